@@ -1,0 +1,45 @@
+# `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check quick bench docs format clean
+
+PYTHON_BIN := .venv/bin/python
+TEST_PROGRAMS := tmux=tmux screen=screen git=git
+# Two workers: the machines that this runs on have two cores.
+PYTEST := $(PYTHON_BIN) -m pytest -n 2 --dist loadgroup
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+setup: ## .venv with everything for development
+	@scripts/setup.sh train,dev $(TEST_PROGRAMS)
+
+demo: ## train a small GPT on real text, kill it half-way, see it come back
+	@scripts/setup.sh train tmux=tmux
+	@.venv/bin/trainmaster demo
+
+test: setup check ## style, types, floors, and all tests
+	$(PYTEST)
+
+check: setup ## style, types, floors, oldest Python
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy server/trainmaster trainer_runtime templates/nanogpt/train.py
+	@.venv/bin/mypy --python-version 3.10 trainer_runtime
+	@.venv/bin/vermin --quiet --no-tips --violations --target=3.10- trainer_runtime
+	@.venv/bin/lint-imports
+
+quick: setup ## the tests that need no training
+	$(PYTEST) tests/server tests/runtime
+
+bench: setup ## speed, as ratios against a peer in the same run
+	@for script in tests/benchmarks/bench_*.py; do $(PYTHON_BIN) $$script || exit 1; done
+
+docs: setup ## the reference pages that are made from the code
+	@$(PYTHON_BIN) scripts/make_docs.py
+
+format: setup ## put the code into shape
+	@.venv/bin/ruff check --fix --quiet .
+	@.venv/bin/ruff format --quiet .
+
+clean: ## remove what was built here
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

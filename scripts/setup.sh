@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Makes .venv with Trainmaster, PyTorch and the tools; installs system packages that are missing
+# where that is allowed, and says which where it is not. Quick where nothing is to be done.
+#
+#   scripts/setup.sh EXTRAS [COMMAND=PACKAGE...]
+#
+# EXTRAS are those of pyproject.toml (train,dev); each COMMAND must be found, or PACKAGE is installed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+extras=$1
+shift
+
+say() { printf '%s\n' "$*" >&2; }
+
+python_ok() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+find_python() {
+    for name in "${PYTHON:-}" python3.13 python3.12 python3.11 python3; do
+        if [ -n "$name" ] && command -v "$name" >/dev/null && python_ok "$name"; then
+            command -v "$name"
+            return
+        fi
+    done
+    say 'Python 3.11 or newer is needed. On Debian or Ubuntu: apt-get install python3 python3-venv'
+    exit 1
+}
+
+install_packages() {
+    local sudo=
+    if [ "$(id -u)" != 0 ]; then
+        sudo='sudo -n'
+        if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
+            say "These system packages are missing: $*"
+            say "Install them, then run this again:  sudo apt-get install $*"
+            exit 1
+        fi
+    fi
+    if ! command -v apt-get >/dev/null; then
+        say "These programs are missing: $*. Install them, then run this again."
+        exit 1
+    fi
+    say "Installing system packages: $*"
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >&2
+}
+
+missing=()
+for pair in "$@"; do
+    command -v "${pair%%=*}" >/dev/null || [ -x "/usr/sbin/${pair%%=*}" ] || missing+=("${pair#*=}")
+done
+if [ "${#missing[@]}" -gt 0 ]; then
+    install_packages "${missing[@]}"
+fi
+
+# An environment made by an interpreter that is gone, or cut short, is made anew.
+stamp=.venv/.installed
+wanted=$(printf '%s\n' "$extras" | cat - pyproject.toml constraints.txt | cksum)
+if [ -x .venv/bin/python ] && python_ok .venv/bin/python && [ -f "$stamp" ] &&
+    grep -qxF "$wanted" "$stamp"; then
+    exit 0
+fi
+python=$(find_python)
+if [ ! -x .venv/bin/pip ] || ! python_ok .venv/bin/python; then
+    if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+        install_packages "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+    fi
+    say 'Making .venv ...'
+    "$python" -m venv --clear .venv
+fi
+say "Installing Trainmaster with [$extras] into .venv (PyTorch included; this takes a minute or two) ..."
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+    --editable ".[$extras]"
+# Whoever asked for less than is there keeps what is there.
+printf '%s\n' "$wanted" >> "$stamp"

@@ -1,0 +1,107 @@
+"""One idempotent step of whatever is due for a run. Launch, wait, server and `tick` all call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from trainmaster.answers import TickAnswer, TickRow
+from trainmaster.assets import find_assets
+from trainmaster.errors import HostError
+from trainmaster.follow import catch_up
+from trainmaster.locks import try_lock
+from trainmaster.plan import Decision, Estimates, GpuAdvice, Plan
+from trainmaster.render import Bundle, render
+from trainmaster.run import Run
+from trainmaster.view import HEARTBEAT_S, load_view
+from trainmaster.workspace import Workspace
+
+
+async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -> list[str]:
+    """Do what is due for a run; what was done, in words, empty where nothing was.
+
+    `thorough` asks the host whether a supervisor lives; otherwise its heartbeat is trusted.
+
+    Raises:
+        HostError: the host refuses or can't be reached; what was not done is still due.
+    """
+    lock = try_lock(workspace.home.advance_lock(run_id))
+    if lock is None:
+        return []  # another process is at it
+    try:
+        return await _advance(workspace, workspace.control.run(run_id), thorough)
+    finally:
+        os.close(lock)
+
+
+async def look_after(workspace: Workspace, run_id: str) -> None:
+    """`advance` before an answer: a host that refuses shows in the answer, not as an error."""
+    try:
+        await advance(workspace, run_id, thorough=False)
+    except HostError:
+        return
+
+
+async def tick(workspace: Workspace) -> TickAnswer:
+    """Advance every open run once, and read what their hosts have to say."""
+    rows = []
+    for run in workspace.control.runs(only_open=True):
+        try:
+            did = await advance(workspace, run.run_id)
+        except HostError as error:
+            did = [str(error)]
+        await catch_up(workspace, run.host)
+        rows.append(
+            TickRow(run_id=run.run_id, state=load_view(workspace, run.run_id).state.value, did=did)
+        )
+    return TickAnswer(runs=rows)
+
+
+def bundle_of(run: Run) -> Bundle:
+    """The run's bundle, rendered from what is on record."""
+    config = {name: value for name, value in run.config.items() if name != "run_id"}
+    plan = Plan(
+        config=config,
+        decisions=tuple(Decision(**item) for item in run.plan["decisions"]),
+        estimates=Estimates(parameters=0, memory_gib=0.0, disk_gib=0.0),
+        gpu=GpuAdvice(recommended="", reason="", planned=""),
+        requirements=tuple(run.plan["requirements"]),
+    )
+    return render(plan, run.run_id, find_assets())
+
+
+async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
+    control, backend = workspace.control, workspace.backend(run.host)
+    if run.closed or run.cleaned:
+        return []
+    did: list[str] = []
+    desired, delivered = control.desired(run.run_id)
+    if not control.is_placed(run):
+        bundle = bundle_of(run)
+        files = {**bundle.files, "desired.json": json.dumps(desired.to_dict()).encode()}
+        await backend.place(run.run_id, files, bundle.executable)
+        control.set_placed(run, time.time())
+        did.append("placed")
+    if not delivered:
+        await backend.request(run.run_id, desired)
+        control.set_delivered(run.run_id, desired.generation, time.time())
+        did.append(f"requested {desired.state.value}")
+    if not did and not thorough and not _silent(workspace, run):
+        return did
+    if _is_over(workspace, run):
+        return did
+    if await backend.start(run.run_id):
+        did.append("started the supervisor")
+    return did
+
+
+def _silent(workspace: Workspace, run: Run) -> bool:
+    view = load_view(workspace, run.run_id)
+    heard = view.record.heartbeat_t
+    return heard is None or view.now - heard > 1.5 * HEARTBEAT_S
+
+
+def _is_over(workspace: Workspace, run: Run) -> bool:
+    view = load_view(workspace, run.run_id)
+    return view.record.closed and not view.request_pending

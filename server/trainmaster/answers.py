@@ -1,0 +1,258 @@
+"""The answers of services, tools and commands: one model under three names.
+
+A tool's structured content and a command's `--json` are the same text: what is None is left out,
+but where null itself says something (`resume_from`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_serializer
+
+State = Literal[
+    "planned",
+    "preparing",
+    "queued",
+    "running",
+    "recovering",
+    "stopping",
+    "completed",
+    "failed",
+    "stopped",
+    "lost",
+]
+# A metric's value; the strings are the ones that aren't finite.
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+
+
+class Answer(BaseModel):
+    """Leaves out what is None; `null_says_something` names the fields that stay."""
+
+    model_config = ConfigDict(extra="forbid")
+    null_says_something: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _lean(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        kept = self.null_says_something
+        return {
+            key: value for key, value in serialize(self).items() if value is not None or key in kept
+        }
+
+
+class PlanDecision(Answer):
+    field: str
+    value: Any
+    reason: str
+    source: str | None = None
+
+
+class PlanAnswer(Answer):
+    """What a launch would do. An estimate that can't be made is left out."""
+
+    name: str
+    host: str
+    decisions: list[PlanDecision]
+    estimates: dict[str, Any]
+    gpu: Any = None
+    warnings: list[str]
+    unattended: str | None = Field(
+        default=None, description="`no` and why, where nobody would revive a lost supervisor"
+    )
+    next_step: str | None = None
+
+
+class LaunchAnswer(Answer):
+    run_id: str
+    state: State
+    attempt: int
+    host: str
+    name: str | None = None
+    next_step: str | None = None
+
+
+class RunRow(Answer):
+    run_id: str
+    name: str
+    state: State
+    step: int
+    target_step: int | None = None
+    host: str
+    labels: dict[str, str]
+
+
+class RunsAnswer(Answer):
+    runs: list[RunRow]
+    more: bool | None = None
+
+
+class FindingRow(Answer):
+    id: str
+    code: str
+    severity: Literal["info", "warning", "critical"]
+
+
+class CheckpointState(Answer):
+    """The newest verified checkpoint."""
+
+    step: int
+    age_s: float
+    mirrored_step: int | None = None
+
+
+class AttemptRow(Answer):
+    number: int
+    why: str
+    started_at_step: int | None = None
+    last_step: int | None = None
+    reason: str | None = None
+    detail: str | None = None
+    set: dict[str, Any] | None = None
+
+
+class StatusAnswer(Answer):
+    """`as_of`: Unix time of the newest word from the box; `heartbeat_age_s`: seconds since then."""
+
+    run_id: str
+    name: str
+    state: State
+    reason: str | None = None
+    host: str
+    as_of: float | None = None
+    heartbeat_age_s: float | None = None
+    unconfirmed: bool | None = Field(
+        default=None, description="true where three heartbeats have passed unheard"
+    )
+    attempt: int
+    step: int
+    target_step: int | None = None
+    eta_s: float | None = None
+    metrics: dict[str, Number]
+    findings: list[FindingRow]
+    checkpoint: CheckpointState | None = None
+    cost: float | None = None
+    attempts: list[AttemptRow] | None = None
+    telemetry: dict[str, Number] | None = None
+    folder: str | None = None
+    window: str | None = None
+    next_step: str
+
+
+class LogAnswer(Answer):
+    lines: list[str]
+    cursor: str
+    more: bool
+
+
+class MetricSeries(Answer):
+    """One key of one run: a summary over all points, and as many points as were asked for.
+
+    Downsampled series hold each bucket's mean in `values`, with its `lows` and `highs`.
+    """
+
+    n: int
+    first: Number | None = None
+    last: Number | None = None
+    min: Number | None = None
+    max: Number | None = None
+    steps: list[int]
+    values: list[Number]
+    lows: list[Number] | None = None
+    highs: list[Number] | None = None
+    nonfinite: int | None = None
+
+
+class MetricsAnswer(Answer):
+    runs: dict[str, dict[str, MetricSeries]]
+
+
+class Change(Answer):
+    """Something that happened: a checkpoint, an evaluation, a new state, the end."""
+
+    event: str
+    t: float
+    step: int | None = None
+    detail: str | None = None
+
+
+class WaitAnswer(Answer):
+    event: str
+    run_id: str
+    state: State
+    step: int
+    cursor: str
+    changes: list[Change]
+    next_step: str
+
+
+class CheckpointRow(Answer):
+    null_says_something: ClassVar[frozenset[str]] = frozenset({"verified"})
+
+    step: int
+    time: float
+    path: str
+    size_bytes: int
+    metrics: dict[str, Number]
+    tags: list[str]
+    verified: bool | None
+
+
+class SkippedCheckpoint(Answer):
+    step: int
+    reason: str
+
+
+class CheckpointsAnswer(Answer):
+    null_says_something: ClassVar[frozenset[str]] = frozenset({"resume_from"})
+
+    checkpoints: list[CheckpointRow]
+    skipped: list[SkippedCheckpoint]
+    resume_from: int | None
+
+
+class StopAnswer(Answer):
+    run_id: str
+    state: State
+    pending: bool | None = None
+    next_step: str
+
+
+class CleanAnswer(Answer):
+    run_id: str
+    host: str
+    removed: list[str]
+    freed_bytes: int
+    kept: list[str]
+    dry_run: bool | None = None
+
+
+class DoctorCheck(Answer):
+    name: str
+    ok: bool
+    found: str
+    remedy: str | None = None
+    needed: bool = Field(description="false where only comfort depends on it")
+
+
+class DoctorAnswer(Answer):
+    ok: bool
+    version: str
+    home: str
+    checks: list[DoctorCheck]
+
+
+class TickRow(Answer):
+    run_id: str
+    state: State
+    did: list[str]
+
+
+class TickAnswer(Answer):
+    runs: list[TickRow]
+
+
+class ReplayAnswer(Answer):
+    runs: int
+    points: int
+    seconds: float

@@ -1,0 +1,110 @@
+"""The command line: one small file per group of commands.
+
+Services are imported inside the commands, so that `trainmaster --help` and a refused command line
+come at once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from trainmaster.cli import controlling, keeping, planning, reading, serving, watching
+from trainmaster.cli.demo import demo_command
+from trainmaster.cli.output import emit_error
+from trainmaster.errors import InternalError, TrainmasterError, UsageError
+
+DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="trainmaster",
+    help="Plan, launch, watch and recover LLM trainings that outlive this session.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (
+    planning.plan,
+    planning.launch,
+    watching.runs,
+    watching.status,
+    reading.logs,
+    watching.metrics,
+    watching.wait,
+    controlling.stop,
+    controlling.resume,
+    controlling.checkpoints,
+    controlling.clean,
+    keeping.doctor,
+    keeping.tick,
+    keeping.replay,
+    serving.mcp,
+):
+    app.command()(command)
+app.command("demo")(demo_command)
+
+
+def main() -> None:
+    """The `trainmaster` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; its exit code: 0, 1 for an error, 2 for bad usage, 130 for Ctrl-C."""
+    _write_utf8()
+    as_json = "--json" in arguments
+    try:
+        code = _run(list(arguments) or ["--help"])
+        sys.stdout.flush()
+    except TrainmasterError as error:
+        emit_error(error, as_json)
+        return 2 if error.code == "BAD_ARGUMENT" else 1
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends; that must find somebody to take it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if code == INTERRUPTED:
+        print("Interrupted; the training goes on. See `trainmaster runs`.", file=sys.stderr)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    """Raises: TrainmasterError, for whatever goes wrong; BrokenPipeError."""
+    try:
+        return app(arguments, prog_name="trainmaster", standalone_mode=False) or 0
+    except (TrainmasterError, BrokenPipeError):
+        raise
+    except typer.TyperException as error:
+        raise _bad_usage(error) from error
+    except typer.Abort as error:
+        raise UsageError("BAD_ARGUMENT", "Not confirmed; nothing was done.", "Say yes.") from error
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exc()
+        raise _defect(error) from error
+
+
+def _bad_usage(error: typer.TyperException) -> UsageError:
+    context: typer.Context | None = getattr(error, "ctx", None)
+    command = context.command_path if context else "trainmaster"
+    return UsageError("BAD_ARGUMENT", error.format_message(), f"See `{command} --help`.")
+
+
+def _defect(error: Exception) -> InternalError:
+    return InternalError(
+        "INTERNAL",
+        f"Trainmaster failed with {type(error).__name__}.",
+        f"Run it again with {DEBUG_VARIABLE}=1 for the traceback, and report that.",
+    )
+
+
+def _write_utf8() -> None:
+    """Whatever the locale says: JSON is UTF-8, and a name's letter must not end a command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")

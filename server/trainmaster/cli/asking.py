@@ -1,0 +1,28 @@
+"""The way from a command to a service and back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from trainmaster.workspace import Workspace
+
+Answered = TypeVar("Answered")
+
+
+def ask(call: Callable[[Workspace], Awaitable[Answered]]) -> Answered:
+    """What `call` gives, awaited in the opened workspace of `TRAINMASTER_HOME`.
+
+    Raises: TrainmasterError, whatever the service raises.
+    """
+
+    async def within() -> Answered:
+        from trainmaster.workspace import open_workspace
+
+        with open_workspace(os.environ) as workspace:
+            return await call(workspace)
+
+    return asyncio.run(within())

@@ -1,0 +1,80 @@
+"""`stop`, `resume`, `checkpoints` and `clean`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.asking import ask
+from trainmaster.cli.output import emit
+from trainmaster.cli.parameters import AsJson, IdempotencyKey, Run, Sets, split_commas
+from trainmaster.errors import UsageError
+
+
+def stop(run: Run, as_json: AsJson = False) -> None:
+    """Stop a run: its trainer saves a checkpoint and ends. Can be resumed."""
+    from trainmaster import resume as service
+
+    emit(ask(lambda workspace: service.stop(workspace, run)), as_json)
+
+
+def resume(
+    run: Run,
+    start: Annotated[
+        str, typer.Option("--from", metavar="latest|best|scratch|STEP", help="Where to start.")
+    ] = "latest",
+    sets: Sets = None,
+    idempotency_key: IdempotencyKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start an ended run again. Takes the newest verified checkpoint unless told otherwise."""
+    from trainmaster import resume as service
+
+    answer = ask(
+        lambda workspace: service.resume(
+            workspace, run, start=start, sets=sets or (), idempotency_key=idempotency_key
+        )
+    )
+    emit(answer, as_json)
+
+
+def checkpoints(
+    run: Run,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every byte anew.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List checkpoints. Tells their integrity, and which one a resume would take."""
+    from trainmaster.query import list_checkpoints
+
+    emit(ask(lambda workspace: list_checkpoints(workspace, run, verify=verify)), as_json)
+
+
+def clean(
+    run: Run,
+    keep: Annotated[
+        str, typer.Option("--keep", metavar="WHAT,...", help="Leave these, e.g. best,final.")
+    ] = "",
+    confirmed: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what an ended run left on its host. The record of it stays here."""
+    from trainmaster import resume as service
+
+    kept = split_commas(keep)
+    if not confirmed:
+        _refuse_unless_somebody_answers(as_json)
+        emit(ask(lambda workspace: service.clean(workspace, run, keep=kept, dry_run=True)), False)
+        typer.confirm("Remove this for good?", abort=True, err=True)
+    emit(ask(lambda workspace: service.clean(workspace, run, keep=kept)), as_json)
+
+
+def _refuse_unless_somebody_answers(as_json: bool) -> None:
+    if as_json or not sys.stdin.isatty() or not sys.stdout.isatty():
+        raise UsageError(
+            "BAD_ARGUMENT",
+            "clean removes files for good, and there is nobody to ask.",
+            "Pass --yes if that is what you want.",
+            field="--yes",
+        )

@@ -1,0 +1,61 @@
+"""Numbers as people read them: durations, sizes, values, curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def duration(seconds: float) -> str:
+    """At most two units: `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
+    whole = max(0, round(seconds))
+    for unit_s, unit, smaller_s, smaller in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= unit_s:
+            rest = whole % unit_s // smaller_s
+            return f"{whole // unit_s} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"
+
+
+def size(size_bytes: float) -> str:
+    """In the largest binary unit of which there is at least one: `12.5 MiB`."""
+    value, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def value(number: object) -> str:
+    """Four significant digits; whole numbers in full, with a space for each thousand."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return str(number)
+    if float(number).is_integer() and abs(number) < 1e15:
+        return f"{int(number):,}".replace(",", " ")
+    return f"{number:.4g}"
+
+
+def sparkline(values: Sequence[object]) -> str:
+    """The values as bars between their least and their greatest; `!` for what is not finite."""
+    finite = [float(item) for item in values if _is_finite(item)]
+    if not finite:
+        return "!" * len(values)
+    low, span = min(finite), max(finite) - min(finite)
+    return "".join(_bar(item, low, span) for item in values)
+
+
+def _bar(item: object, low: float, span: float) -> str:
+    if not isinstance(item, int | float) or not math.isfinite(item):
+        return "!"
+    share = (item - low) / span if span > 0 else 0.0
+    return _BARS[min(int(share * len(_BARS)), len(_BARS) - 1)]
+
+
+def _is_finite(item: object) -> bool:
+    return isinstance(item, int | float) and math.isfinite(item)

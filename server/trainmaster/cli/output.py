@@ -1,0 +1,93 @@
+"""Answers and errors on their way out: one line of JSON for programs, text for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from trainmaster.errors import TrainmasterError
+
+if TYPE_CHECKING:
+    from trainmaster.answers import Answer, LogAnswer
+    from trainmaster.cli.views import Block, Grid
+
+
+def emit(answer: Answer, as_json: bool) -> None:
+    """Print an answer: with `as_json` exactly its JSON, else what people see of it."""
+    if as_json:
+        print(answer.model_dump_json(), flush=True)
+        return
+    from trainmaster.cli.views import view
+
+    blocks = view(answer)
+    if is_for_a_person(sys.stdout):
+        _print_rich(blocks)
+    else:
+        _print_plain(blocks)
+
+
+def emit_log(answer: LogAnswer, as_json: bool) -> None:
+    """Print log lines as they stand: they were sanitised when they were read."""
+    if as_json:
+        emit(answer, as_json)
+        return
+    sys.stdout.writelines(f"{line}\n" for line in answer.lines)
+    sys.stdout.flush()
+
+
+def emit_error(error: TrainmasterError, as_json: bool) -> None:
+    """Print an error: as JSON to stdout, for people to stderr."""
+    if as_json:
+        print(json.dumps({"error": error.to_dict()}, ensure_ascii=False, separators=(",", ":")))
+    else:
+        print(f"Error: {error.message}\nFix: {error.fix}", file=sys.stderr)
+
+
+def is_for_a_person(stream: TextIO) -> bool:
+    """Whether colours and boxes are welcome there; see https://no-color.org."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def printable(text: str) -> str:
+    """The text without what could move a terminal's cursor or hide a part of the text."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _print_plain(blocks: Iterable[Block]) -> None:
+    for block in blocks:
+        for line in [printable(block)] if isinstance(block, str) else _plain_rows(block):
+            print(line)
+
+
+def _plain_rows(grid: Grid) -> Iterable[str]:
+    rows = [[printable(cell) for cell in row] for row in (grid.columns, *grid.rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(padded).rstrip()
+
+
+def _print_rich(blocks: Sequence[Block]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for block in blocks:
+        # Text and not str: square brackets in a name are no markup.
+        console.print(Text(printable(block)) if isinstance(block, str) else _rich_table(block))
+
+
+def _rich_table(grid: Grid) -> object:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in grid.columns:
+        table.add_column(column, overflow="fold")
+    for row in grid.rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table

@@ -1,0 +1,28 @@
+"""Arguments and options that several commands share: the same words everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or its name if unique.")]
+Spec = Annotated[str, typer.Argument(metavar="SPEC", help="Path of a spec, or its YAML text.")]
+Host = Annotated[str | None, typer.Option("--host", help="Where to run, instead of the spec's.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Change a dotted field. Repeatable."),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    typer.Option("--idempotency-key", help="The same key again finds the first call's run."),
+]
+Cursor = Annotated[
+    str | None, typer.Option("--cursor", help="From an earlier answer: go on after it.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as one line of JSON.")]
+
+
+def split_commas(text: str) -> list[str]:
+    """`a,b` as its parts, without empty ones."""
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,263 @@
+"""What people see of an answer: lines of text and grids, before anything is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+
+from trainmaster.answers import (
+    Answer,
+    CheckpointsAnswer,
+    CleanAnswer,
+    DoctorAnswer,
+    LaunchAnswer,
+    LogAnswer,
+    MetricsAnswer,
+    PlanAnswer,
+    ReplayAnswer,
+    RunsAnswer,
+    StatusAnswer,
+    StopAnswer,
+    TickAnswer,
+    WaitAnswer,
+)
+from trainmaster.cli.figures import duration, size, sparkline, value
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Block = str | Grid
+
+
+@singledispatch
+def view(answer: Answer) -> list[Block]:
+    """The answer as blocks, in reading order."""
+    return [answer.model_dump_json(indent=2)]
+
+
+@view.register
+def _(answer: PlanAnswer) -> list[Block]:
+    decisions = [(item.field, _setting(item.value), item.reason) for item in answer.decisions]
+    estimates = [(name, value(figure)) for name, figure in answer.estimates.items()]
+    return [
+        f"Plan for {answer.name} on {answer.host}",
+        Grid(("field", "value", "reason"), decisions),
+        Grid(("estimate", "value"), estimates),
+        *(f"Warning: {warning}" for warning in answer.warnings),
+        *_named("Unattended", answer.unattended),
+        *_named("Next", answer.next_step),
+    ]
+
+
+@view.register
+def _(answer: LaunchAnswer) -> list[Block]:
+    return [
+        f"{answer.run_id}: {answer.state}, attempt {answer.attempt} on {answer.host}",
+        *_named("Next", answer.next_step),
+    ]
+
+
+@view.register
+def _(answer: RunsAnswer) -> list[Block]:
+    if not answer.runs:
+        return ["No runs."]
+    rows = [
+        (row.run_id, row.state, _steps(row.step, row.target_step), row.host, _pairs(row.labels))
+        for row in answer.runs
+    ]
+    grid = Grid(("run", "state", "step", "host", "labels"), rows)
+    return [grid, "There are more; raise --limit."] if answer.more else [grid]
+
+
+@view.register
+def _(answer: StatusAnswer) -> list[Block]:
+    reason = f" ({answer.reason})" if answer.reason else ""
+    remaining = "" if answer.eta_s is None else f", {duration(answer.eta_s)} to go"
+    unconfirmed = " (unconfirmed)" if answer.unconfirmed else ""
+    return [
+        f"{answer.run_id}: {answer.state}{reason} on {answer.host}, attempt {answer.attempt}",
+        f"Step {_steps(answer.step, answer.target_step)}{remaining}",
+        *_named("Metrics", _pairs(answer.metrics)),
+        *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
+        *_checkpoint(answer),
+        *_attempts(answer),
+        *_named("Telemetry", _pairs(answer.telemetry or {})),
+        *_named("Cost", None if answer.cost is None else f"{answer.cost:.2f} USD"),
+        *_named("Folder", answer.folder),
+        *_named("Window", answer.window),
+        *_named("Heard from", _age(answer.heartbeat_age_s, unconfirmed)),
+        f"Next: {answer.next_step}",
+    ]
+
+
+@view.register
+def _(answer: LogAnswer) -> list[Block]:
+    return list(answer.lines)
+
+
+@view.register
+def _(answer: MetricsAnswer) -> list[Block]:
+    rows = [
+        (
+            run,
+            key,
+            sparkline(series.values),
+            *(_figure(item) for item in (series.first, series.last, series.min, series.max)),
+            value(series.n),
+        )
+        for run, by_key in answer.runs.items()
+        for key, series in by_key.items()
+    ]
+    if not rows:
+        return ["No points yet."]
+    return [Grid(("run", "metric", "curve", "first", "last", "min", "max", "points"), rows)]
+
+
+@view.register
+def _(answer: WaitAnswer) -> list[Block]:
+    return [
+        f"{answer.run_id}: {answer.event} ({answer.state}, step {value(answer.step)})",
+        *(
+            f"- {change.event}"
+            + ("" if change.step is None else f" at step {value(change.step)}")
+            + (f": {change.detail}" if change.detail else "")
+            for change in answer.changes
+        ),
+        f"Next: {answer.next_step}",
+    ]
+
+
+@view.register
+def _(answer: CheckpointsAnswer) -> list[Block]:
+    rows = [
+        (
+            value(row.step),
+            size(row.size_bytes),
+            _pairs(row.metrics),
+            " ".join(row.tags),
+            {True: "verified", False: "damaged", None: "not checked"}[row.verified],
+            row.path,
+        )
+        for row in answer.checkpoints
+    ]
+    took = (
+        "A resume would start from scratch."
+        if answer.resume_from is None
+        else f"A resume would start from step {value(answer.resume_from)}."
+    )
+    return [
+        Grid(("step", "size", "metrics", "tags", "integrity", "path"), rows),
+        *(f"Skipped: step {value(item.step)}, {item.reason}" for item in answer.skipped),
+        took,
+    ]
+
+
+@view.register
+def _(answer: StopAnswer) -> list[Block]:
+    pending = "; the host has not been reached yet" if answer.pending else ""
+    return [f"{answer.run_id}: {answer.state}{pending}", f"Next: {answer.next_step}"]
+
+
+@view.register
+def _(answer: CleanAnswer) -> list[Block]:
+    verb = "Would remove" if answer.dry_run else "Removed"
+    freed = "" if answer.dry_run else f": {size(answer.freed_bytes)} freed"
+    return [
+        f"{answer.run_id} on {answer.host}{freed}",
+        *(f"{verb}: {path}" for path in answer.removed),
+        *(f"Kept: {path}" for path in answer.kept),
+    ]
+
+
+@view.register
+def _(answer: DoctorAnswer) -> list[Block]:
+    rows = [
+        (
+            "ok" if check.ok else "missing" if check.needed else "optional",
+            check.name,
+            check.found,
+            check.remedy or "",
+        )
+        for check in answer.checks
+    ]
+    verdict = "Everything needed is here." if answer.ok else "Something needed is missing."
+    return [
+        f"Trainmaster {answer.version}, home {answer.home}",
+        Grid(("", "what", "found", "remedy"), rows),
+        verdict,
+    ]
+
+
+@view.register
+def _(answer: TickAnswer) -> list[Block]:
+    if not answer.runs:
+        return ["Nothing is due."]
+    return [
+        Grid(
+            ("run", "state", "did"),
+            [(row.run_id, row.state, ", ".join(row.did)) for row in answer.runs],
+        )
+    ]
+
+
+@view.register
+def _(answer: ReplayAnswer) -> list[Block]:
+    points, runs = value(answer.points), value(answer.runs)
+    return [f"Read {points} points of {runs} runs again in {answer.seconds:.1f} s."]
+
+
+def _named(name: str, text: str | None) -> Iterable[Block]:
+    return (f"{name}: {text}",) if text else ()
+
+
+def _setting(item: object) -> str:
+    """As it would stand in the spec."""
+    return item if isinstance(item, str) else json.dumps(item)
+
+
+def _steps(step: int, target_step: int | None) -> str:
+    return value(step) if target_step is None else f"{value(step)} of {value(target_step)}"
+
+
+def _pairs(pairs: Mapping[str, object]) -> str:
+    return "  ".join(f"{name}={value(item)}" for name, item in pairs.items())
+
+
+def _figure(item: object) -> str:
+    return "" if item is None else value(item)
+
+
+def _age(age_s: float | None, unconfirmed: str) -> str | None:
+    return None if age_s is None else f"{duration(age_s)} ago{unconfirmed}"
+
+
+def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
+    newest = answer.checkpoint
+    if newest is None:
+        return
+    mirrored = (
+        "" if newest.mirrored_step is None else f", mirrored up to {value(newest.mirrored_step)}"
+    )
+    yield f"Checkpoint: step {value(newest.step)}, {duration(newest.age_s)} old{mirrored}"
+
+
+def _attempts(answer: StatusAnswer) -> Iterable[Block]:
+    if not answer.attempts:
+        return
+    rows = [
+        (
+            value(row.number),
+            row.why,
+            _figure(row.started_at_step),
+            _figure(row.last_step),
+            " ".join(part for part in (row.reason, row.detail) if part),
+        )
+        for row in answer.attempts
+    ]
+    yield Grid(("attempt", "why", "from step", "to step", "ended by"), rows)

@@ -1,0 +1,48 @@
+"""The progress bar that a terminal shows while a command waits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from trainmaster.cli.figures import duration, value
+from trainmaster.cli.output import is_for_a_person
+
+if TYPE_CHECKING:
+    from trainmaster.answers import StatusAnswer
+
+Listener = Callable[["StatusAnswer"], Awaitable[None]]
+
+
+@contextmanager
+def showing_progress(as_json: bool) -> Iterator[Listener | None]:
+    """Gives what `wait_for_event` reports to; on stderr, and only to somebody who watches."""
+    if as_json or not is_for_a_person(sys.stderr):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("waiting", total=None)
+
+        async def listen(status: StatusAnswer) -> None:
+            progress.update(
+                task,
+                description=describe(status),
+                completed=status.step,
+                total=status.target_step,
+            )
+
+        yield listen
+
+
+def describe(status: StatusAnswer) -> str:
+    """One line: state, step, loss, time to go."""
+    target = "" if status.target_step is None else f"/{status.target_step}"
+    loss = f"  loss {value(status.metrics['loss'])}" if "loss" in status.metrics else ""
+    remaining = "" if status.eta_s is None else f"  {duration(status.eta_s)} to go"
+    return f"{status.state}  step {status.step}{target}{loss}{remaining}"

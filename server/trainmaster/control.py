@@ -1,0 +1,218 @@
+"""`control.db`: what was asked for. Runs, placements, requests, idempotency keys.
+
+Written through to the disk (synchronous FULL): everything that the tool has promised stands here
+before it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.desired import Desired
+from trainmaster.database import open_database, transaction
+from trainmaster.errors import StateError, UsageError
+from trainmaster.run import Run
+
+_MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_t REAL NOT NULL,
+        host TEXT NOT NULL, placement INTEGER NOT NULL DEFAULT 1,
+        spec TEXT NOT NULL, config TEXT NOT NULL, plan TEXT NOT NULL, labels TEXT NOT NULL,
+        closed INTEGER NOT NULL DEFAULT 0, cleaned INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE TABLE placements (
+        run_id TEXT NOT NULL REFERENCES runs, number INTEGER NOT NULL, host TEXT NOT NULL,
+        launcher TEXT NOT NULL, folder TEXT NOT NULL, created_t REAL NOT NULL, placed_t REAL,
+        PRIMARY KEY (run_id, number)
+    );
+    CREATE TABLE requests (
+        run_id TEXT NOT NULL REFERENCES runs, generation INTEGER NOT NULL, t REAL NOT NULL,
+        desired TEXT NOT NULL, delivered_t REAL,
+        PRIMARY KEY (run_id, generation)
+    );
+    CREATE TABLE idempotency (
+        key TEXT PRIMARY KEY, action TEXT NOT NULL, asked TEXT NOT NULL, run_id TEXT NOT NULL,
+        t REAL NOT NULL
+    )
+    """,
+)
+_RUN_COLUMNS = (
+    "run_id, name, created_t, host, placement, spec, config, plan, labels, closed, cleaned"
+)
+
+
+class Control:
+    """The operator's record. Each method is one transaction."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = open_database(path, _MIGRATIONS, synchronous="FULL")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def add_run(
+        self, run: Run, desired: Desired, launcher: str, folder: str, key: tuple[str, str] | None
+    ) -> None:
+        """Record a run, its first placement and its first request.
+
+        `key`: the idempotency key and what was asked under it.
+        """
+        described = (
+            json.dumps(run.config),
+            json.dumps(run.plan),
+            json.dumps(run.labels),
+        )
+        with transaction(self._connection) as connection:
+            connection.execute(
+                f"INSERT INTO runs ({_RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)",
+                (run.run_id, run.name, run.created_t, run.host, 1, run.spec, *described),
+            )
+            connection.execute(
+                "INSERT INTO placements VALUES (?, 1, ?, ?, ?, ?, NULL)",
+                (run.run_id, run.host, launcher, folder, run.created_t),
+            )
+            self._insert_request(run.run_id, desired, run.created_t)
+            if key is not None:
+                self._insert_key(key, "launch", run.run_id, run.created_t)
+
+    def forget_run(self, run_id: str) -> None:
+        """Take back a run of which nothing ever reached its host."""
+        with transaction(self._connection) as connection:
+            for table in ("requests", "placements", "idempotency", "runs"):
+                connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+
+    def free_name(self, wanted: str) -> str:
+        """`wanted`, or with the first number behind it that makes it new."""
+        taken = {row[0] for row in self._connection.execute("SELECT name FROM runs")}
+        number, name = 2, wanted
+        while name in taken:
+            name, number = f"{wanted}-{number}", number + 1
+        return name
+
+    def run(self, run: str) -> Run:
+        """The run of this id or name.
+
+        Raises:
+            StateError: `RUN_NOT_FOUND`.
+        """
+        row = self._connection.execute(
+            f"SELECT {_RUN_COLUMNS} FROM runs WHERE run_id = ? OR name = ?", (run, run)
+        ).fetchone()
+        if row is None:
+            raise StateError(
+                "RUN_NOT_FOUND", f"No run is called {run!r}.", "`trainmaster runs` lists them."
+            )
+        return _run(row)
+
+    def runs(self, *, only_open: bool = False) -> list[Run]:
+        """All runs, newest first."""
+        where = "WHERE closed = 0" if only_open else ""
+        rows = self._connection.execute(
+            f"SELECT {_RUN_COLUMNS} FROM runs {where} ORDER BY created_t DESC, run_id"
+        )
+        return [_run(row) for row in rows]
+
+    def set_closed(self, run_id: str, closed: bool) -> None:
+        self._connection.execute(
+            "UPDATE runs SET closed = ? WHERE run_id = ?", (int(closed), run_id)
+        )
+
+    def set_cleaned(self, run_id: str) -> None:
+        self._connection.execute("UPDATE runs SET cleaned = 1 WHERE run_id = ?", (run_id,))
+
+    def set_spec(self, run_id: str, spec: str, config: Mapping[str, Any]) -> None:
+        """Record what the run is now, after a resume that changed it."""
+        self._connection.execute(
+            "UPDATE runs SET spec = ?, config = ? WHERE run_id = ?",
+            (spec, json.dumps(config), run_id),
+        )
+
+    def is_placed(self, run: Run) -> bool:
+        row = self._connection.execute(
+            "SELECT placed_t FROM placements WHERE run_id = ? AND number = ?",
+            (run.run_id, run.placement),
+        ).fetchone()
+        return row is not None and row[0] is not None
+
+    def set_placed(self, run: Run, t: float) -> None:
+        self._connection.execute(
+            "UPDATE placements SET placed_t = ? WHERE run_id = ? AND number = ?",
+            (t, run.run_id, run.placement),
+        )
+
+    def request(
+        self, run_id: str, desired: Desired, t: float, key: tuple[str, str] | None = None
+    ) -> None:
+        """Record a newer request; the run is open again until it has been answered."""
+        with transaction(self._connection) as connection:
+            self._insert_request(run_id, desired, t)
+            connection.execute("UPDATE runs SET closed = 0 WHERE run_id = ?", (run_id,))
+            if key is not None:
+                self._insert_key(key, "resume", run_id, t)
+
+    def desired(self, run_id: str) -> tuple[Desired, bool]:
+        """The newest request, and whether it has reached the host."""
+        text, delivered_t = self._connection.execute(
+            "SELECT desired, delivered_t FROM requests WHERE run_id = ?"
+            " ORDER BY generation DESC LIMIT 1",
+            (run_id,),
+        ).fetchone()
+        return Desired.from_dict(json.loads(text)), delivered_t is not None
+
+    def set_delivered(self, run_id: str, generation: int, t: float) -> None:
+        self._connection.execute(
+            "UPDATE requests SET delivered_t = ? WHERE run_id = ? AND generation = ?",
+            (t, run_id, generation),
+        )
+
+    def run_of_key(self, key: str, action: str, asked: str) -> str | None:
+        """The run that an idempotency key stands for; None for a new key.
+
+        Raises:
+            UsageError: `IDEMPOTENCY_CONFLICT`, the key was used for something else.
+        """
+        row = self._connection.execute(
+            "SELECT action, asked, run_id FROM idempotency WHERE key = ?", (key,)
+        ).fetchone()
+        if row is None:
+            return None
+        if (row[0], row[1]) != (action, asked):
+            raise UsageError(
+                "IDEMPOTENCY_CONFLICT",
+                f"The idempotency key {key!r} was used before, for run {row[2]}.",
+                "Use a new key for a new request.",
+            )
+        return str(row[2])
+
+    def _insert_request(self, run_id: str, desired: Desired, t: float) -> None:
+        self._connection.execute(
+            "INSERT INTO requests VALUES (?, ?, ?, ?, NULL)",
+            (run_id, desired.generation, t, json.dumps(desired.to_dict())),
+        )
+
+    def _insert_key(self, key: tuple[str, str], action: str, run_id: str, t: float) -> None:
+        self._connection.execute(
+            "INSERT INTO idempotency VALUES (?, ?, ?, ?, ?)", (key[0], action, key[1], run_id, t)
+        )
+
+
+def _run(row: sqlite3.Row | tuple[Any, ...]) -> Run:
+    config: Mapping[str, Any] = json.loads(row[6])
+    return Run(
+        run_id=row[0],
+        name=row[1],
+        created_t=row[2],
+        host=row[3],
+        placement=row[4],
+        spec=row[5],
+        config=config,
+        plan=json.loads(row[7]),
+        labels=json.loads(row[8]),
+        closed=bool(row[9]),
+        cleaned=bool(row[10]),
+    )

@@ -1,0 +1,103 @@
+"""What is missing on this machine, each with its remedy."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import sys
+
+from trainmaster.answers import DoctorAnswer, DoctorCheck
+from trainmaster.backends import LOCAL
+from trainmaster.errors import TrainmasterError
+from trainmaster.plan import HostFacts
+from trainmaster.workspace import Workspace
+
+_LEAST_DISK_GIB = 5.0
+
+
+async def examine(workspace: Workspace) -> DoctorAnswer:
+    """Look at what Trainmaster and a local training need; nothing is changed."""
+    checks = [_python(), _window(), _sdk()]
+    try:
+        facts = await workspace.backend(LOCAL).facts(None)
+        checks += _host_checks(facts)
+    except TrainmasterError as error:
+        checks.append(
+            DoctorCheck(name="host", ok=False, found=error.message, remedy=error.fix, needed=True)
+        )
+    return DoctorAnswer(
+        ok=all(check.ok for check in checks if check.needed),
+        version=importlib.metadata.version("trainmaster"),
+        home=str(workspace.home.root),
+        checks=checks,
+    )
+
+
+def _python() -> DoctorCheck:
+    return DoctorCheck(
+        name="python",
+        ok=sys.version_info >= (3, 11),
+        found=f"{platform.python_version()} at {sys.executable}",
+        remedy=None if sys.version_info >= (3, 11) else "Install Python 3.11 or newer.",
+        needed=True,
+    )
+
+
+def _window() -> DoctorCheck:
+    found = next((name for name in ("tmux", "screen") if shutil.which(name)), None)
+    return DoctorCheck(
+        name="tmux or screen",
+        ok=found is not None,
+        found=found or "neither",
+        remedy=None if found else "Install tmux to attach to a training's log; nothing needs it.",
+        needed=False,
+    )
+
+
+def _sdk() -> DoctorCheck:
+    return DoctorCheck(name="mcp", ok=True, found=importlib.metadata.version("mcp"), needed=True)
+
+
+def _host_checks(facts: HostFacts) -> list[DoctorCheck]:
+    torch, gpus = facts.torch, facts.gpus
+    roomy = facts.disk_free_gib >= _LEAST_DISK_GIB
+    return [
+        DoctorCheck(
+            name="torch",
+            ok=torch is not None,
+            found=torch.version if torch else f"not in {facts.python_path}",
+            remedy=None
+            if torch
+            else "Install the `train` extra, or name an interpreter in the spec's environment.",
+            needed=True,
+        ),
+        DoctorCheck(
+            name="home",
+            ok=facts.root_writable,
+            found=facts.root,
+            remedy=None if facts.root_writable else "Make it writable or set TRAINMASTER_HOME.",
+            needed=True,
+        ),
+        DoctorCheck(
+            name="disk",
+            ok=roomy,
+            found=f"{facts.disk_free_gib:.1f} GiB free",
+            remedy=None if roomy else "Free some room: checkpoints and shards need it.",
+            needed=True,
+        ),
+        DoctorCheck(
+            name="processor",
+            ok=True,
+            found=f"{facts.cpu_model}, {facts.cores:g} cores, "
+            f"{facts.memory_total_gib:.1f} GiB of memory",
+            needed=False,
+        ),
+        DoctorCheck(
+            name="gpu",
+            ok=bool(gpus),
+            found=", ".join(f"{gpu.name} ({gpu.memory_gib:.0f} GiB)" for gpu in gpus) or "none",
+            remedy=None if gpus else "Small models train on the processor; others need a GPU.",
+            needed=False,
+        ),
+    ]

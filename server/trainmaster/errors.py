@@ -1,0 +1,162 @@
+"""The one error tree, and the table of the codes that its members carry.
+
+    TrainmasterError
+    ├── UsageError      an argument, a cursor or a setting can't be used as given
+    ├── SpecError       the spec can't be read, or says something that it may not say
+    ├── PlanError       the spec is sound, but this data or this machine can't carry it
+    ├── HostError       the machine, its folder or its environment refuses
+    ├── StateError      the run is not in a state in which this can be done
+    ├── StorageError    a database or a checkpoint is not what it should be
+    └── InternalError   a defect of Trainmaster itself
+
+Whoever catches one of these can show it as it stands: it says what happened, where (`field`), what
+to do about it (`fix`), and whether the same call may succeed later (`retryable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+CODES: dict[str, str] = {
+    "UNKNOWN_KEY": "The spec or a --set names a key that does not exist.",
+    "WRONG_TYPE": "A value is of another type than the field takes.",
+    "INVALID_VALUE": "A value has the right type but is not one that the field accepts.",
+    "MISSING_FIELD": "A field that has no default was not given.",
+    "DUPLICATE_KEY": "The same key stands twice in one mapping of the YAML text.",
+    "NOT_YET_SUPPORTED": "The field or value is part of the spec, but is not built yet.",
+    "SECRET_IN_SPEC": "Something that looks like a secret stands among the plain variables.",
+    "SPEC_NOT_READABLE": "The spec can't be opened, or is no YAML of the accepted kind.",
+    "SPEC_TOO_LARGE": "The spec is larger than 1 MB.",
+    "DATA_MISSING": "There is nothing to read at a source's path.",
+    "DATA_EMPTY": "A source's path holds no text file with anything in it.",
+    "DATA_TOO_SHORT": "A source holds too few tokens for training and held-out sequences.",
+    "VOCABULARY_TOO_SMALL": "The model's vocabulary has no room for the tokenizer's tokens.",
+    "DOES_NOT_FIT": "The training needs more memory than the machine has.",
+    "DISK_TOO_SMALL": "Checkpoints and data shards need more room than the disk has.",
+    "GPU_NOT_FOUND": "The spec asks for a GPU that the machine does not offer.",
+    "BAD_ARGUMENT": "An argument of a command or tool can't be used as given.",
+    "CURSOR_INVALID": "The cursor is none that Trainmaster gave out for this.",
+    "SETTINGS_INVALID": "The settings file or a settings variable can't be used.",
+    "IDEMPOTENCY_CONFLICT": "The idempotency key was used before, for something else.",
+    "HOST_UNKNOWN": "No host of this name is known.",
+    "ROOT_NOT_WRITABLE": "The host's folder for runs can't be written.",
+    "DISK_FULL": "The disk had no room left for what had to be written.",
+    "ENVIRONMENT_UNUSABLE": "The Python environment for the training can't be used or built.",
+    "SUPERVISOR_DID_NOT_START": "The run's supervisor was started but gave no sign of life.",
+    "RUN_NOT_FOUND": "No run has this id or name.",
+    "RUN_NAME_AMBIGUOUS": "Several runs have this name; only an id tells them apart.",
+    "RUN_IS_RUNNING": "The run is still running, which this command does not allow.",
+    "RUN_ENDED": "The run has ended, which this command does not allow.",
+    "NO_CHECKPOINT": "The run has no checkpoint that could be used.",
+    "CHECKPOINT_DAMAGED": "The checkpoint asked for does not match its digests.",
+    "HOME_IS_NEWER": "The home folder was written by a newer version of Trainmaster.",
+    "INTERNAL": "A defect of Trainmaster; the log has the details.",
+}
+
+
+class TrainmasterError(Exception):
+    """Something went wrong that a person or an agent can act on.
+
+    `message` says what happened in one or more sentences, `fix` what to do; `field` is the dotted
+    path of the offending field, where there is one.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        fix: str,
+        retryable: bool = False,
+        field: str | None = None,
+    ) -> None:
+        if code not in CODES:
+            raise ValueError(f"error code {code!r} is not in errors.CODES")
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.fix = fix
+        self.retryable = retryable
+        self.field = field
+
+    def __str__(self) -> str:
+        """The whole error as one line: what a client that drops structure still shows."""
+        retryable = "yes" if self.retryable else "no"
+        return f"{self.code}: {self.message} Fix: {self.fix} retryable={retryable}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that stand under `error` in every JSON answer."""
+        described: dict[str, Any] = {
+            "code": self.code,
+            "message": self.message,
+            "fix": self.fix,
+            "retryable": self.retryable,
+        }
+        if self.field is not None:
+            described["field"] = self.field
+        return described
+
+
+class UsageError(TrainmasterError):
+    """An argument, a cursor or a setting can't be used as given."""
+
+
+class PlanError(TrainmasterError):
+    """The spec is sound, but this data or this machine can't carry it."""
+
+
+class HostError(TrainmasterError):
+    """The machine, its folder or its environment refuses."""
+
+
+class StateError(TrainmasterError):
+    """The run is not in a state in which this can be done."""
+
+
+class StorageError(TrainmasterError):
+    """A database or a checkpoint is not what it should be."""
+
+
+class InternalError(TrainmasterError):
+    """A defect of Trainmaster itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a spec; `field` is its dotted path, empty for the whole."""
+
+    code: str
+    field: str
+    message: str
+    fix: str
+
+
+class SpecError(TrainmasterError):
+    """The spec can't be read, or says something that it may not say."""
+
+    problems: tuple[Problem, ...] = ()
+
+    @classmethod
+    def listing(cls, problems: Sequence[Problem]) -> SpecError:
+        """One error for all `problems` (at least one), under the first one's code and field."""
+        first = problems[0]
+        if len(problems) == 1:
+            error = cls(first.code, first.message, first.fix, field=first.field or None)
+        else:
+            told = " ".join(f"({n}) {item.message}" for n, item in enumerate(problems, 1))
+            fixes = " ".join(f"({n}) {item.fix}" for n, item in enumerate(problems, 1))
+            message = f"{len(problems)} things are wrong with the spec: {told}"
+            error = cls(first.code, message, fixes, field=first.field or None)
+        error.problems = tuple(problems)
+        return error
+
+    def to_dict(self) -> dict[str, Any]:
+        """As for every error, with each problem by itself where there are several."""
+        described = super().to_dict()
+        if len(self.problems) > 1:
+            described["problems"] = [
+                {"code": item.code, "field": item.field, "message": item.message, "fix": item.fix}
+                for item in self.problems
+            ]
+        return described

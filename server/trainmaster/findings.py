@@ -1,0 +1,44 @@
+"""Findings: what the box's guard and the checkpoint index say is wrong with a run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+from trainmaster.view import RunView
+
+Severity = Literal["info", "warning", "critical"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`id` is a hash of placement, attempt, code and onset: every side names it alike."""
+
+    id: str
+    code: str
+    severity: Severity
+    step: int | None
+
+
+def open_findings(view: RunView) -> list[Finding]:
+    """What is wrong with the newest attempt, and with the checkpoints that stand."""
+    found = []
+    placement = view.run.placement
+    for progress in view.attempts[-1:]:
+        for warning in progress.warnings:
+            code, step = str(warning["code"]), warning.get("step")
+            found.append(_finding(placement, progress.attempt, code, "critical", step))
+    for entry in view.index.entries:
+        if entry.verified is False:
+            found.append(
+                _finding(placement, entry.attempt, "checkpoint_corrupt", "warning", entry.step)
+            )
+    return found
+
+
+def _finding(
+    placement: int, attempt: int, code: str, severity: Severity, step: int | None
+) -> Finding:
+    named = f"{placement}:{attempt}:{code}:{step}"
+    return Finding(hashlib.sha256(named.encode()).hexdigest()[:8], code, severity, step)

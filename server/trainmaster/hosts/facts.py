@@ -1,0 +1,33 @@
+"""Asking a machine what it has to offer."""
+
+from __future__ import annotations
+
+import json
+
+from trainmaster.assets import find_assets
+from trainmaster.errors import HostError
+from trainmaster.hosts.host import Host
+from trainmaster.plan.facts import HostFacts
+
+
+async def examine_host(host: Host, python: str | None, *, timeout_s: float) -> HostFacts:
+    """The machine's facts, as seen by `python`, the interpreter that is to train.
+
+    Raises:
+        HostError: `ENVIRONMENT_UNUSABLE` where that interpreter can't be run.
+    """
+    interpreter = python or host.python
+    done = await host.run(
+        [interpreter, "-m", "trainer_runtime", "facts", host.root],
+        folder=str(find_assets().runtime.parent),
+        timeout_s=timeout_s,
+    )
+    try:
+        return HostFacts.model_validate(json.loads(done.output))
+    except ValueError as error:
+        told = (done.errors or done.output).strip()[-300:] or f"exit code {done.code}"
+        raise HostError(
+            "ENVIRONMENT_UNUSABLE",
+            f"{interpreter} on {host.name} can't run the training's side: {told}",
+            "Set `environment: {python: PATH}` to a Python 3.10 or newer that has PyTorch.",
+        ) from error

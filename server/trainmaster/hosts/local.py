@@ -1,0 +1,130 @@
+"""This machine as a host."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainmaster.errors import HostError
+from trainmaster.hosts.host import Completed
+
+
+class LocalHost:
+    """Files by the file system, commands as child processes."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name = name
+        self.root = str(root)
+
+    @property
+    def python(self) -> str:
+        return sys.executable
+
+    async def run(self, command: Sequence[str], *, folder: str, timeout_s: float) -> Completed:
+        with _told(folder):
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=folder,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        try:
+            output, errors = await asyncio.wait_for(process.communicate(), timeout_s)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return Completed(124, "", f"no answer within {timeout_s:.0f} s")
+        code = process.returncode if process.returncode is not None else -1
+        return Completed(code, output.decode(errors="replace"), errors.decode(errors="replace"))
+
+    async def put_folder(
+        self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
+    ) -> None:
+        target = Path(folder)
+        if target.exists():
+            return
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        with _told(folder):
+            try:
+                for name, data in files.items():
+                    path = temporary / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(data)
+                    path.chmod(0o755 if name in executable else 0o644)
+                os.rename(temporary, target)
+            except OSError:
+                shutil.rmtree(temporary, ignore_errors=True)
+                if not target.exists():  # else another process placed the same
+                    raise
+
+    async def put_file(self, path: str, data: bytes) -> None:
+        temporary = Path(f"{path}.{os.getpid()}.new")
+        with _told(path):
+            try:
+                with temporary.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except OSError:
+                temporary.unlink(missing_ok=True)
+                raise
+
+    async def size(self, path: str) -> int | None:
+        try:
+            return os.stat(path).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    async def read(self, path: str, offset: int, limit: int) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                return file.read(limit)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+
+    async def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    async def remove(self, path: str) -> int:
+        target = Path(path)
+        if target.is_dir() and not target.is_symlink():
+            freed = sum(file.lstat().st_size for file in target.rglob("*") if not file.is_dir())
+            shutil.rmtree(target)
+            return freed
+        if not target.exists() and not target.is_symlink():
+            return 0
+        freed = target.lstat().st_size
+        target.unlink()
+        return freed
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Turn what the file system refuses into an error with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise HostError(
+                "DISK_FULL",
+                f"There is no room left to write {path}.",
+                "Free some room, or point TRAINMASTER_HOME at another disk.",
+                retryable=True,
+            ) from error
+        raise HostError(
+            "ROOT_NOT_WRITABLE",
+            f"{path} can't be written: {error.strerror}.",
+            "Make the folder writable, or point TRAINMASTER_HOME elsewhere.",
+        ) from error

@@ -1,0 +1,99 @@
+"""Planning and launching: the spec's way to a detached training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+
+from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.states import DesiredState
+from trainmaster import planning
+from trainmaster.advance import advance
+from trainmaster.answers import LaunchAnswer, PlanAnswer
+from trainmaster.errors import HostError
+from trainmaster.planning import Planned
+from trainmaster.run import Run, new_run_id
+from trainmaster.view import load_view
+from trainmaster.wait import until_attempt
+from trainmaster.workspace import Workspace
+
+
+async def plan_run(
+    workspace: Workspace, spec: str, *, host: str | None = None, sets: Sequence[str] = ()
+) -> PlanAnswer:
+    """What a launch of this spec (a path, or YAML text) would do; nothing is started.
+
+    Raises:
+        TrainmasterError: whatever would make the launch impossible.
+    """
+    return planning.answer(await planning.plan_spec(workspace, spec, host, sets))
+
+
+async def launch(
+    workspace: Workspace,
+    spec: str,
+    *,
+    host: str | None = None,
+    sets: Sequence[str] = (),
+    idempotency_key: str | None = None,
+) -> LaunchAnswer:
+    """Start a training, detached. The same `idempotency_key` again finds the first one's run.
+
+    Raises:
+        TrainmasterError: whatever makes it impossible; then nothing was started.
+    """
+    asked = hashlib.sha256(json.dumps([spec, host, list(sets)]).encode()).hexdigest()
+    if idempotency_key is not None:
+        known = workspace.control.run_of_key(idempotency_key, "launch", asked)
+        if known is not None:
+            await advance(workspace, known)
+            return launched(workspace, known)
+    planned = await planning.plan_spec(workspace, spec, host, sets)
+    planning.refuse_unlaunchable(planned)
+    run = _record(workspace, planned, (idempotency_key, asked) if idempotency_key else None)
+    try:
+        await advance(workspace, run.run_id)
+    except HostError:
+        if not workspace.control.is_placed(run):
+            workspace.control.forget_run(run.run_id)
+        raise
+    await until_attempt(workspace, run.run_id)
+    return launched(workspace, run.run_id)
+
+
+def launched(workspace: Workspace, run_id: str) -> LaunchAnswer:
+    """The answer of whatever has started a run."""
+    view = load_view(workspace, run_id)
+    return LaunchAnswer(
+        run_id=run_id,
+        name=view.run.name,
+        state=view.state.value,
+        attempt=view.attempt,
+        host=view.run.host,
+        next_step=f"trainmaster wait {run_id} --until checkpoint,end --timeout 3600",
+    )
+
+
+def _record(workspace: Workspace, planned: Planned, key: tuple[str, str] | None) -> Run:
+    control = workspace.control
+    backend = workspace.backend(planned.spec.host)
+    name = control.free_name(planned.spec.name)
+    run_id = new_run_id(name)
+    run = Run(
+        run_id=run_id,
+        name=name,
+        created_t=time.time(),
+        host=planned.spec.host,
+        placement=1,
+        spec=planned.spec_text,
+        config={**planned.config, "run_id": run_id, "name": name},
+        plan={**planned.to_dict(), "requirements": list(planned.plan.requirements)},
+        labels=planned.spec.labels,
+        closed=False,
+        cleaned=False,
+    )
+    desired = Desired(DesiredState.RUNNING, generation=1)
+    control.add_run(run, desired, backend.launcher_name, backend.folder(run_id), key)
+    return run

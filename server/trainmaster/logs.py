@@ -1,0 +1,204 @@
+"""The log of a run, or of any file, by cursor: sanitised, progress bars collapsed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from trainer_runtime.core.protocol import complete_lines
+from trainer_runtime.core.text import shown
+from trainmaster.answers import LogAnswer
+from trainmaster.errors import StateError, UsageError
+from trainmaster.query import current_view
+from trainmaster.view import RunView
+from trainmaster.workspace import Workspace
+
+Stream = Literal["train", "setup", "supervisor"]
+STREAMS: tuple[Stream, ...] = ("train", "setup", "supervisor")
+_FILES = {"train": "train.log", "setup": "setup.log"}
+_CURSOR = re.compile(r"l1\.(train|setup|supervisor|file)\.(\d+)\.(\d+)")
+_BLOCK_BYTES = 256 << 10
+_LONGEST_PATTERN = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """Where reading goes on: byte `offset` of the file of `attempt` (0 where there is only one)."""
+
+    stream: str
+    attempt: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"l1.{self.stream}.{self.attempt}.{self.offset}"
+
+
+async def read_log(
+    workspace: Workspace,
+    run_or_file: str,
+    *,
+    stream: Stream = "train",
+    cursor: str | None = None,
+    grep: str | None = None,
+    limit: int = 100,
+) -> LogAnswer:
+    """The last `limit` lines, or up to `limit` lines after `cursor`; `more` if there are more now.
+
+    Every byte is read once by whoever passes each answer's cursor on, over all attempts. `grep`: a
+    regular expression that lines must contain. A last line without its end is kept for later.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, also where it is no file either.
+        UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`.
+    """
+    pattern = _compile(grep)
+    if _is_file(workspace, run_or_file):
+        files = {0: Path(run_or_file)}
+        stream_name = "file"
+    else:
+        files = _files(workspace, await current_view(workspace, run_or_file), stream)
+        stream_name = stream
+    if cursor is None:
+        return _tail(files, stream_name, pattern, limit)
+    return _onward(files, _parse(cursor, stream_name), pattern, limit)
+
+
+def _is_file(workspace: Workspace, name: str) -> bool:
+    try:
+        workspace.control.run(name)
+    except StateError:
+        if not Path(name).is_file():
+            raise
+        return True
+    return False
+
+
+def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[int, Path]:
+    """The stream's file of each attempt, oldest first."""
+    mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
+    if stream == "supervisor":
+        return {0: mirror.path("supervisor.jsonl")}
+    return {n: mirror.path(f"attempts/{n}/{_FILES[stream]}") for n in mirror.attempts()}
+
+
+def _tail(
+    files: dict[int, Path], stream: str, pattern: re.Pattern[str] | None, limit: int
+) -> LogAnswer:
+    """The last lines, read backwards block by block, attempt by attempt."""
+    lines: list[str] = []
+    end: _Position | None = None
+    for attempt in sorted(files, reverse=True):
+        found, offset = _last_lines(files[attempt], pattern, limit - len(lines))
+        end = end or _Position(stream, attempt, offset)
+        lines = found + lines
+        if len(lines) >= limit:
+            break
+    position = end or _Position(stream, 0, 0)
+    return LogAnswer(lines=lines, cursor=str(position), more=False)
+
+
+def _last_lines(path: Path, pattern: re.Pattern[str] | None, limit: int) -> tuple[list[str], int]:
+    """The last `limit` lines that match, and the offset behind the last whole line."""
+    if not path.exists():
+        return [], 0
+    with path.open("rb") as file:
+        start = file.seek(0, 2)
+        data, whole_end = b"", None
+        found: list[str] = []
+        while start > 0 and len(found) < limit:
+            block = min(_BLOCK_BYTES, start)
+            start -= block
+            file.seek(start)
+            data = file.read(block) + data
+            if whole_end is None and b"\n" in data:
+                whole_end = start + data.rfind(b"\n") + 1
+                data = data[: whole_end - start]
+            first = 0 if start == 0 else data.find(b"\n") + 1
+            if whole_end is None or (start > 0 and first == 0):
+                continue
+            found = _matching(data[first:].split(b"\n")[:-1], pattern) + found
+            data = data[:first]
+    return found[-limit:] if limit > 0 else [], whole_end or 0
+
+
+def _onward(
+    files: dict[int, Path], position: _Position, pattern: re.Pattern[str] | None, limit: int
+) -> LogAnswer:
+    lines: list[str] = []
+    while True:
+        path = files.get(position.attempt)
+        got, offset = _next_lines(path, position.offset, pattern, limit - len(lines))
+        lines += got
+        position = replace(position, offset=offset)
+        if len(lines) >= limit:
+            break
+        following = [number for number in sorted(files) if number > position.attempt]
+        if not following:
+            break
+        position = _Position(position.stream, following[0], 0)
+    return LogAnswer(lines=lines, cursor=str(position), more=_has_more(files, position))
+
+
+def _next_lines(
+    path: Path | None, offset: int, pattern: re.Pattern[str] | None, limit: int
+) -> tuple[list[str], int]:
+    """Up to `limit` matching lines from `offset` on, and the offset behind the last one read."""
+    found: list[str] = []
+    if path is None or not path.exists():
+        return found, offset
+    with path.open("rb") as file:
+        file.seek(offset)
+        rest = b""
+        while len(found) < limit and (block := file.read(_BLOCK_BYTES)):
+            whole, used = complete_lines(rest + block)
+            rest = (rest + block)[used:]
+            for line in whole:
+                offset += len(line) + 1
+                found += _matching([line], pattern)
+                if len(found) >= limit:
+                    break
+    return found, offset
+
+
+def _has_more(files: dict[int, Path], position: _Position) -> bool:
+    path = files.get(position.attempt)
+    if path is not None and path.exists() and _next_lines(path, position.offset, None, 1)[0]:
+        return True
+    later = [number for number in files if number > position.attempt]
+    return any(files[number].exists() and files[number].stat().st_size for number in later)
+
+
+def _matching(lines: Sequence[bytes], pattern: re.Pattern[str] | None) -> list[str]:
+    texts = [shown(line) for line in lines]
+    return [text for text in texts if pattern is None or pattern.search(text)]
+
+
+def _compile(grep: str | None) -> re.Pattern[str] | None:
+    if grep is None:
+        return None
+    try:
+        if len(grep) > _LONGEST_PATTERN:
+            raise re.error(f"longer than {_LONGEST_PATTERN} characters")
+        return re.compile(grep)
+    except re.error as error:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"The expression can't be used: {error}.",
+            "Give a Python regular expression, special characters escaped by a backslash.",
+            field="grep",
+        ) from error
+
+
+def _parse(cursor: str, stream: str) -> _Position:
+    found = _CURSOR.fullmatch(cursor)
+    if found is None or found.group(1) != stream:
+        raise UsageError(
+            "CURSOR_INVALID",
+            f"{cursor[:80]!r} is no cursor of this log's {stream} stream.",
+            "Pass the cursor of the last answer for the same stream, or none.",
+            field="cursor",
+        )
+    return _Position(found.group(1), int(found.group(2)), int(found.group(3)))

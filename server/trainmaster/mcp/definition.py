@@ -1,0 +1,97 @@
+"""What a tool is made of here: a service call, its hints, and a schema that refuses extras."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.tools import Tool
+from mcp.types import ToolAnnotations
+
+from trainmaster.answers import Answer
+
+if TYPE_CHECKING:
+    from trainmaster.workspace import Workspace
+
+READS = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+STARTS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+)
+ENDS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+
+
+class OpenWorkspace:
+    """The server's workspace, opened by the first call that needs it.
+
+    Not at start-up: a home that can't be opened is then told as that call's error, where the model
+    reads it, and listing tools touches no disk.
+    """
+
+    def __init__(self, environment: Mapping[str, str], closing: ExitStack) -> None:
+        self._environment = environment
+        self._closing = closing
+        self._workspace: Workspace | None = None
+
+    def get(self) -> Workspace:
+        """The open workspace. Raises: TrainmasterError when the home can't be used."""
+        if self._workspace is None:
+            from trainmaster.workspace import open_workspace
+
+            self._workspace = self._closing.enter_context(open_workspace(self._environment))
+        return self._workspace
+
+
+ToolContext = Context[OpenWorkspace, Any]
+
+
+def workspace_of(context: ToolContext) -> Workspace:
+    """The workspace that this call's server works in."""
+    return context.request_context.lifespan_context.get()
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A tool before it is registered; name, description and schemas come from `function`."""
+
+    function: Callable[..., Awaitable[Answer]]
+    title: str
+    hints: ToolAnnotations
+
+
+def build_tool(definition: Definition) -> Tool:
+    """The SDK's tool, whose schema is lean and whose arguments must be known ones."""
+    function = definition.function
+    tool = Tool.from_function(
+        function,
+        title=definition.title,
+        description=inspect.cleandoc(function.__doc__ or ""),
+        annotations=definition.hints,
+        structured_output=True,
+    )
+    arguments = tool.fn_metadata.arg_model
+    # The SDK drops unknown arguments silently; a misspelt one would then be taken as not given.
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters = _without_titles(arguments.model_json_schema(by_alias=True))
+    return tool
+
+
+def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """Generated titles repeat the names, and every client pays for them in context."""
+    properties = {
+        name: {key: value for key, value in described.items() if key != "title"}
+        for name, described in schema["properties"].items()
+    }
+    return {
+        key: properties if key == "properties" else value
+        for key, value in schema.items()
+        if key != "title"
+    }

@@ -1,0 +1,56 @@
+"""Where Trainmaster keeps things on the operator's side: the one place that builds these paths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+HOME_VARIABLE = "TRAINMASTER_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder that holds everything; safe to copy as a whole while nothing runs."""
+
+    root: Path
+
+    @property
+    def control_db(self) -> Path:
+        return self.root / "control.db"
+
+    @property
+    def metrics_db(self) -> Path:
+        return self.root / "metrics.db"
+
+    @property
+    def mirror(self) -> Path:
+        return self.root / "mirror"
+
+    @property
+    def local_root(self) -> Path:
+        """What `~/.trainmaster` is on other hosts."""
+        return self.root / "local"
+
+    @property
+    def debug_root(self) -> Path:
+        return self.root / "debug"
+
+    def follower_lock(self, host: str) -> Path:
+        return self.root / "followers" / f"{host}.lock"
+
+    def follower_pass(self, host: str) -> Path:
+        """Touched after each pass over a host's runs; its time says how current the mirror is."""
+        return self.root / "followers" / f"{host}.pass"
+
+    def advance_lock(self, run_id: str) -> Path:
+        return self.root / "advancing" / f"{run_id}.lock"
+
+
+def find_home(environment: Mapping[str, str]) -> Home:
+    """The home that `TRAINMASTER_HOME` names, the platform's own where it is unset or empty."""
+    named = environment.get(HOME_VARIABLE)
+    root = Path(named).expanduser() if named else Path(platformdirs.user_data_dir("trainmaster"))
+    return Home(root.absolute())

@@ -1,0 +1,75 @@
+"""Exact parameter counts and FLOPs of the two styles of model that nanogpt trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Style = Literal["gpt2", "llama"]
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions."""
+
+    style: Style
+    n_layer: int
+    n_head: int
+    n_kv_head: int
+    d_model: int
+    d_ff: int
+    vocab_size: int
+    seq_len: int
+
+    @property
+    def kv_width(self) -> int:
+        """Features of all key (or value) heads together."""
+        return self.d_model // self.n_head * self.n_kv_head
+
+
+# Radford et al. 2019, table 2, under the names that the counts below give them.
+_GPT2_SIZES = {
+    "gpt2-124m": (12, 12, 768),
+    "gpt2-350m": (24, 16, 1024),
+    "gpt2-774m": (36, 20, 1280),
+    "gpt2-1558m": (48, 25, 1600),
+}
+_ALIASES = {"gpt2-medium": "gpt2-350m", "gpt2-large": "gpt2-774m", "gpt2-xl": "gpt2-1558m"}
+GPT2_VOCABULARY = 50257
+
+
+def preset_sizes(preset: str) -> tuple[int, int, int]:
+    """Layers, heads and width of a preset of the spec."""
+    return _GPT2_SIZES[_ALIASES.get(preset, preset)]
+
+
+def parameters(model: Architecture) -> int:
+    """Trainable parameters, tied ones once; there are no biases.
+
+    gpt2: tied embedding, positions, per block two norms, attention and a two-matrix MLP, a norm.
+    llama: embedding and head, per block two norms, attention and a gated MLP, a norm.
+    """
+    embedding = model.vocab_size * model.d_model
+    blocks = model.n_layer * _block_parameters(model) + model.d_model
+    if model.style == "gpt2":
+        return embedding + model.seq_len * model.d_model + blocks
+    return 2 * embedding + blocks
+
+
+def flops_per_token(model: Architecture) -> int:
+    """FLOPs of forward and backward per token: 6N + 12·L·d·T.
+
+    N leaves out what takes no part in a matrix product: positions, and the input embedding where
+    it is not tied. Source: Chowdhery et al. 2022 (PaLM), appendix B, the count behind published
+    MFU; attention counts in full although it is causal.
+    """
+    matmul = model.vocab_size * model.d_model + model.n_layer * _block_parameters(model)
+    matmul += model.d_model
+    return 6 * matmul + 12 * model.n_layer * model.d_model * model.seq_len
+
+
+def _block_parameters(model: Architecture) -> int:
+    width = model.d_model
+    attention = width * (width + 2 * model.kv_width) + width * width
+    matrices = 2 if model.style == "gpt2" else 3
+    return 2 * width + attention + matrices * width * model.d_ff

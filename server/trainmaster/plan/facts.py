@@ -1,0 +1,137 @@
+"""What a plan is made from besides the spec: facts about the host, the corpus, earlier runs.
+
+They are measured by services, partly on other machines, and arrive as JSON; planning itself only
+reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+from trainer_runtime.core import corpus
+
+
+class Facts(BaseModel):
+    """Immutable; fields that a newer probe adds are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class GpuFacts(Facts):
+    """One GPU as nvidia-smi lists it."""
+
+    index: int
+    name: str
+    memory_gib: float
+    memory_free_gib: float
+    driver: str = ""
+
+
+class TorchFacts(Facts):
+    """PyTorch as the interpreter that would train imports it."""
+
+    version: str
+    cuda: str | None = None
+    cuda_available: bool = False
+    bf16_cpu: bool = False
+    bf16_gpu: bool = False
+
+
+class HostFacts(Facts):
+    """The machine. `cores` counts what the quota grants, and may be a fraction.
+
+    `root` is the host's folder for runs and cache, `disk_free_gib` what its disk has left.
+    `measured_at` is Unix time in seconds. `c_compiler` is None where nobody looked.
+    """
+
+    hostname: str
+    root: str
+    cpu_model: str = ""
+    cores: float
+    memory_total_gib: float
+    memory_available_gib: float
+    disk_free_gib: float
+    gpus: tuple[GpuFacts, ...] = ()
+    python_path: str = ""
+    python_version: str = ""
+    torch: TorchFacts | None = None
+    root_writable: bool = True
+    c_compiler: bool | None = None
+    usd_per_hour: float | None = None
+    measured_at: float | None = None
+
+
+class SourceFacts(Facts):
+    """One source's files; `problem` says why there are none to count, where that is known."""
+
+    name: str
+    path: str
+    files: int = 0
+    size_bytes: int = 0
+    tokens: int = 0
+    problem: str | None = None
+
+
+class CorpusFacts(Facts):
+    """The sources in the spec's order. `cached`: the host already holds their shards."""
+
+    sources: tuple[SourceFacts, ...]
+    fingerprint: str
+    cached: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return sum(source.tokens for source in self.sources)
+
+    @classmethod
+    def of(
+        cls,
+        listed: Sequence[corpus.Source],
+        tokenizer: str,
+        seq_len: int,
+        problems: Mapping[str, str] | None = None,
+    ) -> Self:
+        """The facts of sources whose files were listed; `problems` by name of those that weren't.
+
+        Tokens are those of the byte tokenizer: one per byte, and one that ends each file.
+        """
+        told = problems or {}
+        sources = tuple(
+            SourceFacts(
+                name=source.name,
+                path=source.path,
+                files=len(source.files),
+                size_bytes=source.size_bytes,
+                tokens=source.size_bytes + len(source.files),
+                problem=told.get(source.name),
+            )
+            for source in listed
+        )
+        return cls(sources=sources, fingerprint=corpus.fingerprint(listed, tokenizer, seq_len))
+
+
+class Throughput(Facts):
+    """What one earlier run reached; `flops_per_s` by the count of `architecture.flops_per_token`.
+
+    `device` is `cpu` or the GPU's name.
+    """
+
+    device: str
+    precision: str
+    flops_per_s: float
+
+
+class Calibration(Facts):
+    """Measured throughput on this host, the newest first."""
+
+    measured: tuple[Throughput, ...] = ()
+
+    def flops_per_s(self, device: str, precision: str) -> float | None:
+        """The newest figure for a device and precision, or None."""
+        for entry in self.measured:
+            if (entry.device, entry.precision) == (device, precision):
+                return entry.flops_per_s
+        return None

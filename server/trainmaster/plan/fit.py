@@ -1,0 +1,114 @@
+"""Fits the batch into memory and the checkpoints onto the disk."""
+
+from __future__ import annotations
+
+from trainmaster.errors import PlanError
+from trainmaster.plan.architecture import Architecture
+from trainmaster.plan.checkpoint_interval import kept_checkpoints
+from trainmaster.plan.facts import CorpusFacts, HostFacts
+from trainmaster.plan.hardware import GPUS
+from trainmaster.plan.hyperparameters import Batch, choose_micro_batch, whole_batch
+from trainmaster.plan.memory import (
+    CHECKPOINT_BYTES_PER_PARAMETER,
+    EXPORT_BYTES_PER_PARAMETER,
+    GIB,
+    SHARD_BYTES_PER_TOKEN,
+    Memory,
+    memory,
+)
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.target import Target
+from trainmaster.spec import TrainingSpec
+
+# Larger passes gain nothing any more: CPUs fall out of their caches, GPUs are busy long before.
+_MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
+_LOGS_GIB = 0.05
+
+
+def choose_batch(
+    spec: TrainingSpec, model: Architecture, parameters: int, target: Target, ledger: Ledger
+) -> tuple[Batch, Memory]:
+    """The micro-batch and accumulation, and the peak memory that they take.
+
+    Raises:
+        PlanError: DOES_NOT_FIT, with the sizes and what would fit.
+    """
+
+    def taken(micro_batch: int) -> Memory:
+        return memory(model, parameters, micro_batch, target.precision, target.device)
+
+    per_sequence_gib = taken(1).total_gib - taken(0).total_gib
+    fitting = int((target.memory_gib - taken(0).total_gib) / per_sequence_gib)
+    asked = spec.batch.micro_batch
+    micro_batch = asked if isinstance(asked, int) else 0
+    if fitting < max(1, micro_batch):
+        raise _does_not_fit(taken(max(1, micro_batch)), parameters, fitting, target)
+    if not micro_batch:
+        quick = max(1, _MOST_TOKENS[target.device] // model.seq_len)
+        micro_batch = choose_micro_batch(spec.batch.tokens // model.seq_len, min(fitting, quick))
+        reason = f"Up to {fitting:,} sequences fit into memory; more than {quick:,} gain nothing."
+        ledger.decide("batch.micro_batch", micro_batch, reason)
+    batch = whole_batch(spec.batch.tokens, model.seq_len, micro_batch)
+    product = f"micro_batch {micro_batch} x seq_len {model.seq_len} x {batch.accumulation}"
+    ledger.decide("batch.accumulation", batch.accumulation, f"{product} = {batch.tokens:,} tokens.")
+    if batch.tokens != spec.batch.tokens:
+        reason = f"{spec.batch.tokens:,} rounded down to {product}."
+        ledger.decide("batch.tokens", batch.tokens, reason)
+    return batch, taken(micro_batch)
+
+
+def disk_gib(spec: TrainingSpec, parameters: int, steps: int, corpus: CorpusFacts) -> float:
+    """What the run will have on disk at most: checkpoints, the exported model, shards, logs."""
+    policy = spec.checkpoint
+    kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
+    size_bytes = parameters * (kept * CHECKPOINT_BYTES_PER_PARAMETER + EXPORT_BYTES_PER_PARAMETER)
+    if not corpus.cached:
+        size_bytes += corpus.tokens * SHARD_BYTES_PER_TOKEN
+    return size_bytes / GIB + _LOGS_GIB
+
+
+def check_disk(spec: TrainingSpec, needed_gib: float, parameters: int, facts: HostFacts) -> None:
+    """Nothing, if the disk has room for what retention will keep.
+
+    Raises:
+        PlanError: DISK_TOO_SMALL.
+    """
+    if needed_gib <= facts.disk_free_gib:
+        return
+    policy = spec.checkpoint
+    one_gib = parameters * CHECKPOINT_BYTES_PER_PARAMETER / GIB
+    every = policy.keep_every_steps
+    periodic = f" and each {every} steps" if every is not None else ""
+    field = "checkpoint.keep_every_steps" if every is not None else "checkpoint.keep_latest"
+    raise PlanError(
+        "DISK_TOO_SMALL",
+        f"The run will need {needed_gib:.2f} GiB on {facts.root}, which has "
+        f"{facts.disk_free_gib:.2f} GiB free: checkpoints of {one_gib:.2f} GiB each, of which the "
+        f"latest {policy.keep_latest}, the best {policy.keep_best}{periodic} are kept.",
+        "Keep fewer checkpoints (checkpoint.keep_latest, keep_best, keep_every_steps), free some "
+        "disk, or set the host's root to a larger disk.",
+        field=field,
+    )
+
+
+def _does_not_fit(taken: Memory, parameters: int, fitting: int, target: Target) -> PlanError:
+    sizes = (
+        f"state {taken.state_gib:.2f}, activations {taken.activations_gib:.2f}, "
+        f"logits {taken.logits_gib:.2f}"
+    )
+    if fitting >= 1:
+        fix, field = f"Set batch.micro_batch to at most {fitting}, or to auto.", "batch.micro_batch"
+    else:
+        larger = [gpu for gpu in GPUS if gpu.memory_gib * 0.95 >= taken.total_gib]
+        gpu = min(larger, key=lambda gpu: gpu.memory_gib, default=None)
+        fitting_gpu = f", or a GPU such as {gpu.name}" if gpu is not None else ""
+        fix = f"Take a smaller model or a shorter data.seq_len{fitting_gpu}."
+        field = "model"
+    where = "of host memory" if target.device == "cpu" else f"on the {target.name}"
+    return PlanError(
+        "DOES_NOT_FIT",
+        f"Training {parameters:,} parameters takes about {taken.total_gib:.2f} GiB ({sizes}), but "
+        f"only {target.memory_gib:.2f} GiB {where} can be used.",
+        fix,
+        field=field,
+    )

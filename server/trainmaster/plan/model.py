@@ -1,0 +1,85 @@
+"""Decides the model's open sizes."""
+
+from __future__ import annotations
+
+from trainmaster.errors import PlanError
+from trainmaster.plan.architecture import GPT2_VOCABULARY, Architecture, Style, preset_sizes
+from trainmaster.plan.result import Ledger
+from trainmaster.spec import ModelSpec, TrainingSpec
+
+# 256 byte values and the end of a text.
+BYTE_VOCABULARY = 257
+_VOCABULARY_MULTIPLE = 64
+_WIDE = 2048
+
+
+def choose_architecture(spec: TrainingSpec, ledger: Ledger) -> Architecture:
+    """Every size of the model.
+
+    Raises:
+        PlanError: VOCABULARY_TOO_SMALL.
+    """
+    model = spec.model
+    n_layer, n_head, d_model = _sizes(model, ledger)
+    n_kv_head = model.n_kv_head
+    if n_kv_head is None:
+        n_kv_head = n_head
+        ledger.decide("model.n_kv_head", n_kv_head, "As many as n_head: multi-head attention.")
+    d_ff = model.d_ff
+    if d_ff is None:
+        d_ff, reason = _feed_forward(d_model, model.style)
+        ledger.decide("model.d_ff", d_ff, reason)
+    return Architecture(
+        style=model.style,
+        n_layer=n_layer,
+        n_head=n_head,
+        n_kv_head=n_kv_head,
+        d_model=d_model,
+        d_ff=d_ff,
+        vocab_size=_vocabulary(model, ledger),
+        seq_len=spec.data.seq_len,
+    )
+
+
+def _sizes(model: ModelSpec, ledger: Ledger) -> tuple[int, int, int]:
+    if model.preset is None:
+        # The spec's own checks saw that these are given where there is no preset.
+        return int(model.n_layer or 0), int(model.n_head or 0), int(model.d_model or 0)
+    n_layer, n_head, d_model = preset_sizes(model.preset)
+    source = "Radford et al. 2019 (GPT-2), table 2"
+    for name, size in (("n_layer", n_layer), ("n_head", n_head), ("d_model", d_model)):
+        ledger.decide(f"model.{name}", size, f"Preset {model.preset}.", source)
+    return n_layer, n_head, d_model
+
+
+def _feed_forward(d_model: int, style: Style) -> tuple[int, str]:
+    if style == "gpt2":
+        return 4 * d_model, "4 times d_model, as in GPT-2."
+    multiple = 64 if d_model < _WIDE else 256
+    width = _padded(-(-8 * d_model // 3), multiple)
+    return width, f"8/3 of d_model, rounded up to a multiple of {multiple}, as in Llama."
+
+
+def _vocabulary(model: ModelSpec, ledger: Ledger) -> int:
+    if model.vocab_size is not None:
+        if model.vocab_size < BYTE_VOCABULARY:
+            raise PlanError(
+                "VOCABULARY_TOO_SMALL",
+                f"`model.vocab_size` is {model.vocab_size}, but the byte tokenizer has "
+                f"{BYTE_VOCABULARY} tokens.",
+                f"Set model.vocab_size to at least {BYTE_VOCABULARY}, or leave it out.",
+                field="model.vocab_size",
+            )
+        return model.vocab_size
+    if model.preset is not None:
+        reason = f"Preset {model.preset}; the byte tokenizer uses the first {BYTE_VOCABULARY}."
+        ledger.decide("model.vocab_size", GPT2_VOCABULARY, reason)
+        return GPT2_VOCABULARY
+    padded = _padded(BYTE_VOCABULARY, _VOCABULARY_MULTIPLE)
+    reason = f"{BYTE_VOCABULARY} tokens of the byte tokenizer, padded to a multiple of 64."
+    ledger.decide("model.vocab_size", padded, reason)
+    return padded
+
+
+def _padded(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

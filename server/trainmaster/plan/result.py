@@ -1,0 +1,77 @@
+"""What planning answers: the resolved config, each decision with its reason, estimates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Result(BaseModel):
+    """Immutable part of an answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Decision(Result):
+    """A value that the spec left open, or that was adapted; `source` is where the rule is from."""
+
+    field: str
+    value: Any
+    reason: str
+    source: str | None = None
+
+
+class Estimates(Result):
+    """What the training takes; None where no estimate can be made.
+
+    `ranges` holds low and high for those that are known only roughly. `finish_at` is UTC, ISO 8601.
+    """
+
+    parameters: int
+    memory_gib: float
+    disk_gib: float
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    hours: float | None = None
+    usd: float | None = None
+    finish_at: str | None = None
+    ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+
+
+class GpuAdvice(Result):
+    """Which GPUs suit the training, and what this plan reckons with: `cpu` or a GPU's name."""
+
+    recommended: str
+    reason: str
+    planned: str
+
+
+class Plan(Result):
+    """A spec with every `auto` decided.
+
+    `config` is the resolved config without `run_id`. `launchable` is false where the plan is for a
+    GPU that the host does not have. `requirements` are the packages that the trainer needs.
+    """
+
+    config: dict[str, Any]
+    decisions: tuple[Decision, ...]
+    estimates: Estimates
+    gpu: GpuAdvice
+    warnings: tuple[str, ...] = ()
+    launchable: bool = True
+    requirements: tuple[str, ...] = ()
+
+
+class Ledger:
+    """Collects decisions and warnings while a plan is made."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+        self.warnings: list[str] = []
+
+    def decide(self, field: str, value: Any, reason: str, source: str | None = None) -> None:
+        self.decisions.append(Decision(field=field, value=value, reason=reason, source=source))
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)

@@ -1,0 +1,171 @@
+"""What the training computes on: the CPU, a GPU of the host, or a GPU to plan for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.errors import PlanError
+from trainmaster.plan.facts import GpuFacts, HostFacts
+from trainmaster.plan.hardware import Gpu, best_precision, find_gpu, gpu_names
+from trainmaster.plan.result import Ledger
+from trainmaster.spec import TrainingSpec
+
+# What a process may count on of the memory that is free now.
+_GPU_SHARE = 0.95
+_CPU_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device. `name` is `cpu` or the GPU's; `gpu` its row of the table, None if unknown.
+
+    `index` is the host's number for the GPU. `on_host` is false for one that is only planned for.
+    """
+
+    device: str
+    name: str
+    memory_gib: float
+    precision: str
+    gpu: Gpu | None = None
+    index: int | None = None
+    on_host: bool = True
+
+
+def choose_target(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
+    """The device and precision that the spec asks for, or the best that the host has.
+
+    Raises:
+        PlanError: GPU_NOT_FOUND, or INVALID_VALUE for a precision that the device can't do.
+    """
+    wanted = spec.compute.gpus
+    if spec.compute.gpu is not None:
+        if wanted == 0:
+            raise PlanError(
+                "INVALID_VALUE",
+                f"`compute.gpus` is 0, but `compute.gpu` names {spec.compute.gpu!r}.",
+                "Remove compute.gpu to train on the CPU, or set compute.gpus to 1.",
+                field="compute.gpus",
+            )
+        target = _named_gpu(spec, facts, ledger)
+    elif wanted == 0:
+        target = _cpu(spec, facts)
+    elif wanted == 1:
+        target = _host_gpu(spec, facts)
+    else:
+        target = _best_device(spec, facts, ledger)
+    return _with_precision(spec, target, facts, ledger)
+
+
+def _best_device(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
+    if not facts.gpus:
+        ledger.decide("compute.gpus", 0, "The host has no GPU that nvidia-smi lists.")
+        return _cpu(spec, facts)
+    if facts.torch is not None and not facts.torch.cuda_available:
+        ledger.decide("compute.gpus", 0, "PyTorch here can't use the host's GPU.")
+        ledger.warn(
+            f"The host has a {facts.gpus[0].name}, but PyTorch {facts.torch.version} can't use it."
+        )
+        return _cpu(spec, facts)
+    target = _host_gpu(spec, facts)
+    ledger.decide("compute.gpus", 1, f"The host has a {target.name}.")
+    return target
+
+
+def _cpu(spec: TrainingSpec, facts: HostFacts) -> Target:
+    if spec.compute.gpu_memory_gib is not None:
+        raise PlanError(
+            "INVALID_VALUE",
+            "`compute.gpu_memory_gib` is given, but the training computes on the CPU.",
+            "Name the GPU to plan for under compute.gpu, or remove compute.gpu_memory_gib.",
+            field="compute.gpu_memory_gib",
+        )
+    return Target("cpu", "cpu", facts.memory_available_gib * _CPU_SHARE, "auto")
+
+
+def _host_gpu(spec: TrainingSpec, facts: HostFacts) -> Target:
+    if not facts.gpus:
+        raise _not_found(
+            f"`compute.gpus` is {spec.compute.gpus}, but {facts.hostname} has no GPU.",
+            "Set compute.gpus to 0 or auto, or name the GPU to plan for under compute.gpu.",
+        )
+    if facts.torch is not None and not facts.torch.cuda_available:
+        raise _not_found(
+            f"`compute.gpus` is {spec.compute.gpus}, but PyTorch {facts.torch.version} of "
+            f"{facts.hostname} can't use its GPU.",
+            "Install a PyTorch with CUDA that suits the driver, or set compute.gpus to 0.",
+        )
+    return _target_of(_chosen(spec, facts), spec)
+
+
+def _chosen(spec: TrainingSpec, facts: HostFacts) -> GpuFacts:
+    """The GPU that the user made visible, or the one with the most free memory."""
+    visible = spec.env.get("CUDA_VISIBLE_DEVICES", "")
+    for gpu in facts.gpus:
+        if visible.split(",")[0] == str(gpu.index):
+            return gpu
+    return max(facts.gpus, key=lambda gpu: gpu.memory_free_gib)
+
+
+def _target_of(gpu: GpuFacts, spec: TrainingSpec) -> Target:
+    memory_gib = spec.compute.gpu_memory_gib or gpu.memory_free_gib
+    entry = find_gpu(gpu.name, gpu.memory_gib)
+    return Target("cuda", gpu.name, memory_gib * _GPU_SHARE, "auto", entry, gpu.index)
+
+
+def _named_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
+    name = str(spec.compute.gpu)
+    entry = find_gpu(name, spec.compute.gpu_memory_gib)
+    for gpu in facts.gpus:
+        same_entry = entry is not None and find_gpu(gpu.name, gpu.memory_gib) == entry
+        if same_entry or name.lower() in gpu.name.lower():
+            return _target_of(gpu, spec)
+    memory_gib = spec.compute.gpu_memory_gib or (entry.memory_gib if entry is not None else None)
+    if memory_gib is None:
+        raise _not_found(
+            f"`compute.gpu` is {name!r}, which {facts.hostname} does not have and the table of "
+            "GPUs does not know.",
+            f"Name one of {gpu_names()}, or give compute.gpu_memory_gib as well.",
+            field="compute.gpu",
+        )
+    ledger.warn(
+        f"{facts.hostname} has no {name}: this plan is for such a machine and can't be launched "
+        "here."
+    )
+    known = entry.name if entry is not None else name
+    return Target("cuda", known, memory_gib * _GPU_SHARE, "auto", entry, on_host=False)
+
+
+def _with_precision(spec: TrainingSpec, target: Target, facts: HostFacts, ledger: Ledger) -> Target:
+    best, reason = best_precision(target.device, facts.torch, target.gpu, target.on_host)
+    precision: str = spec.precision
+    if precision == "auto":
+        precision = best
+        ledger.decide("precision", precision, reason)
+    elif precision == "fp16" and target.device == "cpu":
+        raise _impossible(precision, "the CPU", f"Set precision to auto or {best}.")
+    elif precision == "bf16" and best == "fp16":
+        raise _impossible(precision, target.name, "Set precision to auto or fp16.")
+    elif precision == "bf16" and best == "fp32":
+        ledger.warn("The CPU has no bf16 instructions: fp32 would be faster than bf16.")
+    return Target(
+        target.device,
+        target.name,
+        target.memory_gib,
+        precision,
+        target.gpu,
+        target.index,
+        target.on_host,
+    )
+
+
+def _not_found(message: str, fix: str, field: str = "compute.gpus") -> PlanError:
+    return PlanError("GPU_NOT_FOUND", message, fix, field=field)
+
+
+def _impossible(precision: str, device: str, fix: str) -> PlanError:
+    return PlanError(
+        "INVALID_VALUE",
+        f"`precision` is {precision}, in which {device} can't train.",
+        fix,
+        field="precision",
+    )

@@ -1,0 +1,126 @@
+"""From a spec to its plan: looks at the host and at the data, then plans."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core import corpus
+from trainmaster.answers import PlanAnswer, PlanDecision
+from trainmaster.backends import DEBUG
+from trainmaster.errors import HostError, SpecError
+from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
+from trainmaster.spec import EnvironmentSpec, TrainingSpec, load_spec
+from trainmaster.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with everything that it was made from, so that it can be made again, changed."""
+
+    spec: TrainingSpec
+    facts: HostFacts
+    corpus: CorpusFacts
+    plan: Plan
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config but for the run's id, the interpreter decided too."""
+        return {**self.plan.config, "environment": {"python": self.facts.python_path}}
+
+    @property
+    def spec_text(self) -> str:
+        """The spec as JSON, which is YAML too, with absolute paths."""
+        return json.dumps(self.spec.model_dump(mode="json", exclude_unset=True), indent=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `plan_again` needs besides the spec, and what was shown."""
+        return {
+            "facts": self.facts.model_dump(mode="json"),
+            "corpus": self.corpus.model_dump(mode="json"),
+            "decisions": [decision.model_dump(mode="json") for decision in self.plan.decisions],
+        }
+
+
+async def plan_spec(
+    workspace: Workspace, spec: str, host: str | None, sets: Sequence[str]
+) -> Planned:
+    """Load a spec, look at where it is to run and at its data, and plan it.
+
+    Raises:
+        TrainmasterError: whatever makes it impossible; nothing was started or changed.
+    """
+    loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
+    backend = workspace.backend(loaded.host)
+    python = loaded.environment.python if isinstance(loaded.environment, EnvironmentSpec) else None
+    facts = await backend.facts(python)
+    if facts.torch is None and loaded.host != DEBUG:
+        raise HostError(
+            "ENVIRONMENT_UNUSABLE",
+            f"{facts.python_path} on {loaded.host} has no PyTorch, which the training needs.",
+            "Install it there (`pip install torch`), or set `environment: {python: PATH}` to an "
+            "interpreter that has it.",
+            field="environment",
+        )
+    listed = await asyncio.to_thread(look_at_data, loaded)
+    return Planned(loaded, facts, listed, plan(loaded, facts, listed))
+
+
+def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Planned:
+    """The plan of a changed spec from the facts of its first plan: only what was changed differs.
+
+    `made` is what `Planned.to_dict` gave.
+    """
+    loaded = load_spec(f"{spec}\n", sets)
+    facts = HostFacts.model_validate(made["facts"])
+    listed = CorpusFacts.model_validate(made["corpus"])
+    return Planned(loaded, facts, listed, plan(loaded, facts, listed))
+
+
+def look_at_data(spec: TrainingSpec) -> CorpusFacts:
+    """The files of every source, as they are now."""
+    sources, problems = [], {}
+    for source in spec.data.sources:
+        name = source.name or Path(source.path).name
+        files: tuple[corpus.CorpusFile, ...] = ()
+        try:
+            files = corpus.list_files(Path(source.path))
+        except FileNotFoundError:
+            problems[name] = "there is nothing at this path"
+        except OSError as error:
+            problems[name] = f"it can't be read ({error.strerror})"
+        sources.append(corpus.Source(name, source.path, files))
+    return CorpusFacts.of(sources, spec.data.tokenizer, spec.data.seq_len, problems)
+
+
+def answer(planned: Planned) -> PlanAnswer:
+    """The plan as it is shown."""
+    made = planned.plan
+    return PlanAnswer(
+        name=planned.spec.name,
+        host=planned.spec.host,
+        decisions=[PlanDecision(**item.model_dump()) for item in made.decisions],
+        estimates=made.estimates.model_dump(mode="json", exclude_none=True),
+        gpu=made.gpu.model_dump(mode="json"),
+        warnings=list(made.warnings),
+        unattended="no: nothing here revives a lost supervisor; `trainmaster tick` or any "
+        "command that looks at the run does",
+        next_step="Launch it: `trainmaster launch` with the same arguments.",
+    )
+
+
+def refuse_unlaunchable(planned: Planned) -> None:
+    """Raises:
+    SpecError: `INVALID_VALUE`, the plan is for a GPU that the host does not have.
+    """
+    if not planned.plan.launchable:
+        raise SpecError(
+            "GPU_NOT_FOUND",
+            f"The plan is for {planned.plan.gpu.planned}, which {planned.spec.host} doesn't have.",
+            "Set compute.gpu to null for what the host has, or choose another host.",
+            field="compute.gpu",
+        )

@@ -1,0 +1,257 @@
+"""Answers about runs from the database: state, metrics, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainer_runtime.core.protocol import finite_or_named
+from trainer_runtime.core.states import RunState
+from trainer_runtime.core.status_page import eta_s
+from trainmaster.advance import look_after
+from trainmaster.answers import (
+    AttemptRow,
+    CheckpointRow,
+    CheckpointsAnswer,
+    CheckpointState,
+    FindingRow,
+    MetricsAnswer,
+    RunRow,
+    RunsAnswer,
+    SkippedCheckpoint,
+    StatusAnswer,
+)
+from trainmaster.downsample import summarize
+from trainmaster.errors import UsageError
+from trainmaster.findings import open_findings
+from trainmaster.follow import catch_up
+from trainmaster.history import run_points
+from trainmaster.next_step import next_step
+from trainmaster.view import HEARTBEAT_S, RunView, load_view
+from trainmaster.workspace import Workspace
+
+DEFAULT_POINTS = 20
+_HEADLINES = ("loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "mfu")
+_MOST_KEYS = 40
+
+
+async def list_runs(
+    workspace: Workspace, *, state: str | None = None, label: str | None = None, limit: int = 50
+) -> RunsAnswer:
+    """The newest runs; only those in a state, or with a label (`key` or `key=value`), if given.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for a state that doesn't exist.
+    """
+    if state is not None and state not in {item.value for item in RunState}:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{state!r} is no state of a run.",
+            f"Use one of {', '.join(item.value for item in RunState)}.",
+            field="state",
+        )
+    open_runs = workspace.control.runs(only_open=True)
+    for host in {run.host for run in open_runs}:
+        await catch_up(workspace, host)
+    rows = []
+    for run in workspace.control.runs():
+        view = load_view(workspace, run.run_id)
+        if (state is None or view.state.value == state) and _has_label(run.labels, label):
+            rows.append(_row(view))
+    return RunsAnswer(runs=rows[:limit], more=True if len(rows) > limit else None)
+
+
+async def get_status(workspace: Workspace, run: str, *, detail: bool = False) -> StatusAnswer:
+    """How a run stands; `detail` adds attempts, telemetry and where its files are.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+    """
+    view = await current_view(workspace, run)
+    status = status_of(view)
+    if not detail:
+        return status
+    backend = workspace.backend(view.run.host)
+    return status.model_copy(
+        update={
+            "attempts": [_attempt_row(attempt) for attempt in view.record.attempts],
+            "telemetry": finite_or_named(view.record.telemetry),
+            "folder": backend.folder(view.run.run_id),
+        }
+    )
+
+
+async def query_metrics(
+    workspace: Workspace,
+    runs: Sequence[str],
+    *,
+    keys: Sequence[str] = (),
+    points: int = DEFAULT_POINTS,
+    everything: bool = False,
+) -> MetricsAnswer:
+    """Series of one or several runs: one value per step, the newest attempt's.
+
+    `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
+    means over buckets with their lows and highs; `everything` gives every step's own.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have.
+    """
+    answer = {}
+    for name in runs:
+        view = await current_view(workspace, name)
+        known = workspace.metrics.keys(view.run.run_id)
+        wanted = keys or [key for key in ("loss", "val_loss") if key in known]
+        for key in wanted:
+            if key not in known and known:
+                raise _unknown_key(view.run.run_id, key, known)
+        answer[name] = {
+            key: summarize(run_points(workspace, view, key), None if everything else max(1, points))
+            for key in wanted
+        }
+    return MetricsAnswer(runs=answer)
+
+
+async def list_checkpoints(
+    workspace: Workspace, run: str, *, verify: bool = False
+) -> CheckpointsAnswer:
+    """The checkpoints that stand, and which one a resume would take.
+
+    `verify` reads every byte of them anew, on the box; it moves nothing.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+        HostError: the box can't be reached, or could not read them.
+    """
+    view = await current_view(workspace, run)
+    index = view.index.to_dict()
+    answer = CheckpointsAnswer(
+        checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
+        skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
+        resume_from=index["resume_from"],
+    )
+    if not verify or view.run.cleaned:
+        return answer
+    problems = {
+        item["step"]: item["problems"]
+        for item in await workspace.backend(view.run.host).verify(view.run.run_id)
+    }
+    return _verified(answer, problems)
+
+
+def status_of(view: RunView) -> StatusAnswer:
+    """The status of a run as it stands, in few words."""
+    progress, record = view.progress, view.record
+    age = None if record.heartbeat_t is None else round(max(0.0, view.now - record.heartbeat_t), 1)
+    findings = open_findings(view)
+    running = view.state in (RunState.RUNNING, RunState.STOPPING)
+    last = progress.last if progress else {}
+    remaining = eta_s(progress) if running else None
+    return StatusAnswer(
+        run_id=view.run.run_id,
+        name=view.run.name,
+        state=view.state.value,
+        reason=_reason(view),
+        host=view.run.host,
+        as_of=record.heartbeat_t,
+        heartbeat_age_s=None if view.ended else age,
+        unconfirmed=True if not view.ended and (age or 0.0) > 3 * HEARTBEAT_S else None,
+        attempt=view.attempt,
+        step=view.step,
+        target_step=view.target_step,
+        eta_s=None if remaining is None else round(remaining, 1),
+        metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
+        findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
+        checkpoint=_checkpoint_state(view),
+        next_step=next_step(view, findings),
+    )
+
+
+async def current_view(workspace: Workspace, run: str) -> RunView:
+    """The run, after one bounded look at what is new."""
+    found = workspace.control.run(run)
+    if not found.closed:
+        await look_after(workspace, found.run_id)
+        await catch_up(workspace, found.host)
+    return load_view(workspace, found.run_id)
+
+
+def _row(view: RunView) -> RunRow:
+    return RunRow(
+        run_id=view.run.run_id,
+        name=view.run.name,
+        state=view.state.value,
+        step=view.step,
+        target_step=view.target_step,
+        host=view.run.host,
+        labels=dict(view.run.labels),
+    )
+
+
+def _has_label(labels: Any, label: str | None) -> bool:
+    if label is None:
+        return True
+    key, equals, value = label.partition("=")
+    return key in labels and (not equals or labels[key] == value)
+
+
+def _reason(view: RunView) -> str | None:
+    if view.record.reason is None or view.state is RunState.RUNNING:
+        return None
+    detail = f": {view.record.detail}" if view.record.detail else ""
+    return f"{view.record.reason}{detail}"
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _checkpoint_state(view: RunView) -> CheckpointState | None:
+    for entry in reversed(view.index.entries):
+        if entry.verified:
+            return CheckpointState(step=entry.step, age_s=round(view.now - entry.time, 1))
+    return None
+
+
+def _attempt_row(attempt: Any) -> AttemptRow:
+    return AttemptRow(
+        number=attempt.number,
+        why=attempt.why,
+        started_at_step=attempt.started_at_step,
+        last_step=attempt.last_step,
+        reason=attempt.reason,
+        detail=attempt.detail,
+        set=attempt.set or None,
+    )
+
+
+def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:
+    return CheckpointRow(**{key: entry[key] for key in entry if key != "attempt"})
+
+
+def _verified(answer: CheckpointsAnswer, problems: dict[int, list[str]]) -> CheckpointsAnswer:
+    rows, skipped = [], {item.step: item.reason for item in answer.skipped}
+    for row in answer.checkpoints:
+        found = problems.get(row.step, ["its folder is gone"])
+        rows.append(row.model_copy(update={"verified": not found}))
+        if found:
+            skipped[row.step] = "; ".join(found)
+    whole = [row.step for row in rows if row.verified]
+    newest = max(whole, default=None)
+    return CheckpointsAnswer(
+        checkpoints=rows,
+        skipped=[
+            SkippedCheckpoint(step=step, reason=reason) for step, reason in sorted(skipped.items())
+        ],
+        resume_from=newest,
+    )
+
+
+def _unknown_key(run_id: str, key: str, known: Sequence[str]) -> UsageError:
+    return UsageError(
+        "BAD_ARGUMENT",
+        f"Run {run_id} has no metric {key!r}.",
+        f"It has {', '.join(known[:_MOST_KEYS])}.",
+        field="key",
+    )

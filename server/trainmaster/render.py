@@ -1,0 +1,162 @@
+"""Renders a plan into the bundle that is placed on the box.
+
+Templates take only choices, such as the strategy; every value stands in config.json, which the
+scripts read. So train.sh and train.py are the same bytes for every spec of their kind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from trainmaster.assets import Assets
+from trainmaster.plan import Decision, Plan
+from trainmaster.yaml12 import dump_yaml
+
+_RUNTIME = "trainer_runtime"
+_WIDTH = 96
+# Where a decision's field has another name in the config.
+_IN_CONFIG = {"limits.max_runtime": "limits.max_runtime_s"}
+_HEADER = """\
+# The resolved configuration of this run, with the reason for each value that was decided.
+# For reading: the trainer itself reads config.json.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Files by their path below the run's folder; `executable` are the paths to run directly."""
+
+    files: Mapping[str, bytes]
+    executable: frozenset[str]
+
+    def mode(self, path: str) -> int:
+        """The permissions of a file."""
+        return 0o755 if path in self.executable else 0o644
+
+    def write(self, folder: Path) -> None:
+        """Makes `folder` with these files, wholly or not at all.
+
+        Raises:
+            FileExistsError: there is a folder with something in it already.
+            OSError: it can't be written.
+        """
+        if folder.exists() and any(folder.iterdir()):
+            raise FileExistsError(f"{folder} exists and is not empty")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = folder.parent / f".{folder.name}.writing-{os.getpid()}"
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            for path, data in self.files.items():
+                _write(partial / path, data, self.mode(path))
+            for inner in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
+                _sync(inner)
+            partial.rename(folder)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        _sync(folder.parent)
+
+
+def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
+    """The bundle of a plan under a run's id; the same bytes for the same input.
+
+    Raises:
+        jinja2.UndefinedError: a template asks for a choice that it is not given.
+    """
+    version = {"config_version": plan.config["config_version"], "run_id": run_id}
+    config = {**version, **plan.config}
+    framework = str(config["framework"])
+    choices = {"framework": framework, "strategy": str(config["compute"]["strategy"])}
+    files = {
+        "train.sh": _template(assets, "launch/train.sh.j2", choices),
+        "train.py": (assets.templates / framework / "train.py").read_bytes(),
+        "training_config.yaml": training_config(config, plan.decisions).encode(),
+        "config.json": _json(config),
+        "requirements.txt": "".join(f"{line}\n" for line in plan.requirements).encode(),
+        **_runtime(assets.runtime),
+    }
+    return Bundle(files=files, executable=frozenset({"train.sh"}))
+
+
+def training_config(config: Mapping[str, Any], decisions: tuple[Decision, ...]) -> str:
+    """The config as YAML, each decided value under a comment with its reason."""
+    reasons = {_IN_CONFIG.get(item.field, item.field): _reason(item) for item in decisions}
+    return _HEADER + "".join(_commented(config, reasons, ""))
+
+
+def _commented(
+    section: Mapping[str, Any], reasons: Mapping[str, str], prefix: str
+) -> Iterator[str]:
+    indent = "  " * prefix.count(".")
+    for key, value in section.items():
+        path = f"{prefix}{key}"
+        if path in reasons:
+            yield _comment(reasons[path], indent)
+        if isinstance(value, dict) and value:
+            yield textwrap.indent(dump_yaml({key: {}}).replace(" {}", ""), indent)
+            # A key with dots in it is still one level.
+            yield from _commented(value, reasons, f"{prefix}{key.replace('.', '')}.")
+        else:
+            yield textwrap.indent(dump_yaml({key: value}), indent)
+
+
+def _comment(text: str, indent: str) -> str:
+    lines = textwrap.wrap(text, width=_WIDTH - len(indent))
+    return "".join(f"{indent}# {line}\n" for line in lines)
+
+
+def _reason(decision: Decision) -> str:
+    source = f" Source: {decision.source}." if decision.source is not None else ""
+    text = f"{decision.reason}{source}"
+    # Host and file names come from outside; a line break in one would end the comment.
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _template(assets: Assets, name: str, choices: Mapping[str, str]) -> bytes:
+    environment = Environment(
+        loader=FileSystemLoader(assets.templates),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # shell text, and only choices from closed lists go in
+    )
+    return environment.get_template(name).render(choices).encode()
+
+
+def _runtime(package: Path) -> dict[str, bytes]:
+    return {
+        f"{_RUNTIME}/{file.relative_to(package).as_posix()}": file.read_bytes()
+        for file in sorted(package.rglob("*.py"))
+        if "__pycache__" not in file.parts
+    }
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

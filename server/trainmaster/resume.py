@@ -1,0 +1,256 @@
+"""Stopping, resuming and cleaning up: requests that outlive whoever makes them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer_runtime.core.desired import DEFAULT_GRACE_S, Desired
+from trainer_runtime.core.patch import apply_sets
+from trainer_runtime.core.states import DesiredState, RunState
+from trainmaster.advance import advance
+from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
+from trainmaster.errors import HostError, SpecError, StateError, UsageError
+from trainmaster.launch import launched
+from trainmaster.planning import plan_again
+from trainmaster.query import current_view, list_checkpoints
+from trainmaster.spec import changes_of
+from trainmaster.view import RunView
+from trainmaster.wait import until_attempt
+from trainmaster.workspace import Workspace
+
+_KEPT = ("best", "final")
+# Of the plan again, what a resume leaves as it was: the data, and what the box has added to it.
+_NEVER_RESENT = ("data", "environment", "run_id", "name")
+
+
+async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) -> StopAnswer:
+    """Have a run save and end; the request stands until it is delivered. May be repeated.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+    """
+    view = await current_view(workspace, run)
+    run_id = view.run.run_id
+    if not view.ended and view.desired.state is not DesiredState.STOPPED:
+        desired = Desired(
+            DesiredState.STOPPED,
+            view.desired.generation + 1,
+            why="stop",
+            grace_s=DEFAULT_GRACE_S if grace_s is None else grace_s,
+        )
+        workspace.control.request(run_id, desired, time.time())
+    pending = False
+    try:
+        await advance(workspace, run_id)
+    except HostError:
+        pending = True
+    view = await current_view(workspace, run_id)
+    return StopAnswer(
+        run_id=run_id,
+        state=view.state.value,
+        pending=True if pending else None,
+        next_step=f"trainmaster wait {run_id} --until end --timeout 600",
+    )
+
+
+async def resume(
+    workspace: Workspace,
+    run: str,
+    *,
+    start: str = "latest",
+    sets: Sequence[str] = (),
+    idempotency_key: str | None = None,
+) -> LaunchAnswer:
+    """Start an ended run again from a checkpoint, with the last attempt's configuration.
+
+    `start`: `latest` (the newest that verifies), `best`, `scratch`, or a step. `sets` change fields
+    that may change on a resume.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, `RUN_IS_RUNNING`, `RUN_ENDED` (nothing is left to do),
+            `NO_CHECKPOINT`, `CHECKPOINT_DAMAGED`.
+        SpecError: a field that doesn't exist or may not change.
+        UsageError: `BAD_ARGUMENT`, `IDEMPOTENCY_CONFLICT`.
+    """
+    asked = json.dumps([run, start, list(sets)])
+    if idempotency_key is not None:
+        known = workspace.control.run_of_key(idempotency_key, "resume", asked)
+        if known is not None:
+            return launched(workspace, known)
+    view = await current_view(workspace, run)
+    _refuse_unless_ended(view)
+    mode, step = await _start(workspace, view, start)
+    changed = _changed(workspace, view, sets)
+    _refuse_if_nothing_is_left(view, mode, changed)
+    desired = Desired(
+        DesiredState.RUNNING,
+        view.desired.generation + 1,
+        mode=mode,
+        step=step,
+        set=changed,
+        why="resume",
+    )
+    key = (idempotency_key, asked) if idempotency_key else None
+    workspace.control.request(view.run.run_id, desired, time.time(), key)
+    await advance(workspace, view.run.run_id)
+    await until_attempt(workspace, view.run.run_id)
+    return launched(workspace, view.run.run_id)
+
+
+async def clean(
+    workspace: Workspace, run: str, *, keep: Sequence[str] = (), dry_run: bool = False
+) -> CleanAnswer:
+    """Remove what an ended run left on its host, but `best` and `final` where they are kept.
+
+    The mirror and the metrics stay: status, logs and metrics go on answering.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, `RUN_IS_RUNNING`.
+        UsageError: `BAD_ARGUMENT` for something that can't be kept.
+    """
+    for name in keep:
+        if name not in _KEPT:
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"{name!r} can't be kept.",
+                f"Keep any of {', '.join(_KEPT)}.",
+                field="keep",
+            )
+    view = await current_view(workspace, run)
+    _refuse_unless_ended(view)
+    backend = workspace.backend(view.run.host)
+    there = await backend.contents(view.run.run_id)
+    kept = _kept_names(view, keep, there)
+    removed = [name for name in there if name not in kept]
+    freed = 0
+    if not dry_run:
+        freed = await backend.remove(view.run.run_id, removed if kept else ["."])
+        workspace.control.set_cleaned(view.run.run_id)
+    return CleanAnswer(
+        run_id=view.run.run_id,
+        host=view.run.host,
+        removed=removed,
+        freed_bytes=freed,
+        kept=sorted(kept),
+        dry_run=True if dry_run else None,
+    )
+
+
+def _refuse_unless_ended(view: RunView) -> None:
+    if not view.ended:
+        raise StateError(
+            "RUN_IS_RUNNING",
+            f"Run {view.run.run_id} is {view.state.value}.",
+            f"Stop it first (`trainmaster stop {view.run.run_id}`), or wait for its end.",
+        )
+    if view.run.cleaned:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {view.run.run_id} was cleaned: its files are gone from {view.run.host}.",
+            "Launch it anew.",
+        )
+
+
+async def _start(workspace: Workspace, view: RunView, start: str) -> tuple[str, int | None]:
+    if start in ("latest", "scratch"):
+        return start, None
+    if start == "best":
+        best = view.index.best
+        if best is None:
+            raise _no_checkpoint(view, "no verified checkpoint with a validation loss")
+        return "step", best
+    if not start.isdigit():
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{start!r} is no place to resume from.",
+            "Use latest, best, scratch or a step.",
+            field="from",
+        )
+    return "step", await _step(workspace, view, int(start))
+
+
+async def _step(workspace: Workspace, view: RunView, step: int) -> int:
+    answer = await list_checkpoints(workspace, view.run.run_id, verify=True)
+    found = {row.step: row.verified for row in answer.checkpoints}
+    if step not in found:
+        steps = ", ".join(str(known) for known in found) or "none"
+        raise _no_checkpoint(view, f"no checkpoint of step {step}; there are: {steps}")
+    if not found[step]:
+        reasons = {item.step: item.reason for item in answer.skipped}
+        raise StateError(
+            "CHECKPOINT_DAMAGED",
+            f"The checkpoint of step {step} is damaged: {reasons.get(step)}.",
+            f"Resume from {answer.resume_from}, the newest that is whole."
+            if answer.resume_from is not None
+            else "Resume from scratch; none is whole.",
+        )
+    return step
+
+
+def _no_checkpoint(view: RunView, what: str) -> StateError:
+    return StateError(
+        "NO_CHECKPOINT",
+        f"Run {view.run.run_id} has {what}.",
+        f"`trainmaster checkpoints {view.run.run_id}` lists them; --from latest takes the newest.",
+    )
+
+
+def _changed(workspace: Workspace, view: RunView, sets: Sequence[str]) -> dict[str, Any]:
+    """The dotted values of the resolved configuration that `sets` change."""
+    if not sets:
+        return {}
+    for item in sets:
+        path = item.partition("=")[0].strip()
+        if changes_of(path) == "never":
+            raise SpecError(
+                "INVALID_VALUE",
+                f"`{path}` can't change once the run exists.",
+                "Launch a new run with it.",
+                field=path,
+            )
+    before = plan_again(view.run.spec, (), view.run.plan)
+    after = plan_again(view.run.spec, sets, view.run.plan)
+    kept_before = _without(before.config, _NEVER_RESENT)
+    kept_after = _without(after.config, _NEVER_RESENT)
+    changed = dict(_differences(kept_before, kept_after, ""))
+    config = apply_sets(view.run.config, changed)
+    workspace.control.set_spec(view.run.run_id, after.spec_text, config)
+    return changed
+
+
+def _differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
+) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, dict) and isinstance(old, dict) and set(old) == set(value):
+            found += _differences(old, value, f"{prefix}{key}.")
+        elif old != value:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+def _without(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in names}
+
+
+def _refuse_if_nothing_is_left(view: RunView, mode: str, changed: Mapping[str, Any]) -> None:
+    if view.state is not RunState.COMPLETED or mode != "latest":
+        return
+    if int(changed.get("steps", view.target_step)) <= view.step:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {view.run.run_id} has completed its {view.target_step} steps.",
+            "Add steps (`--set steps=N`), or start from an earlier checkpoint (`--from STEP`).",
+        )
+
+
+def _kept_names(view: RunView, keep: Sequence[str], there: Sequence[str]) -> set[str]:
+    kept = {"final"} if "final" in keep else set()
+    if "best" in keep:
+        kept |= {entry.path for entry in view.index.entries if entry.step == view.index.best}
+    return {name for name in kept if name in there}

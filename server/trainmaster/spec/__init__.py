@@ -1,0 +1,25 @@
+"""The spec: what to train, as the user writes it, and everything that is known about its fields."""
+
+from trainmaster.spec.annotations import Annotation, Changes, Section
+from trainmaster.spec.document import TrainingSpec
+from trainmaster.spec.fields import Field, all_fields, changes_of
+from trainmaster.spec.load import load_spec
+from trainmaster.spec.reference import reference_markdown
+from trainmaster.spec.running import EnvironmentSpec
+from trainmaster.spec.support import refuse_what_is_not_built
+from trainmaster.spec.training import ModelSpec
+
+__all__ = [
+    "Annotation",
+    "Changes",
+    "EnvironmentSpec",
+    "Field",
+    "ModelSpec",
+    "Section",
+    "TrainingSpec",
+    "all_fields",
+    "changes_of",
+    "load_spec",
+    "reference_markdown",
+    "refuse_what_is_not_built",
+]

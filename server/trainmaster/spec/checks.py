@@ -1,0 +1,185 @@
+"""What the fields of a spec must be to each other, and names that must be safe."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from trainmaster.errors import Problem
+from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.spec.document import TrainingSpec
+from trainmaster.spec.training import ModelSpec, SourceSpec
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
+_BEST_BY = ("val_loss", "val_perplexity")
+
+
+def problems(spec: TrainingSpec) -> list[Problem]:
+    """Everything that is wrong between fields which by themselves are sound."""
+    return [
+        *model_problems(spec.model),
+        *_source_problems(spec.data.sources),
+        *_batch_problems(spec),
+        *_length_problems(spec),
+        *_optimizer_problems(spec),
+        *_metric_problems(spec),
+        *_variable_problems(spec.env),
+        *_label_problems(spec.labels),
+    ]
+
+
+def model_problems(model: ModelSpec) -> Iterator[Problem]:
+    sizes = {"n_layer": model.n_layer, "n_head": model.n_head, "d_model": model.d_model}
+    origins = [name for name in ("preset", "path", "hub") if getattr(model, name) is not None]
+    if len(origins) > 1:
+        yield _wrong(f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one.")
+    if origins:
+        given = [name for name in (*sizes, "n_kv_head", "d_ff") if getattr(model, name) is not None]
+        for name in given:
+            yield _wrong(
+                f"model.{name}",
+                f"is given beside `model.{origins[0]}`, which sets it.",
+                f"Remove one of the two; write null to drop `model.{origins[0]}` with --set.",
+            )
+        if model.preset is not None and model.style != "gpt2":
+            yield _wrong("model.style", "is llama, but the preset is a gpt2.", "Remove one.")
+        return
+    for name, size in sizes.items():
+        if size is None:
+            yield Problem(
+                "MISSING_FIELD",
+                f"model.{name}",
+                f"`model.{name}` is missing.",
+                "Give n_layer, n_head and d_model, or a preset such as gpt2-124m.",
+            )
+    yield from _head_problems(model)
+
+
+def _head_problems(model: ModelSpec) -> Iterator[Problem]:
+    if model.n_head is None or model.d_model is None:
+        return
+    if model.d_model % model.n_head:
+        fitting = _divisors(model.d_model, limit=64)
+        yield _wrong(
+            "model.n_head",
+            f"is {model.n_head}, which does not divide `model.d_model` {model.d_model}.",
+            f"Set model.n_head to one of {fitting}, or d_model to a multiple of {model.n_head}.",
+        )
+    elif model.style == "llama" and (model.d_model // model.n_head) % 2:
+        yield _wrong(
+            "model.n_head",
+            f"is {model.n_head}: heads of {model.d_model // model.n_head} features can't be "
+            "rotated in pairs, as llama does.",
+            "Choose n_head so that d_model / n_head is even.",
+        )
+    if model.n_kv_head is not None and model.n_head % model.n_kv_head:
+        yield _wrong(
+            "model.n_kv_head",
+            f"is {model.n_kv_head}, which does not divide `model.n_head` {model.n_head}.",
+            f"Set model.n_kv_head to one of {_divisors(model.n_head, limit=64)}.",
+        )
+
+
+def _source_problems(sources: list[SourceSpec]) -> Iterator[Problem]:
+    if not sources:
+        yield _wrong("data.sources", "is empty.", "Name at least one file or folder by its path.")
+    counts = Counter(source.name for source in sources if source.name is not None)
+    for index, source in enumerate(sources):
+        if source.name is not None and counts[source.name] > 1:
+            counts[source.name] = 0
+            yield _wrong(
+                f"data.sources[{index}].name",
+                f"is {source.name!r}, and so is another source's.",
+                "Give every source a name of its own.",
+            )
+
+
+def _batch_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    seq_len = spec.data.seq_len
+    if spec.batch.tokens < seq_len:
+        yield _wrong(
+            "batch.tokens",
+            f"is {spec.batch.tokens}, less than one sequence of `data.seq_len` {seq_len}.",
+            f"Set batch.tokens to at least {seq_len}.",
+        )
+    elif isinstance(spec.batch.micro_batch, int):
+        least = spec.batch.micro_batch * seq_len
+        if least > spec.batch.tokens:
+            yield _wrong(
+                "batch.micro_batch",
+                f"is {spec.batch.micro_batch}: with `data.seq_len` {seq_len} that is {least} "
+                f"tokens at once, more than `batch.tokens` {spec.batch.tokens}.",
+                f"Set batch.micro_batch to at most {spec.batch.tokens // seq_len}, or "
+                f"batch.tokens to at least {least}.",
+            )
+
+
+def _length_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    if isinstance(spec.tokens, int) and spec.tokens < spec.batch.tokens:
+        yield _wrong(
+            "tokens",
+            f"is {spec.tokens}, less than one step of `batch.tokens` {spec.batch.tokens}.",
+            f"Set tokens to at least {spec.batch.tokens}.",
+        )
+    warmup = spec.schedule.warmup_steps
+    if isinstance(spec.steps, int) and isinstance(warmup, int) and warmup > spec.steps:
+        yield _wrong(
+            "schedule.warmup_steps",
+            f"is {warmup}, longer than the whole run of {spec.steps} steps.",
+            f"Set schedule.warmup_steps to at most {spec.steps}, or to auto.",
+        )
+    if spec.phases is not None and not spec.phases:
+        yield _wrong("phases", "is empty.", "Give at least one phase, or steps instead.")
+
+
+def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    if len(spec.optimizer.betas) != 2:
+        yield _wrong(
+            "optimizer.betas",
+            f"holds {len(spec.optimizer.betas)} numbers.",
+            "Give two, for example [0.9, 0.95].",
+        )
+
+
+def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    metric = spec.checkpoint.metric
+    known = [*_BEST_BY]
+    if len(spec.data.sources) > 1:
+        known += [f"val_loss/{source.name}" for source in spec.data.sources if source.name]
+    if metric not in known:
+        yield _wrong("checkpoint.metric", f"is {metric!r}.", f"It takes one of {', '.join(known)}.")
+
+
+def _variable_problems(variables: Iterable[str]) -> Iterator[Problem]:
+    for name in variables:
+        if not _VARIABLE.fullmatch(name):
+            yield _wrong(
+                f"env.{name}",
+                "is no name of an environment variable.",
+                "Use letters, digits and underscores, not starting with a digit.",
+            )
+        elif _SECRET.search(name):
+            yield Problem(
+                "SECRET_IN_SPEC",
+                f"env.{name}",
+                f"`env.{name}` looks like a secret; values in `env` are written into the run's "
+                "files.",
+                f"Remove it from env and list its name under secrets: [{name}].",
+            )
+
+
+def _label_problems(labels: Iterable[str]) -> Iterator[Problem]:
+    for name in labels:
+        if not NAME_PATTERN.fullmatch(name):
+            yield _wrong(f"labels.{name}", "is no name.", f"Use {NAME_ACCEPTED}.")
+
+
+def _wrong(field: str, what: str, fix: str) -> Problem:
+    return Problem("INVALID_VALUE", field, f"`{field}` {what}", fix)
+
+
+def _divisors(number: int, limit: int) -> str:
+    found = [n for n in range(1, min(number, limit) + 1) if number % n == 0]
+    return ", ".join(str(n) for n in found)

@@ -1,0 +1,111 @@
+"""Reads a spec from a file or from text, applies --set, and checks it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainmaster.errors import SpecError
+from trainmaster.spec.document import TrainingSpec
+from trainmaster.spec.sets import apply_sets
+from trainmaster.spec.support import refuse_what_is_not_built
+from trainmaster.spec.validate import validate
+from trainmaster.yaml12 import MAX_BYTES, load_yaml, too_large
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_PATH_FIELDS = ("python", "requirements", "setup")
+
+
+def load_spec(source: str | Path, sets: Sequence[str] = ()) -> TrainingSpec:
+    """The spec at a path, or in YAML text, with `sets` (`path=value` each) applied.
+
+    A string with a line break or with a colon and a space in it is text, any other a path.
+    Relative paths within the spec start at its file's folder, or at the working folder for text.
+    In the result they are absolute, and every source has a name.
+
+    Raises:
+        SpecError: it can't be read, or listing everything in it that is wrong or not built yet.
+    """
+    text, folder = _read(source)
+    document = load_yaml(text)
+    if isinstance(document, dict):
+        # Before, so that --set can address them; after, because --set may bring new ones.
+        _name_sources(document, folder)
+        document = apply_sets(document, sets)
+        _name_sources(document, folder)
+        _absolute_paths(document, folder)
+    spec = validate(document)
+    refuse_what_is_not_built(spec)
+    return spec
+
+
+def _read(source: str | Path) -> tuple[str, Path]:
+    if isinstance(source, str) and ("\n" in source or ": " in source):
+        return source, Path.cwd()
+    path = Path(source).expanduser()
+    try:
+        if not path.is_file():
+            problem = "it is no file" if path.exists() else "there is no such file"
+            raise _unreadable(path, problem)
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise too_large()
+        return data.decode("utf-8-sig"), path.absolute().parent
+    except UnicodeDecodeError:
+        raise _unreadable(path, "it is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, getattr(error, "strerror", None) or str(error)) from None
+
+
+def _unreadable(path: Path, problem: str) -> SpecError:
+    return SpecError(
+        "SPEC_NOT_READABLE",
+        f"The spec {str(path)!r} can't be read: {problem}.",
+        "Give the path of a YAML file, or the YAML text itself.",
+    )
+
+
+def _name_sources(document: dict[str, Any], folder: Path) -> None:
+    """Gives sources without a name their file's or folder's, numbered where that is taken."""
+    sources = _mappings(document.get("data"), "sources")
+    taken = {str(source["name"]) for source in sources if source.get("name") is not None}
+    for source in sources:
+        path = source.get("path")
+        if source.get("name") is not None or not isinstance(path, str):
+            continue
+        base = _UNSAFE.sub("-", _absolute(path, folder).name).lstrip("._-")
+        base = base.replace("..", ".")[:56] or "main"
+        name, number = base, 2
+        while name in taken:
+            name, number = f"{base}-{number}", number + 1
+        taken.add(name)
+        source["name"] = name
+
+
+def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
+    for source in _mappings(document.get("data"), "sources"):
+        _make_absolute(source, "path", folder)
+    environment = document.get("environment")
+    if isinstance(environment, dict):
+        for field in _PATH_FIELDS:
+            _make_absolute(environment, field, folder)
+
+
+def _make_absolute(holder: dict[str, Any], field: str, folder: Path) -> None:
+    path = holder.get(field)
+    if isinstance(path, str) and path:
+        holder[field] = str(_absolute(path, folder))
+
+
+def _absolute(path: str, folder: Path) -> Path:
+    # Not `resolve`: the user's links are part of the name.
+    return Path(os.path.normpath(folder.absolute() / Path(path).expanduser()))
+
+
+def _mappings(section: Any, key: str) -> list[dict[str, Any]]:
+    items = section.get(key) if isinstance(section, dict) else None
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []

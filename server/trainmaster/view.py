@@ -1,0 +1,101 @@
+"""One run as it stands: what was asked for, what its box said, and the state that follows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer_runtime.core.checkpoint_index import CheckpointIndex, build_index
+from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.journal import Record
+from trainer_runtime.core.progress import Progress
+from trainer_runtime.core.states import ENDED_RUNS, RunState, run_state
+from trainer_runtime.core.status_page import newest_progress
+from trainmaster.run import Run
+from trainmaster.workspace import Workspace
+
+HEARTBEAT_S = 10.0
+# A supervisor that was killed is revived by whoever looks; silence beyond this is another matter.
+LOST_AFTER_S = 12 * HEARTBEAT_S
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    run: Run
+    desired: Desired
+    record: Record
+    attempts: Sequence[Progress]
+    now: float
+
+    @property
+    def state(self) -> RunState:
+        heard = self.record.heartbeat_t
+        return run_state(
+            self.record.state if heard is not None else None,
+            self.desired.state,
+            request_pending=self.request_pending,
+            silent_for_s=0.0 if heard is None else self.now - heard,
+            lost_after_s=LOST_AFTER_S,
+        )
+
+    @property
+    def request_pending(self) -> bool:
+        """Whether the box has yet to answer the newest request."""
+        return self.desired.generation > self.record.generation
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED_RUNS
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt's number, 0 before the first."""
+        current = self.record.current
+        return current.number if current else 0
+
+    @property
+    def progress(self) -> Progress | None:
+        """That of the newest attempt that came to a start."""
+        return newest_progress(self.attempts)
+
+    @property
+    def step(self) -> int:
+        return self.progress.step if self.progress else 0
+
+    @property
+    def target_step(self) -> int:
+        progress = self.progress
+        if progress is not None and progress.target_step is not None:
+            return progress.target_step
+        return int(self.run.config["steps"])
+
+    @property
+    def index(self) -> CheckpointIndex:
+        return build_index(self.attempts, self.run.config["checkpoint"]["metric"])
+
+    @property
+    def started_at(self) -> dict[int, int]:
+        """The step that each attempt started from; see `core.lineage`."""
+        return {
+            progress.attempt: progress.started_at_step
+            for progress in self.attempts
+            if progress.started_at_step is not None
+        }
+
+
+def load_view(workspace: Workspace, run: str) -> RunView:
+    """The run of this id or name, as far as the database knows it.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+    """
+    found = workspace.control.run(run)
+    record, attempts = Record(), []
+    for attempt, body in workspace.metrics.folds(found.run_id, found.placement):
+        if attempt == 0:
+            record = Record.from_dict(body["record"])
+        else:
+            attempts.append(Progress.from_dict(body["progress"]))
+    desired, _ = workspace.control.desired(found.run_id)
+    return RunView(found, desired, record, attempts, time.time())

@@ -1,0 +1,212 @@
+"""Waiting for an event of a run, while somebody follows its host."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from trainer_runtime.core.states import ENDED_RUNS
+from trainmaster.advance import look_after
+from trainmaster.answers import Change, StatusAnswer, WaitAnswer
+from trainmaster.errors import UsageError
+from trainmaster.events import change_of
+from trainmaster.follow import catch_up, following
+from trainmaster.query import status_of
+from trainmaster.view import RunView, load_view
+from trainmaster.workspace import Workspace
+
+TIMEOUT = "timeout"
+EVENTS = (
+    "checkpoint",
+    "eval",
+    "phase",
+    "finding",
+    "running",
+    "recovering",
+    "completed",
+    "failed",
+    "stopped",
+    "end",
+)
+_ENDS = frozenset(state.value for state in ENDED_RUNS)
+_STEP = re.compile(r"step:(\d{1,12})")
+_CURSOR = re.compile(r"w1\.(\d+)\.(-?\d+)\.(\d+)\.(-?\d+)")
+_LOOK_S = 0.1
+_ADVANCE_EVERY_S = 3.0
+_PROGRESS_EVERY_S = 1.0
+_MOST_CHANGES = 20
+
+OnProgress = Callable[[StatusAnswer], Awaitable[None]]
+
+
+async def wait_for_event(
+    workspace: Workspace,
+    run: str,
+    *,
+    until: Sequence[str] = ("end",),
+    timeout_s: float = 30.0,
+    cursor: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> WaitAnswer:
+    """Wait until one of `until` happens, the run ends in any way, or `timeout_s` is over.
+
+    Counted is what happens after `cursor` (from an earlier answer), after the call where none is
+    given; a state or step that is reached already is an event at once. `on_progress` is given the
+    status about once a second.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for an unknown event, `CURSOR_INVALID`.
+        StateError: `RUN_NOT_FOUND`.
+    """
+    _check(until)
+    view = load_view(workspace, run)
+    run_id, host = view.run.run_id, view.run.host
+    await look_after(workspace, run_id)
+    await catch_up(workspace, host)
+    position = _parse(cursor) if cursor else _newest(load_view(workspace, run_id))
+    deadline = time.monotonic() + timeout_s
+    watch = _Watch(workspace, run_id, until, position, on_progress)
+    async with following(workspace, host):
+        while (answer := await watch.look()) is None:
+            if time.monotonic() >= deadline:
+                return watch.timed_out()
+            await asyncio.sleep(_LOOK_S)
+    return answer
+
+
+async def until_attempt(workspace: Workspace, run_id: str, bound_s: float = 5.0) -> None:
+    """Wait until the box has taken up the newest request, as long as that takes, within bounds."""
+    host = workspace.control.run(run_id).host
+    deadline = time.monotonic() + bound_s
+    while time.monotonic() < deadline:
+        await catch_up(workspace, host)
+        view = load_view(workspace, run_id)
+        if not view.request_pending and view.attempt:
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+def exit_code(answer: WaitAnswer, until: Sequence[str]) -> int:
+    """0 for a wanted event, 3 where the run ended otherwise, 4 for a time-out."""
+    if answer.event == TIMEOUT:
+        return 4
+    wanted = answer.event in until or ("end" in until and answer.event in _ENDS)
+    return 0 if wanted else 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    placement: int
+    journal_seq: int
+    attempt: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"w1.{self.placement}.{self.journal_seq}.{self.attempt}.{self.seq}"
+
+
+class _Watch:
+    """One wait: what has happened since its position, and whether that is what it waits for."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        run_id: str,
+        until: Sequence[str],
+        position: _Position,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._workspace = workspace
+        self._run_id = run_id
+        self._until = until
+        self._position = position
+        self._on_progress = on_progress
+        self._advance_due = time.monotonic() + _ADVANCE_EVERY_S
+        self._progress_due = 0.0
+
+    async def look(self) -> WaitAnswer | None:
+        now = time.monotonic()
+        if now >= self._advance_due:
+            self._advance_due = now + _ADVANCE_EVERY_S
+            await look_after(self._workspace, self._run_id)
+        view = load_view(self._workspace, self._run_id)
+        if self._on_progress is not None and now >= self._progress_due:
+            self._progress_due = now + _PROGRESS_EVERY_S
+            await self._on_progress(status_of(view))
+        changes = self._changes(view)
+        event = self._event(view, changes)
+        return None if event is None else self._answer(view, event, changes)
+
+    def timed_out(self) -> WaitAnswer:
+        view = load_view(self._workspace, self._run_id)
+        return self._answer(view, TIMEOUT, self._changes(view))
+
+    def _changes(self, view: RunView) -> list[Change]:
+        position = self._position
+        stored = self._workspace.metrics.events_after(
+            self._run_id,
+            view.run.placement,
+            (position.journal_seq, position.attempt, position.seq),
+        )
+        found = [change_of(event) for event in stored]
+        return [change for change in found if change is not None]
+
+    def _event(self, view: RunView, changes: Sequence[Change]) -> str | None:
+        happened = {change.event for change in changes}
+        for wanted in self._until:
+            step = _STEP.fullmatch(wanted)
+            if step is not None and view.step >= int(step.group(1)):
+                return wanted
+            if wanted in happened or wanted == view.state.value:
+                return wanted
+        return view.state.value if view.ended else None
+
+    def _answer(self, view: RunView, event: str, changes: list[Change]) -> WaitAnswer:
+        return WaitAnswer(
+            event=event,
+            run_id=view.run.run_id,
+            state=view.state.value,
+            step=view.step,
+            cursor=str(_newest(view)),
+            changes=changes[-_MOST_CHANGES:],
+            next_step=self._next_step(view, event),
+        )
+
+    def _next_step(self, view: RunView, event: str) -> str:
+        if event == TIMEOUT:
+            until = ",".join(self._until)
+            return f"trainmaster wait {view.run.run_id} --until {until} --timeout 14400"
+        return status_of(view).next_step
+
+
+def _check(until: Sequence[str]) -> None:
+    for wanted in until:
+        if wanted not in EVENTS and not _STEP.fullmatch(wanted):
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"{wanted!r} is no event that can be waited for.",
+                f"Use {', '.join(EVENTS)} or step:N, several with commas between them.",
+                field="until",
+            )
+
+
+def _parse(cursor: str) -> _Position:
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise UsageError(
+            "CURSOR_INVALID",
+            f"{cursor[:80]!r} is no cursor of `wait`.",
+            "Pass the cursor of the last answer, or none.",
+            field="cursor",
+        )
+    return _Position(*(int(part) for part in found.groups()))
+
+
+def _newest(view: RunView) -> _Position:
+    attempt, seq = 0, -1
+    if view.attempts:
+        attempt, seq = view.attempts[-1].attempt, view.attempts[-1].last_seq
+    return _Position(view.run.placement, view.record.last_seq, attempt, seq)

@@ -1,0 +1,51 @@
+"""Everything that a service works with, opened from one home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from trainmaster.backends import Backend, open_backend
+from trainmaster.control import Control
+from trainmaster.metrics_store import MetricsStore
+from trainmaster.mirror import Mirror
+from trainmaster.paths import Home, find_home
+
+
+class Workspace:
+    """The home's databases, mirror and backends. Not to be shared between threads."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.control = Control(home.control_db)
+        self.metrics = MetricsStore(home.metrics_db)
+        self.mirror = Mirror(home.mirror)
+        self._backends: dict[str, Backend] = {}
+
+    def backend(self, host: str) -> Backend:
+        """The backend of a host's name.
+
+        Raises:
+            HostError: `HOST_UNKNOWN`.
+        """
+        if host not in self._backends:
+            self._backends[host] = open_backend(self.home, host)
+        return self._backends[host]
+
+    def close(self) -> None:
+        self.metrics.close()
+        self.control.close()
+
+
+@contextmanager
+def open_workspace(environment: Mapping[str, str]) -> Iterator[Workspace]:
+    """The workspace of the home that `environment` names.
+
+    Raises:
+        StorageError: `HOME_IS_NEWER`, `ROOT_NOT_WRITABLE`.
+    """
+    workspace = Workspace(find_home(environment))
+    try:
+        yield workspace
+    finally:
+        workspace.close()

@@ -1,0 +1,20 @@
+#!/bin/sh
+# Prepares the data and trains, by hand and without Trainmaster: sh train.sh
+# Run anew, it goes on from the newest checkpoint that is whole. Every value stands in config.json.
+# PYTHON names the interpreter; it needs what requirements.txt lists.
+set -eu
+cd "$(dirname "$0")"
+PYTHON="${PYTHON:-python3}"
+
+"$PYTHON" -m trainer_runtime prepare config.json
+
+# The config's variables and thread count become the trainer's environment.
+exec "$PYTHON" -c '
+import json, os, sys
+
+with open("config.json", encoding="utf-8") as file:
+    config = json.load(file)
+os.environ.setdefault("OMP_NUM_THREADS", str(config["compute"]["threads"]))
+os.environ.update(config["env"])
+os.execv(sys.executable, [sys.executable, "train.py", "config.json"])
+'

@@ -1,0 +1,65 @@
+"""A small spec, a host and a corpus that it can be planned for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainer_runtime.core.corpus import Source, list_files
+from trainmaster.plan import CorpusFacts, HostFacts, TorchFacts
+from trainmaster.spec import TrainingSpec, load_spec
+
+SMALL_SPEC = """\
+name: small
+framework: nanogpt
+model: {n_layer: 4, n_head: 4, d_model: 128}
+data: {sources: [{name: main, path: ./corpus}]}
+steps: 200
+"""
+
+SpecMaker = Callable[..., TrainingSpec]
+
+
+@pytest.fixture
+def small_spec() -> str:
+    """A whole spec in the fewest words."""
+    return SMALL_SPEC
+
+
+@pytest.fixture
+def make_spec() -> SpecMaker:
+    """The small spec, loaded, with --set arguments applied."""
+
+    def make(*sets: str) -> TrainingSpec:
+        return load_spec(SMALL_SPEC, sets)
+
+    return make
+
+
+@pytest.fixture
+def cpu_host() -> HostFacts:
+    """Two cores with bf16, 6 GiB of free memory, 20 GiB of free disk."""
+    return HostFacts(
+        hostname="box",
+        root="/srv/trainmaster",
+        cores=2.0,
+        memory_total_gib=8.0,
+        memory_available_gib=6.0,
+        disk_free_gib=20.0,
+        torch=TorchFacts(version="2.13.0+cpu", bf16_cpu=True),
+        measured_at=1_700_000_000.0,
+    )
+
+
+@pytest.fixture
+def text_corpus(tmp_path: Path) -> CorpusFacts:
+    """Three real files of text, some 120 kB."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"part-{number}.txt").write_text("A line of text to learn from.\n" * 1365)
+    source = Source("main", str(folder), list_files(folder))
+    facts = CorpusFacts.of([source], tokenizer="byte", seq_len=128)
+    return facts.model_copy(update={"fingerprint": "0123456789abcdef"})

@@ -1,0 +1,116 @@
+"""What an attempt starts from: its configuration and the checkpoints it may resume."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_runtime.box.files import read_json, write_json
+from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.core.checkpoint_index import CheckpointIndex, build_index
+from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.journal import AttemptRecord, Record
+from trainer_runtime.core.lineage import is_live
+from trainer_runtime.core.patch import PatchError, apply_sets
+from trainer_runtime.core.progress import Progress
+
+_LAST_WORDS_BYTES = 2000
+
+
+def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None:
+    """Write the attempt's config.json: the last attempt's, with what was asked to change.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    folder = run.attempt(attempt.number)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    if folder.config.exists():
+        return
+    config = _base_config(run, record, attempt)
+    try:
+        config = apply_sets(config, attempt.set)
+    except PatchError as error:
+        # The operator's side checks names before it asks; a newer one may know more than we do.
+        folder.setup_log.write_text(f"{error}; left as it was\n")
+    if attempt.skip:
+        config["data"] = {
+            **config["data"],
+            "skip": [*(config["data"].get("skip") or []), dict(attempt.skip)],
+        }
+    config["attempt"] = {
+        "number": attempt.number,
+        "resume": {"mode": attempt.mode, "candidates": attempt.candidates},
+        "reason": attempt.why,
+    }
+    write_json(folder.config, config)
+
+
+def candidates(
+    run: RunFolder,
+    progress: Mapping[int, Progress],
+    config: Mapping[str, Any],
+    desired: Desired,
+) -> list[int]:
+    """The steps to try, best choice first. Whether they verify is found out by the trainer."""
+    if desired.mode == "scratch":
+        return []
+    if desired.mode == "step":
+        return [int(desired.step or 0)]
+    if desired.mode == "best":
+        best = index(progress, config).best
+        return [] if best is None else [best]
+    started_at = {
+        number: item.started_at_step
+        for number, item in progress.items()
+        if item.started_at_step is not None
+    }
+    return sorted(
+        (step for step, attempt in _manifests(run).items() if is_live(attempt, step, started_at)),
+        reverse=True,
+    )
+
+
+def index(progress: Mapping[int, Progress], config: Mapping[str, Any]) -> CheckpointIndex:
+    """The run's checkpoint index, from all attempts' events."""
+    ordered = [progress[number] for number in sorted(progress)]
+    return build_index(ordered, config["checkpoint"]["metric"])
+
+
+def last_words(run: RunFolder, attempt: int, prepared: bool) -> str | None:
+    """The last line that the preparation or the trainer printed."""
+    folder = run.attempt(attempt)
+    path = folder.train_log if prepared else folder.setup_log
+    try:
+        tail = path.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
+    except OSError:
+        return None
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    return lines[-1] if lines else None
+
+
+def _base_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> dict[str, Any]:
+    for earlier in reversed(record.attempts):
+        if earlier.number < attempt.number:
+            config = read_json(run.attempt(earlier.number).config)
+            if config is not None:
+                return config
+    config = read_json(run.config)
+    if config is None:
+        raise FileNotFoundError(f"{run.config} can't be read")
+    return config
+
+
+def _manifests(run: RunFolder) -> dict[int, int]:
+    """The attempt that saved each step whose folder has a manifest."""
+    found: dict[int, int] = {}
+    if not run.checkpoints.is_dir():
+        return found
+    for folder in run.checkpoints.glob("step-*"):
+        manifest = read_json(folder / "manifest.json")
+        if manifest is not None and isinstance(manifest.get("step"), int):
+            found[manifest["step"]] = int(manifest.get("attempt", 1))
+        elif manifest is None and folder.name[5:].isdigit():
+            # Damaged: the trainer is to see it too, and to say why it passes it over.
+            found[int(folder.name[5:])] = 1
+    return found

@@ -1,0 +1,119 @@
+"""Writing files that survive a kill at any moment, and reading those that others append to."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.protocol import complete_lines, encode
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Replace `path` by `data`, wholly or not at all: temp, flush, fsync, replace, fsync folder."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in `path`; None where there is no such file or nothing that reads as one.
+
+    A file written by `write_json` is never torn, so an unreadable one was not written by us.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(path: Path) -> int | None:
+    """An open descriptor that holds `path` exclusively, or None while someone else does.
+
+    The kernel frees it when the last process that holds the descriptor is gone, kill -9 included.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+class AppendedLog:
+    """The one writer of a JSON-lines file; ends a torn last line before it adds its own."""
+
+    def __init__(self, path: Path, next_seq: int) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._next_seq = next_seq
+        size = os.fstat(self._descriptor).st_size
+        self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+
+    def append(self, time_s: float, kind: str, fields: Mapping[str, Any]) -> bytes:
+        """Write one event; returns its line.
+
+        Raises:
+            OSError: the disk took none or only part of it; the next call starts a new line.
+        """
+        line = encode(self._next_seq, time_s, kind, fields)
+        data = b"\n" + line if self._torn else line
+        self._torn = True
+        written = os.write(self._descriptor, data)
+        if written < len(data):
+            raise OSError(errno.ENOSPC, "only part of a line could be written")
+        self._torn = False
+        self._next_seq += 1
+        return line
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class LineReader:
+    """Reads what was appended to a file since the last time, whole lines only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> list[bytes]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        lines, used = complete_lines(data)
+        self._offset += used
+        return lines

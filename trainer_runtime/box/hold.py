@@ -1,0 +1,126 @@
+"""The trainer's parent: starts it once, waits, writes how it ended. Nothing else.
+
+`python3 -m trainer_runtime hold RUN_DIR ATTEMPT`. It leads a session of its own, and so does the
+trainer: neither the supervisor's end nor a closed terminal reaches them. The trainer's output goes
+straight into the opened log, so that hold may be killed without a byte lost; only `pty: true` puts
+a pump between them, since a terminal needs one.
+
+The run's trainer lock is taken here and inherited by the trainer: whatever the supervisors believe,
+a second trainer of the same run can't start while any process of the first one lives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files import try_lock, write_json
+from trainer_runtime.box.identity import identify
+from trainer_runtime.box.layout import AttemptFolder, RunFolder
+
+MARKER = "TRAINMASTER_ATTEMPT"
+_LOCK_WAIT_S = 20.0
+_NOT_STARTED = 127  # what a shell says of a command that it can't find
+
+
+def marker(run_id: str, attempt: int) -> str:
+    """What every process of an attempt carries in its environment."""
+    return f"{MARKER}={run_id}/{attempt}"
+
+
+def hold(run_dir: Path, number: int) -> int:
+    """Run one attempt's trainer to its end; 0 also where there was nothing to start."""
+    run, attempt = RunFolder(run_dir), RunFolder(run_dir).attempt(number)
+    lock = _wait_for_lock(run.trainer_lock)
+    if lock is None or attempt.process.exists() or _superseded(run_dir, number):
+        return 0
+    write_json(attempt.process, {"hold": _identity(os.getpid()), "trainer": None})
+    config = json.loads(attempt.config.read_bytes())
+    log = os.open(attempt.train_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        if config.get("pty"):
+            code = _run_with_terminal(run, attempt, number, config, log, lock)
+        else:
+            code = _spawn(run, attempt, number, config, log, subprocess.DEVNULL, lock).wait()
+    except OSError as error:
+        os.write(log, f"The trainer could not be started: {error}\n".encode())
+        code = _NOT_STARTED
+    outcome = {"code": code if code >= 0 else None, "signal": -code if code < 0 else None}
+    write_json(attempt.exit, {**outcome, "t": time.time()})
+    return 0
+
+
+def _wait_for_lock(path: Path) -> int | None:
+    """The lock, once the attempt before has wholly gone; None if it doesn't within the bound."""
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while (lock := try_lock(path)) is None:
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.05)
+    return lock
+
+
+def _superseded(run_dir: Path, number: int) -> bool:
+    attempts = (run_dir / "attempts").iterdir()
+    return any(folder.name.isdigit() and int(folder.name) > number for folder in attempts)
+
+
+def _spawn(
+    run: RunFolder,
+    attempt: AttemptFolder,
+    number: int,
+    config: dict[str, Any],
+    output: int,
+    stdin: int,
+    lock: int,
+) -> subprocess.Popen[bytes]:
+    name, value = marker(run.run_id, number).split("=", 1)
+    environment = config.get("environment")
+    python = environment["python"] if isinstance(environment, dict) else sys.executable
+    relative_config = attempt.config.relative_to(run.root)
+    trainer = subprocess.Popen(
+        [python, "train.py", str(relative_config)],
+        cwd=run.root,
+        env={**os.environ, **config.get("env", {}), name: value, "PYTHONUNBUFFERED": "1"},
+        stdin=stdin,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+        pass_fds=[lock],
+    )
+    identities = {"hold": _identity(os.getpid()), "trainer": _identity(trainer.pid)}
+    write_json(attempt.process, identities)
+    return trainer
+
+
+def _run_with_terminal(
+    run: RunFolder,
+    attempt: AttemptFolder,
+    number: int,
+    config: dict[str, Any],
+    log: int,
+    lock: int,
+) -> int:
+    ours, theirs = pty.openpty()
+    trainer = _spawn(run, attempt, number, config, theirs, theirs, lock)
+    os.close(theirs)
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:  # EIO: the trainer's side was closed
+            break
+        if not data:
+            break
+        os.write(log, data)
+    return trainer.wait()
+
+
+def _identity(pid: int) -> dict[str, Any] | None:
+    process = identify(pid)
+    return process.to_dict() if process else None

@@ -1,0 +1,134 @@
+"""Which process is meant: a pid alone names whoever has it now.
+
+A process is (pid, start time, epoch), and an epoch is the boot id, the start of pid 1 and the pid
+namespace: after a reboot, or in another container, no stored pid means anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_STATE_FIELD, _SESSION_FIELD, _START_FIELD = 0, 3, 19  # fields of /proc/PID/stat behind the name
+_GONE_STATES = frozenset({"Z", "X", "x"})
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """`start_ticks`: clock ticks between boot and start, as in /proc/PID/stat."""
+
+    pid: int
+    start_ticks: int
+    epoch: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"pid": self.pid, "start_ticks": self.start_ticks, "epoch": self.epoch}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ProcessIdentity:
+        return cls(int(data["pid"]), int(data["start_ticks"]), str(data["epoch"]))
+
+
+def current_epoch() -> str:
+    """The epoch that this process lives in."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    init = _stat(1)
+    return f"{boot}:{init[_START_FIELD] if init else 0}:{os.readlink('/proc/self/ns/pid')}"
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """The identity of a process that lives now; None if it is gone or a zombie."""
+    fields = _stat(pid)
+    if fields is None or fields[_STATE_FIELD] in _GONE_STATES:
+        return None
+    return ProcessIdentity(pid, int(fields[_START_FIELD]), current_epoch())
+
+
+def is_alive(process: ProcessIdentity) -> bool:
+    """Whether this very process still runs; zombies count as gone."""
+    return identify(process.pid) == process
+
+
+def send(process: ProcessIdentity, number: signal.Signals) -> bool:
+    """Signal this very process; False if it is gone.
+
+    Between the check and the signal a pid could in theory be reused; a pidfd, opened before the
+    check, rules that out.
+    """
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError as error:
+        return error.errno == errno.ENOSYS and _send_by_pid(process, number)
+    try:
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _send_by_pid(process: ProcessIdentity, number: signal.Signals) -> bool:
+    """For kernels before 5.3, which have no pidfd."""
+    if not is_alive(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except OSError:
+        return False
+    return True
+
+
+def session_members(leader: ProcessIdentity) -> list[ProcessIdentity]:
+    """The live processes of the session that `leader` leads, itself included.
+
+    Empty once the leader is gone: its number may then lead somebody else's session.
+    """
+    if not is_alive(leader):
+        return []
+    found = []
+    for pid in _pids():
+        fields = _stat(pid)
+        if fields is None or int(fields[_SESSION_FIELD]) != leader.pid:
+            continue
+        process = identify(pid)
+        if process is not None and process.start_ticks >= leader.start_ticks:
+            found.append(process)
+    return found
+
+
+def carriers(marker: str) -> list[ProcessIdentity]:
+    """The live processes with `marker` (`NAME=value`) in the environment they were started with."""
+    wanted = marker.encode()
+    found = []
+    for pid in _pids():
+        process = identify(pid)
+        if process is None:
+            continue
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if wanted in environment.split(b"\0"):
+            found.append(process)
+    return found
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The command's name stands in parentheses and may hold anything, parentheses included.
+    return text[text.rfind(")") + 2 :].split()

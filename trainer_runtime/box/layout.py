@@ -1,0 +1,94 @@
+"""Where everything of one run lies on the box: the one place that builds its paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run. Who may write what is told in ARCHITECTURE.md."""
+
+    root: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.root.name
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.json"
+
+    @property
+    def desired(self) -> Path:
+        return self.root / "desired.json"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "supervisor.jsonl"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state.json"
+
+    @property
+    def status_page(self) -> Path:
+        return self.root / "training_status.md"
+
+    @property
+    def checkpoint_index(self) -> Path:
+        return self.root / "checkpoints_index.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        return self.root / ".supervisor.lock"
+
+    @property
+    def trainer_lock(self) -> Path:
+        """Held by hold and, inherited, by the trainer and its children: one trainer per run."""
+        return self.root / ".trainer.lock"
+
+    @property
+    def supervisor_errors(self) -> Path:
+        return self.root / "logs" / "supervisor.err"
+
+    @property
+    def current_log(self) -> Path:
+        return self.root / "logs" / "train.log"
+
+    def attempt(self, number: int) -> AttemptFolder:
+        return AttemptFolder(self.root / "attempts" / str(number))
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolder:
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.json"
+
+    @property
+    def train_log(self) -> Path:
+        return self.root / "train.log"
+
+    @property
+    def setup_log(self) -> Path:
+        return self.root / "setup.log"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events.jsonl"
+
+    @property
+    def process(self) -> Path:
+        return self.root / "process.json"
+
+    @property
+    def exit(self) -> Path:
+        return self.root / "exit.json"

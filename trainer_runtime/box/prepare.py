@@ -1,0 +1,300 @@
+"""Turns a config's sources into token shards in the host's cache.
+
+An entry is `<cache>/data/<fingerprint>/`: one train and one validation file per source, raw
+little-endian uint16, and `meta.json`, which is written last and records every file's size. An entry
+that is whole is used without a look at the sources; one that is missing or damaged is built beside
+and renamed into place. A lock per entry lets two runs that want the same data build it once.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trainer_runtime.core.corpus import VALIDATION_SHARE, Source, fingerprint, list_files
+from trainer_runtime.core.protocol import ExitCode
+
+Report = Callable[[str], None]
+
+META_NAME = "meta.json"
+META_VERSION = 1
+TOKEN_BYTES = 2
+END_OF_TEXT = 256
+BYTE_VOCABULARY = 257
+_CHUNK_BYTES = 4 * 1024 * 1024
+_PROGRESS_INTERVAL_S = 2.0
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class DataUnusable(Exception):
+    """The data can't be trained on as the config asks; a retry would end the same way."""
+
+
+def main(config_path: str) -> int:
+    """Prepares the data of a config for the command line; progress goes to stdout."""
+    try:
+        config = json.loads(Path(config_path).read_bytes())
+        folder = prepare(config, lambda line: print(line, flush=True))
+    except (OSError, ValueError) as error:
+        print(f"prepare: {config_path} can't be read: {error}", file=sys.stderr)
+        return ExitCode.UNUSABLE
+    except DataUnusable as error:
+        print(f"prepare: {error}", file=sys.stderr)
+        return ExitCode.UNUSABLE
+    print(f"data: ready in {folder}", flush=True)
+    return 0
+
+
+def prepare(config: Mapping[str, Any], report: Report) -> Path:
+    """The folder of the config's shards, built first where the cache lacks it.
+
+    Memory stays bounded whatever the files' sizes. Safe to call from several processes at once.
+
+    Raises:
+        DataUnusable: a source is missing, empty, too short, or changed since the plan; the disk is
+            full; or the config asks for what can't be built here.
+    """
+    data = _checked(config)
+    parent = Path(data["cache_dir"]) / "data"
+    entry = parent / str(data["fingerprint"])
+    if is_whole(entry):
+        return entry
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with _locked(parent / f"{entry.name}.lock", report):
+            if not is_whole(entry):
+                _build(entry, data, report)
+    except OSError as error:
+        raise DataUnusable(_explained(error, parent)) from error
+    return entry
+
+
+def is_whole(entry: Path) -> bool:
+    """True if the entry's `meta.json` is there and each file has the size that it records."""
+    try:
+        meta = json.loads((entry / META_NAME).read_bytes())
+        parts = [source[split] for source in meta["sources"] for split in ("train", "val")]
+        return meta["v"] == META_VERSION and all(
+            (entry / part["file"]).stat().st_size == part["tokens"] * TOKEN_BYTES for part in parts
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        data: Mapping[str, Any] = config["data"]
+        names = [source["name"] for source in data["sources"]]
+        formats = {source["format"] for source in data["sources"]}
+        tokenizer, _, _ = data["tokenizer"], data["cache_dir"], int(data["seq_len"])
+        fingerprint_safe = _SAFE_NAME.match(data["fingerprint"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataUnusable(f"the config's `data` lacks or misshapes a field: {error}") from None
+    if tokenizer != "byte":
+        raise DataUnusable(f"data.tokenizer {tokenizer!r} can't be prepared here; use byte")
+    if formats != {"text"}:
+        raise DataUnusable(f"data.sources[].format {sorted(formats)} can't be prepared; use text")
+    unsafe = [name for name in names if not _SAFE_NAME.match(name)]
+    if unsafe or len(set(names)) != len(names) or not fingerprint_safe:
+        raise DataUnusable(f"data.sources[].name must be plain and unique, not {unsafe or names}")
+    return data
+
+
+@contextmanager
+def _locked(file: Path, report: Report) -> Iterator[None]:
+    with file.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("data: waiting for another run that prepares the same data")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(entry: Path, data: Mapping[str, Any], report: Report) -> None:
+    sources = [_listed(source["name"], source["path"]) for source in data["sources"]]
+    found = fingerprint(sources, data["tokenizer"], data["seq_len"])
+    if found != entry.name:
+        raise DataUnusable(
+            f"the files of {', '.join(source.path for source in sources)} changed since the plan "
+            f"(fingerprint {found} instead of {entry.name}); plan again"
+        )
+    seq_len = int(data["seq_len"])
+    for source in sources:
+        _refuse_short(source, seq_len)
+    _refuse_full_disk(entry.parent, sources)
+    building = entry.parent / f".building-{entry.name}-{os.getpid()}"
+    for leftover in entry.parent.glob(f".building-{entry.name}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    building.mkdir()
+    try:
+        described = [_write_source(building, source, seq_len, report) for source in sources]
+        _write_meta(building, data, described)
+        _put_in_place(building, entry)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _listed(name: str, path: str) -> Source:
+    try:
+        return Source(name, path, list_files(Path(path)))
+    except FileNotFoundError:
+        raise DataUnusable(f"data source {name}: there is nothing at {path}") from None
+    except OSError as error:
+        raise DataUnusable(f"data source {name}: {path}: {error.strerror}") from None
+
+
+def _token_count(source: Source) -> int:
+    return source.size_bytes + len(source.files)
+
+
+def _refuse_short(source: Source, seq_len: int) -> None:
+    if not source.files:
+        raise DataUnusable(f"data source {source.name}: no text files in {source.path}")
+    tokens, needed = _token_count(source), 2 * (seq_len + 1)
+    if tokens < needed:
+        raise DataUnusable(
+            f"data source {source.name}: {tokens} tokens in {source.path}, but training and "
+            f"validation need {needed} with data.seq_len {seq_len}; give more text or a shorter "
+            "data.seq_len"
+        )
+
+
+def _refuse_full_disk(parent: Path, sources: Sequence[Source]) -> None:
+    needed_bytes = TOKEN_BYTES * sum(map(_token_count, sources))
+    free_bytes = shutil.disk_usage(parent).free
+    if free_bytes < needed_bytes:
+        raise DataUnusable(
+            f"the disk of {parent} has {_mib(free_bytes)} MiB free, the shards need "
+            f"{_mib(needed_bytes)}; free some, or move the cache"
+        )
+
+
+def _write_source(
+    folder: Path, source: Source, seq_len: int, report: Report
+) -> Mapping[str, object]:
+    total = _token_count(source)
+    validation = min(max(int(total * VALIDATION_SHARE), seq_len + 1), total // 2)
+    training = total - validation
+    names = {"train": f"train-{source.name}.bin", "val": f"val-{source.name}.bin"}
+    with (folder / names["train"]).open("wb") as train, (folder / names["val"]).open("wb") as val:
+        room_bytes = training * TOKEN_BYTES
+        for tokens in _progressing(_token_stream(source), source, report):
+            train.write(tokens[:room_bytes])
+            val.write(tokens[room_bytes:])
+            room_bytes -= min(room_bytes, len(tokens))
+        for file in (train, val):
+            _flush_to_disk(file)
+    return {
+        "name": source.name,
+        "documents": len(source.files),
+        "train": {"file": names["train"], "tokens": training},
+        "val": {"file": names["val"], "tokens": validation},
+    }
+
+
+def _token_stream(source: Source) -> Iterator[memoryview]:
+    """Each document's bytes as uint16, then the end-of-text token.
+
+    Raises:
+        DataUnusable: a file can't be read, or has another size than in the listing.
+    """
+    root = Path(source.path)
+    end_of_text = memoryview(END_OF_TEXT.to_bytes(TOKEN_BYTES, "little"))
+    for document in source.files:
+        file = root / document.name if root.is_dir() else root
+        left_bytes = document.size_bytes
+        try:
+            with file.open("rb", buffering=0) as stream:
+                while data := stream.read(_CHUNK_BYTES):
+                    left_bytes -= len(data)
+                    tokens = bytearray(TOKEN_BYTES * len(data))
+                    tokens[::TOKEN_BYTES] = data
+                    yield memoryview(tokens)
+        except OSError as error:
+            raise DataUnusable(f"data source {source.name}: {file}: {error.strerror}") from None
+        if left_bytes:
+            raise DataUnusable(f"data source {source.name}: {file} changed while it was read")
+        yield end_of_text
+
+
+def _progressing(
+    stream: Iterator[memoryview], source: Source, report: Report
+) -> Iterator[memoryview]:
+    total_bytes = TOKEN_BYTES * _token_count(source)
+    done_bytes, reported_s = 0, time.monotonic()
+    for tokens in stream:
+        yield tokens
+        done_bytes += len(tokens)
+        if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
+            reported_s = time.monotonic()
+            report(
+                f"data: {source.name}: {_mib(done_bytes // TOKEN_BYTES)} of "
+                f"{_mib(total_bytes // TOKEN_BYTES)} MiB ({done_bytes / total_bytes:.0%})"
+            )
+    report(
+        f"data: {source.name}: {len(source.files):,} documents, "
+        f"{done_bytes // TOKEN_BYTES:,} tokens"
+    )
+
+
+def _write_meta(
+    folder: Path, data: Mapping[str, Any], sources: Sequence[Mapping[str, object]]
+) -> None:
+    meta = {
+        "v": META_VERSION,
+        "fingerprint": data["fingerprint"],
+        "tokenizer": data["tokenizer"],
+        "vocab_size": BYTE_VOCABULARY,
+        "end_of_text": END_OF_TEXT,
+        "seq_len": data["seq_len"],
+        "dtype": "uint16",
+        "sources": list(sources),
+    }
+    with (folder / META_NAME).open("wb") as file:
+        file.write(json.dumps(meta, indent=1).encode() + b"\n")
+        _flush_to_disk(file)
+
+
+def _flush_to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _put_in_place(building: Path, entry: Path) -> None:
+    _sync_folder(building)
+    damaged = entry.parent / f".building-{entry.name}-damaged"
+    if entry.exists():
+        os.rename(entry, damaged)
+    os.rename(building, entry)
+    _sync_folder(entry.parent)
+    shutil.rmtree(damaged, ignore_errors=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _explained(error: OSError, parent: Path) -> str:
+    if error.errno in _NO_SPACE:
+        return f"the disk of {parent} is full; free some space, or move the cache"
+    return f"the cache in {parent} can't be written: {error.strerror or error}"
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:,.1f}"

@@ -1,0 +1,372 @@
+"""The supervisor: brings a run to where `desired.json` wants it, attempt by attempt.
+
+Stateless over the run's files. One per run by `flock`; anyone may start another at any time, which
+folds the journal, finds what still runs and goes on from there. `tick` is one look and at most one
+act; nobody need be connected.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box import attempts
+from trainer_runtime.box.files import LineReader, read_json, try_lock
+from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.processes import BoxProcesses, Processes
+from trainer_runtime.box.publish import Publisher
+from trainer_runtime.box.record import Journal
+from trainer_runtime.box.telemetry import Telemetry
+from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.journal import AttemptRecord
+from trainer_runtime.core.policy import (
+    Action,
+    Decision,
+    Ending,
+    EndReason,
+    Exit,
+    classify,
+    decide,
+)
+from trainer_runtime.core.progress import Progress
+from trainer_runtime.core.protocol import ProtocolError, decode
+from trainer_runtime.core.states import (
+    ENDED_PLACEMENTS,
+    AttemptState,
+    DesiredState,
+    PlacementState,
+)
+
+POLL_S = 0.2
+HEARTBEAT_S = 10.0
+# A disk that is full, or a folder that was taken away, may come back: try again, but not for ever.
+_RETRY_S = 5.0
+_RETRIES = 720
+
+
+def supervise(folder: Path) -> int:
+    """Supervise the run in `folder` until it has ended; 0 also where another one does already."""
+    run = RunFolder(folder)
+    lock = try_lock(run.supervisor_lock)
+    if lock is None:
+        return 0
+    supervisor = Supervisor(run, BoxProcesses(folder), time.time, Telemetry(folder))
+    failures = 0
+    while True:
+        try:
+            if supervisor.tick():
+                break
+            failures = 0
+            time.sleep(POLL_S)
+        except OSError as error:
+            if not folder.exists():
+                return 1
+            failures += 1
+            print(f"supervisor: {error}; trying again", file=sys.stderr, flush=True)
+            if failures > _RETRIES:
+                return 1
+            time.sleep(_RETRY_S)
+    supervisor.close()
+    os.close(lock)
+    return 0
+
+
+class Supervisor:
+    """One run's supervisor. `processes`, `clock` and `telemetry` are what it sees the world by."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        processes: Processes,
+        clock: Callable[[], float],
+        telemetry: Telemetry,
+        *,
+        window: bool = True,
+    ) -> None:
+        self._run = run
+        self._processes = processes
+        self._clock = clock
+        self._telemetry = telemetry
+        self._config = read_json(run.config) or {}
+        self._journal = Journal(run.journal, clock)
+        self._publisher = Publisher(run, clock, window=window)
+        self._progress: dict[int, Progress] = {}
+        self._readers: dict[int, LineReader] = {}
+        self._prepared_attempt: int | None = None
+        self._heartbeat_due = 0.0
+        self._journal.write("started", {"pid": os.getpid()})
+        for attempt in self._journal.record.attempts:
+            self._read_events(attempt.number)
+
+    def tick(self) -> bool:
+        """Look once and do what is due; True when there is nothing left to do."""
+        record = self._journal.record
+        desired = self._desired()
+        attempt = record.current
+        if attempt is not None and attempt.state is not AttemptState.ENDED:
+            self._read_events(attempt.number)
+            self._tend(attempt, desired)
+        elif desired.generation > record.generation:
+            self._take_up(desired)
+        elif record.state in ENDED_PLACEMENTS:
+            self._publish(final=True)
+            if not record.closed:
+                self._journal.write("closed", {})
+            return True
+        elif record.restart_due_t is None and attempt is not None:
+            self._decide(attempt)
+        elif desired.state is DesiredState.STOPPED:
+            self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
+        elif record.restart_due_t is not None and self._clock() >= record.restart_due_t:
+            self._restart(record.pending or {})
+        self._beat()
+        self._publish()
+        return False
+
+    def close(self) -> None:
+        self._telemetry.close()
+        self._publisher.close()
+        self._journal.close()
+
+    def _desired(self) -> Desired:
+        data = read_json(self._run.desired)
+        if data is None:
+            raise FileNotFoundError(f"{self._run.desired} can't be read")
+        return Desired.from_dict(data)
+
+    def _take_up(self, desired: Desired) -> None:
+        """Answer a newer request, with no attempt alive."""
+        if desired.state is DesiredState.STOPPED:
+            if self._journal.record.state in ENDED_PLACEMENTS:
+                self._journal.write("acknowledged", {"generation": desired.generation})
+            else:
+                self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
+            return
+        candidates = attempts.candidates(self._run, self._progress, self._config, desired)
+        mode = "step" if desired.mode == "best" else desired.mode
+        self._begin(desired.generation, desired.why, mode, candidates, dict(desired.set), None)
+
+    def _restart(self, pending: dict[str, Any]) -> None:
+        desired = Desired(
+            DesiredState.RUNNING, self._journal.record.generation, mode=pending["mode"]
+        )
+        candidates = pending.get("candidates")
+        if candidates is None:
+            candidates = attempts.candidates(self._run, self._progress, self._config, desired)
+        self._begin(
+            self._journal.record.generation,
+            pending["why"],
+            pending["mode"],
+            candidates,
+            pending["set"],
+            pending["skip"],
+        )
+
+    def _begin(
+        self,
+        generation: int,
+        why: str,
+        mode: str,
+        candidates: list[int],
+        sets: dict[str, Any],
+        skip: dict[str, int] | None,
+    ) -> None:
+        number = 1 + max((item.number for item in self._journal.record.attempts), default=0)
+        fields = {"mode": mode, "candidates": candidates, "set": sets, "skip": skip}
+        self._journal.write(
+            "attempt_starting", {"attempt": number, "generation": generation, "why": why, **fields}
+        )
+        if self._journal.record.state is not PlacementState.RECOVERING:
+            self._enter(PlacementState.PREPARING, None, None, generation)
+
+    def _tend(self, attempt: AttemptRecord, desired: Desired) -> None:
+        if self._ended_by_request(attempt, desired):
+            return
+        if attempt.state is AttemptState.STARTING and not self._is_started(attempt):
+            return
+        observation = self._processes.observe(attempt.number)
+        if observation.end is not None:
+            self._finish(attempt, observation.end)
+        elif observation.state == "running" and attempt.state is AttemptState.STARTING:
+            self._journal.write("attempt_running", {"attempt": attempt.number})
+            self._publisher.show(attempt.number)
+            if attempt.terminated_t is None:
+                self._enter(PlacementState.RUNNING, None, None)
+            else:  # the request came before there was a trainer to hear of it
+                self._processes.terminate(attempt.number)
+
+    def _is_started(self, attempt: AttemptRecord) -> bool:
+        """Bring a starting attempt one step on; True once its trainer was told to start."""
+        number = attempt.number
+        if self._processes.observe(number).state != "absent":
+            return True
+        if self._prepared_attempt == number:
+            self._processes.start(number)
+            return True
+        attempts.write_config(self._run, self._journal.record, attempt)
+        self._processes.prepare(number)
+        code = self._processes.prepared(number)
+        if code == 0:
+            self._prepared_attempt = number
+            self._journal.write("prepared", {"attempt": number})
+        elif code is not None:
+            end = Exit(code if code >= 0 else None, -code if code < 0 else None, prepared=False)
+            self._finish(attempt, end)
+        return False
+
+    def _ended_by_request(self, attempt: AttemptRecord, desired: Desired) -> bool:
+        """End the attempt where it is not wanted any more; True if it was ended just now."""
+        why = self._unwanted(desired)
+        if why is None:
+            return False
+        if attempt.terminated_t is None:
+            self._journal.write("attempt_signalled", {"attempt": attempt.number, "why": why})
+            self._enter(PlacementState.STOPPING, why, None, desired.generation)
+            self._processes.terminate(attempt.number)
+        elif self._clock() > attempt.terminated_t + desired.grace_s:
+            self._processes.kill(attempt.number)
+        if attempt.state is AttemptState.RUNNING:
+            return False
+        if self._processes.observe(attempt.number).state == "absent":
+            self._processes.kill(attempt.number)
+            self._finish(attempt, Exit(None, None, prepared=False))
+            return True
+        return False
+
+    def _unwanted(self, desired: Desired) -> str | None:
+        if desired.state is DesiredState.STOPPED:
+            return EndReason.STOPPED.value
+        limit = (self._config.get("limits") or {}).get("max_runtime_s")
+        now = self._clock()
+        spent = sum(attempt.seconds(now) for attempt in self._journal.record.attempts)
+        return EndReason.TIME_LIMIT.value if limit is not None and spent > limit else None
+
+    def _finish(self, attempt: AttemptRecord, end: Exit) -> None:
+        self._processes.kill(attempt.number)  # whatever the trainer left behind
+        self._read_events(attempt.number)
+        progress = self._progress[attempt.number]
+        ending = classify(end, progress, attempt.terminated_why)
+        detail = ending.detail
+        if not end.prepared or ending.reason is EndReason.UNUSABLE:
+            detail = attempts.last_words(self._run, attempt.number, end.prepared) or detail
+        index = attempts.index(self._progress, self._config)
+        self._journal.write(
+            "attempt_ended",
+            {
+                "attempt": attempt.number,
+                "reason": ending.reason.value,
+                "detail": detail,
+                "code": end.code,
+                "signal": end.signal,
+                "last_step": progress.step,
+                "started_at_step": progress.started_at_step,
+                "verified_step": index.resume_from,
+            },
+        )
+        self._decide(attempt)
+
+    def _decide(self, attempt: AttemptRecord) -> None:
+        """Act on the end of the newest attempt, from what the journal says of it."""
+        progress = self._progress[attempt.number]
+        ending = Ending(EndReason(attempt.reason), attempt.detail or "")
+        record = self._journal.record
+        decision = decide(ending, record.attempts, progress, self._config)
+        if decision.action is Action.RESTART:
+            self._enter(PlacementState.RECOVERING, decision.reason, decision.detail)
+            self._plan_restart(attempt, progress, decision)
+            return
+        state = {
+            Action.COMPLETE: PlacementState.COMPLETED,
+            Action.STOP: PlacementState.STOPPED,
+            Action.FAIL: PlacementState.FAILED,
+        }[decision.action]
+        desired = self._desired()
+        answered = desired.generation if desired.state is DesiredState.STOPPED else None
+        self._enter(state, decision.reason, decision.detail, answered)
+
+    def _plan_restart(self, attempt: AttemptRecord, progress: Progress, decision: Decision) -> None:
+        # An attempt that never came to its start has not used up what it was told to resume from.
+        never_started = progress.started_at_step is None
+        self._journal.write(
+            "restart_planned",
+            {
+                "due_t": self._clock() + decision.delay_s,
+                "why": decision.reason,
+                "mode": attempt.mode if never_started else "latest",
+                "candidates": attempt.candidates if never_started else None,
+                "set": {},
+                "skip": dict(decision.skip) if decision.skip else None,
+            },
+        )
+
+    def _enter(
+        self,
+        state: PlacementState,
+        reason: str | None,
+        detail: str | None,
+        generation: int | None = None,
+    ) -> None:
+        fields: dict[str, Any] = {"state": state.value, "reason": reason, "detail": detail}
+        if generation is not None:
+            fields["generation"] = generation
+        self._journal.write("state", fields)
+
+    def _read_events(self, number: int) -> None:
+        if number not in self._progress:
+            self._progress[number] = Progress(number)
+            self._readers[number] = LineReader(self._run.attempt(number).events)
+        for line in self._readers[number].read():
+            try:
+                self._progress[number].apply(decode(line))
+            except ProtocolError:
+                continue  # a line torn by a kill; the mirror keeps it as it is
+
+    def _beat(self) -> None:
+        now = self._clock()
+        if now >= self._heartbeat_due:
+            self._heartbeat_due = now + HEARTBEAT_S
+            self._journal.write("sample", {"values": self._telemetry.sample(now)})
+
+    def _publish(self, *, final: bool = False) -> None:
+        self._publisher.publish(
+            self._journal.record, list(self._progress.values()), self._config, final=final
+        )
+
+
+def start_detached(folder: Path) -> dict[str, Any]:
+    """Make sure that a supervisor runs, in a session of its own; says whether one did already."""
+    run = RunFolder(folder)
+    run.supervisor_errors.parent.mkdir(exist_ok=True)
+    if _is_supervised(run):
+        return {"started": False}
+    with run.supervisor_errors.open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trainer_runtime", "supervise", "."],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 15.0
+    while time.monotonic() < deadline:
+        if _is_supervised(run) or process.poll() == 0:
+            return {"started": True, "pid": process.pid}
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    tail = run.supervisor_errors.read_bytes()[-2000:].decode(errors="replace")
+    return {"started": False, "error": f"exit code {process.poll()}: {tail}"}
+
+
+def _is_supervised(run: RunFolder) -> bool:
+    lock = try_lock(run.supervisor_lock)
+    if lock is None:
+        return True
+    os.close(lock)
+    return False

@@ -1,0 +1,100 @@
+"""Which files make up a corpus, and the fingerprint under which their shards are cached.
+
+Reads file names, sizes and the first bytes: the one place in `core` that touches a disk, because
+the plan and the box's preparation must see exactly the same files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# Raised when the shards' layout or the tokenizers' output changes, so that old entries are not met.
+SHARD_FORMAT = 1
+VALIDATION_SHARE = 0.05
+_BINARY_PROBE_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFile:
+    """One document. `name` is relative to the source's folder, with `/` between its parts."""
+
+    name: str
+    size_bytes: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One `data.sources` entry with the files that it stands for."""
+
+    name: str
+    path: str
+    files: tuple[CorpusFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def list_files(path: Path) -> tuple[CorpusFile, ...]:
+    """The documents of a file or of a folder, by relative name.
+
+    Hidden files and folders, empty and binary files (a NUL in the first 8 KiB) and links that lead
+    out of the folder are left out. A file given by its own path is taken as it is.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`.
+        OSError: it can't be read.
+    """
+    if not path.is_dir():
+        return (_corpus_file(path, path.name),)
+    root = path.resolve()
+    found: list[CorpusFile] = []
+    for folder, folder_names, file_names in os.walk(root):
+        folder_names[:] = sorted(name for name in folder_names if not name.startswith("."))
+        for name in file_names:
+            file = Path(folder, name)
+            if name.startswith(".") or not _inside(file, root) or not _is_text(file):
+                continue
+            found.append(_corpus_file(file, file.relative_to(root).as_posix()))
+    return tuple(sorted(found, key=lambda file: file.name))
+
+
+def fingerprint(sources: Sequence[Source], tokenizer: str, seq_len: int) -> str:
+    """Sixteen hexadecimal digits that change with any file's name, size or time of change.
+
+    `seq_len` counts because the held-out share is at least one sequence.
+    """
+    described = {
+        "shard_format": SHARD_FORMAT,
+        "validation_share": VALIDATION_SHARE,
+        "tokenizer": tokenizer,
+        "seq_len": seq_len,
+        "sources": [
+            [source.name, [[file.name, file.size_bytes, file.modified_ns] for file in source.files]]
+            for source in sources
+        ],
+    }
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _corpus_file(path: Path, name: str) -> CorpusFile:
+    status = path.stat()
+    return CorpusFile(name, status.st_size, status.st_mtime_ns)
+
+
+def _inside(path: Path, root: Path) -> bool:
+    return not path.is_symlink() or path.resolve().is_relative_to(root)
+
+
+def _is_text(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(_BINARY_PROBE_BYTES)
+    return bool(head) and b"\0" not in head

@@ -1,0 +1,201 @@
+"""What a placement's supervisor has done, folded from its `supervisor.jsonl`.
+
+The supervisor itself starts from this fold, and the operator's side makes the same one from the
+mirror: nobody keeps state that the journal does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trainer_runtime.core.protocol import Event
+from trainer_runtime.core.states import AttemptState, PlacementState, may_follow
+
+
+@dataclass(slots=True)
+class AttemptRecord:
+    """One life of the trainer process, as the supervisor saw it.
+
+    `why` says what it was started for, `set` what was changed for it, `mode` and `candidates` what
+    it was told to resume from, `skip` which data to leave out. `reason` (an `EndReason`), `code`, `signal` and `detail` tell how it
+    ended; `verified_step` is the newest checkpoint that stood verified then.
+    """
+
+    number: int
+    generation: int
+    why: str
+    mode: str
+    candidates: list[int]
+    set: dict[str, Any]
+    skip: dict[str, int] | None
+    state: AttemptState
+    starting_t: float
+    running_t: float | None = None
+    ended_t: float | None = None
+    terminated_t: float | None = None
+    terminated_why: str | None = None
+    reason: str | None = None
+    code: int | None = None
+    signal: int | None = None
+    detail: str | None = None
+    last_step: int | None = None
+    verified_step: int | None = None
+    started_at_step: int | None = None
+
+    def seconds(self, now: float) -> float:
+        """How long it has lived, preparation included."""
+        return max(0.0, (self.ended_t if self.ended_t is not None else now) - self.starting_t)
+
+
+@dataclass(slots=True)
+class Record:
+    """A placement's history. `apply` takes the journal's events one by one, in order.
+
+    `closed`: ended, and the supervisor has nothing more to write.
+    """
+
+    state: PlacementState = PlacementState.PLACED
+    reason: str | None = None
+    detail: str | None = None
+    generation: int = 0
+    attempts: list[AttemptRecord] = field(default_factory=list)
+    state_t: float | None = None
+    heartbeat_t: float | None = None
+    restart_due_t: float | None = None
+    pending: dict[str, Any] | None = None
+    telemetry: dict[str, Any] = field(default_factory=dict)
+    closed: bool = False
+    last_seq: int = -1
+
+    def apply(self, event: Event) -> None:
+        """Take in one event; every event is a sign of life, unknown kinds are nothing more."""
+        self.heartbeat_t = event["t"]
+        self.last_seq = event["seq"]
+        handler = _HANDLERS.get(event["kind"])
+        if handler is not None:
+            handler(self, event)
+
+    @property
+    def current(self) -> AttemptRecord | None:
+        """The newest attempt, ended or not."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def started_at(self) -> dict[int, int]:
+        """The step that each ended attempt started from, where it came to a start."""
+        return {
+            attempt.number: attempt.started_at_step
+            for attempt in self.attempts
+            if attempt.started_at_step is not None
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        """The record that `to_dict` described, also after a journey through JSON."""
+        fields = dict(data)
+        fields["state"] = PlacementState(fields["state"])
+        fields["attempts"] = [
+            AttemptRecord(**{**attempt, "state": AttemptState(attempt["state"])})
+            for attempt in fields["attempts"]
+        ]
+        return cls(**fields)
+
+
+class TransitionError(ValueError):
+    """The journal tells of a state that cannot follow the one before."""
+
+
+def check_transition(old: PlacementState, new: PlacementState) -> None:
+    """Raises:
+    TransitionError: the table does not let `new` follow `old`.
+    """
+    if not may_follow(old, new):
+        raise TransitionError(f"{old.value} cannot become {new.value}")
+
+
+def _state(record: Record, event: Event) -> None:
+    new = PlacementState(event["state"])
+    check_transition(record.state, new)
+    record.state, record.state_t = new, event["t"]
+    record.reason, record.detail = event.get("reason"), event.get("detail")
+    record.generation = max(record.generation, int(event.get("generation", 0)))
+
+
+def _acknowledged(record: Record, event: Event) -> None:
+    record.generation = max(record.generation, int(event["generation"]))
+
+
+def _attempt_starting(record: Record, event: Event) -> None:
+    record.generation = max(record.generation, int(event["generation"]))
+    record.restart_due_t = record.pending = None
+    record.closed = False
+    record.attempts.append(
+        AttemptRecord(
+            number=int(event["attempt"]),
+            generation=int(event["generation"]),
+            why=str(event["why"]),
+            mode=str(event["mode"]),
+            candidates=[int(step) for step in event["candidates"]],
+            set=dict(event["set"]),
+            skip=event.get("skip"),
+            state=AttemptState.STARTING,
+            starting_t=event["t"],
+        )
+    )
+
+
+def _attempt_running(record: Record, event: Event) -> None:
+    attempt = _named(record, event)
+    attempt.state, attempt.running_t = AttemptState.RUNNING, event["t"]
+
+
+def _attempt_signalled(record: Record, event: Event) -> None:
+    attempt = _named(record, event)
+    if attempt.terminated_t is None:
+        attempt.terminated_t, attempt.terminated_why = event["t"], event["why"]
+
+
+def _attempt_ended(record: Record, event: Event) -> None:
+    attempt = _named(record, event)
+    attempt.state, attempt.ended_t = AttemptState.ENDED, event["t"]
+    attempt.reason = event["reason"]
+    for name in ("code", "signal", "detail", "last_step", "verified_step", "started_at_step"):
+        setattr(attempt, name, event.get(name))
+
+
+def _restart_planned(record: Record, event: Event) -> None:
+    record.restart_due_t = event["due_t"]
+    record.pending = {key: event[key] for key in ("why", "mode", "candidates", "set", "skip")}
+
+
+def _closed(record: Record, event: Event) -> None:
+    record.closed = True
+
+
+def _sample(record: Record, event: Event) -> None:
+    record.telemetry = dict(event.get("values") or {})
+
+
+def _named(record: Record, event: Event) -> AttemptRecord:
+    for attempt in reversed(record.attempts):
+        if attempt.number == event["attempt"]:
+            return attempt
+    raise TransitionError(f"attempt {event['attempt']} was never started")
+
+
+_HANDLERS = {
+    "state": _state,
+    "acknowledged": _acknowledged,
+    "attempt_starting": _attempt_starting,
+    "attempt_running": _attempt_running,
+    "attempt_signalled": _attempt_signalled,
+    "attempt_ended": _attempt_ended,
+    "restart_planned": _restart_planned,
+    "sample": _sample,
+    "closed": _closed,
+}

@@ -1,0 +1,103 @@
+"""The lines of `events.jsonl` and `supervisor.jsonl`, and the trainer's exit codes.
+
+One JSON object a line, `{"v": 1, "seq": n, "t": unix seconds, "kind": ...}`. Floats stand at full
+precision; NaN and the infinities are the strings `NaN`, `Infinity`, `-Infinity`, since JSON has no
+words for them and readers disagree about the invented ones.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+FORMAT_VERSION = 1
+OLDEST_FORMAT_VERSION = 1
+
+Event = dict[str, Any]
+
+
+class ExitCode(IntEnum):
+    """What the trainer's exit code says to the supervisor."""
+
+    COMPLETE = 0  # together with a `completed` event; without one it is not
+    SAVED_ON_SIGTERM = 75
+    GUARD = 76
+    UNUSABLE = 77
+
+
+class ProtocolError(ValueError):
+    """A line that is no event of this version or the one before."""
+
+
+def encode(seq: int, time_s: float, kind: str, fields: Mapping[str, Any]) -> bytes:
+    """One event as a line of UTF-8 JSON, newline included."""
+    event = {"v": FORMAT_VERSION, "seq": seq, "t": round(time_s, 6), "kind": kind, **fields}
+    try:
+        text = json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(finite_or_named(event), ensure_ascii=False, separators=(",", ":"))
+    return text.encode() + b"\n"
+
+
+def decode(line: bytes) -> Event:
+    """The event of one line; unknown fields and kinds are the reader's to ignore.
+
+    Raises:
+        ProtocolError: it is no JSON object with `v`, `seq`, `t` and `kind`, or of a version that
+            this runtime does not read.
+    """
+    try:
+        event = json.loads(line)
+    except ValueError as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+    if not isinstance(event, dict):
+        raise ProtocolError("not a JSON object")
+    version = event.get("v")
+    if not isinstance(version, int) or not OLDEST_FORMAT_VERSION <= version <= FORMAT_VERSION:
+        raise ProtocolError(f"format version {version!r} is not read here")
+    if not isinstance(event.get("kind"), str) or not isinstance(event.get("seq"), int):
+        raise ProtocolError("`kind` or `seq` is missing")
+    if not isinstance(event.get("t"), (int, float)):
+        raise ProtocolError("`t` is missing")
+    return event
+
+
+def finite_or_named(value: Any) -> Any:
+    """`value` with every non-finite float, at any depth, replaced by its name."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else named(value)
+    if isinstance(value, Mapping):
+        return {key: finite_or_named(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [finite_or_named(item) for item in value]
+    return value
+
+
+def named(value: float) -> str:
+    """`NaN`, `Infinity` or `-Infinity`."""
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def number(value: Any) -> float | None:
+    """The float that a field holds, by number or by name; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    if value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    return None
+
+
+def complete_lines(data: bytes) -> tuple[list[bytes], int]:
+    """The whole lines at the start of `data`, without their ends, and how many bytes they took.
+
+    What follows the last newline is a line still being written, and is left for the next read.
+    """
+    end = data.rfind(b"\n") + 1
+    return [line for line in data[:end].split(b"\n") if line.strip()], end

@@ -1,0 +1,1 @@
+"""What a training script imports: data, checkpoints, events, signals. The only part with torch."""

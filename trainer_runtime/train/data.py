@@ -1,0 +1,189 @@
+"""Batches from token shards, in an order that is a pure function of the position.
+
+The position is the number of sequences drawn from each source, over all ranks: it is all that a
+checkpoint has to keep. Sources are mixed by weight, the one furthest behind its share first; within
+a source and epoch the windows come in a permutation seeded by (seed, source, epoch).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+META_NAME = "meta.json"
+META_VERSION = 1
+_TOKEN_BYTES = 2
+
+Batch = tuple[Tensor, Tensor]
+
+
+class ShardsUnusable(Exception):
+    """The prepared shards are missing, damaged, or do not fit the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The tokens of one source and split, mapped from the file: pages are read when touched.
+
+    Window i is the `seq_len` + 1 tokens from i * seq_len on: inputs and, shifted by one, targets.
+    """
+
+    windows: Tensor
+
+    @classmethod
+    def open(cls, path: Path, tokens: int, seq_len: int) -> Shard:
+        """Raises: ShardsUnusable: the file is missing, of another size, or under one window."""
+        try:
+            size_bytes = path.stat().st_size
+        except OSError as error:
+            raise ShardsUnusable(f"{path}: {error.strerror}") from None
+        if size_bytes != tokens * _TOKEN_BYTES or tokens < seq_len + 1:
+            raise ShardsUnusable(f"{path}: {size_bytes} bytes do not hold {tokens} tokens")
+        mapped = torch.from_file(str(path), shared=False, size=tokens, dtype=torch.int16)
+        return cls(mapped.as_strided(((tokens - 1) // seq_len, seq_len + 1), (seq_len, 1)))
+
+    def __len__(self) -> int:
+        return self.windows.shape[0]
+
+    def read(self, indices: Sequence[int] | Tensor) -> Tensor:
+        """(len(indices), seq_len + 1) token numbers as int64."""
+        rows = self.windows.index_select(0, torch.as_tensor(indices, dtype=torch.int64))
+        # int16 is how torch reads the bytes (few of its operations know uint16); undo the sign.
+        return rows.to(torch.int64).bitwise_and_(0xFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The opened shards of every source, in the config's order."""
+
+    names: tuple[str, ...]
+    training: tuple[Shard, ...]
+    validation: tuple[Shard, ...]
+    vocab_size: int
+
+    @classmethod
+    def open(cls, folder: Path, names: Sequence[str], seq_len: int) -> Corpus:
+        """Opens a cache entry.
+
+        Raises:
+            ShardsUnusable: it is missing or damaged, or was made for another config.
+        """
+        try:
+            meta = json.loads((folder / META_NAME).read_bytes())
+            if meta["v"] != META_VERSION or meta["seq_len"] != seq_len:
+                raise ShardsUnusable(f"{folder} was prepared for another format or data.seq_len")
+            described = {source["name"]: source for source in meta["sources"]}
+            training, validation = (
+                tuple(_shard(folder, described[name][split], seq_len) for name in names)
+                for split in ("train", "val")
+            )
+            return cls(tuple(names), training, validation, int(meta["vocab_size"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ShardsUnusable(
+                f"the data in {folder} is not prepared ({error!r}); "
+                "run python -m trainer_runtime prepare with this config"
+            ) from None
+
+
+def _shard(folder: Path, part: Mapping[str, Any], seq_len: int) -> Shard:
+    return Shard.open(folder / part["file"], int(part["tokens"]), seq_len)
+
+
+class TrainingData:
+    """Draws training batches. Every rank makes the same draws and reads only its own slice."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        weights: Sequence[float],
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        total = sum(weights)
+        self._corpus = corpus
+        self._shares = [weight / total for weight in weights]
+        self._seed = seed
+        self._rank = rank
+        self._world_size = world_size
+        self._drawn = [0] * len(self._shares)
+        self._permutations: dict[int, tuple[int, Tensor]] = {}
+
+    @property
+    def position(self) -> list[int]:
+        """How many sequences were drawn of each source, over all ranks."""
+        return list(self._drawn)
+
+    def seek(self, position: Sequence[int]) -> None:
+        """Goes to a position that an earlier run told.
+
+        Raises:
+            ShardsUnusable: it is of another number of sources.
+        """
+        if len(position) != len(self._drawn):
+            raise ShardsUnusable(
+                f"the position counts {len(position)} sources, the data has others"
+            )
+        self._drawn = list(position)
+
+    def skip(self, sequences: int) -> None:
+        """Draws so many sequences without reading them."""
+        for _ in range(sequences):
+            self._draw()
+
+    def next_batch(self, sequences_per_rank: int) -> Batch:
+        """The next inputs and targets of this rank, each (sequences_per_rank, seq_len) int64."""
+        drawn = [self._draw() for _ in range(sequences_per_rank * self._world_size)]
+        first = self._rank * sequences_per_rank
+        mine = drawn[first : first + sequences_per_rank]
+        if len(self._drawn) == 1:
+            tokens = self._corpus.training[0].read([self._window(0, at) for _, at in mine])
+        else:
+            rows = [self._corpus.training[s].read([self._window(s, at)]) for s, at in mine]
+            tokens = torch.cat(rows)
+        return tokens[:, :-1], tokens[:, 1:]
+
+    def _draw(self) -> tuple[int, int]:
+        """The source of the next sequence, and which of that source's sequences it is."""
+        total = sum(self._drawn) + 1
+        deficits = [
+            share * total - drawn for share, drawn in zip(self._shares, self._drawn, strict=True)
+        ]
+        source = max(range(len(deficits)), key=deficits.__getitem__)
+        self._drawn[source] += 1
+        return source, self._drawn[source] - 1
+
+    def _window(self, source: int, ordinal: int) -> int:
+        epoch, within = divmod(ordinal, len(self._corpus.training[source]))
+        known = self._permutations.get(source)
+        if known is None or known[0] != epoch:
+            known = epoch, self._permutation(source, epoch)
+            self._permutations[source] = known
+        return int(known[1][within])
+
+    def _permutation(self, source: int, epoch: int) -> Tensor:
+        digest = hashlib.sha256(f"{self._seed}/{source}/{epoch}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+        return torch.randperm(len(self._corpus.training[source]), generator=generator)
+
+
+def validation_batches(shard: Shard, batches: int, micro_batch: int) -> Iterator[Batch]:
+    """The same evenly spread windows at every call: at most batches * micro_batch of them.
+
+    Batches are full, unless the shard holds fewer windows than one: a compiled model then sees one
+    shape only.
+    """
+    count = min(batches * micro_batch, len(shard))
+    if count > micro_batch:
+        count -= count % micro_batch
+    spread = [index * len(shard) // count for index in range(count)]
+    for start in range(0, count, micro_batch):
+        tokens = shard.read(spread[start : start + micro_batch])
+        yield tokens[:, :-1], tokens[:, 1:]

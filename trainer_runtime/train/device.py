@@ -1,0 +1,124 @@
+"""The device, its precision, and what it could do at its best."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+
+import torch
+
+from trainer_runtime.train.config import ConfigUnusable, TrainingConfig
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+# Dense bf16/fp16 peak, TFLOP/s, from the makers' data sheets; the first name that fits counts.
+PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
+    ("GB200", 2500.0),
+    ("B200", 2250.0),
+    ("H200", 989.0),
+    ("H100 PCIE", 756.0),
+    ("H100", 989.0),
+    ("A100", 312.0),
+    ("A10G", 70.0),
+    ("A10", 125.0),
+    ("A40", 150.0),
+    ("L40S", 362.0),
+    ("L40", 181.0),
+    ("L4", 121.0),
+    ("V100", 125.0),
+    ("T4", 65.0),
+    ("RTX 4090", 165.0),
+    ("RTX 3090", 71.0),
+)
+_MATMUL_SIZE = 1024
+_MEASURE_S = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a training runs. `peak_flops` is per second, None where nobody knows it."""
+
+    device: torch.device
+    precision: str
+    peak_flops: float | None
+    peak_flops_source: str
+
+    @classmethod
+    def choose(cls, config: TrainingConfig) -> Device:
+        """Sets threads and matmul precision of this process.
+
+        Raises:
+            ConfigUnusable: there is no such device, or it can't compute in this precision.
+        """
+        kind = config.compute.device
+        if kind == "cuda":
+            _set_up_cuda(config.precision)
+        elif kind == "cpu":
+            _set_up_cpu(config)
+        else:
+            raise ConfigUnusable(f"compute.device {kind!r} is neither cpu nor cuda")
+        device = (
+            torch.device(kind, torch.cuda.current_device())
+            if kind == "cuda"
+            else (torch.device("cpu"))
+        )
+        peak_flops, source = _peak_flops(device, config)
+        return cls(device, config.precision, peak_flops, source)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
+        """The context of forward passes."""
+        if self.precision == "fp32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
+
+    def scaler(self) -> torch.amp.GradScaler:
+        """Scales fp16's losses; does nothing in the other precisions."""
+        return torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+
+
+def _set_up_cuda(precision: str) -> None:
+    if not torch.cuda.is_available():
+        raise ConfigUnusable("compute.device is cuda, but torch finds no CUDA device here")
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if precision == "bf16" and not torch.cuda.is_bf16_supported():
+        raise ConfigUnusable("precision bf16 is not supported by this GPU; use fp16 or fp32")
+    torch.set_float32_matmul_precision("high")
+
+
+def _set_up_cpu(config: TrainingConfig) -> None:
+    if config.precision == "fp16":
+        raise ConfigUnusable("precision fp16 is for CUDA only; use bf16 or fp32 on a CPU")
+    if config.compute.threads:
+        torch.set_num_threads(config.compute.threads)
+    torch.set_float32_matmul_precision("medium" if config.precision == "bf16" else "highest")
+    # Numbers too small for normal form cost a CPU a hundred times a normal operation.
+    torch.set_flush_denormal(True)
+
+
+def _peak_flops(device: torch.device, config: TrainingConfig) -> tuple[float | None, str]:
+    if config.derived.peak_flops:
+        return config.derived.peak_flops, "plan"
+    if device.type == "cpu":
+        return _measured_peak(DTYPES[config.precision]), "measured: largest of a few matmuls"
+    name = torch.cuda.get_device_name(device)
+    for known, tflops in PEAK_TFLOPS:
+        if known in name.upper():
+            return tflops * 1e12, f"data sheet: {known}"
+    return None, f"unknown: no peak is known for {name}"
+
+
+def _measured_peak(dtype: torch.dtype) -> float:
+    """The fastest of the matrix products that fit into a sixth of a second, in FLOP/s."""
+    matrix = torch.full((_MATMUL_SIZE, _MATMUL_SIZE), 0.5, dtype=dtype)
+    best_s, started_s = float("inf"), time.perf_counter()
+    while time.perf_counter() - started_s < _MEASURE_S:
+        before_s = time.perf_counter()
+        torch.mm(matrix, matrix)
+        best_s = min(best_s, time.perf_counter() - before_s)
+    return 2.0 * _MATMUL_SIZE**3 / best_s

@@ -1,0 +1,138 @@
+"""Writes a folder of tensors and JSON so that it is either there, whole, or not there at all.
+
+Files go to `.writing-<name>-<pid>` beside the folder's place, hashed as they are written, the
+manifest last; each is flushed to the disk, then the folder is renamed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from trainer_runtime.core.manifest import MANIFEST_NAME, ChunkHasher, FileEntry, Manifest, build
+from trainer_runtime.train.tensors import write_tensors
+
+WRITING_PREFIX = ".writing-"
+OLD_PREFIX = ".old-"
+
+
+def write_folder(
+    folder: Path,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    documents: Mapping[str, Mapping[str, Any]],
+    manifest: Manifest,
+    before_commit: Callable[[], None],
+) -> Manifest:
+    """Puts `<name>.safetensors` and `<name>.json` files under `folder`; the manifest as written.
+
+    `manifest` comes without files. What stood at `folder` before is replaced. `before_commit` is
+    called when everything but the manifest is on the disk.
+
+    Raises:
+        OSError: it can't be written; nothing is left behind, and what was there still is.
+    """
+    writing = folder.parent / f"{WRITING_PREFIX}{folder.name}-{os.getpid()}"
+    shutil.rmtree(writing, ignore_errors=True)
+    try:
+        writing.mkdir(parents=True)
+        files = []
+        for name, part in tensors.items():
+            with _HashedFile(writing / f"{name}.safetensors") as file:
+                write_tensors(file.write, part)
+                files.append(file.finished())
+        for name, document in documents.items():
+            with _HashedFile(writing / f"{name}.json") as file:
+                file.write(_json(document))
+                files.append(file.finished())
+        complete = dataclasses.replace(manifest, files=tuple(files))
+        before_commit()
+        with _HashedFile(writing / MANIFEST_NAME) as file:
+            file.write(memoryview(build(complete)))
+            file.finished()
+        sync_folder(writing)
+        _put_in_place(writing, folder)
+    except BaseException:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise
+    return complete
+
+
+def remove_folder(folder: Path) -> None:
+    """Takes a folder out of sight in one step, then removes it. One that is gone is no error."""
+    hidden = folder.parent / f"{OLD_PREFIX}{folder.name}-{os.getpid()}"
+    try:
+        os.rename(folder, hidden)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Removes what killed writers left."""
+    for prefix in (WRITING_PREFIX, OLD_PREFIX):
+        for leftover in parent.glob(f"{prefix}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def drop_from_page_cache(folder: Path) -> None:
+    """Lets the next read of the folder's files come from the disk, as far as the system agrees."""
+    for file in folder.iterdir():
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a folder's list of names durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _HashedFile:
+    """A new file whose digests are taken while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("xb", buffering=0)
+        self._hasher = ChunkHasher()
+
+    def __enter__(self) -> _HashedFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def write(self, data: memoryview) -> None:
+        self._hasher.update(data)
+        while len(data):
+            data = data[self._file.write(data) :]
+
+    def finished(self) -> FileEntry:
+        """Puts the file on the disk; its entry in the manifest."""
+        os.fsync(self._file.fileno())
+        return self._hasher.entry(self._path.name)
+
+
+def _json(document: Mapping[str, Any]) -> memoryview:
+    return memoryview(json.dumps(document, allow_nan=False).encode() + b"\n")
+
+
+def _put_in_place(writing: Path, folder: Path) -> None:
+    hidden = folder.parent / f"{OLD_PREFIX}{folder.name}-{os.getpid()}"
+    if folder.exists():
+        os.rename(folder, hidden)
+    os.rename(writing, folder)
+    sync_folder(folder.parent)
+    shutil.rmtree(hidden, ignore_errors=True)

@@ -1,0 +1,187 @@
+"""Keeps a training: where it starts from, when it saves, and what it leaves at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainer_runtime.core.manifest import Manifest
+from trainer_runtime.train import optimizer as optimizer_state
+from trainer_runtime.train import random_state, restore
+from trainer_runtime.train.cadence import Cadence
+from trainer_runtime.train.checkpoint import Checkpoint, Checkpoints, Origin, TensorFiles
+from trainer_runtime.train.config import ConfigUnusable, TrainingConfig
+from trainer_runtime.train.data import ShardsUnusable, TrainingData
+from trainer_runtime.train.events import EventLog
+from trainer_runtime.train.folder import remove_leftovers, write_folder
+from trainer_runtime.train.retention import Retention
+
+CHECKPOINTS = Path("checkpoints")
+FINAL = Path("final")
+
+
+class NotSaved(Exception):
+    """The state that an end of the training depends on could not be saved."""
+
+
+class Keeper:
+    """Restores and saves the model, the optimizer, the data position and the random numbers."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        events: EventLog,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler,
+        data: TrainingData,
+    ) -> None:
+        self._config = config
+        self._events = events
+        self._model = model
+        self._optimizer = optimizer
+        self._scaler = scaler
+        self._data = data
+        self._resumed_step = -1
+        self._saved_step = -1
+
+    def start(self) -> tuple[int, bool, list[restore.Skipped]]:
+        """(step, resumed, skipped): puts back the newest state that can be trusted.
+
+        Raises:
+            ConfigUnusable: the checkpoint asked for is damaged, or is of another model or data.
+        """
+        restored, skipped = restore.find(CHECKPOINTS, self._config.attempt.resume)
+        step = 0
+        if restored is not None:
+            self._restore(restored)
+            step = self._resumed_step = self._saved_step = restored.step
+        checkpoint = self._config.checkpoint
+        self._checkpoints = Checkpoints(
+            CHECKPOINTS,
+            Origin(self._config.attempt.number, self._config.sha256, step),
+            Retention(
+                checkpoint.keep_latest,
+                checkpoint.keep_best,
+                checkpoint.keep_every_steps,
+                checkpoint.metric,
+            ),
+            self._events,
+        )
+        self._start_step = step
+        self._cadence = Cadence.of(checkpoint, step, time.monotonic())
+        return step, restored is not None, skipped
+
+    def first_step_done(self) -> None:
+        """Makes the buffers of a save, now that the optimizer has its state."""
+        self._checkpoints.allocate(self._tensors())
+
+    def is_due(self, step: int, step_time_s: float) -> bool:
+        """True if a checkpoint belongs after this step; the last step's is `save_last`'s."""
+        if self._cadence.undecided:
+            self._decide(step, step_time_s)
+        if step in (self._saved_step, self._config.steps):
+            return False
+        every = self._config.evaluation.every_steps
+        evaluation_in_s = -step % every * step_time_s if every else None
+        return self._cadence.is_due(step, time.monotonic(), evaluation_in_s)
+
+    def save(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Saves beside the training; raises NonFinite as `Checkpoints.wait` does."""
+        state = {
+            "step": step,
+            "attempt": self._config.attempt.number,
+            "config_sha256": self._config.sha256,
+            "random": random_state.capture(),
+            "data_position": self._data.position,
+            "tokens": step * self._config.batch.tokens,
+            "scaler": self._scaler.state_dict(),
+            "metrics": dict(metrics),
+        }
+        self._checkpoints.save(Checkpoint(step, self._tensors(), state, metrics))
+        self._saved_step = step
+        self._cadence.saved_at_s = time.monotonic()
+
+    def save_last(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Saves the state in which the process ends, unless it is saved, and waits for the check.
+
+        Raises:
+            NotSaved: it could not be saved; the reason was told by events.
+            NonFinite: it holds NaN or infinity.
+        """
+        if step == self._resumed_step:
+            return
+        if step != self._saved_step:
+            self.save(step, metrics)
+        self._checkpoints.wait()
+        last = self._checkpoints.last_verified
+        if last is None or last.step != step:
+            raise NotSaved(f"the state of step {step} could not be saved; see the warnings above")
+
+    def export(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Leaves the weights and the configuration in ./final.
+
+        Raises:
+            NotSaved: they can't be written.
+        """
+        remove_leftovers(FINAL.parent)
+        manifest = Manifest(
+            step,
+            self._config.attempt.number,
+            time.time(),
+            metrics,
+            ("final",),
+            self._config.sha256,
+            (),
+        )
+        weights = {
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in restore.model_tensors(self._model).items()
+        }
+        try:
+            write_folder(
+                FINAL,
+                {restore.MODEL: weights},
+                {"config": self._config.document},
+                manifest,
+                self._events.sync,
+            )
+        except OSError as error:
+            raise NotSaved(f"the final model can't be written: {error}") from error
+
+    def close(self) -> None:
+        """Lets a save in flight come to its end."""
+        if hasattr(self, "_checkpoints"):
+            self._checkpoints.close()
+
+    def _tensors(self) -> TensorFiles:
+        return {
+            restore.MODEL: restore.model_tensors(self._model),
+            restore.OPTIMIZER: optimizer_state.state_tensors(self._optimizer, self._model),
+        }
+
+    def _restore(self, restored: restore.Restored) -> None:
+        restore.load_model(self._model, restored.model)
+        optimizer_state.load_state_tensors(self._optimizer, self._model, restored.optimizer)
+        state: Mapping[str, Any] = restored.state
+        try:
+            self._data.seek(state["data_position"])
+        except ShardsUnusable as error:
+            raise ConfigUnusable(f"the checkpoint of step {restored.step}: {error}") from None
+        if state["scaler"] and self._scaler.is_enabled():
+            self._scaler.load_state_dict(state["scaler"])
+        random_state.restore(state["random"])
+
+    def _decide(self, step: int, step_time_s: float) -> None:
+        written = self._checkpoints.last_verified
+        if written is None:
+            return
+        expected_job_s = (self._config.steps - self._start_step) * step_time_s
+        reason = self._cadence.decide(written.stall_s, written.write_s, expected_job_s)
+        value = f"{self._cadence.interval_s:.0f}s"
+        self._events.emit("decision", what="checkpoint_every", value=value, reason=reason)

@@ -1,0 +1,33 @@
+"""Signals of the trainer: SIGTERM and SIGINT ask for a save and an end, SIGUSR2 for stacks."""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import sys
+from types import FrameType
+
+
+class StopSignal:
+    """True once SIGTERM or SIGINT came. A second SIGINT ends the process at once."""
+
+    def __init__(self) -> None:
+        self._received: int | None = None
+
+    def install(self) -> None:
+        """Takes over the signals; for the main thread."""
+        signal.signal(signal.SIGTERM, self._receive)
+        signal.signal(signal.SIGINT, self._receive)
+        faulthandler.register(signal.SIGUSR2, file=sys.stderr, all_threads=True, chain=False)
+
+    def __bool__(self) -> bool:
+        return self._received is not None
+
+    @property
+    def name(self) -> str:
+        return signal.Signals(self._received).name if self._received is not None else ""
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self._received = number
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
