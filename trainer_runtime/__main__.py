@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "prepare":
         from trainer_runtime.box import prepare
 
-        return prepare.main(Path(options.config))
+        return prepare.main(options.config)
     if options.command == "facts":
         from trainer_runtime.box.facts import examine
 

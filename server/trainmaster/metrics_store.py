@@ -181,7 +181,10 @@ class MetricsStore:
             " OR attempt > ? OR (attempt = ? AND attempt > 0 AND seq > ?)) ORDER BY t, attempt, seq",
             (run_id, placement, journal_seq, attempt, attempt, seq),
         )
-        return [StoredEvent(*row[:5], json.loads(row[5])) for row in rows]
+        return [
+            StoredEvent(attempt, seq, t, kind, step, json.loads(body))
+            for attempt, seq, t, kind, step, body in rows
+        ]
 
     def keys(self, run_id: str) -> list[str]:
         rows = self.connection.execute(

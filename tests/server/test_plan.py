@@ -20,6 +20,7 @@ from trainmaster.plan import (
 from trainmaster.spec import TrainingSpec
 
 SpecMaker = Callable[..., TrainingSpec]
+Plannable = Callable[..., tuple[TrainingSpec, HostFacts, CorpusFacts]]
 
 TINY_CONFIG: dict[str, Any] = {
     "config_version": 1,
@@ -128,6 +129,12 @@ def refusal(*arguments: Any) -> TrainmasterError:
     with pytest.raises(TrainmasterError) as caught:
         plan(*arguments)
     return caught.value
+
+
+@pytest.fixture
+def plannable(make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts) -> Plannable:
+    """The arguments of `plan` for the small spec with --set arguments applied."""
+    return lambda *sets: (make_spec(*sets), cpu_host, text_corpus)
 
 
 def test_the_config_of_a_tiny_spec_has_exactly_the_agreed_shape(
@@ -419,15 +426,9 @@ def test_a_corpus_of_exactly_two_sequences_is_enough(
     ],
 )
 def test_what_this_machine_cannot_carry_is_refused_with_what_it_could(
-    make_spec: SpecMaker,
-    cpu_host: HostFacts,
-    text_corpus: CorpusFacts,
-    sets: list[str],
-    code: str,
-    field: str,
-    fix: str,
+    plannable: Plannable, sets: list[str], code: str, field: str, fix: str
 ) -> None:
-    error = refusal(make_spec(*sets), cpu_host, text_corpus)
+    error = refusal(*plannable(*sets))
     assert (error.code, error.field) == (code, field)
     assert fix in error.fix
 

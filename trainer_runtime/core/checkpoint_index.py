@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -97,7 +98,7 @@ def _best_step(usable: Sequence[SavedCheckpoint], metric: str) -> int | None:
     scored = [
         (value, item.step)
         for item in usable
-        if (value := number(item.metrics.get(metric))) is not None and value == value
+        if (value := number(item.metrics.get(metric))) is not None and not math.isnan(value)
     ]
     return min(scored)[1] if scored else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -114,7 +115,7 @@ def _evaluated(progress: Progress, event: Event) -> None:
     for key, raw in (event.get("values") or {}).items():
         progress.last[key] = raw
         value = number(raw)
-        if value is None or value != value or not key.startswith("val_loss"):
+        if value is None or math.isnan(value) or not key.startswith("val_loss"):
             continue
         if key not in progress.best or value < progress.best[key][0]:
             progress.best[key] = (value, step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -38,7 +39,8 @@ def render_status(
 def newest_progress(attempts: Sequence[Progress]) -> Progress | None:
     """The newest attempt that has come to a start, else the newest at all."""
     started = [progress for progress in attempts if progress.started_at_step is not None]
-    return (started or list(attempts) or [None])[-1]
+    candidates = started or list(attempts)
+    return candidates[-1] if candidates else None
 
 
 def eta_s(progress: Progress | None) -> float | None:
@@ -161,7 +163,7 @@ def _bar(share: float) -> str:
 
 def _shown(value: Any) -> str:
     parsed = number(value)
-    if parsed is None or parsed != parsed:
+    if parsed is None or math.isnan(parsed):
         return str(value)
     if abs(parsed) >= 1000:
         return f"{parsed:,.0f}"

@@ -55,12 +55,12 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], commands: typer.Typer = app) -> int:
     """Run one command line; its exit code: 0, 1 for an error, 2 for bad usage, 130 for Ctrl-C."""
     _write_utf8()
     as_json = "--json" in arguments
     try:
-        code = _run(list(arguments) or ["--help"])
+        code = _run(commands, list(arguments) or ["--help"])
         sys.stdout.flush()
     except TrainmasterError as error:
         emit_error(error, as_json)
@@ -74,10 +74,10 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _run(arguments: list[str]) -> int:
+def _run(commands: typer.Typer, arguments: list[str]) -> int:
     """Raises: TrainmasterError, for whatever goes wrong; BrokenPipeError."""
     try:
-        return app(arguments, prog_name="trainmaster", standalone_mode=False) or 0
+        return commands(arguments, prog_name="trainmaster", standalone_mode=False) or 0
     except (TrainmasterError, BrokenPipeError):
         raise
     except typer.TyperException as error:

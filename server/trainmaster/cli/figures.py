@@ -33,17 +33,17 @@ def size(size_bytes: float) -> str:
 
 
 def value(number: object) -> str:
-    """Four significant digits; whole numbers in full, with a space for each thousand."""
+    """Four significant digits; whole numbers in full, thousands apart."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return str(number)
     if float(number).is_integer() and abs(number) < 1e15:
-        return f"{int(number):,}".replace(",", " ")
+        return f"{int(number):,}"
     return f"{number:.4g}"
 
 
 def sparkline(values: Sequence[object]) -> str:
     """The values as bars between their least and their greatest; `!` for what is not finite."""
-    finite = [float(item) for item in values if _is_finite(item)]
+    finite = [item for item in values if isinstance(item, int | float) and math.isfinite(item)]
     if not finite:
         return "!" * len(values)
     low, span = min(finite), max(finite) - min(finite)
@@ -55,7 +55,3 @@ def _bar(item: object, low: float, span: float) -> str:
         return "!"
     share = (item - low) / span if span > 0 else 0.0
     return _BARS[min(int(share * len(_BARS)), len(_BARS) - 1)]
-
-
-def _is_finite(item: object) -> bool:
-    return isinstance(item, int | float) and math.isfinite(item)

@@ -44,11 +44,17 @@ def view(answer: Answer) -> list[Block]:
 @view.register
 def _(answer: PlanAnswer) -> list[Block]:
     decisions = [(item.field, _setting(item.value), item.reason) for item in answer.decisions]
-    estimates = [(name, value(figure)) for name, figure in answer.estimates.items()]
+    ranges = answer.estimates.get("ranges", {})
+    estimates = [
+        (name, value(figure), " to ".join(value(bound) for bound in ranges.get(name, ())))
+        for name, figure in answer.estimates.items()
+        if name != "ranges"
+    ]
     return [
         f"Plan for {answer.name} on {answer.host}",
         Grid(("field", "value", "reason"), decisions),
-        Grid(("estimate", "value"), estimates),
+        Grid(("estimate", "value", "range"), estimates),
+        *_named("GPU", _pairs(answer.gpu or {})),
         *(f"Warning: {warning}" for warning in answer.warnings),
         *_named("Unattended", answer.unattended),
         *_named("Next", answer.next_step),
@@ -122,7 +128,7 @@ def _(answer: MetricsAnswer) -> list[Block]:
 @view.register
 def _(answer: WaitAnswer) -> list[Block]:
     return [
-        f"{answer.run_id}: {answer.event} ({answer.state}, step {value(answer.step)})",
+        f"{answer.run_id}: {answer.event}; {answer.state} at step {value(answer.step)}",
         *(
             f"- {change.event}"
             + ("" if change.step is None else f" at step {value(change.step)}")

@@ -77,8 +77,8 @@ def wait(
         str,
         typer.Option(
             metavar="EVENT,...",
-            help="Any of: checkpoint eval phase finding running recovering completed failed stopped "
-            "end step:N.",
+            help="Any of: checkpoint eval phase finding running recovering completed failed "
+            "stopped end step:N.",
         ),
     ] = "end",
     timeout_s: Annotated[

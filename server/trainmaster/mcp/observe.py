@@ -176,9 +176,7 @@ async def wait_for_event(
     )
 
 
-def _heartbeats(
-    context: ToolContext, *, limit_s: float
-) -> Callable[[StatusAnswer], Awaitable[None]]:
+def _heartbeats(context: ToolContext, limit_s: float) -> Callable[[StatusAnswer], Awaitable[None]]:
     """Progress in seconds waited: steps may stand still, progress must grow."""
     started = time.monotonic()
 

@@ -1,0 +1,61 @@
+"""Planted faults: what a simulated trainer does at a given step, once each in a run's life."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+KINDS = {
+    "kill": "the trainer is killed (SIGKILL)",
+    "crash": "the trainer raises and exits with 1",
+    "exit": "the trainer exits with 0 without having completed",
+    "nan": "the loss becomes NaN; the guard ends the trainer with 76",
+    "preempt": "somebody sends SIGTERM; the trainer saves and exits with 75",
+    "damage": "one bit of the newest checkpoint flips, then the trainer is killed",
+    "unusable": "the trainer finds its configuration unusable and exits with 77",
+}
+_FAULT = re.compile(r"([a-z]+)@(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    kind: str
+    step: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}@{self.step}"
+
+
+def parse_faults(text: str) -> tuple[Fault, ...]:
+    """The faults in a list such as `kill@30 nan@50`.
+
+    Raises:
+        ValueError: an entry is none.
+    """
+    faults = []
+    for entry in text.replace(",", " ").split():
+        found = _FAULT.fullmatch(entry)
+        if found is None or found.group(1) not in KINDS:
+            raise ValueError(f"{entry!r} is no fault; write KIND@STEP, KIND one of {', '.join(KINDS)}")
+        faults.append(Fault(found.group(1), int(found.group(2))))
+    return tuple(faults)
+
+
+class PlantedFaults:
+    """The faults that have not struck yet; that one struck is kept in the run's folder."""
+
+    def __init__(self, text: str, folder: Path) -> None:
+        self._faults = parse_faults(text)
+        self._struck = folder / ".faults"
+
+    def due(self, step: int) -> Fault | None:
+        """The fault that strikes at this step, which from now on has struck."""
+        for fault in self._faults:
+            mark = self._struck / fault.name
+            if fault.step == step and not mark.exists():
+                mark.parent.mkdir(exist_ok=True)
+                mark.touch()
+                return fault
+        return None

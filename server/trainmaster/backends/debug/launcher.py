@@ -1,0 +1,47 @@
+"""Supervisors as threads of this process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from trainer_runtime.box.files import try_lock
+from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.supervisor import Supervisor
+from trainer_runtime.box.telemetry import Telemetry
+from trainmaster.backends.debug.processes import SimulatedProcesses
+from trainmaster.hosts import Host
+
+_POLL_S = 0.02
+
+
+class InProcessLauncher:
+    name = "in_process"
+
+    async def ensure_supervisor(self, host: Host, folder: str) -> bool:
+        run = RunFolder(Path(folder))
+        lock = try_lock(run.supervisor_lock)
+        if lock is None:
+            return False
+        thread = threading.Thread(
+            target=_supervise, args=(run, lock), name=f"supervisor-{run.run_id}", daemon=True
+        )
+        thread.start()
+        return True
+
+
+def _supervise(run: RunFolder, lock: int) -> None:
+    """Supervise to the end; the run's folder may be taken away at any time."""
+    try:
+        supervisor = Supervisor(
+            run, SimulatedProcesses(run.root), time.time, Telemetry(run.root), window=False
+        )
+        while not supervisor.tick():
+            time.sleep(_POLL_S)
+        supervisor.close()
+    except OSError:
+        return
+    finally:
+        os.close(lock)

@@ -1,0 +1,269 @@
+"""A simulated trainer: writes what a real one writes, in a thread, from a formula for the loss."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files import AppendedLog, sync_folder, write_json
+from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.core.duration import parse_duration
+from trainer_runtime.core.manifest import ChunkHasher, Manifest, build, verify
+from trainer_runtime.core.protocol import ExitCode
+from trainmaster.backends.debug.faults import Fault, PlantedFaults
+
+_DEFAULT_STEP_S = 0.01
+_PARAMETER_BYTES = 4096
+_SIGKILL = 9
+
+
+class _Killed(Exception):
+    """The trainer is no more: nothing after this is written."""
+
+
+class _Ended(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class SimulatedTrainer(threading.Thread):
+    """One attempt. `asked_to_end` is its SIGTERM, `killed` its SIGKILL."""
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        super().__init__(name=f"trainer-{folder.name}-{attempt}", daemon=True)
+        run = RunFolder(folder)
+        self._run = run
+        self._number = attempt
+        self._attempt = run.attempt(attempt)
+        self._config: dict[str, Any] = json.loads(self._attempt.config.read_bytes())
+        variables = self._config.get("env") or {}
+        self._step_s = float(variables.get("TRAINMASTER_STEP_S", _DEFAULT_STEP_S))
+        self._faults = PlantedFaults(variables.get("TRAINMASTER_FAULTS", ""), folder)
+        self._step = 0
+        self._skipped_sequences = 0
+        self._saved_t = time.monotonic()
+        self.asked_to_end = threading.Event()
+        self.killed = threading.Event()
+
+    def run(self) -> None:
+        self._events = AppendedLog(self._attempt.events, 0)
+        with self._attempt.train_log.open("a") as self._log:
+            try:
+                self._train()
+                code, signal = int(ExitCode.COMPLETE), None
+            except _Ended as end:
+                code, signal = end.code, None
+            except _Killed:
+                code, signal = None, _SIGKILL
+        self._events.close()
+        write_json(self._attempt.exit, {"code": code, "signal": signal, "t": time.time()})
+
+    def _train(self) -> None:
+        self._resume()
+        target = int(self._config["steps"])
+        while self._step < target:
+            self._take_step()
+            every = int(self._config["eval"]["every_steps"])
+            evaluated = self._step % every == 0 or self._step == target
+            if evaluated:
+                self._evaluate()
+            if self._save_is_due() or self._step == target:
+                self._save()
+        final = self._run.root / "final"
+        final.mkdir(exist_ok=True)
+        (final / "model.bin").write_bytes(_parameters(self._step))
+        self._emit("completed", {"step": target, "final": "final"})
+
+    def _resume(self) -> None:
+        skipped = []
+        resumed_from = None
+        for step in self._config["attempt"]["resume"]["candidates"]:
+            problems = verify(self._folder(step))
+            if not problems:
+                state = json.loads((self._folder(step) / "state.json").read_bytes())
+                self._step, self._skipped_sequences = step, state["skipped_sequences"]
+                resumed_from = step
+                break
+            skipped.append({"step": step, "reason": "; ".join(problems)})
+            self._emit("decision", {"what": "skip_checkpoint", "value": step,
+                                    "reason": "; ".join(problems)})
+        if resumed_from is None and self._config["attempt"]["resume"]["mode"] == "step":
+            self._say("the checkpoint that was asked for can't be used")
+            raise _Ended(ExitCode.UNUSABLE)
+        self._emit("started", self._description(resumed_from, skipped))
+
+    def _description(self, resumed_from: int | None, skipped: list[Any]) -> dict[str, Any]:
+        return {
+            "attempt": self._number,
+            "pid": os.getpid(),
+            "step": self._step,
+            "target_step": self._config["steps"],
+            "resumed_from": resumed_from,
+            "skipped": skipped,
+            "parameters": self._config["derived"]["parameters"],
+            "device": "simulated",
+            "precision": self._config["precision"],
+            "tokens_per_step": self._config["batch"]["tokens"],
+        }
+
+    def _take_step(self) -> None:
+        for skip in self._config["data"].get("skip") or []:
+            if skip["at_step"] == self._step:
+                self._skipped_sequences += skip["sequences"]
+        self._pause()
+        self._step += 1
+        fault = self._faults.due(self._step)
+        if fault is not None:
+            self._strike(fault)
+        self._report(self._loss())
+
+    def _pause(self) -> None:
+        self.killed.wait(self._step_s)
+        if self.killed.is_set():
+            raise _Killed
+        if self.asked_to_end.is_set():
+            self._save()
+            raise _Ended(ExitCode.SAVED_ON_SIGTERM)
+
+    def _strike(self, fault: Fault) -> None:
+        self._say(f"planted fault {fault.name}")
+        if fault.kind == "kill":
+            raise _Killed
+        if fault.kind == "damage":
+            self._damage_newest()
+            raise _Killed
+        if fault.kind == "nan":
+            self._report(math.nan)
+            warning = {"code": "nan_loss", "step": self._step, "message": "the loss is NaN"}
+            self._emit("warning", {**warning, "values": {"loss": math.nan}})
+            raise _Ended(ExitCode.GUARD)
+        if fault.kind == "preempt":
+            self._report(self._loss())
+            self._save()
+            raise _Ended(ExitCode.SAVED_ON_SIGTERM)
+        codes = {"crash": 1, "exit": 0, "unusable": int(ExitCode.UNUSABLE)}
+        raise _Ended(codes[fault.kind])
+
+    def _report(self, loss: float) -> None:
+        tokens = int(self._config["batch"]["tokens"])
+        lr = float(self._config["optimizer"]["lr"])
+        self._emit(
+            "metric",
+            {
+                "step": self._step,
+                "values": {
+                    "loss": loss,
+                    "lr": lr,
+                    "grad_norm": 1.0 / math.sqrt(self._step),
+                    "tokens": self._step * tokens,
+                    "tokens_per_s": tokens / max(self._step_s, 1e-6),
+                    "step_time_s": self._step_s,
+                },
+            },
+        )
+        self._say(f"step {self._step}/{self._config['steps']} | loss {loss:.4f} | lr {lr:.2e}")
+
+    def _loss(self) -> float:
+        """Falls from 6 towards 2 with noise that depends on step, seed and skipped data alone."""
+        seed = f"{self._config['seed']}:{self._step}:{self._skipped_sequences}"
+        noise = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") / 2**32
+        return 2.0 + 4.0 * math.exp(-self._step / 50.0) + 0.1 * noise
+
+    def _evaluate(self) -> None:
+        loss = 2.0 + 4.0 * math.exp(-self._step / 50.0)
+        self._val_loss = loss
+        batches = int(self._config["eval"]["batches"])
+        values = {"val_loss": loss, "val_perplexity": math.exp(loss)}
+        self._emit(
+            "eval", {"step": self._step, "values": values, "batches": batches, "seconds": 0.0}
+        )
+
+    def _save_is_due(self) -> bool:
+        every = self._config["checkpoint"]["every"]
+        if isinstance(every, int):
+            return self._step % every == 0
+        return time.monotonic() - self._saved_t >= parse_duration(every)
+
+    def _save(self) -> None:
+        folder = self._folder(self._step)
+        metrics = {"val_loss": self._val_loss} if hasattr(self, "_val_loss") else {}
+        files = {
+            "model.bin": _parameters(self._step),
+            "state.json": json.dumps({"skipped_sequences": self._skipped_sequences}).encode(),
+        }
+        size = _write_checkpoint(folder, self._step, self._number, metrics, files)
+        self._saved_t = time.monotonic()
+        told = {"step": self._step, "path": f"checkpoints/{folder.name}", "size_bytes": size}
+        self._emit("checkpoint", {"action": "saved", **told, "metrics": metrics})
+        problems = verify(folder)
+        action = "failed" if problems else "verified"
+        self._emit("checkpoint", {"action": action, **told, "reason": "; ".join(problems)})
+        self._prune()
+
+    def _prune(self) -> None:
+        saved = sorted(folder for folder in self._run.checkpoints.glob("step-*"))
+        for folder in saved[: -int(self._config["checkpoint"]["keep_latest"])]:
+            shutil.rmtree(folder)
+            step = int(folder.name[5:])
+            self._emit("checkpoint", {"action": "pruned", "step": step})
+
+    def _damage_newest(self) -> None:
+        saved = sorted(self._run.checkpoints.glob("step-*/model.bin"))
+        if saved:
+            data = bytearray(saved[-1].read_bytes())
+            data[len(data) // 2] ^= 1
+            saved[-1].write_bytes(bytes(data))
+
+    def _folder(self, step: int) -> Path:
+        return self._run.checkpoints / f"step-{step:08d}"
+
+    def _emit(self, kind: str, fields: Mapping[str, Any]) -> None:
+        if self.killed.is_set():
+            raise _Killed
+        self._events.append(time.time(), kind, fields)
+
+    def _say(self, text: str) -> None:
+        self._log.write(text + "\n")
+        self._log.flush()
+
+
+def _parameters(step: int) -> bytes:
+    return hashlib.shake_128(str(step).encode()).digest(_PARAMETER_BYTES)
+
+
+def _write_checkpoint(
+    folder: Path, step: int, attempt: int, metrics: Mapping[str, float], files: Mapping[str, bytes]
+) -> int:
+    """Write a checkpoint as a trainer does, manifest last, renamed when whole; its bytes."""
+    writing = folder.with_name(f".writing-{folder.name}")
+    shutil.rmtree(writing, ignore_errors=True)
+    writing.mkdir(parents=True)
+    entries = []
+    for name, data in files.items():
+        (writing / name).write_bytes(data)
+        hasher = ChunkHasher()
+        hasher.update(data)
+        entries.append(hasher.entry(name))
+    manifest = Manifest(
+        step=step,
+        attempt=attempt,
+        time_s=time.time(),
+        metrics=metrics,
+        tags=(),
+        config_sha256="",
+        files=tuple(entries),
+    )
+    (writing / "manifest.json").write_bytes(build(manifest))
+    sync_folder(writing)
+    shutil.rmtree(folder, ignore_errors=True)
+    writing.rename(folder)
+    return manifest.size_bytes

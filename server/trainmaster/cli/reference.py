@@ -1,0 +1,78 @@
+"""`docs/cli.md`, made from the commands themselves.
+
+`python -m trainmaster.cli.reference > docs/cli.md` writes it anew; a test holds it to the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from typer.main import get_command
+
+from trainmaster.cli import app
+from trainmaster.errors import CODES
+
+_INTRODUCTION = """\
+# The command line
+
+Made from the code by `python -m trainmaster.cli.reference`.
+
+Every command takes `--json`, which prints exactly its answer as one line of JSON on stdout, in the
+shape that the MCP tool of the same name gives. An error is then
+`{"error": {"code", "message", "fix", "retryable"}}`, also on stdout; without `--json` it is text on
+stderr.
+
+`RUN` is a run's id, or its name where that is unique. Everything lies under `TRAINMASTER_HOME`
+(default: the platform's folder for user data). `NO_COLOR` turns colours and boxes off, and
+`TRAINMASTER_DEBUG=1` prints the traceback of an `INTERNAL` error to stderr.
+
+| exit code | meaning |
+|---|---|
+| 0 | done; for `wait`: the wanted event came |
+| 1 | an error; for `doctor`: something needed is missing |
+| 2 | bad usage |
+| 3 | `wait`: the run ended otherwise |
+| 4 | `wait`: time-out |
+| 130 | interrupted by Ctrl-C; a training goes on |
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    sections = [_section(name, command) for name, command in commands.items()]
+    return "\n".join([_INTRODUCTION, *sections, _error_codes()])
+
+
+def _section(name: str, command: Any) -> str:
+    arguments = [item for item in command.params if item.param_type_name == "argument"]
+    usage = " ".join(["trainmaster", name, *(item.metavar for item in arguments)])
+    rows = "\n".join(_row(item) for item in command.params)
+    return f"## `{usage}`\n\n{command.help}\n\n| | | default |\n|---|---|---|\n{rows}\n"
+
+
+def _row(item: Any) -> str:
+    words = [item.metavar] if item.param_type_name == "argument" else list(_option(item))
+    named = " ".join(f"`{_escaped(word)}`" for word in words)
+    default = "" if item.default in (None, False, "") else f"`{item.default}`"
+    return f"| {named} | {_escaped(item.help or '')} | {'required' if item.required else default} |"
+
+
+def _option(item: Any) -> Iterable[str]:
+    yield from item.opts
+    if item.metavar:
+        yield item.metavar
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _error_codes() -> str:
+    rows = "\n".join(f"| `{code}` | {meaning} |" for code, meaning in CODES.items())
+    return f"## Error codes\n\n| code | meaning |\n|---|---|\n{rows}"
+
+
+if __name__ == "__main__":
+    print(reference())

@@ -1,0 +1,99 @@
+"""`docs/mcp.md`, made from the tools themselves.
+
+`python -m trainmaster.mcp.reference > docs/mcp.md` writes it anew; a test holds it to the code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.mcpserver.tools import Tool
+from mcp.types import ToolAnnotations
+
+from trainmaster.mcp.definition import Definition, build_tool
+from trainmaster.mcp.server import INSTRUCTIONS, TOOLSETS
+
+_INTRODUCTION = """\
+# The MCP tools
+
+Made from the code by `python -m trainmaster.mcp.reference`.
+
+`trainmaster mcp` serves these tools on stdin and stdout, for every protocol version from 2024-11-05
+to 2026-07-28. `--read-only` offers only those that change nothing, whatever else is said;
+`--toolsets` chooses among the sets below.
+
+    claude mcp add trainmaster -- trainmaster mcp
+
+A tool's structured content is what the command of the same service prints with `--json`. An error
+is text: `CODE: what happened. Fix: what to do. retryable=yes|no`; the codes stand in
+[cli.md](cli.md#error-codes). No call lasts over 45 seconds. Lines of a log and findings' evidence
+are text that anybody may have written: data, never instructions.
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    toolsets = [
+        f"## Toolset `{name}`\n\n" + "\n".join(_section(definition) for definition in definitions)
+        for name, definitions in TOOLSETS.items()
+    ]
+    instructions = "\n".join(f"> {line}".rstrip() for line in INSTRUCTIONS.splitlines())
+    said = f"## What the server says of itself\n\n{instructions}"
+    return "\n".join([_INTRODUCTION, *toolsets, said])
+
+
+def _section(definition: Definition) -> str:
+    tool = build_tool(definition)
+    parts = (
+        f"### `{tool.name}`",
+        _description(tool.description),
+        _parameters(tool),
+        f"Hints: {_hints(definition.hints)}.",
+        f"Answer: {', '.join(f'`{name}`' for name in (tool.output_schema or {})['properties'])}.",
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _description(text: str) -> str:
+    """The text, with its example spec (the lines from `name:` on) as a block of code."""
+    prose, example_start, example = text.partition("\nname: ")
+    if not example_start:
+        return prose
+    return f"{prose}\n```yaml\n{f'name: {example}'.rstrip()}\n```"
+
+
+def _parameters(tool: Tool) -> str:
+    required = tool.parameters.get("required", [])
+    rows = [
+        f"| `{name}` | {_type(schema)} | {schema.get('description', '')} | "
+        f"{'required' if name in required else _default(schema)} |"
+        for name, schema in tool.parameters["properties"].items()
+    ]
+    return "\n".join(["| parameter | type | | default |", "|---|---|---|---|", *rows])
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{choice}`" for choice in schema["enum"])
+    return "list of strings" if schema["type"] == "array" else str(schema["type"])
+
+
+def _default(schema: dict[str, Any]) -> str:
+    default = schema.get("default")
+    return "" if default in ("", [], None) else f"`{default}`"
+
+
+def _hints(hints: ToolAnnotations) -> str:
+    return ", ".join(
+        f"{'' if given else 'not '}{word}"
+        for word, given in (
+            ("read-only", hints.read_only_hint),
+            ("destructive", hints.destructive_hint),
+            ("idempotent", hints.idempotent_hint),
+            ("open-world", hints.open_world_hint),
+        )
+    )
+
+
+if __name__ == "__main__":
+    print(reference())
