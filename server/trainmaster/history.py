@@ -19,3 +19,18 @@ def run_points(workspace: Workspace, view: RunView, key: str) -> list[tuple[int,
         for x, _, value in workspace.metrics.points(piece.sid, until):
             values[x] = value
     return sorted(values.items())
+
+
+def attempt_points(workspace: Workspace, run: str, key: str) -> dict[int, dict[int, float]]:
+    """What each attempt of a run measured, superseded or not: attempt to step to value.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+    """
+    found = workspace.control.run(run)
+    values: dict[int, dict[int, float]] = {}
+    for piece in workspace.metrics.series(found.run_id, key):
+        if piece.placement == found.placement:
+            points = workspace.metrics.points(piece.sid)
+            values.setdefault(piece.attempt, {}).update({x: value for x, _, value in points})
+    return values

@@ -30,7 +30,8 @@ class Planned:
     @property
     def config(self) -> dict[str, Any]:
         """The resolved config but for the run's id, the interpreter decided too."""
-        return {**self.plan.config, "environment": {"python": self.facts.python_path}}
+        python = given_python(self.spec) or self.facts.python_path
+        return {**self.plan.config, "environment": {"python": python}}
 
     @property
     def spec_text(self) -> str:
@@ -56,8 +57,7 @@ async def plan_spec(
     """
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     backend = workspace.backend(loaded.host)
-    python = loaded.environment.python if isinstance(loaded.environment, EnvironmentSpec) else None
-    facts = await backend.facts(python)
+    facts = await backend.facts(given_python(loaded))
     if facts.torch is None and loaded.host != DEBUG:
         raise HostError(
             "ENVIRONMENT_UNUSABLE",
@@ -79,6 +79,11 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
     facts = HostFacts.model_validate(made["facts"])
     listed = CorpusFacts.model_validate(made["corpus"])
     return Planned(loaded, facts, listed, plan(loaded, facts, listed))
+
+
+def given_python(spec: TrainingSpec) -> str | None:
+    """The interpreter that the spec names; None where the host's own is to do."""
+    return spec.environment.python if isinstance(spec.environment, EnvironmentSpec) else None
 
 
 def look_at_data(spec: TrainingSpec) -> CorpusFacts:

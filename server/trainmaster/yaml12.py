@@ -111,6 +111,17 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _construct_text(loader: _Loader, node: ScalarNode) -> str:
+    text = str(node.value)
+    if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return text
+    # JSON writes letters beyond the first plane as two escapes, which PyYAML does not join.
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise _unreadable("half of a surrogate pair", node.start_mark) from None
+
+
 def _construct_bool(loader: _Loader, node: ScalarNode) -> bool:
     return str(node.value).lower() == "true"
 
@@ -156,6 +167,7 @@ for _name, _pattern in _SCALARS:
     _Loader.add_implicit_resolver(_TAG + _name, _whole, None)
     if _name != "null":
         _Dumper.add_implicit_resolver(_TAG + _name, _whole, None)
+_Loader.add_constructor(_TAG + "str", _construct_text)
 _Loader.add_constructor(_TAG + "bool", _construct_bool)
 _Loader.add_constructor(_TAG + "int", _construct_int)
 _Loader.add_constructor(_TAG + "float", _construct_float)

@@ -12,15 +12,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from trainer_runtime.train import sampling
-from trainer_runtime.train.config import ConfigUnusable, ModelConfig
+from trainer_runtime.train.config import ConfigError, ModelConfig
 from trainer_runtime.train.optimizer import adamw, clip_gradients, set_learning_rate
 from trainer_runtime.train.restore import load_model
 from trainer_runtime.train.run import TrainingRun, run
@@ -30,6 +31,8 @@ NORM_EPSILON = 1e-5
 # Below this length torch's bf16 attention on a CPU takes up to four times as long as fp32's.
 SHORT_FOR_BF16_ATTENTION = 256
 
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
 
 def train(attempt: TrainingRun) -> None:
     """The training loop: the configured number of optimizer steps, from wherever it stood."""
@@ -37,7 +40,9 @@ def train(attempt: TrainingRun) -> None:
     model = GPT(config.model, config.data.seq_len).to(attempt.device)
     optimizer = adamw(model, config.optimizer)
     attempt.begin(model, optimizer)
-    compiled = torch.compile(model, dynamic=False) if config.compute.compile else model
+    compiled: LossFunction = model
+    if config.compute.compile:
+        compiled = torch.compile(model, dynamic=False)
     parameters = list(model.parameters())
 
     for step in attempt.steps():
@@ -47,7 +52,7 @@ def train(attempt: TrainingRun) -> None:
             inputs, targets = attempt.next_batch()
             with attempt.autocast():
                 micro_loss = compiled(inputs, targets) / config.batch.accumulation
-            attempt.scaler.scale(micro_loss).backward()
+            attempt.backward(micro_loss)
             loss += micro_loss.detach()
         attempt.scaler.unscale_(optimizer)
         grad_norm = clip_gradients(parameters, config.optimizer.grad_clip)
@@ -57,13 +62,13 @@ def train(attempt: TrainingRun) -> None:
         optimizer.zero_grad(set_to_none=True)
         attempt.end_step(loss, grad_norm)
         if attempt.evaluation_is_due():
-            evaluate(attempt, compiled)
+            evaluate(attempt, model, compiled)
         attempt.save_if_due()
     attempt.finish()
 
 
 @torch.no_grad()
-def evaluate(attempt: TrainingRun, model: nn.Module) -> None:
+def evaluate(attempt: TrainingRun, model: nn.Module, compiled: LossFunction) -> None:
     """The mean loss over each source's held-out batches."""
     started_s = time.perf_counter()
     model.eval()
@@ -72,7 +77,7 @@ def evaluate(attempt: TrainingRun, model: nn.Module) -> None:
         of_batches = []
         for inputs, targets in batches:
             with attempt.autocast():
-                of_batches.append(model(inputs, targets))
+                of_batches.append(compiled(inputs, targets))
         losses[source] = torch.stack(of_batches).mean().item()
     model.train()
     attempt.end_evaluation(losses, time.perf_counter() - started_s)
@@ -85,6 +90,9 @@ class GPT(nn.Module):
     (Radford et al. 2019). Style llama: rotary positions, RMSNorm, SwiGLU, grouped keys and values
     where `n_kv_head` is less than `n_head`, untied (Touvron et al. 2023, arXiv:2302.13971).
     """
+
+    cosine: Tensor
+    sine: Tensor
 
     def __init__(self, config: ModelConfig, seq_len: int) -> None:
         super().__init__()
@@ -125,9 +133,10 @@ class GPT(nn.Module):
         x = self.final_norm(x)
         weight = self.output.weight if self.is_llama else self.token_embedding.weight
         if targets is None:
-            return F.linear(x[:, -1], weight)
-        logits = F.linear(x, weight)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+            return functional.linear(x[:, -1], weight)
+        logits = functional.linear(x, weight).flatten(0, 1)
+        # In bf16 the sum over a vocabulary would lose what distinguishes two good models.
+        return functional.cross_entropy(logits.float(), targets.flatten())
 
 
 class Block(nn.Module):
@@ -142,7 +151,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), angles)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        summed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
+        return summed
 
 
 class Attention(nn.Module):
@@ -168,7 +178,7 @@ class Attention(nn.Module):
         if angles is not None:
             query, key = rotate(query, *angles), rotate(key, *angles)
         with torch.autocast("cpu", enabled=False) if in_fp32 else nullcontext():
-            mixed = F.scaled_dot_product_attention(
+            mixed = functional.scaled_dot_product_attention(
                 query,
                 key,
                 value,
@@ -176,8 +186,9 @@ class Attention(nn.Module):
                 dropout_p=self.dropout_share if self.training else 0.0,
                 enable_gqa=self.n_kv_head != self.n_head,
             )
-        mixed = mixed.transpose(1, 2).reshape(batch, length, width)
-        return self.dropout(self.to_residual(mixed))
+        x = self.to_residual(mixed.transpose(1, 2).reshape(batch, length, width))
+        kept: Tensor = self.dropout(x)
+        return kept
 
 
 class FeedForward(nn.Module):
@@ -188,7 +199,9 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(self.to_residual(F.gelu(self.widen(x))))
+        x = self.to_residual(functional.gelu(self.widen(x)))
+        kept: Tensor = self.dropout(x)
+        return kept
 
 
 class SwiGLU(nn.Module):
@@ -202,7 +215,9 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, value = self.widen(x).chunk(2, dim=-1)
-        return self.dropout(self.to_residual(F.silu(gate) * value))
+        x = self.to_residual(functional.silu(gate) * value)
+        kept: Tensor = self.dropout(x)
+        return kept
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -236,7 +251,7 @@ def write_text(prompt: str, tokens: int, temperature: float, seed: int) -> str:
     for _ in range(tokens):
         logits = model(torch.tensor([text[-model.seq_len :]]))[0]
         if temperature > 0:
-            likelihoods = F.softmax(logits / temperature, dim=-1)
+            likelihoods = functional.softmax(logits / temperature, dim=-1)
             token = int(torch.multinomial(likelihoods, 1, generator=generator))
         else:
             token = int(logits.argmax())
@@ -258,7 +273,7 @@ def main() -> int:
         return run(train, arguments.config)
     try:
         print(write_text(arguments.sample, arguments.tokens, arguments.temperature, arguments.seed))
-    except ConfigUnusable as error:
+    except ConfigError as error:
         print(f"unusable: {error}", file=sys.stderr)
         return 77
     return 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainer_runtime.core.corpus import Source, list_files
-from trainmaster.plan import CorpusFacts, HostFacts, TorchFacts
+from trainmaster.plan import CorpusFacts, HostFacts, SourceFacts, TorchFacts
 from trainmaster.spec import TrainingSpec, load_spec
 
 SMALL_SPEC = """\
@@ -63,3 +64,23 @@ def text_corpus(tmp_path: Path) -> CorpusFacts:
     source = Source("main", str(folder), list_files(folder))
     facts = CorpusFacts.of([source], tokenizer="byte", seq_len=128)
     return facts.model_copy(update={"fingerprint": "0123456789abcdef"})
+
+
+@pytest.fixture
+def one_source() -> Callable[..., CorpusFacts]:
+    """The facts of one source at /corpus, a megabyte unless told otherwise."""
+
+    def make(**fields: Any) -> CorpusFacts:
+        told = {"files": 1, "size_bytes": 10**6, "tokens": 10**6 + 1, **fields}
+        source = SourceFacts(name="main", path="/corpus", **told)
+        return CorpusFacts(sources=(source,), fingerprint="0123456789abcdef")
+
+    return make
+
+
+@pytest.fixture
+def plannable(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> Callable[..., tuple[TrainingSpec, HostFacts, CorpusFacts]]:
+    """The arguments of `plan` for the small spec with --set arguments applied."""
+    return lambda *sets: (make_spec(*sets), cpu_host, text_corpus)

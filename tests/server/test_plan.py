@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from trainmaster.errors import SpecError, TrainmasterError
+from trainmaster.errors import TrainmasterError
 from trainmaster.plan import (
     Calibration,
     CorpusFacts,
     GpuFacts,
     HostFacts,
     Plan,
-    SourceFacts,
     Throughput,
     TorchFacts,
     plan,
@@ -20,7 +19,7 @@ from trainmaster.plan import (
 from trainmaster.spec import TrainingSpec
 
 SpecMaker = Callable[..., TrainingSpec]
-Plannable = Callable[..., tuple[TrainingSpec, HostFacts, CorpusFacts]]
+Corpora = Callable[..., CorpusFacts]
 
 TINY_CONFIG: dict[str, Any] = {
     "config_version": 1,
@@ -115,12 +114,6 @@ def changed(host: HostFacts, **fields: Any) -> HostFacts:
     return host.model_copy(update=fields)
 
 
-def one_source(**fields: Any) -> CorpusFacts:
-    told = {"files": 1, "size_bytes": 10**6, "tokens": 10**6 + 1, **fields}
-    source = SourceFacts(name="main", path="/corpus", **told)
-    return CorpusFacts(sources=(source,), fingerprint="0123456789abcdef")
-
-
 def reasons(planned: Plan) -> dict[str, Any]:
     return {decision.field: decision.value for decision in planned.decisions}
 
@@ -131,14 +124,8 @@ def refusal(*arguments: Any) -> TrainmasterError:
     return caught.value
 
 
-@pytest.fixture
-def plannable(make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts) -> Plannable:
-    """The arguments of `plan` for the small spec with --set arguments applied."""
-    return lambda *sets: (make_spec(*sets), cpu_host, text_corpus)
-
-
 def test_the_config_of_a_tiny_spec_has_exactly_the_agreed_shape(
-    make_spec: SpecMaker, cpu_host: HostFacts
+    make_spec: SpecMaker, cpu_host: HostFacts, one_source: Corpora
 ) -> None:
     spec = make_spec("data.sources.main.path=/corpus")
     assert plan(spec, cpu_host, one_source()).config == TINY_CONFIG
@@ -235,7 +222,7 @@ def test_an_old_gpu_that_emulates_bf16_gets_fp16(
 
 
 def test_a_gpu_plan_estimates_speed_hours_and_end(
-    make_spec: SpecMaker, cpu_host: HostFacts
+    make_spec: SpecMaker, cpu_host: HostFacts, one_source: Corpora
 ) -> None:
     spec = make_spec(
         "model={preset: gpt2-124m}",
@@ -307,7 +294,7 @@ def test_a_gpu_that_the_host_lacks_is_planned_for_but_not_launchable(
 
 
 def test_a_named_gpu_that_the_host_has_is_the_hosts(
-    make_spec: SpecMaker, cpu_host: HostFacts
+    make_spec: SpecMaker, cpu_host: HostFacts, one_source: Corpora
 ) -> None:
     planned = plan(make_spec("compute.gpu=h200"), with_gpu(cpu_host), one_source())
     assert planned.launchable is True
@@ -348,7 +335,7 @@ def test_reading_the_corpus_too_often_is_warned_of(
     ("preset", "parameters"), [("gpt2-medium", 354_000_000), ("gpt2-xl", 1_556_000_000)]
 )
 def test_presets_fill_in_the_sizes(
-    make_spec: SpecMaker, cpu_host: HostFacts, preset: str, parameters: int
+    make_spec: SpecMaker, cpu_host: HostFacts, preset: str, parameters: int, one_source: Corpora
 ) -> None:
     spec = make_spec(f"model={{preset: {preset}}}", "data.seq_len=1024")
     planned = plan(spec, changed(with_gpu(cpu_host), disk_free_gib=500.0), one_source())
@@ -363,97 +350,3 @@ def test_a_llama_gets_a_feed_forward_of_eight_thirds(
     planned = plan(make_spec("model.style=llama", "model.n_kv_head=2"), cpu_host, text_corpus)
     assert planned.config["model"]["d_ff"] == 384
     assert planned.config["model"]["n_kv_head"] == 2
-
-
-@pytest.mark.parametrize(
-    ("facts", "code"),
-    [
-        ({"problem": "there is no such file or folder"}, "DATA_MISSING"),
-        ({"files": 0, "size_bytes": 0, "tokens": 0}, "DATA_EMPTY"),
-        ({"files": 1, "size_bytes": 0, "tokens": 1}, "DATA_EMPTY"),
-        ({"files": 1, "size_bytes": 256, "tokens": 257}, "DATA_TOO_SHORT"),
-    ],
-)
-def test_data_that_cannot_be_trained_on_is_refused(
-    make_spec: SpecMaker, cpu_host: HostFacts, facts: dict[str, Any], code: str
-) -> None:
-    error = refusal(make_spec(), cpu_host, one_source(**facts))
-    assert (error.code, error.field) == (code, "data.sources[0].path")
-    assert "/corpus" in error.message
-
-
-def test_a_corpus_of_exactly_two_sequences_is_enough(
-    make_spec: SpecMaker, cpu_host: HostFacts
-) -> None:
-    corpus = one_source(files=1, size_bytes=257, tokens=258)
-    assert plan(make_spec("steps=1"), cpu_host, corpus).config["steps"] == 1
-
-
-@pytest.mark.parametrize(
-    ("sets", "code", "field", "fix"),
-    [
-        (["model.vocab_size=256"], "VOCABULARY_TOO_SMALL", "model.vocab_size", "257"),
-        (["model={preset: gpt2-xl}"], "DOES_NOT_FIT", "model", "a GPU such as"),
-        (
-            ["batch.tokens=1e9", "batch.micro_batch=5e4"],
-            "DOES_NOT_FIT",
-            "batch.micro_batch",
-            "at most 1911",
-        ),
-        (
-            ["model.d_model=512", "checkpoint.keep_every_steps=1"],
-            "DISK_TOO_SMALL",
-            "checkpoint.keep_every_steps",
-            "keep_latest",
-        ),
-        (
-            ["model.d_model=512", "checkpoint.keep_latest=5000"],
-            "DISK_TOO_SMALL",
-            "checkpoint.keep_latest",
-            "Keep fewer",
-        ),
-        (["compute.gpus=1"], "GPU_NOT_FOUND", "compute.gpus", "compute.gpu"),
-        (["compute.gpu=x1000"], "GPU_NOT_FOUND", "compute.gpu", "h100"),
-        (["compute.gpu=h100", "compute.gpus=0"], "INVALID_VALUE", "compute.gpus", "Remove"),
-        (["compute.gpu_memory_gib=80"], "INVALID_VALUE", "compute.gpu_memory_gib", "compute.gpu"),
-        (["precision=fp16"], "INVALID_VALUE", "precision", "bf16"),
-        (
-            ["steps=null", "tokens=1e5", "schedule.warmup_steps=100"],
-            "INVALID_VALUE",
-            "schedule.warmup_steps",
-            "at most 12",
-        ),
-    ],
-)
-def test_what_this_machine_cannot_carry_is_refused_with_what_it_could(
-    plannable: Plannable, sets: list[str], code: str, field: str, fix: str
-) -> None:
-    error = refusal(*plannable(*sets))
-    assert (error.code, error.field) == (code, field)
-    assert fix in error.fix
-
-
-def test_what_fits_by_the_advice_of_a_refusal_is_accepted(
-    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
-) -> None:
-    huge = ["batch.tokens=1e9", "batch.micro_batch=5e4"]
-    advised = refusal(make_spec(*huge), cpu_host, text_corpus).fix.split()[5].rstrip(",")
-    spec = make_spec(huge[0], f"batch.micro_batch={advised.replace(',', '')}")
-    assert plan(spec, cpu_host, text_corpus).config["batch"]["micro_batch"] > 1000
-
-
-def test_a_folder_for_runs_that_cannot_be_written_is_refused(
-    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
-) -> None:
-    error = refusal(make_spec(), changed(cpu_host, root_writable=False), text_corpus)
-    assert error.code == "ROOT_NOT_WRITABLE"
-    assert "/srv/trainmaster" in error.message
-
-
-def test_a_spec_that_was_not_loaded_is_still_refused_what_is_not_built(
-    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
-) -> None:
-    spec = make_spec().model_copy(update={"host": "kaggle"})
-    with pytest.raises(SpecError) as caught:
-        plan(spec, cpu_host, text_corpus)
-    assert caught.value.code == "NOT_YET_SUPPORTED"

@@ -68,8 +68,7 @@ def test_flops_leave_out_what_multiplies_no_matrix() -> None:
 def test_the_count_is_that_of_the_model_that_trains(
     style: Style, n_head: int, n_kv_head: int
 ) -> None:
-    pytest.importorskip("torch")
-    from trainer_runtime.train.config import ModelConfig  # noqa: PLC0415  # needs torch
+    from trainer_runtime.train.config import ModelConfig
 
     sizes = Architecture(style, 3, n_head, n_kv_head, 64, 192, 320, 32)
     config = ModelConfig(3, n_head, n_kv_head, 64, 192, 320, style)

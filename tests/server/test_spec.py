@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,17 @@ def test_data_of_a_spec_given_as_text_starts_at_the_working_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert load_spec(small_spec).data.sources[0].path == str(tmp_path / "corpus")
+
+
+def test_a_spec_as_json_on_one_line_is_text() -> None:
+    text = json.dumps(load_spec(WHOLE_SPEC).model_dump(), separators=(",", ":"))
+    assert load_spec(text) == load_spec(WHOLE_SPEC)
+
+
+def test_a_home_folder_is_filled_in_and_one_of_nobody_is_a_plain_name(small_spec: str) -> None:
+    sources = "data.sources=[{path: ~/texts}, {path: ~nobody-at-all/texts}]"
+    paths = [source.path for source in load_spec(small_spec, [sources]).data.sources]
+    assert paths == [str(Path.home() / "texts"), str(Path.cwd() / "~nobody-at-all" / "texts")]
 
 
 def test_sources_without_a_name_take_their_paths_and_are_told_apart(small_spec: str) -> None:

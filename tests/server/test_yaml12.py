@@ -43,6 +43,8 @@ from trainmaster.yaml12 import MAX_BYTES, dump_yaml, load_yaml
         ("=", "="),
         ("'2e9'", "2e9"),
         ("16g", "16g"),
+        ('"\\ud83d\\ude00"', "\U0001f600"),
+        ('"a\\/b"', "a/b"),
     ],
 )
 def test_scalars_are_those_of_the_core_schema(text: str, value: Any) -> None:
@@ -65,6 +67,7 @@ def test_nan_is_a_number() -> None:
         ("a: *nowhere", "SPEC_NOT_READABLE", "aliases"),
         ("a: !!python/object:os.system ls", "SPEC_NOT_READABLE", "tags"),
         ("a: ! 1", "SPEC_NOT_READABLE", "tags"),
+        ('a: "\\ud83d"', "SPEC_NOT_READABLE", "surrogate"),
         ("a: [1, 2", "SPEC_NOT_READABLE", "line 1"),
         ("a: 1\n\tb: 2", "SPEC_NOT_READABLE", "line 2"),
         ("--- {a: 1}\n--- {b: 2}", "SPEC_NOT_READABLE", "single document"),

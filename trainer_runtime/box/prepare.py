@@ -37,7 +37,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class DataUnusable(Exception):
+class DataUnusableError(Exception):
     """The data can't be trained on as the config asks; a retry would end the same way."""
 
 
@@ -49,7 +49,7 @@ def main(config_path: str) -> int:
     except (OSError, ValueError) as error:
         print(f"prepare: {config_path} can't be read: {error}", file=sys.stderr)
         return ExitCode.UNUSABLE
-    except DataUnusable as error:
+    except DataUnusableError as error:
         print(f"prepare: {error}", file=sys.stderr)
         return ExitCode.UNUSABLE
     print(f"data: ready in {folder}", flush=True)
@@ -62,8 +62,8 @@ def prepare(config: Mapping[str, Any], report: Report) -> Path:
     Memory stays bounded whatever the files' sizes. Safe to call from several processes at once.
 
     Raises:
-        DataUnusable: a source is missing, empty, too short, or changed since the plan; the disk is
-            full; or the config asks for what can't be built here.
+        DataUnusableError: a source is missing, empty, too short, or changed since the plan; the
+            disk is full; or the config asks for what can't be built here.
     """
     data = _checked(config)
     parent = Path(data["cache_dir"]) / "data"
@@ -76,7 +76,7 @@ def prepare(config: Mapping[str, Any], report: Report) -> Path:
             if not is_whole(entry):
                 _build(entry, data, report)
     except OSError as error:
-        raise DataUnusable(_explained(error, parent)) from error
+        raise DataUnusableError(_explained(error, parent)) from error
     return entry
 
 
@@ -100,14 +100,18 @@ def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
         tokenizer, _, _ = data["tokenizer"], data["cache_dir"], int(data["seq_len"])
         fingerprint_safe = _SAFE_NAME.match(data["fingerprint"])
     except (KeyError, TypeError, ValueError) as error:
-        raise DataUnusable(f"the config's `data` lacks or misshapes a field: {error}") from None
+        raise DataUnusableError(
+            f"the config's `data` lacks or misshapes a field: {error}"
+        ) from None
     if tokenizer != "byte":
-        raise DataUnusable(f"data.tokenizer {tokenizer!r} can't be prepared here; use byte")
+        raise DataUnusableError(f"data.tokenizer {tokenizer!r} is not built here; use byte")
     if formats != {"text"}:
-        raise DataUnusable(f"data.sources[].format {sorted(formats)} can't be prepared; use text")
+        raise DataUnusableError(
+            f"data.sources[].format {sorted(formats)} is not built here; use text"
+        )
     unsafe = [name for name in names if not _SAFE_NAME.match(name)]
     if unsafe or len(set(names)) != len(names) or not fingerprint_safe:
-        raise DataUnusable(f"data.sources[].name must be plain and unique, not {unsafe or names}")
+        raise DataUnusableError(f"data.sources[].name must be plain and unique: {unsafe or names}")
     return data
 
 
@@ -126,7 +130,7 @@ def _build(entry: Path, data: Mapping[str, Any], report: Report) -> None:
     sources = [_listed(source["name"], source["path"]) for source in data["sources"]]
     found = fingerprint(sources, data["tokenizer"], data["seq_len"])
     if found != entry.name:
-        raise DataUnusable(
+        raise DataUnusableError(
             f"the files of {', '.join(source.path for source in sources)} changed since the plan "
             f"(fingerprint {found} instead of {entry.name}); plan again"
         )
@@ -150,9 +154,9 @@ def _listed(name: str, path: str) -> Source:
     try:
         return Source(name, path, list_files(Path(path)))
     except FileNotFoundError:
-        raise DataUnusable(f"data source {name}: there is nothing at {path}") from None
+        raise DataUnusableError(f"data source {name}: there is nothing at {path}") from None
     except OSError as error:
-        raise DataUnusable(f"data source {name}: {path}: {error.strerror}") from None
+        raise DataUnusableError(f"data source {name}: {path}: {error.strerror}") from None
 
 
 def _token_count(source: Source) -> int:
@@ -161,10 +165,10 @@ def _token_count(source: Source) -> int:
 
 def _refuse_short(source: Source, seq_len: int) -> None:
     if not source.files:
-        raise DataUnusable(f"data source {source.name}: no text files in {source.path}")
+        raise DataUnusableError(f"data source {source.name}: no text files in {source.path}")
     tokens, needed = _token_count(source), 2 * (seq_len + 1)
     if tokens < needed:
-        raise DataUnusable(
+        raise DataUnusableError(
             f"data source {source.name}: {tokens} tokens in {source.path}, but training and "
             f"validation need {needed} with data.seq_len {seq_len}; give more text or a shorter "
             "data.seq_len"
@@ -175,7 +179,7 @@ def _refuse_full_disk(parent: Path, sources: Sequence[Source]) -> None:
     needed_bytes = TOKEN_BYTES * sum(map(_token_count, sources))
     free_bytes = shutil.disk_usage(parent).free
     if free_bytes < needed_bytes:
-        raise DataUnusable(
+        raise DataUnusableError(
             f"the disk of {parent} has {_mib(free_bytes)} MiB free, the shards need "
             f"{_mib(needed_bytes)}; free some, or move the cache"
         )
@@ -208,7 +212,7 @@ def _token_stream(source: Source) -> Iterator[memoryview]:
     """Each document's bytes as uint16, then the end-of-text token.
 
     Raises:
-        DataUnusable: a file can't be read, or has another size than in the listing.
+        DataUnusableError: a file can't be read, or has another size than in the listing.
     """
     root = Path(source.path)
     end_of_text = memoryview(END_OF_TEXT.to_bytes(TOKEN_BYTES, "little"))
@@ -223,9 +227,11 @@ def _token_stream(source: Source) -> Iterator[memoryview]:
                     tokens[::TOKEN_BYTES] = data
                     yield memoryview(tokens)
         except OSError as error:
-            raise DataUnusable(f"data source {source.name}: {file}: {error.strerror}") from None
+            raise DataUnusableError(
+                f"data source {source.name}: {file}: {error.strerror}"
+            ) from None
         if left_bytes:
-            raise DataUnusable(f"data source {source.name}: {file} changed while it was read")
+            raise DataUnusableError(f"data source {source.name}: {file} changed while it was read")
         yield end_of_text
 
 
@@ -276,8 +282,8 @@ def _put_in_place(building: Path, entry: Path) -> None:
     _sync_folder(building)
     damaged = entry.parent / f".building-{entry.name}-damaged"
     if entry.exists():
-        os.rename(entry, damaged)
-    os.rename(building, entry)
+        entry.rename(damaged)
+    building.rename(entry)
     _sync_folder(entry.parent)
     shutil.rmtree(damaged, ignore_errors=True)
 

@@ -1,8 +1,8 @@
 """A checkpoint's manifest: the list of its files with their digests, written last.
 
 A folder is a checkpoint only when its `manifest.json` parses and every listed file has the size and
-the digests that stand there. The manifest ends in the sha256 of its own bytes with that value blank,
-so a flipped bit in it is seen as well as one in a file.
+the digests that stand there. The manifest ends in the sha256 of its own bytes with that value
+blank, so a flipped bit in it is seen as well as one in a file.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trainer_runtime.train.config import CheckpointConfig, duration_s
+from trainer_runtime.core.duration import parse_duration
+from trainer_runtime.train.config import CheckpointConfig
 
 MEASURED_STEPS = 20
 # Mean time between failures of one machine; a guess on the safe side, since a save costs little.
@@ -33,7 +34,7 @@ class Cadence:
     def of(cls, config: CheckpointConfig, step: int, now_s: float) -> Cadence:
         if isinstance(config.every, int):
             return cls(config.every, None, config.every_is_auto, step, now_s)
-        return cls(None, duration_s(config.every), config.every_is_auto, step, now_s)
+        return cls(None, parse_duration(config.every), config.every_is_auto, step, now_s)
 
     def is_due(self, step: int, now_s: float, evaluation_in_s: float | None) -> bool:
         """True if a checkpoint belongs after `step`. `evaluation_in_s` until the next evaluation.

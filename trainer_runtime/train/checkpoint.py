@@ -27,7 +27,7 @@ from trainer_runtime.train.folder import (
     remove_leftovers,
     write_folder,
 )
-from trainer_runtime.train.guard import NonFinite
+from trainer_runtime.train.guard import NonFiniteError
 from trainer_runtime.train.retention import Retention, Stored
 
 NAME_PREFIX = "step-"
@@ -110,7 +110,7 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Copies the state and lets the writer thread do the rest; waits for an earlier save.
 
-        A save that fails for want of space or a broken disk is told by events, and training goes on.
+        A save that fails for want of space or a broken disk is told by events; training goes on.
         """
         started_s = time.perf_counter()
         self.wait()
@@ -124,7 +124,7 @@ class Checkpoints:
         """Returns when no save is in flight.
 
         Raises:
-            NonFinite: the state that was to be saved holds NaN or infinity; it was not.
+            NonFiniteError: the state that was to be saved holds NaN or infinity; it was not.
         """
         if self._in_flight is not None:
             self._in_flight.result()
@@ -170,7 +170,7 @@ class Checkpoints:
             )
             drop_from_page_cache(path)
             problems = verify(path)
-        except NonFinite as error:
+        except NonFiniteError as error:
             self._failed(described, str(error))
             raise
         except OSError as error:
@@ -230,7 +230,7 @@ def _refuse_non_finite(step: int, tensors: TensorFiles) -> None:
         for name, tensor in part.items():
             # A float64 sum of narrower floats can't overflow, and shows any NaN or infinity.
             if tensor.is_floating_point() and not math.isfinite(tensor.sum(dtype=torch.float64)):
-                raise NonFinite("nan_weights", step, {name: math.nan})
+                raise NonFiniteError("nan_weights", step, {name: math.nan})
 
 
 def _fits(staging: TensorFiles, tensors: TensorFiles) -> bool:

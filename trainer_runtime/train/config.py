@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from trainer_runtime.core.duration import parse_duration
+
 CONFIG_VERSION = 1
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])\Z")
-_UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class ConfigUnusable(Exception):
+class ConfigError(Exception):
     """The configuration can't be trained; a retry without a change would end the same way."""
 
 
@@ -171,29 +170,17 @@ def read_config(path: Path) -> TrainingConfig:
     """The configuration in a file.
 
     Raises:
-        ConfigUnusable: it can't be read, lacks a field, or asks for what can't be.
+        ConfigError: it can't be read, lacks a field, or asks for what can't be.
     """
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ConfigUnusable(f"{path} can't be read: {error}") from None
+        raise ConfigError(f"{path} can't be read: {error}") from None
     if not isinstance(document, dict) or document.get("config_version") != CONFIG_VERSION:
-        raise ConfigUnusable(f"{path} has no config_version {CONFIG_VERSION}")
+        raise ConfigError(f"{path} has no config_version {CONFIG_VERSION}")
     config = _config(document)
     _refuse_impossible(config)
     return config
-
-
-def duration_s(value: str) -> float:
-    """`90s`, `10m`, `1h` or `2d` in seconds.
-
-    Raises:
-        ConfigUnusable: it is none of these.
-    """
-    found = _DURATION.match(value)
-    if found is None:
-        raise ConfigUnusable(f"checkpoint.every: {value!r} is neither steps nor such as 90s, 10m")
-    return float(found.group(1)) * _UNIT_S[found.group(2)]
 
 
 def _config(document: Mapping[str, Any]) -> TrainingConfig:
@@ -238,7 +225,7 @@ def _config(document: Mapping[str, Any]) -> TrainingConfig:
 def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = document.get(name)
     if not isinstance(section, dict):
-        raise ConfigUnusable(f"{name} is missing")
+        raise ConfigError(f"{name} is missing")
     return section
 
 
@@ -258,23 +245,26 @@ def _part(kind: type[PartT], section: Mapping[str, Any], where: str) -> PartT:
         if field.name in section:
             known[field.name] = section[field.name]
         elif field.default is MISSING:
-            raise ConfigUnusable(f"{where}.{field.name} is missing")
+            raise ConfigError(f"{where}.{field.name} is missing")
     return kind(**known)
 
 
 def _refuse_impossible(config: TrainingConfig) -> None:
     model = config.model
     if config.steps < 1 or config.batch.micro_batch < 1 or config.batch.accumulation < 1:
-        raise ConfigUnusable("steps, batch.micro_batch and batch.accumulation must be at least 1")
+        raise ConfigError("steps, batch.micro_batch and batch.accumulation must be at least 1")
     if model.d_model % model.n_head or model.n_head % model.n_kv_head:
-        raise ConfigUnusable("model.n_head must divide d_model, and n_kv_head must divide n_head")
+        raise ConfigError("model.n_head must divide d_model, and n_kv_head must divide n_head")
     if model.style not in ("gpt2", "llama"):
-        raise ConfigUnusable(f"model.style {model.style!r} is neither gpt2 nor llama")
+        raise ConfigError(f"model.style {model.style!r} is neither gpt2 nor llama")
     if config.precision not in ("fp32", "bf16", "fp16"):
-        raise ConfigUnusable(f"precision {config.precision!r} is none of fp32, bf16, fp16")
+        raise ConfigError(f"precision {config.precision!r} is none of fp32, bf16, fp16")
     if config.attempt.resume.mode not in ("latest", "step", "scratch"):
-        raise ConfigUnusable(f"attempt.resume.mode {config.attempt.resume.mode!r} is not known")
-    if isinstance(config.checkpoint.every, str):
-        duration_s(config.checkpoint.every)
-    elif config.checkpoint.every < 1:
-        raise ConfigUnusable("checkpoint.every must be at least 1 step")
+        raise ConfigError(f"attempt.resume.mode {config.attempt.resume.mode!r} is not known")
+    try:
+        if isinstance(config.checkpoint.every, str):
+            parse_duration(config.checkpoint.every)
+        elif config.checkpoint.every < 1:
+            raise ValueError("it must be at least 1 step")
+    except ValueError as error:
+        raise ConfigError(f"checkpoint.every: {error}") from None

@@ -24,7 +24,7 @@ _TOKEN_BYTES = 2
 Batch = tuple[Tensor, Tensor]
 
 
-class ShardsUnusable(Exception):
+class ShardsError(Exception):
     """The prepared shards are missing, damaged, or do not fit the configuration."""
 
 
@@ -39,13 +39,13 @@ class Shard:
 
     @classmethod
     def open(cls, path: Path, tokens: int, seq_len: int) -> Shard:
-        """Raises: ShardsUnusable: the file is missing, of another size, or under one window."""
+        """Raises: ShardsError: the file is missing, of another size, or under one window."""
         try:
             size_bytes = path.stat().st_size
         except OSError as error:
-            raise ShardsUnusable(f"{path}: {error.strerror}") from None
+            raise ShardsError(f"{path}: {error.strerror}") from None
         if size_bytes != tokens * _TOKEN_BYTES or tokens < seq_len + 1:
-            raise ShardsUnusable(f"{path}: {size_bytes} bytes do not hold {tokens} tokens")
+            raise ShardsError(f"{path}: {size_bytes} bytes do not hold {tokens} tokens")
         mapped = torch.from_file(str(path), shared=False, size=tokens, dtype=torch.int16)
         return cls(mapped.as_strided(((tokens - 1) // seq_len, seq_len + 1), (seq_len, 1)))
 
@@ -73,12 +73,12 @@ class Corpus:
         """Opens a cache entry.
 
         Raises:
-            ShardsUnusable: it is missing or damaged, or was made for another config.
+            ShardsError: it is missing or damaged, or was made for another config.
         """
         try:
             meta = json.loads((folder / META_NAME).read_bytes())
             if meta["v"] != META_VERSION or meta["seq_len"] != seq_len:
-                raise ShardsUnusable(f"{folder} was prepared for another format or data.seq_len")
+                raise ShardsError(f"{folder} was prepared for another format or data.seq_len")
             described = {source["name"]: source for source in meta["sources"]}
             training, validation = (
                 tuple(_shard(folder, described[name][split], seq_len) for name in names)
@@ -86,7 +86,7 @@ class Corpus:
             )
             return cls(tuple(names), training, validation, int(meta["vocab_size"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ShardsUnusable(
+            raise ShardsError(
                 f"the data in {folder} is not prepared ({error!r}); "
                 "run python -m trainer_runtime prepare with this config"
             ) from None
@@ -125,12 +125,10 @@ class TrainingData:
         """Goes to a position that an earlier run told.
 
         Raises:
-            ShardsUnusable: it is of another number of sources.
+            ShardsError: it is of another number of sources.
         """
         if len(position) != len(self._drawn):
-            raise ShardsUnusable(
-                f"the position counts {len(position)} sources, the data has others"
-            )
+            raise ShardsError(f"the position counts {len(position)} sources, the data has others")
         self._drawn = list(position)
 
     def skip(self, sequences: int) -> None:

@@ -68,7 +68,7 @@ def remove_folder(folder: Path) -> None:
     """Takes a folder out of sight in one step, then removes it. One that is gone is no error."""
     hidden = folder.parent / f"{OLD_PREFIX}{folder.name}-{os.getpid()}"
     try:
-        os.rename(folder, hidden)
+        folder.rename(hidden)
     except FileNotFoundError:
         return
     shutil.rmtree(hidden, ignore_errors=True)
@@ -132,7 +132,7 @@ def _json(document: Mapping[str, Any]) -> memoryview:
 def _put_in_place(writing: Path, folder: Path) -> None:
     hidden = folder.parent / f"{OLD_PREFIX}{folder.name}-{os.getpid()}"
     if folder.exists():
-        os.rename(folder, hidden)
-    os.rename(writing, folder)
+        folder.rename(hidden)
+    writing.rename(folder)
     sync_folder(folder.parent)
     shutil.rmtree(hidden, ignore_errors=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 
-class NonFinite(Exception):
+class NonFiniteError(Exception):
     """A loss or gradient norm that is NaN or infinite; no step was taken with it."""
 
     def __init__(self, code: str, step: int, values: Mapping[str, float]) -> None:
@@ -26,15 +26,15 @@ class NonFinite(Exception):
 
 
 def check(step: int, loss: float, grad_norm: float | None = None) -> None:
-    """Raises NonFinite: the loss is (code nan_loss), or else the gradient norm (nan_grad).
+    """Raises NonFiniteError: the loss is (code nan_loss), or else the gradient norm (nan_grad).
 
     `grad_norm` None leaves it out: with fp16 an overflow only makes the scaler skip the step.
     """
     if not math.isfinite(loss):
         values = {"loss": loss} if grad_norm is None else {"loss": loss, "grad_norm": grad_norm}
-        raise NonFinite("nan_loss", step, values)
+        raise NonFiniteError("nan_loss", step, values)
     if grad_norm is not None and not math.isfinite(grad_norm):
-        raise NonFinite("nan_grad", step, {"loss": loss, "grad_norm": grad_norm})
+        raise NonFiniteError("nan_grad", step, {"loss": loss, "grad_norm": grad_norm})
 
 
 def skip_if_non_finite(optimizer: torch.optim.Optimizer, loss: Tensor, grad_norm: Tensor) -> None:

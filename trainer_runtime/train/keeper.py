@@ -15,8 +15,8 @@ from trainer_runtime.train import optimizer as optimizer_state
 from trainer_runtime.train import random_state, restore
 from trainer_runtime.train.cadence import Cadence
 from trainer_runtime.train.checkpoint import Checkpoint, Checkpoints, Origin, TensorFiles
-from trainer_runtime.train.config import ConfigUnusable, TrainingConfig
-from trainer_runtime.train.data import ShardsUnusable, TrainingData
+from trainer_runtime.train.config import ConfigError, TrainingConfig
+from trainer_runtime.train.data import ShardsError, TrainingData
 from trainer_runtime.train.events import EventLog
 from trainer_runtime.train.folder import remove_leftovers, write_folder
 from trainer_runtime.train.retention import Retention
@@ -25,7 +25,7 @@ CHECKPOINTS = Path("checkpoints")
 FINAL = Path("final")
 
 
-class NotSaved(Exception):
+class NotSavedError(Exception):
     """The state that an end of the training depends on could not be saved."""
 
 
@@ -54,7 +54,7 @@ class Keeper:
         """(step, resumed, skipped): puts back the newest state that can be trusted.
 
         Raises:
-            ConfigUnusable: the checkpoint asked for is damaged, or is of another model or data.
+            ConfigError: the checkpoint asked for is damaged, or is of another model or data.
         """
         restored, skipped = restore.find(CHECKPOINTS, self._config.attempt.resume)
         step = 0
@@ -92,7 +92,7 @@ class Keeper:
         return self._cadence.is_due(step, time.monotonic(), evaluation_in_s)
 
     def save(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Saves beside the training; raises NonFinite as `Checkpoints.wait` does."""
+        """Saves beside the training; raises NonFiniteError as `Checkpoints.wait` does."""
         state = {
             "step": step,
             "attempt": self._config.attempt.number,
@@ -111,8 +111,8 @@ class Keeper:
         """Saves the state in which the process ends, unless it is saved, and waits for the check.
 
         Raises:
-            NotSaved: it could not be saved; the reason was told by events.
-            NonFinite: it holds NaN or infinity.
+            NotSavedError: it could not be saved; the reason was told by events.
+            NonFiniteError: it holds NaN or infinity.
         """
         if step == self._resumed_step:
             return
@@ -121,13 +121,15 @@ class Keeper:
         self._checkpoints.wait()
         last = self._checkpoints.last_verified
         if last is None or last.step != step:
-            raise NotSaved(f"the state of step {step} could not be saved; see the warnings above")
+            raise NotSavedError(
+                f"the state of step {step} could not be saved; see the warnings above"
+            )
 
     def export(self, step: int, metrics: Mapping[str, float]) -> None:
         """Leaves the weights and the configuration in ./final.
 
         Raises:
-            NotSaved: they can't be written.
+            NotSavedError: they can't be written.
         """
         remove_leftovers(FINAL.parent)
         manifest = Manifest(
@@ -152,7 +154,7 @@ class Keeper:
                 self._events.sync,
             )
         except OSError as error:
-            raise NotSaved(f"the final model can't be written: {error}") from error
+            raise NotSavedError(f"the final model can't be written: {error}") from error
 
     def close(self) -> None:
         """Lets a save in flight come to its end."""
@@ -171,8 +173,8 @@ class Keeper:
         state: Mapping[str, Any] = restored.state
         try:
             self._data.seek(state["data_position"])
-        except ShardsUnusable as error:
-            raise ConfigUnusable(f"the checkpoint of step {restored.step}: {error}") from None
+        except ShardsError as error:
+            raise ConfigError(f"the checkpoint of step {restored.step}: {error}") from None
         if state["scaler"] and self._scaler.is_enabled():
             self._scaler.load_state_dict(state["scaler"])
         random_state.restore(state["random"])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainer_runtime.train.config import ConfigUnusable, OptimizerConfig
+from trainer_runtime.train.config import ConfigError, OptimizerConfig
 
 
 def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
@@ -17,10 +17,10 @@ def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     Matrices are decayed; vectors (biases, norms' gains) are not.
 
     Raises:
-        ConfigUnusable: another optimizer is asked for.
+        ConfigError: another optimizer is asked for.
     """
     if config.name != "adamw":
-        raise ConfigUnusable(f"optimizer.name {config.name!r} can't be trained here; use adamw")
+        raise ConfigError(f"optimizer.name {config.name!r} can't be trained here; use adamw")
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {
@@ -73,7 +73,7 @@ def load_state_tensors(
     """Puts saved state back; rates, decay and betas stay those of the present config.
 
     Raises:
-        ConfigUnusable: the state is of other parameters.
+        ConfigError: the state is of other parameters.
     """
     names = {parameter: name for name, parameter in model.named_parameters()}
     by_parameter: dict[str, dict[str, Tensor]] = {}
@@ -87,5 +87,5 @@ def load_state_tensors(
             if names[parameter] in by_parameter:
                 state[index] = by_parameter.pop(names[parameter])
     if by_parameter:
-        raise ConfigUnusable(f"the saved optimizer has state of unknown {sorted(by_parameter)[:3]}")
+        raise ConfigError(f"the saved optimizer has state of unknown {sorted(by_parameter)[:3]}")
     optimizer.load_state_dict({"state": state, "param_groups": document["param_groups"]})

@@ -40,16 +40,16 @@ class Recorder:
         """Lets finite values pass; others are recorded as the last metrics of the attempt.
 
         Raises:
-            NonFinite: one of them is not finite.
+            NonFiniteError: one of them is not finite.
         """
         try:
             guard.check(step, loss, None if self._skips_overflow else grad_norm)
-        except guard.NonFinite as error:
+        except guard.NonFiniteError as error:
             self._tell_non_finite(error, learning_rate, loss, grad_norm)
             raise
 
     def end_step(self, step: int, learning_rate: float, loss: Tensor, grad_norm: Tensor) -> None:
-        """Takes a finished step's values; raises NonFinite where `check` does."""
+        """Takes a finished step's values; raises NonFiniteError where `check` does."""
         self.catch_up()
         values = torch.stack((loss.detach(), grad_norm.detach()))
         if values.is_cuda:
@@ -67,7 +67,7 @@ class Recorder:
         """Records the step whose values were not read yet, if there is one.
 
         Raises:
-            NonFinite: they are not finite; the optimizer did nothing in that step.
+            NonFiniteError: they are not finite; the optimizer did nothing in that step.
         """
         if self._unread is None:
             return
@@ -90,7 +90,7 @@ class Recorder:
         """Records an evaluation: `val_loss` is the sources' mean by weight.
 
         Raises:
-            NonFinite: it is not finite.
+            NonFiniteError: it is not finite.
         """
         loss = sum(weights[name] * value for name, value in losses.items()) / sum(weights.values())
         values = {"val_loss": loss, "val_perplexity": math.exp(min(loss, 700.0))}
@@ -101,7 +101,7 @@ class Recorder:
         self._measure(step, values)
         try:
             guard.check(step, loss)
-        except guard.NonFinite as error:
+        except guard.NonFiniteError as error:
             self._events.emit(
                 "warning", code=error.code, step=step, message=str(error), values=values
             )
@@ -133,7 +133,7 @@ class Recorder:
         self._measured |= values
 
     def _tell_non_finite(
-        self, error: guard.NonFinite, learning_rate: float, loss: float, grad_norm: float
+        self, error: guard.NonFiniteError, learning_rate: float, loss: float, grad_norm: float
     ) -> None:
         values = {"loss": loss, "lr": learning_rate, "grad_norm": grad_norm}
         self._events.emit("metric", step=error.step, values=values)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from trainer_runtime.core.manifest import verify
 from trainer_runtime.train.checkpoint import checkpoint_name, stored_steps
-from trainer_runtime.train.config import ConfigUnusable, ResumeConfig
+from trainer_runtime.train.config import ConfigError, ResumeConfig
 from trainer_runtime.train.tensors import TensorFileError, read_tensors
 
 MODEL = "model"
@@ -42,7 +42,7 @@ def find(folder: Path, resume: ResumeConfig) -> tuple[Restored | None, list[Skip
     """The checkpoint to start from, None for a start from scratch; and those passed over.
 
     Raises:
-        ConfigUnusable: the one step that was asked for is missing or damaged.
+        ConfigError: the one step that was asked for is missing or damaged.
     """
     if resume.mode == "scratch":
         return None, []
@@ -57,9 +57,7 @@ def find(folder: Path, resume: ResumeConfig) -> tuple[Restored | None, list[Skip
         skipped.append(taken)
     if resume.mode == "step":
         reasons = "; ".join(f"step {entry.step}: {entry.reason}" for entry in skipped)
-        raise ConfigUnusable(
-            f"can't resume from the checkpoint asked for: {reasons or 'none named'}"
-        )
+        raise ConfigError(f"can't resume from the checkpoint asked for: {reasons or 'none named'}")
     return None, skipped
 
 
@@ -95,14 +93,14 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copies weights into a model of the same shape.
 
     Raises:
-        ConfigUnusable: names or shapes differ.
+        ConfigError: names or shapes differ.
     """
     expected = model_tensors(model)
     if differing := sorted(expected.keys() ^ tensors.keys()):
-        raise ConfigUnusable(f"the checkpoint is of another model: {', '.join(differing[:3])}")
+        raise ConfigError(f"the checkpoint is of another model: {', '.join(differing[:3])}")
     for name, tensor in expected.items():
         if tensor.shape != tensors[name].shape:
-            raise ConfigUnusable(
+            raise ConfigError(
                 f"the checkpoint is of another model: {name} is {tuple(tensors[name].shape)}, "
                 f"not {tuple(tensor.shape)}"
             )

@@ -21,17 +21,17 @@ from torch import Tensor, nn
 import trainer_runtime
 from trainer_runtime.core.protocol import ExitCode
 from trainer_runtime.train import guard, random_state, restore
-from trainer_runtime.train.config import ConfigUnusable, read_config
+from trainer_runtime.train.config import ConfigError, read_config
 from trainer_runtime.train.data import (
     Batch,
     Corpus,
-    ShardsUnusable,
+    ShardsError,
     TrainingData,
     validation_batches,
 )
 from trainer_runtime.train.device import Device
 from trainer_runtime.train.events import EventLog
-from trainer_runtime.train.keeper import FINAL, Keeper, NotSaved
+from trainer_runtime.train.keeper import FINAL, Keeper, NotSavedError
 from trainer_runtime.train.recorder import Recorder
 from trainer_runtime.train.report import Cost, Lines
 from trainer_runtime.train.schedule import lr_factor
@@ -41,7 +41,7 @@ from trainer_runtime.train.signals import StopSignal
 _WARM_STEPS = 3
 
 
-class Stopped(Exception):
+class StopRequestedError(Exception):
     """The training was asked to end, and its state is saved."""
 
 
@@ -59,16 +59,16 @@ def run(train: Callable[[TrainingRun], None], config_path: Path) -> int:
             train(attempt)
         finally:
             attempt.close()
-    except Stopped as stopped:
+    except StopRequestedError as stopped:
         print(stopped, flush=True)
         return ExitCode.SAVED_ON_SIGTERM
-    except guard.NonFinite as error:
+    except guard.NonFiniteError as error:
         print(f"guard: {error}", file=sys.stderr, flush=True)
         return ExitCode.GUARD
-    except (ConfigUnusable, ShardsUnusable) as error:
+    except (ConfigError, ShardsError) as error:
         print(f"unusable: {error}", file=sys.stderr, flush=True)
         return ExitCode.UNUSABLE
-    except NotSaved as error:
+    except NotSavedError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
     return ExitCode.COMPLETE
@@ -78,7 +78,7 @@ class TrainingRun:
     """The state of one attempt. `step` counts finished optimizer steps."""
 
     def __init__(self, config_path: Path, stop: StopSignal) -> None:
-        """Raises: ConfigUnusable, ShardsUnusable: see `read_config`, `Device`, `Corpus`."""
+        """Raises: ConfigError, ShardsError: see `read_config`, `Device`, `Corpus`."""
         self.config = config = read_config(config_path)
         self._hardware = Device.choose(config)
         self.device = self._hardware.device
@@ -86,7 +86,7 @@ class TrainingRun:
         names = [source.name for source in config.data.sources]
         self._corpus = Corpus.open(config.data.folder, names, config.data.seq_len)
         if self._corpus.vocab_size > config.model.vocab_size:
-            raise ConfigUnusable(
+            raise ConfigError(
                 f"model.vocab_size {config.model.vocab_size} is less than the tokenizer's "
                 f"{self._corpus.vocab_size}"
             )
@@ -101,7 +101,7 @@ class TrainingRun:
         """Takes the state to resume from, or of a new start, and tells which.
 
         Raises:
-            ConfigUnusable: the checkpoint asked for is damaged, or is of another model.
+            ConfigError: the checkpoint asked for is damaged, or is of another model.
         """
         self._optimizer = optimizer
         self._keeper = Keeper(self.config, self._events, model, optimizer, self.scaler, self._data)
@@ -123,14 +123,14 @@ class TrainingRun:
         """The numbers of the steps to do, from 1.
 
         Raises:
-            Stopped: a signal came, and the state was saved.
-            NotSaved: a signal came, and the state could not be saved.
+            StopRequestedError: a signal came, and the state was saved.
+            NotSavedError: a signal came, and the state could not be saved.
         """
         while self.step < self.config.steps:
             if self._stop:
                 self._recorder.catch_up()
                 self._keeper.save_last(self.step, self._recorder.measured(self.step))
-                raise Stopped(f"{self._stop.name}: saved at step {self.step}")
+                raise StopRequestedError(f"{self._stop.name}: saved at step {self.step}")
             for skip in self.config.data.skip:
                 if skip.at_step == self.step:
                     self._data.skip(skip.sequences)
@@ -156,11 +156,15 @@ class TrainingRun:
         """The context of forward passes, by the configured precision."""
         return self._hardware.autocast()
 
+    def backward(self, loss: Tensor) -> None:
+        """Adds the loss's gradients to the parameters'; in fp16 scaled, until `scaler.unscale_`."""
+        torch.autograd.backward(self.scaler.scale(loss))
+
     def guard(self, loss: Tensor, grad_norm: Tensor) -> None:
         """Keeps a non-finite step from the weights; to be called before the optimizer's step.
 
         Raises:
-            NonFinite: on a CPU at once; on a GPU `end_step` or a save raises it.
+            NonFiniteError: on a CPU at once; on a GPU `end_step` or a save raises it.
         """
         if self.device.type == "cpu":
             self._recorder.check(self.step + 1, self._present_rate, loss.item(), grad_norm.item())
@@ -171,7 +175,7 @@ class TrainingRun:
         """Counts the step and records it; on a GPU its values are read when the next one ends.
 
         Raises:
-            NonFinite: the values that were read are not finite.
+            NonFiniteError: the values that were read are not finite.
         """
         self.step += 1
         self._recorder.end_step(self.step, self._present_rate, loss, grad_norm)
@@ -199,7 +203,7 @@ class TrainingRun:
             yield name, map(self._to_device, batches)
 
     def end_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
-        """Records a mean loss per source; raises NonFinite if one is not finite."""
+        """Records a mean loss per source; raises NonFiniteError if one is not finite."""
         self._recorder.catch_up()
         batches = self.config.evaluation.batches
         self._recorder.evaluation(self.step, losses, self._weights, batches, seconds)
@@ -215,7 +219,7 @@ class TrainingRun:
         """The last checkpoint, verified; then ./final; then `completed`.
 
         Raises:
-            NotSaved: one of them can't be written.
+            NotSavedError: one of them can't be written.
         """
         self._recorder.catch_up()
         metrics = self._recorder.measured(self.step)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainer_runtime.core.manifest import verify
 from trainer_runtime.train.checkpoint import checkpoint_name, stored_steps
-from trainer_runtime.train.config import ConfigUnusable, TrainingConfig, read_config
+from trainer_runtime.train.config import ConfigError, TrainingConfig, read_config
 from trainer_runtime.train.keeper import CHECKPOINTS, FINAL
 from trainer_runtime.train.restore import MODEL
 from trainer_runtime.train.tensors import read_tensors
@@ -31,7 +31,7 @@ def trained_model(run_folder: Path) -> TrainedModel:
     """The exported model of a run's folder, or else its newest checkpoint that verifies.
 
     Raises:
-        ConfigUnusable: there is neither.
+        ConfigError: there is neither.
     """
     final = run_folder / FINAL
     if not verify(final):
@@ -41,7 +41,7 @@ def trained_model(run_folder: Path) -> TrainedModel:
         folder = checkpoints / checkpoint_name(step)
         if not verify(folder):
             return _read(read_config(run_folder / "config.json"), folder)
-    raise ConfigUnusable(f"no trained model in {run_folder}: neither final/ nor a whole checkpoint")
+    raise ConfigError(f"no trained model in {run_folder}: neither final/ nor a whole checkpoint")
 
 
 def encode(text: str) -> list[int]:

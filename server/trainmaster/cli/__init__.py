@@ -83,7 +83,7 @@ def _run(commands: typer.Typer, arguments: list[str]) -> int:
     except typer.TyperException as error:
         raise _bad_usage(error) from error
     except typer.Abort as error:
-        raise UsageError("BAD_ARGUMENT", "Not confirmed; nothing was done.", "Say yes.") from error
+        raise UsageError("BAD_ARGUMENT", "Not confirmed; nothing was done.", "Answer y.") from error
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()

@@ -76,8 +76,12 @@ def _print_rich(blocks: Sequence[Block]) -> None:
 
     console = Console(highlight=False)
     for block in blocks:
-        # Text and not str: square brackets in a name are no markup.
-        console.print(Text(printable(block)) if isinstance(block, str) else _rich_table(block))
+        # Text and not str: square brackets in a name are no markup. Commands stay in one piece, so
+        # that they can be copied.
+        if isinstance(block, str):
+            console.print(Text(printable(block)), soft_wrap=True)
+        else:
+            console.print(_rich_table(block))
 
 
 def _rich_table(grid: Grid) -> object:

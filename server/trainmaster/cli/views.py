@@ -127,8 +127,9 @@ def _(answer: MetricsAnswer) -> list[Block]:
 
 @view.register
 def _(answer: WaitAnswer) -> list[Block]:
+    state = "" if answer.event == answer.state else f"; {answer.state}"
     return [
-        f"{answer.run_id}: {answer.event}; {answer.state} at step {value(answer.step)}",
+        f"{answer.run_id}: {answer.event}{state} at step {value(answer.step)}",
         *(
             f"- {change.event}"
             + ("" if change.step is None else f" at step {value(change.step)}")
@@ -148,7 +149,6 @@ def _(answer: CheckpointsAnswer) -> list[Block]:
             _pairs(row.metrics),
             " ".join(row.tags),
             {True: "verified", False: "damaged", None: "not checked"}[row.verified],
-            row.path,
         )
         for row in answer.checkpoints
     ]
@@ -158,7 +158,7 @@ def _(answer: CheckpointsAnswer) -> list[Block]:
         else f"A resume would start from step {value(answer.resume_from)}."
     )
     return [
-        Grid(("step", "size", "metrics", "tags", "integrity", "path"), rows),
+        Grid(("step", "size", "metrics", "tags", "integrity"), rows),
         *(f"Skipped: step {value(item.step)}, {item.reason}" for item in answer.skipped),
         took,
     ]

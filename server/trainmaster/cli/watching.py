@@ -12,7 +12,7 @@ from trainmaster.cli.parameters import AsJson, Cursor, Run, split_commas
 
 # As long as a night's wait is split into by the answers' own `next_step`.
 LONGEST_WAIT_S = 14400.0
-_CURVE_POINTS = 48
+_CURVE_POINTS = 24
 
 
 def runs(
@@ -48,9 +48,7 @@ def status(
 
 
 def metrics(
-    runs_or_files: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Runs or log files.")
-    ],
+    compared: Annotated[list[str], typer.Argument(metavar="RUN...", help="One run, or several.")],
     key: Annotated[
         list[str] | None, typer.Option("--key", help="Only this metric. Repeatable.")
     ] = None,
@@ -65,7 +63,7 @@ def metrics(
 
     answer = ask(
         lambda workspace: query_metrics(
-            workspace, runs_or_files, keys=key or (), points=points, everything=everything
+            workspace, compared, keys=key or (), points=points, everything=everything
         )
     )
     emit(answer, as_json)

@@ -26,6 +26,8 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     doesn't know, so the text is made here, for all tools.
     """
 
+    longest_call_s = LONGEST_CALL_S
+
     async def call_tool(
         self,
         name: str,
@@ -38,14 +40,14 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         """
         given = {key: value for key, value in arguments.items() if value is not None}
         try:
-            with anyio.fail_after(LONGEST_CALL_S):
+            with anyio.fail_after(self.longest_call_s):
                 result = await super().call_tool(name, given, context)
         except UnexpectedToolError as failure:
             raise _unexpected(failure) from failure.__cause__
         except ToolError as failure:
             raise ToolError(str(await self._refusal(name, failure))) from failure
         except TimeoutError as failure:
-            raise ToolError(str(_too_slow(name))) from failure
+            raise ToolError(str(_too_slow(name, self.longest_call_s))) from failure
         return _compact(result)
 
     async def _refusal(self, name: str, failure: ToolError) -> TrainmasterError:
@@ -90,10 +92,10 @@ def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) ->
     )
 
 
-def _too_slow(name: str) -> InternalError:
+def _too_slow(name: str, limit_s: float) -> InternalError:
     return InternalError(
         "INTERNAL",
-        f"{name} took more than {LONGEST_CALL_S:.0f} s and was given up.",
+        f"{name} took more than {limit_s:g} s and was given up.",
         "Call get_run to see how things stand; the same command in a shell has no such limit.",
         retryable=True,
     )

@@ -68,7 +68,7 @@ async def get_run(
     *,
     run_id: RunId,
     detail: Annotated[
-        bool, Field(description="Also attempts, telemetry, the run's folder and window")
+        bool, Field(description="Also attempts, telemetry and the run's folder")
     ] = False,
 ) -> StatusAnswer:
     """How a run stands: state and reason, step, ETA, last metrics, open findings, newest verified
@@ -92,7 +92,7 @@ async def tail_log(
         str, Field(description="Only lines in which this regular expression matches")
     ] = "",
     limit: Annotated[int, Field(ge=1, le=1000, description="At most so many lines")] = 20,
-    width: Annotated[int, Field(ge=20, le=2000, description="Longer lines are cut")] = 200,
+    width: Annotated[int, Field(ge=20, le=2000, description="Longer lines are cut")] = 160,
 ) -> LogAnswer:
     """Read a log: without a cursor its last lines, with one the lines after it.
 
@@ -113,13 +113,13 @@ async def tail_log(
 
 
 def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else f"{line[:width]} … ({len(line) - width} more characters)"
+    return line if len(line) <= width else f"{line[:width]} … (+{len(line) - width})"
 
 
 async def query_metrics(
     context: ToolContext,
     *,
-    run_id: Annotated[Words, Field(description="One run or log file, or several to compare")],
+    run_id: Annotated[Words, Field(description="One run, or several to compare")],
     key: Annotated[
         Words,
         Field(

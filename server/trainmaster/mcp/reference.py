@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from mcp.server.mcpserver.tools import Tool
@@ -80,7 +81,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 def _default(schema: dict[str, Any]) -> str:
     default = schema.get("default")
-    return "" if default in ("", [], None) else f"`{default}`"
+    return "" if default in ("", [], None) else f"`{json.dumps(default)}`"
 
 
 def _hints(hints: ToolAnnotations) -> str:

@@ -36,26 +36,20 @@ def resolved_config(
     spec: TrainingSpec, decided: Decided, facts: HostFacts, corpus: CorpusFacts
 ) -> dict[str, Any]:
     """`config.json` without `run_id`; nothing in it is `auto`."""
-    model = decided.model
     given: dict[str, Any] = spec.model_dump(mode="json")
     return {
         "config_version": CONFIG_VERSION,
         "name": spec.name,
         "framework": spec.framework,
         "method": "pretrain",
-        "model": _model(model, spec.model.dropout),
+        "model": _model(decided.model, spec.model.dropout),
         "data": {
             **given["data"],
             "fingerprint": corpus.fingerprint,
             "cache_dir": f"{facts.root.rstrip('/')}/cache",
             "skip": [],
         },
-        "batch": {
-            "tokens": decided.batch.tokens,
-            "micro_batch": decided.batch.micro_batch,
-            "accumulation": decided.batch.accumulation,
-            "ramp": None,
-        },
+        "batch": _batch(decided.batch),
         "optimizer": {**given["optimizer"], "lr": decided.lr},
         "schedule": {**given["schedule"], "warmup_steps": decided.warmup_steps},
         "steps": decided.steps,
@@ -77,12 +71,7 @@ def resolved_config(
             "budget_usd": spec.limits.budget_usd,
         },
         "pty": spec.pty,
-        "derived": {
-            "parameters": decided.parameters,
-            "flops_per_token": flops_per_token(model),
-            "sequences_per_step": decided.batch.micro_batch * decided.batch.accumulation,
-            "peak_flops": decided.target.gpu.peak_flops if decided.target.gpu else None,
-        },
+        "derived": _derived(decided),
     }
 
 
@@ -99,6 +88,15 @@ def _model(model: Architecture, dropout: float) -> dict[str, Any]:
     }
 
 
+def _batch(batch: Batch) -> dict[str, Any]:
+    return {
+        "tokens": batch.tokens,
+        "micro_batch": batch.micro_batch,
+        "accumulation": batch.accumulation,
+        "ramp": None,
+    }
+
+
 def _compute(decided: Decided) -> dict[str, Any]:
     return {
         "device": decided.target.device,
@@ -106,4 +104,13 @@ def _compute(decided: Decided) -> dict[str, Any]:
         "threads": decided.threads,
         "compile": decided.compile,
         "strategy": "single",
+    }
+
+
+def _derived(decided: Decided) -> dict[str, Any]:
+    return {
+        "parameters": decided.parameters,
+        "flops_per_token": flops_per_token(decided.model),
+        "sequences_per_step": decided.batch.micro_batch * decided.batch.accumulation,
+        "peak_flops": decided.target.gpu.peak_flops if decided.target.gpu else None,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainer_runtime.core.duration import format_duration, parse_duration
 from trainmaster.errors import HostError, PlanError
 from trainmaster.plan.architecture import Architecture, flops_per_token, parameters
@@ -13,10 +15,11 @@ from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts
 from trainmaster.plan.fit import check_disk, choose_batch, disk_gib
 from trainmaster.plan.hardware import recommend_gpu, usable_cores
 from trainmaster.plan.hyperparameters import Batch, learning_rate, warmup_steps
+from trainmaster.plan.memory import Memory
 from trainmaster.plan.model import choose_architecture
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
 from trainmaster.plan.target import Target, choose_target
-from trainmaster.plan.throughput import throughput
+from trainmaster.plan.throughput import Throughput, throughput
 from trainmaster.spec import TrainingSpec, refuse_what_is_not_built
 
 # What `requirements.txt` pins where the host has no PyTorch yet.
@@ -44,6 +47,52 @@ def plan(
     _refuse_unwritable_root(facts)
     check_corpus(spec, corpus)
     ledger = Ledger()
+    basis = _basis(spec, facts, calibration, ledger)
+    decided = _decide_the_rest(spec, facts, basis, ledger)
+    needed_gib = disk_gib(spec, basis.parameters, basis.steps, corpus)
+    if basis.target.on_host:
+        check_disk(spec, needed_gib, basis.parameters, facts)
+    warn_of_passes(basis.steps, basis.batch.tokens, corpus, ledger)
+    sizes = {
+        "parameters": basis.parameters,
+        "memory_gib": round(basis.memory.total_gib, 2),
+        "disk_gib": round(needed_gib, 2),
+    }
+    return Plan(
+        config=resolved_config(spec, decided, facts, corpus),
+        decisions=tuple(ledger.decisions),
+        estimates=estimates(sizes, basis.total_tokens, basis.speed, facts),
+        gpu=_gpu_advice(basis),
+        warnings=tuple(ledger.warnings),
+        launchable=basis.target.on_host,
+        requirements=(_torch_requirement(facts),),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """What the other decisions rest on; `speed` is None where nothing tells it."""
+
+    model: Architecture
+    parameters: int
+    target: Target
+    batch: Batch
+    memory: Memory
+    steps: int
+    speed: Throughput | None
+
+    @property
+    def total_tokens(self) -> int:
+        return self.steps * self.batch.tokens
+
+    @property
+    def hours(self) -> float | None:
+        return hours_of(self.total_tokens, self.speed)
+
+
+def _basis(
+    spec: TrainingSpec, facts: HostFacts, calibration: Calibration | None, ledger: Ledger
+) -> _Basis:
     if spec.method == "auto":
         ledger.decide("method", "pretrain", "What nanogpt does.")
     model = choose_architecture(spec, ledger)
@@ -52,39 +101,25 @@ def plan(
     batch, memory = choose_batch(spec, model, count, target, ledger)
     steps = _steps(spec, batch, ledger)
     speed = throughput(model, target.precision, target.name, target.gpu, calibration)
-    total_tokens = steps * batch.tokens
-    hours = hours_of(total_tokens, speed)
-    decided = Decided(
-        model=model,
-        parameters=count,
-        target=target,
-        batch=batch,
-        lr=_learning_rate(spec, count, ledger),
-        warmup_steps=_warmup(spec, steps, ledger),
-        steps=steps,
-        checkpoint_every=_checkpoint_every(spec, hours, ledger),
-        max_runtime_s=_max_runtime_s(spec, hours, ledger),
+    return _Basis(model, count, target, batch, memory, steps, speed)
+
+
+def _decide_the_rest(
+    spec: TrainingSpec, facts: HostFacts, basis: _Basis, ledger: Ledger
+) -> Decided:
+    return Decided(
+        model=basis.model,
+        parameters=basis.parameters,
+        target=basis.target,
+        batch=basis.batch,
+        lr=_learning_rate(spec, basis.parameters, ledger),
+        warmup_steps=_warmup(spec, basis.steps, ledger),
+        steps=basis.steps,
+        checkpoint_every=_checkpoint_every(spec, basis.hours, ledger),
+        max_runtime_s=_max_runtime_s(spec, basis.hours, ledger),
         threads=_threads(spec, facts, ledger),
-        compile=_compile(spec, target, facts, steps, ledger),
-        env=_environment_variables(spec, target, facts, ledger),
-    )
-    needed_gib = disk_gib(spec, count, steps, corpus)
-    if target.on_host:
-        check_disk(spec, needed_gib, count, facts)
-    warn_of_passes(steps, batch.tokens, corpus, ledger)
-    sizes = {
-        "parameters": count,
-        "memory_gib": round(memory.total_gib, 2),
-        "disk_gib": round(needed_gib, 2),
-    }
-    return Plan(
-        config=resolved_config(spec, decided, facts, corpus),
-        decisions=tuple(ledger.decisions),
-        estimates=estimates(sizes, total_tokens, speed, facts),
-        gpu=_gpu_advice(model, count, total_tokens, target),
-        warnings=tuple(ledger.warnings),
-        launchable=target.on_host,
-        requirements=(_torch_requirement(facts),),
+        compile=_compile(spec, facts, basis, ledger),
+        env=_environment_variables(spec, basis.target, facts, ledger),
     )
 
 
@@ -170,17 +205,15 @@ def _threads(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> int:
     return threads
 
 
-def _compile(
-    spec: TrainingSpec, target: Target, facts: HostFacts, steps: int, ledger: Ledger
-) -> bool:
+def _compile(spec: TrainingSpec, facts: HostFacts, basis: _Basis, ledger: Ledger) -> bool:
     if isinstance(spec.compute.compile, bool):
         return spec.compute.compile
-    if target.device == "cpu":
+    if basis.target.device == "cpu":
         chosen, reason = False, "On CPUs torch.compile was measured to gain nothing."
-    elif facts.c_compiler is False and target.on_host:
+    elif facts.c_compiler is False and basis.target.on_host:
         chosen, reason = False, "The host has no C compiler, which torch.compile needs."
-    elif steps < _STEPS_WORTH_COMPILING:
-        chosen, reason = False, f"{steps} steps would not earn the minute of compiling back."
+    elif basis.steps < _STEPS_WORTH_COMPILING:
+        chosen, reason = False, f"{basis.steps} steps would not earn the minute of compiling back."
     else:
         chosen, reason = True, "Compiled kernels are faster on GPUs."
     ledger.decide("compute.compile", chosen, reason)
@@ -198,9 +231,10 @@ def _environment_variables(
     return variables
 
 
-def _gpu_advice(model: Architecture, count: int, total_tokens: int, target: Target) -> GpuAdvice:
-    recommended, reason = recommend_gpu(count, flops_per_token(model) * total_tokens)
-    return GpuAdvice(recommended=recommended, reason=reason, planned=target.name)
+def _gpu_advice(basis: _Basis) -> GpuAdvice:
+    total_flops = flops_per_token(basis.model) * basis.total_tokens
+    recommended, reason = recommend_gpu(basis.parameters, total_flops)
+    return GpuAdvice(recommended=recommended, reason=reason, planned=basis.target.name)
 
 
 def _torch_requirement(facts: HostFacts) -> str:

@@ -12,7 +12,7 @@ from trainmaster.errors import SpecError
 from trainmaster.spec.document import TrainingSpec
 from trainmaster.spec.sets import apply_sets
 from trainmaster.spec.support import refuse_what_is_not_built
-from trainmaster.spec.validate import validate
+from trainmaster.spec.validate import shown, validate
 from trainmaster.yaml12 import MAX_BYTES, load_yaml, too_large
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -22,7 +22,8 @@ _PATH_FIELDS = ("python", "requirements", "setup")
 def load_spec(source: str | Path, sets: Sequence[str] = ()) -> TrainingSpec:
     """The spec at a path, or in YAML text, with `sets` (`path=value` each) applied.
 
-    A string with a line break or with a colon and a space in it is text, any other a path.
+    A string with a line break or with a colon and a space in it, or one that starts with a brace,
+    is text; any other is a path.
     Relative paths within the spec start at its file's folder, or at the working folder for text.
     In the result they are absolute, and every source has a name.
 
@@ -43,9 +44,9 @@ def load_spec(source: str | Path, sets: Sequence[str] = ()) -> TrainingSpec:
 
 
 def _read(source: str | Path) -> tuple[str, Path]:
-    if isinstance(source, str) and ("\n" in source or ": " in source):
+    if isinstance(source, str) and _is_text(source):
         return source, Path.cwd()
-    path = Path(source).expanduser()
+    path = _expanded(str(source))
     try:
         if not path.is_file():
             problem = "it is no file" if path.exists() else "there is no such file"
@@ -61,10 +62,14 @@ def _read(source: str | Path) -> tuple[str, Path]:
         raise _unreadable(path, getattr(error, "strerror", None) or str(error)) from None
 
 
+def _is_text(source: str) -> bool:
+    return "\n" in source or ": " in source or source.lstrip().startswith("{")
+
+
 def _unreadable(path: Path, problem: str) -> SpecError:
     return SpecError(
         "SPEC_NOT_READABLE",
-        f"The spec {str(path)!r} can't be read: {problem}.",
+        f"The spec {shown(str(path))} can't be read: {problem}.",
         "Give the path of a YAML file, or the YAML text itself.",
     )
 
@@ -103,7 +108,12 @@ def _make_absolute(holder: dict[str, Any], field: str, folder: Path) -> None:
 
 def _absolute(path: str, folder: Path) -> Path:
     # Not `resolve`: the user's links are part of the name.
-    return Path(os.path.normpath(folder.absolute() / Path(path).expanduser()))
+    return Path(os.path.normpath(folder.absolute() / _expanded(path)))
+
+
+def _expanded(path: str) -> Path:
+    # Only one's own home: a name that no user has would raise.
+    return Path(path).expanduser() if path.startswith("~/") else Path(path)
 
 
 def _mappings(section: Any, key: str) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ from trainmaster.spec.support import BUILT
 _INTRODUCTION = """\
 # The spec, field by field
 
-This page is generated from the annotations in `server/trainmaster/spec/`; `make docs` writes it
-anew.
+This page is generated from the annotations in `server/trainmaster/spec/`:
+`python -m trainmaster.spec > docs/spec.md` writes it anew.
 
 A spec is one YAML mapping, read by the rules of YAML 1.2: `2e9` is a number, `24:00:00` and `no`
 are texts. Anchors, aliases, tags and repeated keys are refused, and so is a text of more than 1 MB.

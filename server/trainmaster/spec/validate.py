@@ -16,7 +16,7 @@ from trainmaster.spec.fields import accepted, bare, field_type, members, nearest
 from trainmaster.spec.training import ModelSpec
 
 _LENGTHS = ("steps", "tokens", "phases")
-_SHOWN_CHARACTERS = 60
+_SHOWN_CHARACTERS = 120
 
 
 def validate(document: Any) -> TrainingSpec:

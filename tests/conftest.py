@@ -1,0 +1,33 @@
+"""Fixtures of all tests: homes of their own, the command line, an opened workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import CommandLine, kill_processes
+
+from trainmaster.workspace import Workspace, open_workspace
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty home; what its runs leave running is ended afterwards."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("TRAINMASTER_HOME", str(folder))
+    monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
+    yield folder
+    kill_processes(folder)
+
+
+@pytest.fixture
+def workspace(home: Path) -> Iterator[Workspace]:
+    with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
+        yield opened
+
+
+@pytest.fixture
+def command(home: Path) -> CommandLine:
+    """`trainmaster` as a command in that home."""
+    return CommandLine(home)

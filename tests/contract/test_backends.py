@@ -1,0 +1,278 @@
+"""One suite for every backend: `hosted` on this machine with real trainers, and `debug`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from running import LONGEST_S, run_async, small_spec
+
+from trainer_runtime.box.layout import RunFolder
+from trainmaster.answers import StatusAnswer, WaitAnswer
+from trainmaster.errors import StateError
+from trainmaster.history import attempt_points
+from trainmaster.launch import launch
+from trainmaster.query import get_status, list_checkpoints, query_metrics
+from trainmaster.resume import clean, resume, stop
+from trainmaster.wait import wait_for_event
+from trainmaster.workspace import Workspace
+
+pytestmark = pytest.mark.parametrize("host", ["local", "debug"])
+
+
+class Place:
+    """A backend to run on, and how to do a running trainer harm there."""
+
+    def __init__(self, workspace: Workspace, host: str, folder: Path) -> None:
+        self.workspace = workspace
+        self.host = host
+        self._folder = folder
+
+    def spec(self, faults: str = "", **changes: str) -> str:
+        variables = f'{{TRAINMASTER_FAULTS: "{faults}", TRAINMASTER_STEP_S: "0.005"}}'
+        return small_spec(self._folder, host=self.host, env=variables, **changes)
+
+    async def launch(self, faults: str = "", **changes: str) -> str:
+        return (await launch(self.workspace, self.spec(faults, **changes))).run_id
+
+    async def wait(self, run: str, *until: str) -> WaitAnswer:
+        return await wait_for_event(self.workspace, run, until=until, timeout_s=LONGEST_S)
+
+    async def strike(self, run: str, number: signal.Signals, step: int) -> None:
+        """Signal a real trainer once it has come to `step`; simulated ones carry their faults."""
+        await self.wait(run, f"step:{step}")
+        if self.host == "local":
+            attempt = (await self.status(run)).attempt
+            process = self.run_folder(run).attempt(attempt).process
+            os.kill(json.loads(process.read_bytes())["trainer"]["pid"], number)
+
+    async def status(self, run: str) -> StatusAnswer:
+        return await get_status(self.workspace, run, detail=True)
+
+    def run_folder(self, run: str) -> RunFolder:
+        return RunFolder(Path(self.workspace.backend(self.host).folder(run)))
+
+
+@pytest.fixture
+def place(workspace: Workspace, host: str, tmp_path: Path) -> Place:
+    return Place(workspace, host, tmp_path)
+
+
+def test_a_run_completes_and_leaves_its_record(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch()
+        assert (await place.wait(run, "completed")).event == "completed"
+        status = await place.status(run)
+        assert (status.state, status.step, status.attempt) == ("completed", 60, 1)
+        metrics = await query_metrics(place.workspace, [run], keys=["loss"], everything=True)
+        assert metrics.runs[run]["loss"].steps == list(range(1, 61))
+        checkpoints = await list_checkpoints(place.workspace, run, verify=True)
+        assert [row.step for row in checkpoints.checkpoints] == [20, 40, 60]
+        assert all(row.verified for row in checkpoints.checkpoints)
+        assert checkpoints.resume_from == 60
+        folder = place.run_folder(run)
+        assert "**completed**" in folder.status_page.read_text()
+        assert json.loads(folder.checkpoint_index.read_bytes())["resume_from"] == 60
+        assert (folder.root / "final").is_dir()
+
+    run_async(work)
+
+
+def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch(faults="kill@247", steps="1000", checkpoint="{every: 150}")
+        await place.strike(run, signal.SIGKILL, 220)
+        assert (await place.wait(run, "completed")).event == "completed"
+        status = await place.status(run)
+        first, second = status.attempts or []
+        assert first.reason == "killed"
+        assert second.started_at_step in (150, 300, 450, 600, 750, 900)
+        before, after = attempt_points(place.workspace, run, "loss").values()
+        repeated = set(before) & set(after)
+        assert repeated == set(range((second.started_at_step or 0) + 1, max(before) + 1))
+        assert {step: before[step] for step in repeated} == {step: after[step] for step in repeated}
+        metrics = await query_metrics(place.workspace, [run], keys=["loss"], everything=True)
+        assert metrics.runs[run]["loss"].steps == list(range(1, 1001))
+
+    run_async(work)
+
+
+def test_sigterm_from_outside_saves_and_goes_on_from_there(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch(faults="preempt@53", steps="1000")
+        await place.strike(run, signal.SIGTERM, 51)
+        assert (await place.wait(run, "completed")).event == "completed"
+        first, second = (await place.status(run)).attempts or []
+        assert first.reason == "preempted"
+        assert second.started_at_step == first.last_step
+        assert 51 <= (first.last_step or 0) < 1000
+
+    run_async(work)
+
+
+def test_stop_saves_and_resume_goes_on_from_there(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch(steps="2000", checkpoint="{every: 500}")
+        await place.wait(run, "step:10")
+        await stop(place.workspace, run)
+        assert (await place.wait(run, "stopped")).state == "stopped"
+        stopped = await place.status(run)
+        assert stopped.checkpoint is not None
+        assert stopped.checkpoint.step == stopped.step
+        assert (await stop(place.workspace, run)).state == "stopped"
+        sets = [f"steps={stopped.step + 5}"]
+        resumed = await resume(place.workspace, run, sets=sets)
+        assert resumed.attempt == 2
+        assert (await place.wait(run, "completed")).event == "completed"
+        done = await place.status(run)
+        assert done.step == stopped.step + 5
+        assert (done.attempts or [])[1].started_at_step == stopped.step
+
+    run_async(work)
+
+
+def test_a_stop_right_after_the_launch_leaves_nothing_running(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch(steps="2000")
+        await stop(place.workspace, run, grace_s=10)
+        assert (await place.wait(run, "end")).state == "stopped"
+        await asyncio.sleep(0)
+        processes = place.run_folder(run).root.glob("attempts/*/exit.json")
+        assert len(list(processes)) <= 1
+
+    run_async(work)
+
+
+def test_starting_twice_starts_one(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch()
+        backend = place.workspace.backend(place.host)
+        started = [await backend.start(run) for _ in range(4)]
+        assert started == [False] * 4
+        assert (await place.wait(run, "completed")).event == "completed"
+        assert (await place.status(run)).attempt == 1
+
+    run_async(work)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_the_reason_told(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch()
+        assert (await place.wait(run, "completed")).event == "completed"
+        newest = place.run_folder(run).checkpoints / "step-00000060"
+        damaged = next(path for path in sorted(newest.glob("model.*")))
+        data = bytearray(damaged.read_bytes())
+        data[len(data) // 2] ^= 16
+        damaged.write_bytes(bytes(data))
+        checked = await list_checkpoints(place.workspace, run, verify=True)
+        assert checked.resume_from == 40
+        assert checked.skipped[0].step == 60
+        assert damaged.name in checked.skipped[0].reason
+        with pytest.raises(StateError, match="damaged"):
+            await resume(place.workspace, run, start="60", sets=["steps=70"])
+        await resume(place.workspace, run, sets=["steps=70"])
+        assert (await place.wait(run, "completed")).event == "completed"
+        assert ((await place.status(run)).attempts or [])[1].started_at_step == 40
+
+    run_async(work)
+
+
+def test_resume_from_an_earlier_step_supersedes_what_came_after_it(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch()
+        assert (await place.wait(run, "completed")).event == "completed"
+        await resume(place.workspace, run, start="20", sets=["optimizer.lr=0.001"])
+        assert (await place.wait(run, "completed")).event == "completed"
+        second = ((await place.status(run)).attempts or [])[1]
+        assert second.started_at_step == 20
+        assert second.set is not None and second.set["optimizer.lr"] == 0.001
+        metrics = await query_metrics(place.workspace, [run], keys=["loss"], everything=True)
+        by_attempt = attempt_points(place.workspace, run, "loss")
+        assert metrics.runs[run]["loss"].values[20:] == list(by_attempt[2].values())
+
+    run_async(work)
+
+
+def test_a_configuration_that_fails_at_once_is_not_tried_again(place: Place) -> None:
+    async def work() -> None:
+        if place.host == "local":
+            python = _python_that_cannot_train(place.run_folder("x").root.parent)
+            run = await place.launch(environment=f"{{python: {python}}}")
+        else:
+            run = await place.launch(faults="unusable@1")
+        assert (await place.wait(run, "completed")).event == "failed"
+        status = await place.status(run)
+        assert status.attempt == 1
+        assert (status.attempts or [])[0].reason in ("unusable", "failed_before_first_step")
+
+    run_async(work)
+
+
+def test_restarts_without_progress_are_bounded(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch(
+            faults="kill@12 kill@11",
+            steps="2000",
+            checkpoint="{every: 1000}",
+            recovery="{max_restarts: 1}",
+        )
+        await place.strike(run, signal.SIGKILL, 10)
+        if place.host == "local":
+            await place.wait(run, "recovering", "failed")
+            await place.wait(run, "running", "failed")
+            await place.strike(run, signal.SIGKILL, 10)
+        assert (await place.wait(run, "failed")).event == "failed"
+        status = await place.status(run)
+        assert status.attempt == 2
+        assert (status.reason or "").startswith("max_restarts")
+
+    run_async(work)
+
+
+def test_the_time_limit_saves_and_stops(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch(steps="100000", limits="{max_runtime: 8s}")
+        assert (await place.wait(run, "stopped")).event == "stopped"
+        status = await place.status(run)
+        assert (status.reason or "").startswith("time_limit")
+        assert status.checkpoint is not None
+        assert status.checkpoint.step == status.step
+
+    run_async(work)
+
+
+def test_clean_removes_the_files_and_keeps_the_record(place: Place) -> None:
+    async def work() -> None:
+        run = await place.launch()
+        assert (await place.wait(run, "completed")).event == "completed"
+        kept = await clean(place.workspace, run, keep=["best", "final"], dry_run=True)
+        assert kept.kept == ["checkpoints/step-00000060", "final"]
+        assert place.run_folder(run).config.exists()
+        await clean(place.workspace, run)
+        assert not place.run_folder(run).root.exists()
+        metrics = await query_metrics(place.workspace, [run], keys=["loss"], everything=True)
+        assert metrics.runs[run]["loss"].n == 60
+        assert (await place.status(run)).state == "completed"
+        with pytest.raises(StateError, match="cleaned"):
+            await resume(place.workspace, run, start="scratch")
+
+    run_async(work)
+
+
+def _python_that_cannot_train(folder: Path) -> Path:
+    """An interpreter that has everything, until it is given the training script."""
+    folder.mkdir(parents=True)
+    python = folder / "python"
+    script = f"""#!/bin/sh
+case $1 in -*) exec {sys.executable} "$@" ;; esac
+echo "ImportError: libcudnn.so.9: cannot open shared object file"
+exit 1
+"""
+    python.write_text(script)
+    python.chmod(0o755)
+    return python

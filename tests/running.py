@@ -1,0 +1,144 @@
+"""What the tests that really train share: a small spec, homes that are cleaned up, processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trainer_runtime.box.files import read_json
+from trainer_runtime.box.hold import marker
+from trainer_runtime.box.identity import ProcessIdentity, carriers, is_alive, send
+from trainer_runtime.box.layout import RunFolder
+
+Answered = TypeVar("Answered")
+
+LONGEST_S = 240.0
+SPEC = """\
+name: small
+framework: nanogpt
+model: {n_layer: 1, n_head: 2, d_model: 32, dropout: 0.1}
+data: {sources: [{name: main, path: CORPUS}], seq_len: 32}
+batch: {tokens: 256}
+optimizer: {lr: 0.003}
+steps: 60
+eval: {every_steps: 20, batches: 2}
+checkpoint: {every: 20, keep_latest: 3}
+"""
+_WORDS = "the loss falls slowly while every step reads another line of this small corpus".split()
+
+
+def write_corpus(folder: Path) -> Path:
+    """Three files of made-up text, some 60 kB, the same each time."""
+    chosen = random.Random(7)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("a", "b", "c"):
+        lines = [" ".join(chosen.choices(_WORDS, k=9)) for _ in range(400)]
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def small_spec(folder: Path, **changes: str) -> str:
+    """The small spec's text over a corpus in `folder`; `changes` replace top-level lines."""
+    text = SPEC.replace("CORPUS", str(write_corpus(folder / "corpus")))
+    lines = [line for line in text.splitlines() if line.split(":")[0] not in changes]
+    return "\n".join([*lines, *(f"{key}: {value}" for key, value in changes.items())]) + "\n"
+
+
+def run_async(work: Callable[[], Coroutine[Any, Any, Answered]]) -> Answered:
+    return asyncio.run(work())
+
+
+def wait_until(met: Callable[[], Any], what: str, bound_s: float = 60.0) -> Any:
+    """What `met` gives once that is true; fails when it isn't within the bound."""
+    deadline = time.monotonic() + bound_s
+    while not (found := met()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {bound_s:.0f} s")
+        time.sleep(0.02)
+    return found
+
+
+class CommandLine:
+    """The `trainmaster` command in a home of its own, as a user's shell would run it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environment = {
+            **os.environ,
+            "TRAINMASTER_HOME": str(home),
+            "TMUX_TMPDIR": str(home),
+            "SCREENDIR": str(home / "screens"),
+        }
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", "from trainmaster.cli import main; main()", *arguments],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """The JSON that a command prints; fails where it ends with another exit code."""
+        process = self.start(*arguments, "--json")
+        output, errors = process.communicate(timeout=LONGEST_S + 60)
+        assert process.returncode == code, (arguments, process.returncode, output, errors)
+        answer: dict[str, Any] = json.loads(output)
+        return answer
+
+    def folder(self, run_id: str, host: str = "local") -> RunFolder:
+        return RunFolder(self.home / host / "runs" / run_id)
+
+
+def processes_of(run: RunFolder) -> dict[str, int]:
+    """The pids of the run's living processes: `trainer`, `hold`, `supervisor`."""
+    found = {}
+    newest = max((int(path.name) for path in (run.root / "attempts").iterdir()), default=0)
+    for name, identity in (read_json(run.attempt(newest).process) or {}).items():
+        if identity and is_alive(ProcessIdentity.from_dict(identity)):
+            found[name] = int(identity["pid"])
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if is_supervisor(pid, run):
+            found["supervisor"] = pid
+    return found
+
+
+def is_supervisor(pid: int, run: RunFolder) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return b"supervise" in command and Path(f"/proc/{pid}/cwd").resolve() == run.root.resolve()
+    except OSError:
+        return False
+
+
+def kill_processes(home: Path) -> None:
+    """End whatever the runs of a home have left, supervisors first, so that none comes back."""
+    for folder in home.glob("local/runs/*"):
+        run = RunFolder(folder)
+        if not (folder / "attempts").is_dir():
+            continue
+        found = processes_of(run)
+        for name in ("supervisor", "hold", "trainer"):
+            if name in found:
+                kill(found[name])
+        for attempt in (folder / "attempts").iterdir():
+            for process in carriers(marker(run.run_id, int(attempt.name))):
+                send(process, signal.SIGKILL)
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from trainmaster import answers
+from trainmaster.answers import Answer
+from trainmaster.cli.figures import duration, size, sparkline, value
+from trainmaster.cli.output import emit, printable
+from trainmaster.cli.views import Grid, view
+from trainmaster.cli.waiting import describe
+
+_STATUS = answers.StatusAnswer(
+    run_id="small-abc234",
+    name="small",
+    state="running",
+    host="local",
+    heartbeat_age_s=42.0,
+    unconfirmed=True,
+    attempt=2,
+    step=1200,
+    target_step=5000,
+    eta_s=3700.0,
+    metrics={"loss": 1.23456, "grad_norm": "NaN"},
+    findings=[answers.FindingRow(id="f1", code="nan_loss", severity="critical")],
+    checkpoint=answers.CheckpointState(step=1000, age_s=61.0, mirrored_step=500),
+    attempts=[answers.AttemptRow(number=1, why="launch", last_step=800, reason="killed")],
+    next_step="Wait.",
+)
+
+
+def text_of(answer: Answer) -> str:
+    """All that people see of an answer, cells included."""
+    lines = []
+    for block in view(answer):
+        rows = [block.columns, *block.rows] if isinstance(block, Grid) else [[block]]
+        lines += ["  ".join(row) for row in rows]
+    return "\n".join(lines)
+
+
+def test_a_status_reads_top_to_bottom() -> None:
+    assert text_of(_STATUS).splitlines() == [
+        "small-abc234: running on local, attempt 2",
+        "Step 1,200 of 5,000, 1 h 1 min to go",
+        "Metrics: loss=1.235  grad_norm=NaN",
+        "Finding: critical nan_loss (f1)",
+        "Checkpoint: step 1,000, 1 min 1 s old, mirrored up to 500",
+        "attempt  why  from step  to step  ended by",
+        "1  launch    800  killed",
+        "Heard from: 42 s ago (unconfirmed)",
+        "Next: Wait.",
+    ]
+
+
+def test_a_status_while_waiting_is_one_line() -> None:
+    assert describe(_STATUS) == "running  step 1200/5000  loss 1.235  1 h 1 min to go"
+
+
+def test_a_plan_shows_values_as_the_spec_has_them_and_ranges_beside_estimates() -> None:
+    plan = answers.PlanAnswer(
+        name="small",
+        host="local",
+        decisions=[answers.PlanDecision(field="compute.compile", value=False, reason="slower")],
+        estimates={"hours": 2.5, "ranges": {"hours": (2.0, 4.0)}},
+        gpu={"planned": "cpu"},
+        warnings=["small data"],
+    )
+    told = text_of(plan)
+    assert "compute.compile  false  slower" in told
+    assert "hours  2.5  2 to 4" in told
+    assert "Warning: small data" in told
+    assert "GPU: planned=cpu" in told
+
+
+def test_metrics_show_a_curve_and_say_so_when_there_is_none() -> None:
+    series = answers.MetricSeries(n=3, first=3.0, last=1.0, steps=[1, 2, 3], values=[3.0, 2.0, 1.0])
+    told = text_of(answers.MetricsAnswer(runs={"small": {"loss": series}}))
+    assert "small  loss  █▅▁  3  1      3" in told
+    assert text_of(answers.MetricsAnswer(runs={})) == "No points yet."
+
+
+def test_damaged_checkpoints_are_told_apart_from_unchecked_ones() -> None:
+    rows = [
+        answers.CheckpointRow(
+            step=step, time=0.0, path="p", size_bytes=2048, metrics={}, tags=[], verified=verified
+        )
+        for step, verified in ((1, True), (2, False), (3, None))
+    ]
+    skipped = [answers.SkippedCheckpoint(step=2, reason="a chunk differs")]
+    told = text_of(answers.CheckpointsAnswer(checkpoints=rows, skipped=skipped, resume_from=None))
+    assert [word for word in ("verified", "damaged", "not checked") if word not in told] == []
+    assert "Skipped: step 2, a chunk differs" in told
+    assert "from scratch" in told
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (answers.RunsAnswer(runs=[]), "No runs."),
+        (answers.TickAnswer(runs=[]), "Nothing is due."),
+        (
+            answers.LaunchAnswer(run_id="r", state="preparing", attempt=1, host="local"),
+            "r: preparing, attempt 1 on local",
+        ),
+        (
+            answers.StopAnswer(run_id="r", state="stopping", pending=True, next_step="Wait."),
+            "r: stopping; the host has not been reached yet\nNext: Wait.",
+        ),
+        (
+            answers.CleanAnswer(
+                run_id="r", host="h", removed=["a"], freed_bytes=3072, kept=["final"]
+            ),
+            "r on h: 3.0 KiB freed\nRemoved: a\nKept: final",
+        ),
+        (
+            answers.ReplayAnswer(runs=2, points=1500, seconds=0.25),
+            "Read 1,500 points of 2 runs again in 0.2 s.",
+        ),
+    ],
+)
+def test_small_answers_are_told_in_words(answer: Answer, expected: str) -> None:
+    assert text_of(answer) == expected
+
+
+def test_plain_output_is_aligned_and_carries_no_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [
+        answers.RunRow(run_id=name, name="n", state="running", step=1, host="h", labels=labels)
+        for name, labels in (("a", {"x": "\x1b[31mred\u202e"}), ("longer", {}))
+    ]
+    emit(answers.RunsAnswer(runs=rows), as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.index("running") for line in lines[1:]] == [lines[0].index("state")] * 2
+    assert all(line.isprintable() and line == line.rstrip() for line in lines)
+
+
+def test_printable_text_keeps_letters_of_every_script() -> None:
+    assert printable("Größe 大小\ttab\x00\u200b") == "Größe 大小 tab  "
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, "0 s"), (59.6, "1 min"), (200, "3 min 20 s"), (7200, "2 h"), (360_000, "4 d 4 h")],
+)
+def test_durations_have_at_most_two_units(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**40, "1.0 TiB")],
+)
+def test_sizes_are_in_binary_units(size_bytes: int, expected: str) -> None:
+    assert size(size_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(1234567, "1,234,567"), (0.000123456, "0.0001235"), ("NaN", "NaN"), (True, "True")],
+)
+def test_values_have_four_digits(number: object, expected: str) -> None:
+    assert value(number) == expected
+
+
+def test_a_sparkline_marks_what_is_not_finite() -> None:
+    assert sparkline([1.0, "NaN", 2.0, math.inf]) == "▁!█!"
+    assert sparkline(["NaN"]) == "!"
+    assert sparkline([5.0, 5.0]) == "▁▁"
+    assert sparkline([]) == ""

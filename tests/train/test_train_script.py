@@ -1,0 +1,356 @@
+"""The real train.py in processes of its own, on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer_runtime.box.prepare import prepare
+from trainer_runtime.core.corpus import Source, fingerprint, list_files
+from trainer_runtime.core.manifest import verify
+from trainer_runtime.core.protocol import complete_lines, decode
+
+REPOSITORY = Path(__file__).parents[2]
+SCRIPT = REPOSITORY / "templates/nanogpt/train.py"
+FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
+SEQ_LEN = 32
+STEPS = 40
+Config = dict[str, Any]
+Events = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
+    """A prepared corpus and the configuration of a run on it, with dropout and bf16."""
+    folder = tmp_path_factory.mktemp("training")
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    (corpus / "self.py").write_bytes(Path(__file__).read_bytes() + SCRIPT.read_bytes())
+    sources = [{"name": "main", "path": str(corpus), "format": "text", "weight": 1.0}]
+    listed = Source("main", str(corpus), list_files(corpus))
+    config: Config = {
+        "config_version": 1,
+        "run_id": "tiny-abc234",
+        "name": "tiny",
+        "framework": "nanogpt",
+        "model": {
+            "n_layer": 2,
+            "n_head": 2,
+            "n_kv_head": 2,
+            "d_model": 32,
+            "d_ff": 64,
+            "vocab_size": 257,
+            "style": "gpt2",
+            "dropout": 0.1,
+        },
+        "data": {
+            "sources": sources,
+            "tokenizer": "byte",
+            "seq_len": SEQ_LEN,
+            "fingerprint": fingerprint([listed], "byte", SEQ_LEN),
+            "cache_dir": str(folder / "cache"),
+            "skip": [],
+        },
+        "batch": {"tokens": 8 * SEQ_LEN, "micro_batch": 4, "accumulation": 2},
+        "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1, "grad_clip": 1.0},
+        "schedule": {"kind": "cosine", "warmup_steps": 5, "min_lr_ratio": 0.1},
+        "steps": STEPS,
+        "precision": "bf16",
+        "seed": 1337,
+        "eval": {"every_steps": 10, "batches": 2},
+        "checkpoint": {"every": 10, "keep_latest": 3, "keep_best": 1, "metric": "val_loss"},
+        "compute": {"device": "cpu", "threads": 1, "compile": False},
+    }
+    prepare(config, print)
+    return folder, config
+
+
+class TinyRun:
+    """A run's folder, and its attempts at training in it."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.folder = folder
+        self.config = config
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+
+    def start(self, config: str = "config.json") -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(SCRIPT), config],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def train(self, **attempt: Any) -> tuple[int, str, str]:
+        """The exit code, stdout and stderr of one attempt; `attempt` goes into its own config."""
+        name = "config.json"
+        if attempt:
+            name = f"attempts/{attempt['number']}/config.json"
+            (self.folder / name).parent.mkdir(parents=True)
+            (self.folder / name).write_text(json.dumps({**self.config, "attempt": attempt}))
+        process = self.start(name)
+        output, errors = process.communicate(timeout=120)
+        return process.returncode, output, errors
+
+    def end_at(self, step: int, with_signal: int) -> int:
+        """Starts, sends the signal once the step's metrics are told; the exit code."""
+        process = self.start()
+        wait_for(
+            process, lambda: any(e["kind"] == "metric" and e["step"] >= step for e in self.events())
+        )
+        process.send_signal(with_signal)
+        process.communicate(timeout=120)
+        return process.returncode
+
+    def events(self, folder: str = ".") -> Events:
+        path = self.folder / folder / "events.jsonl"
+        lines, _ = complete_lines(path.read_bytes() if path.exists() else b"")
+        return [decode(line) for line in lines]
+
+    def told(self, *keys: str) -> dict[tuple[str, int], tuple[Any, ...]]:
+        """The newest values of every step and evaluation."""
+        return {
+            (event["kind"], event["step"]): tuple(event["values"].get(key) for key in keys)
+            for event in self.events()
+            if event["kind"] in ("metric", "eval")
+        }
+
+    def weights(self) -> bytes:
+        return (self.folder / "final/model.safetensors").read_bytes()
+
+    def steps_stored(self) -> list[int]:
+        return sorted(int(path.name[5:]) for path in self.folder.glob("checkpoints/step-*"))
+
+
+LOSSES = ("loss", "grad_norm", "lr", "val_loss")
+
+
+def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
+    """Returns when it happened or the process ended; looks whenever the process prints."""
+    while process.poll() is None and not happened():
+        select.select([process.stdout], [], [], 0.01)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, base: tuple[Path, Config]) -> Callable[..., TinyRun]:
+    def make(name: str = "run", **changes: Any) -> TinyRun:
+        config = {
+            key: {**value} if isinstance(value, dict) else value for key, value in base[1].items()
+        }
+        for path, value in changes.items():
+            section, _, field = path.partition("__")
+            if field:
+                config[section][field] = value
+            else:
+                config[section] = value
+        return TinyRun(tmp_path / name, config)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def undisturbed(base: tuple[Path, Config]) -> Iterator[TinyRun]:
+    run = TinyRun(base[0] / "undisturbed", base[1])
+    code, run.output, errors = run.train()  # type: ignore[attr-defined]
+    assert (code, errors) == (0, "")
+    yield run
+    shutil.rmtree(run.folder)
+
+
+def test_a_training_tells_everything_in_order_and_leaves_a_verified_model(
+    undisturbed: TinyRun,
+) -> None:
+    events = undisturbed.events()
+    assert [event["seq"] for event in events] == list(range(len(events)))
+    assert events[0]["kind"] == "started"
+    assert (events[0]["step"], events[0]["resumed_from"], events[0]["skipped"]) == (0, None, [])
+    assert events[-1] | {"t": 0} == {
+        "v": 1, "seq": len(events) - 1, "t": 0, "kind": "completed", "step": STEPS, "final": "final",
+    }  # fmt: skip
+    assert [e["step"] for e in events if e["kind"] == "metric"] == list(range(1, STEPS + 1))
+    assert [e["step"] for e in events if e["kind"] == "eval"] == [10, 20, 30, 40]
+    places = {(e["kind"], e["step"], e.get("action")): e["seq"] for e in events}
+    for step in (10, 20, 30, 40):
+        metric, evaluated = places["metric", step, None], places["eval", step, None]
+        assert metric < evaluated < places["checkpoint", step, "saved"]
+        assert places["checkpoint", step, "saved"] < places["checkpoint", step, "verified"]
+    assert places["checkpoint", STEPS, "verified"] < places["completed", STEPS, None]
+    assert verify(undisturbed.folder / "final") == []
+    assert undisturbed.steps_stored() == [20, 30, 40]
+
+
+def test_the_losses_fall_and_every_metric_is_there(undisturbed: TinyRun) -> None:
+    metrics = [event["values"] for event in undisturbed.events() if event["kind"] == "metric"]
+    assert metrics[0]["loss"] == pytest.approx(5.55, abs=0.2)
+    assert metrics[-1]["loss"] < metrics[0]["loss"] - 1.0
+    for values in metrics:
+        assert values.keys() >= {
+            "loss", "lr", "grad_norm", "clip_fraction", "tokens", "tokens_per_s", "step_time_s",
+            "data_time_share", "mfu", "tflops",
+        }  # fmt: skip
+    assert metrics[-1]["tokens"] == STEPS * 8 * SEQ_LEN
+
+
+def test_a_person_reads_steps_and_evaluations(undisturbed: TinyRun) -> None:
+    output = undisturbed.output  # type: ignore[attr-defined]
+    assert "step 1/40 | loss 5." in output
+    assert "step 40/40 | loss " in output
+    assert "step 40: val_loss " in output
+
+
+def test_the_trained_model_writes_the_same_text_for_the_same_seed(undisturbed: TinyRun) -> None:
+    texts = [
+        subprocess.run(
+            [sys.executable, str(SCRIPT), "--sample", "def ", "--tokens", "30", "--seed", seed],
+            cwd=undisturbed.folder,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "1", "2")
+    ]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith(b"def ")
+
+
+def test_killed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
+    undisturbed: TinyRun, make_run: Callable[..., TinyRun]
+) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    run = make_run()
+    for _ in range(FAULT_ROUNDS - 1):
+        run.end_at(moments.randrange(1, STEPS), signal.SIGKILL)
+    code = run.end_at(moments.randrange(2, STEPS - 2), signal.SIGTERM)
+    assert code in (75, 0)
+    if code == 75:
+        stopped_at = run.steps_stored()[-1]
+        assert run.train()[0] == 0
+        assert run.events()[-1]["kind"] == "completed"
+        assert stopped_at in [event.get("resumed_from") for event in run.events()]
+    assert run.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert run.weights() == undisturbed.weights()
+
+
+def test_llama_style_with_grouped_keys_resumes_bit_for_bit(
+    make_run: Callable[..., TinyRun],
+) -> None:
+    changes = {"model__style": "llama", "model__n_kv_head": 1, "steps": 12, "eval__every_steps": 4}
+    straight, stopped = make_run("straight", **changes), make_run("stopped", **changes)
+    assert straight.train()[0] == 0
+    assert stopped.end_at(4, signal.SIGTERM) in (75, 0)
+    assert stopped.train()[0] == 0
+    assert stopped.told(*LOSSES) == straight.told(*LOSSES)
+    assert stopped.weights() == straight.weights()
+
+
+def test_a_damaged_newest_checkpoint_is_passed_with_its_reason(
+    undisturbed: TinyRun, make_run: Callable[..., TinyRun]
+) -> None:
+    run = make_run()
+    shutil.copytree(undisturbed.folder / "checkpoints", run.folder / "checkpoints")
+    damaged = run.folder / "checkpoints/step-00000040/optimizer.safetensors"
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    code, output, _ = run.train(number=2, resume={"mode": "latest", "candidates": [40, 30]})
+    assert code == 0
+    events = run.events("attempts/2")
+    reason = "optimizer.safetensors: chunk 0 differs"
+    assert events[0]["attempt"] == 2
+    assert events[0]["resumed_from"] == 30
+    assert events[0]["skipped"] == [{"step": 40, "reason": reason}]
+    assert [(e["what"], e["value"]) for e in events if e["kind"] == "decision"] == [
+        ("skip_checkpoint", 40),
+        ("resume", 30),
+    ]
+    assert f"checkpoint of step 40 skipped: {reason}" in output
+    assert run.weights() == undisturbed.weights()
+
+
+def test_skipped_data_changes_what_follows_and_is_kept_across_a_resume(
+    undisturbed: TinyRun, make_run: Callable[..., TinyRun]
+) -> None:
+    skip = [{"at_step": 30, "sequences": 16}]
+    straight, resumed = make_run("straight", data__skip=skip), make_run("resumed", data__skip=skip)
+    assert straight.train()[0] == 0
+    shutil.copytree(undisturbed.folder / "checkpoints", resumed.folder / "checkpoints")
+    resume = {"mode": "step", "candidates": [30]}
+    assert resumed.train(number=2, resume=resume)[0] == 0
+    assert resumed.weights() == straight.weights() != undisturbed.weights()
+
+
+@pytest.mark.parametrize("rate", [1e18, 1e38])
+def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
+    make_run: Callable[..., TinyRun], rate: float
+) -> None:
+    run = make_run(optimizer__lr=rate, checkpoint__every=1, schedule={"kind": "constant"})
+    code, _, errors = run.train()
+    assert code == 76
+    assert "guard: step" in errors
+    events = run.events()
+    warning = next(event for event in events if event["kind"] == "warning")
+    assert "completed" not in [event["kind"] for event in events]
+    if warning["code"] in ("nan_loss", "nan_grad"):
+        last = [event for event in events if event["kind"] == "metric"][-1]
+        assert last["step"] == warning["step"]
+        assert {"NaN", "Infinity"} & set(map(str, last["values"].values()))
+        assert warning["values"] == last["values"]
+        assert warning["step"] not in run.steps_stored()
+    assert all(verify(path) == [] for path in run.folder.glob("checkpoints/step-*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"compute__device": "cuda"}, "no CUDA device"),
+        ({"precision": "fp16"}, "fp16 is for CUDA"),
+        ({"data__fingerprint": "0" * 16}, "not prepared"),
+        ({"model__vocab_size": 100}, "vocab_size 100 is less"),
+        ({"attempt": {"number": 1, "resume": {"mode": "step", "candidates": [7]}}}, "step 7"),
+    ],
+)
+def test_what_can_not_be_trained_ends_with_77_and_a_reason(
+    make_run: Callable[..., TinyRun], changes: Config, told: str
+) -> None:
+    code, _, errors = make_run(**changes).train()
+    assert code == 77
+    assert told in errors
+
+
+def test_sigusr2_dumps_the_stacks_and_training_goes_on(make_run: Callable[..., TinyRun]) -> None:
+    run = make_run(steps=400, eval__every_steps=400, checkpoint__every=400)
+    process = run.start()
+    wait_for(process, lambda: len(run.events()) > 2)
+    process.send_signal(signal.SIGUSR2)
+    wait_for(process, lambda: len(run.events()) > 50)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert "most recent call first" in errors
+    assert "train.py" in errors
+
+
+def test_an_automatic_cadence_is_decided_after_twenty_steps(
+    make_run: Callable[..., TinyRun],
+) -> None:
+    run = make_run(steps=200, checkpoint={"every": "10m", "every_is_auto": True})
+    assert run.train()[0] == 0
+    decisions = [event for event in run.events() if event["kind"] == "decision"]
+    assert [(event["what"], event["value"]) for event in decisions] == [("checkpoint_every", "60s")]
+    assert run.steps_stored()[0] == 20
