@@ -32,6 +32,7 @@ optimizer: {lr: 0.003}
 steps: 60
 eval: {every_steps: 20, batches: 2}
 checkpoint: {every: 20, keep_latest: 3}
+compute: {threads: 1}
 """
 _WORDS = "the loss falls slowly while every step reads another line of this small corpus".split()
 
@@ -104,7 +105,7 @@ class CommandLine:
 def processes_of(run: RunFolder) -> dict[str, int]:
     """The pids of the run's living processes: `trainer`, `hold`, `supervisor`."""
     found = {}
-    newest = max((int(path.name) for path in (run.root / "attempts").iterdir()), default=0)
+    newest = max((int(path.name) for path in run.root.glob("attempts/*")), default=0)
     for name, identity in (read_json(run.attempt(newest).process) or {}).items():
         if identity and is_alive(ProcessIdentity.from_dict(identity)):
             found[name] = int(identity["pid"])

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trainer_runtime.core.desired import Desired
 from trainmaster.database import open_database, transaction
@@ -57,10 +57,11 @@ class Control:
 
     def add_run(
         self, run: Run, desired: Desired, launcher: str, folder: str, key: tuple[str, str] | None
-    ) -> None:
-        """Record a run, its first placement and its first request.
+    ) -> Literal["added", "name taken", "key taken"]:
+        """Record a run, its first placement and its first request, or nothing of it.
 
-        `key`: the idempotency key and what was asked under it.
+        `key`: the idempotency key and what was asked under it. Name and key may be taken by another
+        process at the last moment.
         """
         described = (
             json.dumps(run.config),
@@ -68,6 +69,10 @@ class Control:
             json.dumps(run.labels),
         )
         with transaction(self._connection) as connection:
+            if self._exists("runs", "name", run.name):
+                return "name taken"
+            if key is not None and self._exists("idempotency", "key", key[0]):
+                return "key taken"
             connection.execute(
                 f"INSERT INTO runs ({_RUN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)",
                 (run.run_id, run.name, run.created_t, run.host, 1, run.spec, *described),
@@ -79,6 +84,7 @@ class Control:
             self._insert_request(run.run_id, desired, run.created_t)
             if key is not None:
                 self._insert_key(key, "launch", run.run_id, run.created_t)
+        return "added"
 
     def forget_run(self, run_id: str) -> None:
         """Take back a run of which nothing ever reached its host."""
@@ -188,6 +194,10 @@ class Control:
                 "Use a new key for a new request.",
             )
         return str(row[2])
+
+    def _exists(self, table: str, column: str, value: str) -> bool:
+        query = f"SELECT 1 FROM {table} WHERE {column} = ?"
+        return self._connection.execute(query, (value,)).fetchone() is not None
 
     def _insert_request(self, run_id: str, desired: Desired, t: float) -> None:
         self._connection.execute(

@@ -7,6 +7,7 @@ import platform
 import shutil
 import sys
 
+from trainer_runtime import __version__
 from trainmaster.answers import DoctorAnswer, DoctorCheck
 from trainmaster.backends import LOCAL
 from trainmaster.errors import TrainmasterError
@@ -28,7 +29,7 @@ async def examine(workspace: Workspace) -> DoctorAnswer:
         )
     return DoctorAnswer(
         ok=all(check.ok for check in checks if check.needed),
-        version=importlib.metadata.version("trainmaster"),
+        version=__version__,
         home=str(workspace.home.root),
         checks=checks,
     )

@@ -52,6 +52,7 @@ CODES: dict[str, str] = {
     "NO_CHECKPOINT": "The run has no checkpoint that could be used.",
     "CHECKPOINT_DAMAGED": "The checkpoint asked for does not match its digests.",
     "HOME_IS_NEWER": "The home folder was written by a newer version of Trainmaster.",
+    "TOOK_TOO_LONG": "A call did not end within its bound; what it began goes on.",
     "INTERNAL": "A defect of Trainmaster; the log has the details.",
 }
 

@@ -53,6 +53,8 @@ async def launch(
     planned = await planning.plan_spec(workspace, spec, host, sets)
     planning.refuse_unlaunchable(planned)
     run = _record(workspace, planned, (idempotency_key, asked) if idempotency_key else None)
+    if run is None:  # the same key, at the same moment, in another process
+        return await launch(workspace, spec, host=host, sets=sets, idempotency_key=idempotency_key)
     try:
         await advance(workspace, run.run_id)
     except HostError:
@@ -76,12 +78,24 @@ def launched(workspace: Workspace, run_id: str) -> LaunchAnswer:
     )
 
 
-def _record(workspace: Workspace, planned: Planned, key: tuple[str, str] | None) -> Run:
+def _record(workspace: Workspace, planned: Planned, key: tuple[str, str] | None) -> Run | None:
+    """Put the run on record under the first free name; None where its key is taken by now."""
     control = workspace.control
     backend = workspace.backend(planned.spec.host)
-    name = control.free_name(planned.spec.name)
+    desired = Desired(DesiredState.RUNNING, generation=1)
+    while True:
+        run = _new_run(planned, control.free_name(planned.spec.name))
+        folder = backend.folder(run.run_id)
+        added = control.add_run(run, desired, backend.launcher_name, folder, key)
+        if added == "added":
+            return run
+        if added == "key taken":
+            return None
+
+
+def _new_run(planned: Planned, name: str) -> Run:
     run_id = new_run_id(name)
-    run = Run(
+    return Run(
         run_id=run_id,
         name=name,
         created_t=time.time(),
@@ -94,6 +108,3 @@ def _record(workspace: Workspace, planned: Planned, key: tuple[str, str] | None)
         closed=False,
         cleaned=False,
     )
-    desired = Desired(DesiredState.RUNNING, generation=1)
-    control.add_run(run, desired, backend.launcher_name, backend.folder(run_id), key)
-    return run

@@ -13,7 +13,8 @@ from trainer_runtime.core import corpus
 from trainmaster.answers import PlanAnswer, PlanDecision
 from trainmaster.backends import DEBUG
 from trainmaster.errors import HostError, SpecError
-from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
+from trainmaster.calibration import measured_on
+from trainmaster.plan import Calibration, CorpusFacts, HostFacts, Plan, plan
 from trainmaster.spec import EnvironmentSpec, TrainingSpec, load_spec
 from trainmaster.workspace import Workspace
 
@@ -25,6 +26,7 @@ class Planned:
     spec: TrainingSpec
     facts: HostFacts
     corpus: CorpusFacts
+    calibration: Calibration
     plan: Plan
 
     @property
@@ -43,6 +45,7 @@ class Planned:
         return {
             "facts": self.facts.model_dump(mode="json"),
             "corpus": self.corpus.model_dump(mode="json"),
+            "calibration": self.calibration.model_dump(mode="json"),
             "decisions": [decision.model_dump(mode="json") for decision in self.plan.decisions],
         }
 
@@ -67,7 +70,8 @@ async def plan_spec(
             field="environment",
         )
     listed = await asyncio.to_thread(look_at_data, loaded)
-    return Planned(loaded, facts, listed, plan(loaded, facts, listed))
+    calibration = measured_on(workspace, loaded.host)
+    return Planned(loaded, facts, listed, calibration, plan(loaded, facts, listed, calibration))
 
 
 def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Planned:
@@ -78,7 +82,8 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
     loaded = load_spec(f"{spec}\n", sets)
     facts = HostFacts.model_validate(made["facts"])
     listed = CorpusFacts.model_validate(made["corpus"])
-    return Planned(loaded, facts, listed, plan(loaded, facts, listed))
+    calibration = Calibration.model_validate(made["calibration"])
+    return Planned(loaded, facts, listed, calibration, plan(loaded, facts, listed, calibration))
 
 
 def given_python(spec: TrainingSpec) -> str | None:

@@ -16,7 +16,7 @@ SEQ_LEN = 4
 
 
 def entry_of(folder: Path, sources: Mapping[str, int]) -> Corpus:
-    """A prepared entry; token i of a source's training shard is i, plus 40,000 in its validation."""
+    """A prepared entry; token i of a training shard is i, of a validation shard 40,000 + i."""
     described = []
     for name, tokens in sources.items():
         parts = {}

@@ -119,7 +119,7 @@ def test_missing_empty_and_short_data_are_refused_with_the_path(tmp_path: Path) 
     with pytest.raises(DataUnusableError, match="no text files"):
         prepare(config_of(tmp_path, corpus), quiet)
     config["data"]["sources"][0]["path"] = str(tmp_path / "absent")
-    with pytest.raises(DataUnusableError, match="nothing at .*absent"):
+    with pytest.raises(DataUnusableError, match=r"nothing at .*absent"):
         prepare(config, quiet)
 
 

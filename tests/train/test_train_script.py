@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -107,11 +108,10 @@ class TinyRun:
         return process.returncode, output, errors
 
     def end_at(self, step: int, with_signal: int) -> int:
-        """Starts, sends the signal once the step's metrics are told; the exit code."""
+        """Starts, sends the signal once this process told the step's metrics; the exit code."""
+        before = len(self.events())
         process = self.start()
-        wait_for(
-            process, lambda: any(e["kind"] == "metric" and e["step"] >= step for e in self.events())
-        )
+        wait_for(process, lambda: any(told_step(e) >= step for e in self.events()[before:]))
         process.send_signal(with_signal)
         process.communicate(timeout=120)
         return process.returncode
@@ -139,6 +139,10 @@ class TinyRun:
 LOSSES = ("loss", "grad_norm", "lr", "val_loss")
 
 
+def told_step(event: dict[str, Any]) -> int:
+    return event["step"] if event["kind"] == "metric" else -1
+
+
 def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
     """Returns when it happened or the process ended; looks whenever the process prints."""
     while process.poll() is None and not happened():
@@ -148,9 +152,7 @@ def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> No
 @pytest.fixture
 def make_run(tmp_path: Path, base: tuple[Path, Config]) -> Callable[..., TinyRun]:
     def make(name: str = "run", **changes: Any) -> TinyRun:
-        config = {
-            key: {**value} if isinstance(value, dict) else value for key, value in base[1].items()
-        }
+        config = copy.deepcopy(base[1])
         for path, value in changes.items():
             section, _, field = path.partition("__")
             if field:

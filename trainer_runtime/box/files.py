@@ -68,6 +68,10 @@ def try_lock(path: Path) -> int | None:
     return descriptor
 
 
+# A torn line may lack its end alone: then it would count after all, once another line follows.
+_END_OF_TORN_LINE = b"#\n"
+
+
 class AppendedLog:
     """The one writer of a JSON-lines file; ends a torn last line before it adds its own."""
 
@@ -84,10 +88,10 @@ class AppendedLog:
             OSError: the disk took none or only part of it; the next call starts a new line.
         """
         line = encode(self._next_seq, time_s, kind, fields)
-        data = b"\n" + line if self._torn else line
-        self._torn = True
+        data = _END_OF_TORN_LINE + line if self._torn else line
         written = os.write(self._descriptor, data)
         if written < len(data):
+            self._torn = True
             raise OSError(errno.ENOSPC, "only part of a line could be written")
         self._torn = False
         self._next_seq += 1

@@ -134,6 +134,11 @@ def _attempt_starting(record: Record, event: Event) -> None:
     record.generation = max(record.generation, int(event["generation"]))
     record.restart_due_t = record.pending = None
     record.closed = False
+    if record.state is not PlacementState.RECOVERING:
+        # From this very line on: the next one may be missing when the supervisor is killed.
+        check_transition(record.state, PlacementState.PREPARING)
+        record.state, record.state_t = PlacementState.PREPARING, event["t"]
+        record.reason = record.detail = None
     record.attempts.append(
         AttemptRecord(
             number=int(event["attempt"]),

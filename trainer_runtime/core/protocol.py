@@ -18,6 +18,9 @@ OLDEST_FORMAT_VERSION = 1
 
 Event = dict[str, Any]
 
+_KINDS_OF_A_STEP = frozenset({"metric", "eval", "checkpoint"})
+_COUNTS_END = 2**53  # what every reader of JSON holds exactly
+
 
 class ExitCode(IntEnum):
     """What the trainer's exit code says to the supervisor."""
@@ -39,30 +42,40 @@ def encode(seq: int, time_s: float, kind: str, fields: Mapping[str, Any]) -> byt
         text = json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
         text = json.dumps(finite_or_named(event), ensure_ascii=False, separators=(",", ":"))
-    return text.encode() + b"\n"
+    # A lone surrogate (of a file's name that is no UTF-8) becomes the escape that JSON has for it.
+    return text.encode(errors="backslashreplace") + b"\n"
 
 
 def decode(line: bytes) -> Event:
     """The event of one line; unknown fields and kinds are the reader's to ignore.
 
     Raises:
-        ProtocolError: it is no JSON object with `v`, `seq`, `t` and `kind`, or of a version that
-            this runtime does not read.
+        ProtocolError: it is no JSON object with `v`, `seq`, `t` and `kind`, of a version that this
+            runtime does not read, or without the step and values that its kind has.
     """
     try:
         event = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not JSON: {error}") from None
     if not isinstance(event, dict):
         raise ProtocolError("not a JSON object")
     version = event.get("v")
     if not isinstance(version, int) or not OLDEST_FORMAT_VERSION <= version <= FORMAT_VERSION:
         raise ProtocolError(f"format version {version!r} is not read here")
-    if not isinstance(event.get("kind"), str) or not isinstance(event.get("seq"), int):
+    if not isinstance(event.get("kind"), str) or not _is_count(event.get("seq")):
         raise ProtocolError("`kind` or `seq` is missing")
-    if not isinstance(event.get("t"), (int, float)):
+    t = event.get("t")
+    if not isinstance(t, (int, float)) or not 0 <= t < _COUNTS_END:
         raise ProtocolError("`t` is missing")
+    if event["kind"] in _KINDS_OF_A_STEP and not _is_count(event.get("step")):
+        raise ProtocolError("`step` is missing")
+    if not isinstance(event.get("values") or {}, dict):
+        raise ProtocolError("`values` is no object")
     return event
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _COUNTS_END
 
 
 def finite_or_named(value: Any) -> Any:

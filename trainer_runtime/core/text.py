@@ -8,9 +8,11 @@ LONGEST_LINE = 2000
 _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_]|[ -/]+[0-~])"
 )
-# Control characters but the tab; bidirectional marks, overrides and isolates; zero-width ones.
+# Control characters but the tab; bidirectional marks, overrides and isolates; zero-width ones, and
+# the tags and variation selectors in which text can be written that only a model reads.
 _UNSHOWABLE = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\xad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069"
+    "\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 
 

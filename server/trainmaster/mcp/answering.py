@@ -94,7 +94,7 @@ def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) ->
 
 def _too_slow(name: str, limit_s: float) -> InternalError:
     return InternalError(
-        "INTERNAL",
+        "TOOK_TOO_LONG",
         f"{name} took more than {limit_s:g} s and was given up.",
         "Call get_run to see how things stand; the same command in a shell has no such limit.",
         retryable=True,

@@ -1,0 +1,127 @@
+"""The main job as its users do it: through the command line, and through the official MCP client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from running import LONGEST_S, CommandLine, processes_of, run_async, small_spec, wait_until
+
+from trainmaster.mcp.server import build_server
+
+
+def test_a_launch_outlives_its_command_and_any_process_tells_the_whole_truth(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(small_spec(tmp_path, steps="300"))
+    launcher = command.start("launch", str(spec), "--json")
+    run = json.loads(launcher.stdout.readline())["run_id"]  # type: ignore[union-attr]
+    launcher.send_signal(signal.SIGKILL)
+    launcher.communicate()
+
+    ended = command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert (ended["event"], ended["state"]) == ("completed", "completed")
+    status = command("status", run)
+    assert (status["state"], status["step"], status["target_step"]) == ("completed", 300, 300)
+    loss = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+    assert loss["n"] == len(loss["steps"]) == len(loss["values"]) == 300
+    assert loss["last"] < loss["first"]
+    read = command("logs", run, "--limit", "5")
+    assert len(read["lines"]) == 5
+    assert command("logs", run, "--cursor", read["cursor"])["lines"] == []
+    assert command("wait", run, "--until", "failed", "--timeout", "5", code=3)["event"] == "completed"
+
+
+def test_all_of_a_log_is_read_by_cursor_without_gap_or_repetition(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    run = command("launch", small_spec(tmp_path, steps="400"))["run_id"]
+    lines: list[str] = []
+    cursor = "l1.train.1.0"
+    while True:
+        ended = command("status", run)["state"] == "completed"
+        answer = command("logs", run, "--cursor", cursor, "--limit", "3")
+        lines, cursor = lines + answer["lines"], answer["cursor"]
+        if ended and not answer["more"]:
+            break
+    log = command.folder(run).attempt(1).train_log.read_text()
+    assert lines == log.splitlines()
+
+
+def test_a_hung_up_terminal_and_a_dead_supervisor_change_nothing(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    run = command("launch", small_spec(tmp_path, steps="600"))["run_id"]
+    folder = command.folder(run)
+    found = wait_until(lambda: "trainer" in (all_of := processes_of(folder)) and all_of, "trainer")
+    os.kill(found["supervisor"], signal.SIGKILL)
+    os.kill(found["hold"], signal.SIGHUP)
+    wait_until(lambda: "supervisor" not in processes_of(folder), "the supervisor's end")
+    done = [step["did"] for step in command("tick")["runs"]]
+    assert done == [["started the supervisor"]]
+    ended = command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert ended["event"] == "completed"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_the_mcp_client_drives_a_real_training_over_stdio(
+    home: Path, tmp_path: Path, mode: Any
+) -> None:
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-c", "from trainmaster.cli import main; main()", "mcp"],
+        env={**os.environ, "TRAINMASTER_HOME": str(home)},
+    )
+    spec = small_spec(tmp_path, steps="5000", checkpoint="{every: 50}")
+
+    async def work() -> None:
+        async with Client(server, mode=mode) as client:
+
+            async def call(tool: str, **arguments: Any) -> dict[str, Any]:
+                result = await client.call_tool(tool, arguments)
+                assert not result.is_error, result.content
+                return dict(result.structured_content or {})
+
+            planned = await call("plan_run", spec=spec)
+            assert planned["estimates"]["parameters"] > 0
+            launched = await call("launch", spec=spec, idempotency_key="first")
+            run = launched["run_id"]
+            assert (await call("launch", spec=spec, idempotency_key="first"))["run_id"] == run
+            waited = await call("wait_for_event", run_id=run, until=["checkpoint"], timeout_s=40)
+            assert waited["event"] == "checkpoint"
+            metrics = await call("query_metrics", run_id=[run], key=["loss"])
+            assert next(iter(metrics["runs"].values()))["loss"]["n"] >= 50
+            assert (await call("tail_log", run_id=run))["lines"]
+            await call("stop", run_id=run)
+            ended = await call(
+                "wait_for_event", run_id=run, until=["end"], timeout_s=40, cursor=waited["cursor"]
+            )
+            assert ended["event"] == "stopped"
+            checkpoints = await call("list_checkpoints", run_id=run)
+            assert checkpoints["resume_from"] == ended["step"]
+            changed = [f"steps={ended['step'] + 20}"]
+            assert (await call("resume", run_id=run, set=changed))["attempt"] == 2
+            ended = await call("wait_for_event", run_id=run, until=["completed"], timeout_s=40)
+            assert ended["event"] == "completed"
+            assert (await call("get_run", run_id=run))["state"] == "completed"
+
+    run_async(work)
+
+
+def test_the_server_builds_without_a_home(tmp_path: Path) -> None:
+    assert build_server({"TRAINMASTER_HOME": str(tmp_path / "none")}) is not None
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_demo_ends_well_and_shows_what_it_promises(command: CommandLine) -> None:
+    told = command("demo", "--steps", "120")
+    assert told["killed_at_step"] > told["resumed_from_step"] > 0
+    assert told["steps_repeated_bit_for_bit"] > 0
+    assert told["sample"].startswith("def ")
