@@ -13,8 +13,10 @@ from trainer_runtime.core.journal import AttemptRecord, Record
 from trainer_runtime.core.lineage import is_live
 from trainer_runtime.core.patch import PatchError, apply_sets
 from trainer_runtime.core.progress import Progress
+from trainer_runtime.core.text import shown
 
 _LAST_WORDS_BYTES = 2000
+_LONGEST_LAST_WORDS = 300
 
 
 def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None:
@@ -78,15 +80,15 @@ def index(progress: Mapping[int, Progress], config: Mapping[str, Any]) -> Checkp
 
 
 def last_words(run: RunFolder, attempt: int, prepared: bool) -> str | None:
-    """The last line that the preparation or the trainer printed."""
+    """The last line that the preparation or the trainer printed, harmless and cut."""
     folder = run.attempt(attempt)
     path = folder.train_log if prepared else folder.setup_log
     try:
-        tail = path.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace")
+        tail = path.read_bytes()[-_LAST_WORDS_BYTES:]
     except OSError:
         return None
-    lines = [line.strip() for line in tail.splitlines() if line.strip()]
-    return lines[-1] if lines else None
+    lines = [words for line in tail.split(b"\n") if (words := shown(line).strip())]
+    return lines[-1][:_LONGEST_LAST_WORDS] if lines else None
 
 
 def _base_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> dict[str, Any]:

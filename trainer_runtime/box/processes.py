@@ -51,7 +51,7 @@ class Processes(Protocol):
         """What has become of the attempt's trainer."""
 
     def terminate(self, attempt: int) -> None:
-        """Ask the preparation or the trainer to save and end (SIGTERM)."""
+        """Ask the preparation or the trainer to save and end (SIGTERM); each process once."""
 
     def kill(self, attempt: int) -> None:
         """End at once whatever the attempt has left running (SIGKILL)."""
@@ -64,6 +64,7 @@ class BoxProcesses:
         self._run = RunFolder(folder)
         self._preparation: tuple[int, subprocess.Popen[bytes]] | None = None
         self._hold: tuple[int, subprocess.Popen[bytes]] | None = None
+        self._asked_to_end: set[ProcessIdentity] = set()
 
     def prepare(self, attempt: int) -> None:
         if self._preparation is not None and self._preparation[0] == attempt:
@@ -120,11 +121,11 @@ class BoxProcesses:
             if self._preparation[1].poll() is None:
                 self._preparation[1].terminate()
         trainer = self._trainer(attempt)
-        if trainer is not None:
-            send(trainer, signal.SIGTERM)
-            return
-        for process in carriers(marker(self._run.run_id, attempt)):
-            send(process, signal.SIGTERM)
+        meant = [trainer] if trainer else carriers(marker(self._run.run_id, attempt))
+        for process in meant:
+            if process not in self._asked_to_end:
+                send(process, signal.SIGTERM)
+                self._asked_to_end.add(process)
 
     def kill(self, attempt: int) -> None:
         if self._preparation is not None and self._preparation[0] == attempt:

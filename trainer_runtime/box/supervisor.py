@@ -92,8 +92,9 @@ class Supervisor:
         self._processes = processes
         self._clock = clock
         self._telemetry = telemetry
-        self._config = read_json(run.config) or {}
         self._journal = Journal(run.journal, clock)
+        self._config = self._newest_config()
+        self._configured_attempt: int | None = None
         self._publisher = Publisher(run, clock, window=window)
         self._progress: dict[int, Progress] = {}
         self._readers: dict[int, LineReader] = {}
@@ -111,6 +112,8 @@ class Supervisor:
         if attempt is not None and attempt.state is not AttemptState.ENDED:
             self._read_events(attempt.number)
             self._tend(attempt, desired)
+        elif attempt is not None and self._is_undecided():
+            self._decide(attempt)
         elif desired.generation > record.generation:
             self._take_up(desired)
         elif record.state in ENDED_PLACEMENTS:
@@ -118,8 +121,6 @@ class Supervisor:
             if not record.closed:
                 self._journal.write("closed", {})
             return True
-        elif record.restart_due_t is None and attempt is not None:
-            self._decide(attempt)
         elif desired.state is DesiredState.STOPPED:
             self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
         elif record.restart_due_t is not None and self._clock() >= record.restart_due_t:
@@ -138,6 +139,17 @@ class Supervisor:
         if data is None:
             raise FileNotFoundError(f"{self._run.desired} can't be read")
         return Desired.from_dict(data)
+
+    def _newest_config(self) -> dict[str, Any]:
+        """That of the newest attempt: a resume may have changed limits, recovery and steps."""
+        attempt = self._journal.record.current
+        written = read_json(self._run.attempt(attempt.number).config) if attempt else None
+        return written or read_json(self._run.config) or {}
+
+    def _is_undecided(self) -> bool:
+        """Whether the end of the newest attempt still waits for what follows from it."""
+        record = self._journal.record
+        return record.state not in ENDED_PLACEMENTS and record.restart_due_t is None
 
     def _take_up(self, desired: Desired) -> None:
         """Answer a newer request, with no attempt alive."""
@@ -185,6 +197,7 @@ class Supervisor:
             self._enter(PlacementState.PREPARING, None, None, generation)
 
     def _tend(self, attempt: AttemptRecord, desired: Desired) -> None:
+        self._configure(attempt)
         if self._ended_by_request(attempt, desired):
             return
         if attempt.state is AttemptState.STARTING and not self._is_started(attempt):
@@ -197,8 +210,12 @@ class Supervisor:
             self._publisher.show(attempt.number)
             if attempt.terminated_t is None:
                 self._enter(PlacementState.RUNNING, None, None)
-            else:  # the request came before there was a trainer to hear of it
-                self._processes.terminate(attempt.number)
+
+    def _configure(self, attempt: AttemptRecord) -> None:
+        if self._configured_attempt != attempt.number:
+            attempts.write_config(self._run, self._journal.record, attempt)
+            self._config = self._newest_config()
+            self._configured_attempt = attempt.number
 
     def _is_started(self, attempt: AttemptRecord) -> bool:
         """Bring a starting attempt one step on; True once its trainer was told to start."""
@@ -208,7 +225,6 @@ class Supervisor:
         if self._prepared_attempt == number:
             self._processes.start(number)
             return True
-        attempts.write_config(self._run, self._journal.record, attempt)
         self._processes.prepare(number)
         code = self._processes.prepared(number)
         if code == 0:
@@ -227,9 +243,10 @@ class Supervisor:
         if attempt.terminated_t is None:
             self._journal.write("attempt_signalled", {"attempt": attempt.number, "why": why})
             self._enter(PlacementState.STOPPING, why, None, desired.generation)
-            self._processes.terminate(attempt.number)
-        elif self._clock() > attempt.terminated_t + desired.grace_s:
+        if self._clock() > (attempt.terminated_t or 0.0) + desired.grace_s:
             self._processes.kill(attempt.number)
+        else:  # each time: hold may not have had a trainer yet that could hear it
+            self._processes.terminate(attempt.number)
         if attempt.state is AttemptState.RUNNING:
             return False
         if self._processes.observe(attempt.number).state == "absent":

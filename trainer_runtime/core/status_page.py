@@ -163,7 +163,7 @@ def _bar(share: float) -> str:
 
 def _shown(value: Any) -> str:
     parsed = number(value)
-    if parsed is None or math.isnan(parsed):
+    if parsed is None or not math.isfinite(parsed):
         return str(value)
     if abs(parsed) >= 1000:
         return f"{parsed:,.0f}"

@@ -1,0 +1,22 @@
+"""Writes the reference pages that are made from the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainmaster.cli.reference import reference as commands
+from trainmaster.mcp.reference import reference as tools
+from trainmaster.spec import reference_markdown as spec
+
+PAGES = {"cli.md": commands, "mcp.md": tools, "spec.md": spec}
+
+
+def main() -> None:
+    """Write each page into docs/."""
+    folder = Path(__file__).resolve().parent.parent / "docs"
+    for name, make in PAGES.items():
+        (folder / name).write_text(make())
+
+
+if __name__ == "__main__":
+    main()
