@@ -16,9 +16,7 @@ FIRST_T = 1_700_000_000.0
 
 def lines(told: Iterable[Told], *, first_t: float = FIRST_T) -> list[bytes]:
     """The lines of (kind, fields), one second apart."""
-    return [
-        encode(seq, first_t + seq, kind, fields) for seq, (kind, fields) in enumerate(told)
-    ]
+    return [encode(seq, first_t + seq, kind, fields) for seq, (kind, fields) in enumerate(told)]
 
 
 def events(told: Iterable[Told], *, first_t: float = FIRST_T) -> list[Event]:
@@ -43,9 +41,7 @@ def record(*told: Told) -> Record:
 
 def started(step: int = 0, target: int = 100, **fields: Any) -> Told:
     resumed_from = step or None
-    return "started", {
-        "step": step, "target_step": target, "resumed_from": resumed_from, **fields
-    }
+    return "started", {"step": step, "target_step": target, "resumed_from": resumed_from, **fields}
 
 
 def metric(step: int, loss: float = 2.5, **values: float) -> Told:

@@ -30,6 +30,7 @@ CONFIG: dict[str, Any] = {
     "derived": {"sequences_per_step": 8},
 }
 _MOST_TICKS = 3000
+_COMPLETE, _SAVED = Exit(0, None), Exit(75, None)
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class Life:
     """
 
     events: Sequence[Told] = ()
-    end: Exit | None = Exit(0, None)
+    end: Exit | None = _COMPLETE
     prepared: int | None = 0
-    on_sigterm: Exit | None = Exit(75, None)
+    on_sigterm: Exit | None = _SAVED
     setup_log: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Opening a SQLite file with its schema: versions, migrations under a lock, refusal of newer ones."""
+"""Opening a SQLite file with its schema: migrations under a lock, newer versions refused."""
 
 from __future__ import annotations
 

@@ -70,8 +70,9 @@ def _host_checks(facts: HostFacts) -> list[DoctorCheck]:
             found=torch.version if torch else f"not in {facts.python_path}",
             remedy=None
             if torch
-            else "Install the `train` extra, or name an interpreter in the spec's environment.",
-            needed=True,
+            else "For trainings on this machine, install the `train` extra or name an interpreter "
+            "in the spec's environment.",
+            needed=False,
         ),
         DoctorCheck(
             name="home",

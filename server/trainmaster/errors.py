@@ -1,7 +1,7 @@
 """The one error tree, and the table of the codes that its members carry.
 
     TrainmasterError
-    ├── UsageError      an argument, a cursor or a setting can't be used as given
+    ├── UsageError      an argument or a cursor can't be used as given
     ├── SpecError       the spec can't be read, or says something that it may not say
     ├── PlanError       the spec is sound, but this data or this machine can't carry it
     ├── HostError       the machine, its folder or its environment refuses
@@ -38,7 +38,6 @@ CODES: dict[str, str] = {
     "GPU_NOT_FOUND": "The spec asks for a GPU that the machine does not offer.",
     "BAD_ARGUMENT": "An argument of a command or tool can't be used as given.",
     "CURSOR_INVALID": "The cursor is none that Trainmaster gave out for this.",
-    "SETTINGS_INVALID": "The settings file or a settings variable can't be used.",
     "IDEMPOTENCY_CONFLICT": "The idempotency key was used before, for something else.",
     "HOST_UNKNOWN": "No host of this name is known.",
     "ROOT_NOT_WRITABLE": "The host's folder for runs can't be written.",
@@ -46,7 +45,6 @@ CODES: dict[str, str] = {
     "ENVIRONMENT_UNUSABLE": "The Python environment for the training can't be used or built.",
     "SUPERVISOR_DID_NOT_START": "The run's supervisor was started but gave no sign of life.",
     "RUN_NOT_FOUND": "No run has this id or name.",
-    "RUN_NAME_AMBIGUOUS": "Several runs have this name; only an id tells them apart.",
     "RUN_IS_RUNNING": "The run is still running, which this command does not allow.",
     "RUN_ENDED": "The run has ended, which this command does not allow.",
     "NO_CHECKPOINT": "The run has no checkpoint that could be used.",
@@ -100,7 +98,7 @@ class TrainmasterError(Exception):
 
 
 class UsageError(TrainmasterError):
-    """An argument, a cursor or a setting can't be used as given."""
+    """An argument or a cursor can't be used as given."""
 
 
 class PlanError(TrainmasterError):

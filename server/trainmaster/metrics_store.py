@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -178,7 +177,8 @@ class MetricsStore:
         rows = self.connection.execute(
             "SELECT attempt, seq, t, kind, step, body FROM events"
             " WHERE run_id = ? AND placement = ? AND ((attempt = 0 AND seq > ?)"
-            " OR attempt > ? OR (attempt = ? AND attempt > 0 AND seq > ?)) ORDER BY t, attempt, seq",
+            " OR attempt > ? OR (attempt = ? AND attempt > 0 AND seq > ?))"
+            " ORDER BY t, attempt, seq",
             (run_id, placement, journal_seq, attempt, attempt, seq),
         )
         return [

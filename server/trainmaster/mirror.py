@@ -1,4 +1,4 @@
-"""The operator's copy of what a placement said: byte for byte, and the truth once the box is gone."""
+"""The operator's copy of what a placement said, byte for byte: the truth once the box is gone."""
 
 from __future__ import annotations
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core import corpus
 from trainmaster.answers import PlanAnswer, PlanDecision
-from trainmaster.backends import DEBUG
-from trainmaster.errors import HostError, SpecError
+from trainmaster.backends import DEBUG, Backend
 from trainmaster.calibration import measured_on
+from trainmaster.errors import HostError, SpecError
 from trainmaster.plan import Calibration, CorpusFacts, HostFacts, Plan, plan
 from trainmaster.spec import EnvironmentSpec, TrainingSpec, load_spec
 from trainmaster.workspace import Workspace
+
+_OLDEST_PYTHON = (3, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +63,7 @@ async def plan_spec(
     """
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     backend = workspace.backend(loaded.host)
-    facts = await backend.facts(given_python(loaded))
-    if facts.torch is None and loaded.host != DEBUG:
-        raise HostError(
-            "ENVIRONMENT_UNUSABLE",
-            f"{facts.python_path} on {loaded.host} has no PyTorch, which the training needs.",
-            "Install it there (`pip install torch`), or set `environment: {python: PATH}` to an "
-            "interpreter that has it.",
-            field="environment",
-        )
+    facts = await _look_at_host(backend, loaded)
     listed = await asyncio.to_thread(look_at_data, loaded)
     calibration = measured_on(workspace, loaded.host)
     return Planned(loaded, facts, listed, calibration, plan(loaded, facts, listed, calibration))
@@ -84,6 +79,34 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
     listed = CorpusFacts.model_validate(made["corpus"])
     calibration = Calibration.model_validate(made["calibration"])
     return Planned(loaded, facts, listed, calibration, plan(loaded, facts, listed, calibration))
+
+
+async def _look_at_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
+    """The host's facts, as seen by the interpreter that is to train.
+
+    `environment: auto` takes the one that Trainmaster's own side runs on there, else `python3`.
+    """
+    facts = await backend.facts(given_python(spec))
+    if spec.host == DEBUG or _can_train(facts):
+        return facts
+    if spec.environment == "auto":
+        with suppress(HostError):
+            other = await backend.facts("python3")
+            if _can_train(other):
+                return other
+    raise HostError(
+        "ENVIRONMENT_UNUSABLE",
+        f"{facts.python_path} on {spec.host} is Python {facts.python_version} "
+        f"{'with' if facts.torch else 'without'} PyTorch; the training needs it, and 3.10 or newer.",
+        "Install it there (`pip install torch`), or set `environment: {python: PATH}` to an "
+        "interpreter that has it.",
+        field="environment",
+    )
+
+
+def _can_train(facts: HostFacts) -> bool:
+    version = tuple(int(part) for part in facts.python_version.split(".")[:2])
+    return facts.torch is not None and version >= _OLDEST_PYTHON
 
 
 def given_python(spec: TrainingSpec) -> str | None:

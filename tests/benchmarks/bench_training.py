@@ -126,10 +126,11 @@ def compare_loops(size: Size, config_path: Path, rounds: int, steps: int) -> Non
     for worker in loops.values():
         worker.end()
     plain_loss, our_loss = (sum(losses[name][-steps:]) / steps for name in loops)
+    ratio = best_s["plain"] / best_s["ours"]
     print(
         f"loop, {size.name}: plain fp32 {best_s['plain'] * 1e3:.1f} ms, ours "
-        f"{best_s['ours'] * 1e3:.1f} ms: {best_s['plain'] / best_s['ours']:.2f} x; mean loss of the "
-        f"last {steps} steps {plain_loss:.4f} and {our_loss:.4f}",
+        f"{best_s['ours'] * 1e3:.1f} ms: {ratio:.2f} x; mean loss of the last {steps} steps "
+        f"{plain_loss:.4f} and {our_loss:.4f}",
         flush=True,
     )
 

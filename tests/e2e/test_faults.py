@@ -100,7 +100,9 @@ def _let_it_run(seconds: float) -> None:
 def _box_step(command: CommandLine, run: str) -> int:
     newest = max((command.folder(run).root / "attempts").glob("*/events.jsonl"), default=None)
     lines = newest.read_bytes().splitlines()[-3:] if newest else []
-    return max((json.loads(line).get("step", 0) for line in lines if line.endswith(b"}")), default=0)
+    return max(
+        (json.loads(line).get("step", 0) for line in lines if line.endswith(b"}")), default=0
+    )
 
 
 def _series(command: CommandLine, run: str, key: str) -> dict[str, Any]:

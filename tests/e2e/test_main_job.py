@@ -1,4 +1,4 @@
-"""The main job as its users do it: through the command line, and through the official MCP client."""
+"""The main job as its users do it: by the command line, and by the official MCP client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_a_launch_outlives_its_command_and_any_process_tells_the_whole_truth(
     read = command("logs", run, "--limit", "5")
     assert len(read["lines"]) == 5
     assert command("logs", run, "--cursor", read["cursor"])["lines"] == []
-    assert command("wait", run, "--until", "failed", "--timeout", "5", code=3)["event"] == "completed"
+    assert (
+        command("wait", run, "--until", "failed", "--timeout", "5", code=3)["event"] == "completed"
+    )
 
 
 def test_all_of_a_log_is_read_by_cursor_without_gap_or_repetition(

@@ -3,7 +3,19 @@ from __future__ import annotations
 import json
 
 import pytest
-from recorded import FIRST_T, Told, evaluation, events, failed, kept, metric, progress, pruned, saved, started
+from recorded import (
+    FIRST_T,
+    Told,
+    evaluation,
+    events,
+    failed,
+    kept,
+    metric,
+    progress,
+    pruned,
+    saved,
+    started,
+)
 
 from trainer_runtime.core.progress import Progress
 

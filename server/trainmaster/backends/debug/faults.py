@@ -38,7 +38,9 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
     for entry in text.replace(",", " ").split():
         found = _FAULT.fullmatch(entry)
         if found is None or found.group(1) not in KINDS:
-            raise ValueError(f"{entry!r} is no fault; write KIND@STEP, KIND one of {', '.join(KINDS)}")
+            raise ValueError(
+                f"{entry!r} is no fault; write KIND@STEP, KIND one of {', '.join(KINDS)}"
+            )
         faults.append(Fault(found.group(1), int(found.group(2))))
     return tuple(faults)
 

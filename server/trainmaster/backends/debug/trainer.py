@@ -94,8 +94,10 @@ class SimulatedTrainer(threading.Thread):
                 resumed_from = step
                 break
             skipped.append({"step": step, "reason": "; ".join(problems)})
-            self._emit("decision", {"what": "skip_checkpoint", "value": step,
-                                    "reason": "; ".join(problems)})
+            self._emit(
+                "decision",
+                {"what": "skip_checkpoint", "value": step, "reason": "; ".join(problems)},
+            )
         if resumed_from is None and self._config["attempt"]["resume"]["mode"] == "step":
             self._say("the checkpoint that was asked for can't be used")
             raise _Ended(ExitCode.UNUSABLE)
