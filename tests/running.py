@@ -34,7 +34,7 @@ eval: {every_steps: 20, batches: 2}
 checkpoint: {every: 20, keep_latest: 3}
 compute: {threads: 1}
 """
-_WORDS = ["the", "loss", "falls", "slowly", "while", "every", "step", "reads", "another", "line", "of", "this", "small", "corpus"]
+_WORDS = ("the", "loss", "falls", "slowly", "while", "every", "step", "reads", "another", "line")
 
 
 def write_corpus(folder: Path) -> Path:

@@ -97,7 +97,7 @@ async def _look_at_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
     raise HostError(
         "ENVIRONMENT_UNUSABLE",
         f"{facts.python_path} on {spec.host} is Python {facts.python_version} "
-        f"{'with' if facts.torch else 'without'} PyTorch; the training needs it, and 3.10 or newer.",
+        f"{'with' if facts.torch else 'without'} PyTorch; the training needs it and 3.10 or newer.",
         "Install it there (`pip install torch`), or set `environment: {python: PATH}` to an "
         "interpreter that has it.",
         field="environment",

@@ -117,9 +117,9 @@ class BoxProcesses:
         return Observation("ended", Exit(None, None, rebooted=rebooted))
 
     def terminate(self, attempt: int) -> None:
-        if self._preparation is not None and self._preparation[0] == attempt:
-            if self._preparation[1].poll() is None:
-                self._preparation[1].terminate()
+        preparation = self._preparing(attempt)
+        if preparation is not None:
+            preparation.terminate()
         trainer = self._trainer(attempt)
         meant = [trainer] if trainer else carriers(marker(self._run.run_id, attempt))
         for process in meant:
@@ -128,14 +128,20 @@ class BoxProcesses:
                 self._asked_to_end.add(process)
 
     def kill(self, attempt: int) -> None:
-        if self._preparation is not None and self._preparation[0] == attempt:
-            if self._preparation[1].poll() is None:
-                self._preparation[1].kill()
+        preparation = self._preparing(attempt)
+        if preparation is not None:
+            preparation.kill()
         trainer = self._trainer(attempt)
         doomed = set(session_members(trainer)) if trainer is not None else set()
         doomed.update(carriers(marker(self._run.run_id, attempt)))
         for process in doomed:
             send(process, signal.SIGKILL)
+
+    def _preparing(self, attempt: int) -> subprocess.Popen[bytes] | None:
+        """The attempt's preparation, as long as it runs."""
+        if self._preparation is None or self._preparation[0] != attempt:
+            return None
+        return self._preparation[1] if self._preparation[1].poll() is None else None
 
     def _lives(self, attempt: int, identities: dict[str, object]) -> bool:
         for name in ("hold", "trainer"):

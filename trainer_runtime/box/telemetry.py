@@ -1,4 +1,4 @@
-"""What the machine is doing: processor, memory, disk, network, and GPUs where nvidia-smi answers."""
+"""What the machine is doing: processor, memory, disk, network, GPUs where nvidia-smi answers."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ class Telemetry:
 
 
 def parse_gpus(output: str) -> dict[str, Any]:
-    """`<key>/<index>` and, as a mean over the GPUs, `<key>` from nvidia-smi's comma-separated rows."""
+    """`<key>/<index>` from nvidia-smi's comma-separated rows, and `<key>` as the GPUs' mean."""
     values: dict[str, Any] = {}
     sums: dict[str, list[float]] = {}
     for row in output.splitlines():
         cells = [cell.strip() for cell in row.split(",")]
         if len(cells) != len(_GPU_FIELDS) + 2 or not cells[0].isdigit():
             continue
-        for cell, (key, factor) in zip(cells[1:-1], _GPU_FIELDS.values()):
+        for cell, (key, factor) in zip(cells[1:-1], _GPU_FIELDS.values(), strict=False):
             try:
                 value = float(cell) * factor
             except ValueError:  # "[N/A]" where a card doesn't tell

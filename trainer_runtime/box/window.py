@@ -44,6 +44,7 @@ def _succeeds(command: list[str]) -> bool:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=_TIMEOUT_S,
+            check=False,
             start_new_session=True,
         )
     except (OSError, subprocess.TimeoutExpired):

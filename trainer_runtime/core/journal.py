@@ -19,8 +19,9 @@ class AttemptRecord:
     """One life of the trainer process, as the supervisor saw it.
 
     `why` says what it was started for, `set` what was changed for it, `mode` and `candidates` what
-    it was told to resume from, `skip` which data to leave out. `reason` (an `EndReason`), `code`, `signal` and `detail` tell how it
-    ended; `verified_step` is the newest checkpoint that stood verified then.
+    it was told to resume from, `skip` which data to leave out. `reason` (an `EndReason`), `code`,
+    `signal` and `detail` tell how it ended; `verified_step` is the newest checkpoint that stood
+    verified then.
     """
 
     number: int
