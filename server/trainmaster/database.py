@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) ->
         _migrate(connection, path, migrations)
     except (OSError, sqlite3.OperationalError) as error:
         raise StorageError(
-            "ROOT_NOT_WRITABLE",
+            "DISK_FULL" if _is_full(error) else "ROOT_NOT_WRITABLE",
             f"{path} can't be opened or created: {error}.",
             "Make the folder writable, free some room, or point TRAINMASTER_HOME elsewhere.",
             retryable=True,
@@ -49,6 +50,12 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def _is_full(error: OSError | sqlite3.OperationalError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return error.sqlite_errorcode == sqlite3.SQLITE_FULL
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from trainer_runtime.core.protocol import complete_lines
 from trainer_runtime.core.text import shown
 from trainmaster.answers import LogAnswer
 from trainmaster.errors import StateError, UsageError
@@ -91,7 +90,9 @@ def _tail(
     lines: list[str] = []
     end: _Position | None = None
     for attempt in sorted(files, reverse=True):
-        found, offset = _last_lines(files[attempt], pattern, limit - len(lines))
+        found, offset = _last_lines(
+            files[attempt], pattern, limit - len(lines), with_torn_end=end is not None
+        )
         end = end or _Position(stream, attempt, offset)
         lines = found + lines
         if len(lines) >= limit:
@@ -100,7 +101,9 @@ def _tail(
     return LogAnswer(lines=lines, cursor=str(position), more=False)
 
 
-def _last_lines(path: Path, pattern: re.Pattern[str] | None, limit: int) -> tuple[list[str], int]:
+def _last_lines(
+    path: Path, pattern: re.Pattern[str] | None, limit: int, *, with_torn_end: bool
+) -> tuple[list[str], int]:
     """The last `limit` lines that match, and the offset behind the last whole line."""
     if not path.exists():
         return [], 0
@@ -130,20 +133,26 @@ def _onward(
     lines: list[str] = []
     while True:
         path = files.get(position.attempt)
-        got, offset = _next_lines(path, position.offset, pattern, limit - len(lines))
+        following = [number for number in sorted(files) if number > position.attempt]
+        # Nothing is added to the log of an attempt that has a successor: its torn end is a line.
+        got, offset = _next_lines(
+            path, position.offset, pattern, limit - len(lines), with_torn_end=bool(following)
+        )
         lines += got
         position = replace(position, offset=offset)
-        if len(lines) >= limit:
-            break
-        following = [number for number in sorted(files) if number > position.attempt]
-        if not following:
+        if len(lines) >= limit or not following:
             break
         position = _Position(position.stream, following[0], 0)
     return LogAnswer(lines=lines, cursor=str(position), more=_has_more(files, position))
 
 
 def _next_lines(
-    path: Path | None, offset: int, pattern: re.Pattern[str] | None, limit: int
+    path: Path | None,
+    offset: int,
+    pattern: re.Pattern[str] | None,
+    limit: int,
+    *,
+    with_torn_end: bool = False,
 ) -> tuple[list[str], int]:
     """Up to `limit` matching lines from `offset` on, and the offset behind the last one read."""
     found: list[str] = []
@@ -153,13 +162,14 @@ def _next_lines(
         file.seek(offset)
         rest = b""
         while len(found) < limit and (block := file.read(_BLOCK_BYTES)):
-            whole, used = complete_lines(rest + block)
-            rest = (rest + block)[used:]
+            *whole, rest = (rest + block).split(b"\n")
             for line in whole:
                 offset += len(line) + 1
                 found += _matching([line], pattern)
                 if len(found) >= limit:
-                    break
+                    return found, offset
+        if with_torn_end and rest:
+            return found + _matching([rest], pattern), offset + len(rest)
     return found, offset
 
 

@@ -51,7 +51,7 @@ def sessions() -> list[str]:
 
 def test_the_window_shows_the_log_as_it_grows_and_moves(log: Path, tmp_path: Path) -> None:
     command = open_window(RUN, log)
-    assert command is not None and command.startswith("tmux attach -t tm-gpt-1")
+    assert command is not None and command == "tmux attach -t tm-gpt-1_5b-abc234"
     session = command.split()[-1]
     pane = ("tmux", "capture-pane", "-p", "-t", f"={session}:")
     wait_until(lambda: "loss 5.5" in output(*pane), "the log is shown", bound_s=10)
@@ -84,7 +84,7 @@ def test_closing_ends_this_runs_window_alone_and_may_be_repeated(log: Path) -> N
 
 @pytest.mark.usefixtures("without_tmux")
 def test_screen_shows_the_log_where_there_is_no_tmux(log: Path, tmp_path: Path) -> None:
-    assert open_window(RUN, log) == f"screen -r tm-{RUN}"
+    assert open_window(RUN, log) == "screen -r tm-gpt-1_5b-abc234"
     screens = tmp_path / "screens"
     wait_until(lambda: os.listdir(screens), "the session is there", bound_s=10)
     close_window(RUN)

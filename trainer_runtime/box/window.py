@@ -13,9 +13,10 @@ _TIMEOUT_S = 5.0
 def open_window(run_id: str, log: Path) -> str | None:
     """Show `log` in a session named `tm-<run>`; the command that attaches to it, None if none can.
 
+    In tmux's names a dot stands between window and pane, so that a run's dots become `_`.
     The log's link moves to the next attempt's file, hence `-F` with an early look at the name.
     """
-    session = f"tm-{run_id}"
+    session = _session(run_id)
     follow = ["tail", "-n", "200", "-F", "--max-unchanged-stats=1", str(log)]
     if shutil.which("tmux"):
         if _succeeds(["tmux", "has-session", "-t", f"={session}"]):
@@ -29,11 +30,15 @@ def open_window(run_id: str, log: Path) -> str | None:
 
 def close_window(run_id: str) -> None:
     """End the session, whichever of the two holds it; nothing happens where there is none."""
-    session = f"tm-{run_id}"
+    session = _session(run_id)
     if shutil.which("tmux"):
         _succeeds(["tmux", "kill-session", "-t", f"={session}"])
     if shutil.which("screen"):
         _succeeds(["screen", "-S", session, "-X", "quit"])
+
+
+def _session(run_id: str) -> str:
+    return f"tm-{run_id}".replace(".", "_")
 
 
 def _succeeds(command: list[str]) -> bool:

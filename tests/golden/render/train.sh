@@ -15,7 +15,7 @@ import json, os, sys
 with open("config.json", encoding="utf-8") as file:
     config = json.load(file)
 os.environ.setdefault("OMP_NUM_THREADS", str(config["compute"]["threads"]))
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin starve their neighbours
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # threads that spin on starve their neighbours
 os.environ.update(config["env"])
 os.execv(sys.executable, [sys.executable, "train.py", "config.json"])
 '
