@@ -61,7 +61,8 @@ async def follow_pass(workspace: Workspace, host: str) -> None:
     started = time.time()
     for run in workspace.control.runs(only_open=True):
         if run.host == host and workspace.control.is_placed(run):
-            with suppress(HostError):  # told by the run's own heartbeat age
+            # Told by the run's own heartbeat age; a mirror that can't be written may be again.
+            with suppress(HostError, OSError):
                 await _follow_run(workspace, run)
     path = workspace.home.follower_pass(host)
     path.touch()

@@ -47,7 +47,8 @@ async def read_log(
     """The last `limit` lines, or up to `limit` lines after `cursor`; `more` if there are more now.
 
     Every byte is read once by whoever passes each answer's cursor on, over all attempts. `grep`: a
-    regular expression that lines must contain. A last line without its end is kept for later.
+    regular expression that lines must contain. A last line without its end is kept for later, but
+    where a later attempt has begun.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, also where it is no file either.
@@ -104,12 +105,16 @@ def _tail(
 def _last_lines(
     path: Path, pattern: re.Pattern[str] | None, limit: int, *, with_torn_end: bool
 ) -> tuple[list[str], int]:
-    """The last `limit` lines that match, and the offset behind the last whole line."""
+    """The last `limit` lines that match, and the offset behind the last whole line.
+
+    `with_torn_end`: what follows the last whole line is one too.
+    """
     if not path.exists():
         return [], 0
     with path.open("rb") as file:
         start = file.seek(0, 2)
-        data, whole_end = b"", None
+        data = b""
+        whole_end = start if with_torn_end else None
         found: list[str] = []
         while start > 0 and len(found) < limit:
             block = min(_BLOCK_BYTES, start)
@@ -122,7 +127,8 @@ def _last_lines(
             first = 0 if start == 0 else data.find(b"\n") + 1
             if whole_end is None or (start > 0 and first == 0):
                 continue
-            found = _matching(data[first:].split(b"\n")[:-1], pattern) + found
+            lines = data[first:].split(b"\n")
+            found = _matching(lines if lines[-1] else lines[:-1], pattern) + found
             data = data[:first]
     return found[-limit:] if limit > 0 else [], whole_end or 0
 

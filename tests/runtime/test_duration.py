@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_runtime.core.duration import format_duration, parse_duration
+from trainer_runtime.core.duration import format_duration, parse_duration, spoken_duration
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,19 @@ def test_whole_seconds_survive_being_written_and_read(seconds: int) -> None:
 def test_the_largest_unit_that_is_exact_is_written() -> None:
     written = [format_duration(s) for s in (0.2, 59, 60, 5400, 7200, 86400, 90000)]
     assert written == ["1s", "59s", "1m", "90m", "2h", "1d", "25h"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (-1, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (200, "3 min 20 s"),
+        (7200, "2 h"),
+        (86_399, "23 h 59 min"),
+        (360_000, "4 d 4 h"),
+    ],
+)
+def test_people_are_told_durations_in_at_most_two_units(seconds: float, told: str) -> None:
+    assert spoken_duration(seconds) == told

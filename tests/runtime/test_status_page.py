@@ -23,7 +23,7 @@ from recorded import (
 from trainer_runtime.core.checkpoint_index import build_index
 from trainer_runtime.core.journal import Record
 from trainer_runtime.core.progress import Progress
-from trainer_runtime.core.status_page import duration, eta_s, newest_progress, render_status
+from trainer_runtime.core.status_page import eta_s, newest_progress, render_status
 
 _GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "status"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
@@ -124,22 +124,6 @@ def test_the_time_left_is_the_steps_left_at_the_present_pace() -> None:
     assert eta_s(progress(1, started(0, 100), metric(120, step_time_s=0.5))) == 0.0
     assert eta_s(progress(1, started(0, 100))) is None
     assert eta_s(None) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [
-        (-1, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 00 s"),
-        (3599, "59 min 59 s"),
-        (3600, "1 h 00 min"),
-        (86_399, "23 h 59 min"),
-        (187_200, "2 d 4 h"),
-    ],
-)
-def test_durations_are_told_in_two_units(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
 
 
 def test_a_loss_that_is_no_number_is_told_as_such() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from trainmaster import answers
 from trainmaster.answers import Answer
-from trainmaster.cli.figures import duration, size, sparkline, value
+from trainmaster.cli.figures import size, sparkline, value
 from trainmaster.cli.output import emit, printable
 from trainmaster.cli.views import Grid, view
 from trainmaster.cli.waiting import describe
@@ -138,14 +138,6 @@ def test_plain_output_is_aligned_and_carries_no_control_characters(
 
 def test_printable_text_keeps_letters_of_every_script() -> None:
     assert printable("Größe 大小\ttab\x00\u200b") == "Größe 大小 tab  "
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0, "0 s"), (59.6, "1 min"), (200, "3 min 20 s"), (7200, "2 h"), (360_000, "4 d 4 h")],
-)
-def test_durations_have_at_most_two_units(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer_runtime.core.gpus import find_gpu
 from trainmaster.plan.architecture import Architecture, parameters
 from trainmaster.plan.checkpoint_interval import ceiling_s, kept_checkpoints
-from trainmaster.plan.hardware import find_gpu, recommend_gpu
+from trainmaster.plan.hardware import recommend_gpu
 from trainmaster.plan.hyperparameters import (
     choose_micro_batch,
     learning_rate,

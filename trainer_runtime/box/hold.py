@@ -28,8 +28,8 @@ from trainer_runtime.box.layout import AttemptFolder, RunFolder
 
 MARKER = "TRAINMASTER_ATTEMPT"
 _LOCK_WAIT_S = 20.0
-# OpenMP threads that wait spin 300,000 rounds before they sleep, which beside one other busy process
-# made a step of 32 ms take 545; with 10,000 rounds it took about 100, and alone 32 as before.
+# OpenMP threads that wait spin 300,000 rounds before they sleep: beside one other busy process a
+# step of 32 ms then took 545. With 10,000 rounds it took about 100, and alone 32 as before.
 _DEFAULTS = {"GOMP_SPINCOUNT": "10000", "PYTHONUNBUFFERED": "1"}
 _NOT_STARTED = 127  # what a shell says of a command that it can't find
 _MOST_READS_AFTER_THE_END = 100  # of up to 4 KiB each; a terminal holds less

@@ -26,6 +26,20 @@ def parse_duration(text: str) -> float:
     return float(seconds)
 
 
+def spoken_duration(seconds: float) -> str:
+    """For people, in at most two units: `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
+    whole = max(0, round(seconds))
+    for unit_s, unit, smaller_s, smaller in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= unit_s:
+            rest = whole % unit_s // smaller_s
+            return f"{whole // unit_s} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"
+
+
 def format_duration(seconds: float) -> str:
     """The shortest writing with one whole number that stands for `seconds`: 5400 is `90m`.
 

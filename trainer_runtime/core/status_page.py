@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from trainer_runtime.core.checkpoint_index import CheckpointIndex
+from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.journal import AttemptRecord, Record
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.protocol import number
@@ -50,18 +51,6 @@ def eta_s(progress: Progress | None) -> float | None:
     return max(0, progress.target_step - progress.step) * progress.step_time_s
 
 
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min 05 s`, `3 h 20 min`, `2 d 4 h`."""
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
 def _head(record: Record, newest: Progress | None, config: Mapping[str, Any], now: float) -> str:
     lines = [f"# {config['name']}", ""]
     state = f"**{record.state.value}**"
@@ -73,7 +62,7 @@ def _head(record: Record, newest: Progress | None, config: Mapping[str, Any], no
     lines.append(f"- Progress: `{_bar(step / target)}` step {step:,} of {target:,}")
     remaining = eta_s(newest)
     if remaining is not None and record.state is PlacementState.RUNNING:
-        lines.append(f"- Time left: about {duration(remaining)}")
+        lines.append(f"- Time left: about {spoken_duration(remaining)}")
     lines.append(f"- Run: `{config['run_id']}`, {config['framework']}, {_model_words(newest)}")
     return "\n".join(lines) + "\n"
 
@@ -112,7 +101,7 @@ def _checkpoints(index: CheckpointIndex, now: float) -> str:
     for entry in index.entries[-_NEWEST_CHECKPOINTS:]:
         verified = {True: "yes", False: "DAMAGED", None: "not yet"}[entry.verified]
         size = f"{entry.size_bytes / 2**20:,.1f}"
-        age, tags = duration(now - entry.time), " ".join(entry.tags)
+        age, tags = spoken_duration(now - entry.time), " ".join(entry.tags)
         lines.append(f"| {entry.step:,} | {age} | {size} | {verified} | {tags} |")
     lines += [f"\nPassed over: step {step:,}: {reason}" for step, reason in index.skipped]
     return "\n".join(lines) + "\n"
@@ -137,7 +126,7 @@ def _attempt_row(attempt: AttemptRecord, now: float) -> str:
         end += f": {attempt.detail}"
     start = "" if attempt.started_at_step is None else f"{attempt.started_at_step:,}"
     last = "" if attempt.last_step is None else f"{attempt.last_step:,}"
-    why, lasted = attempt.why, duration(attempt.seconds(now))
+    why, lasted = attempt.why, spoken_duration(attempt.seconds(now))
     return f"| {attempt.number} | {why} | {start} | {last} | {lasted} | {end.replace('|', '/')} |"
 
 

@@ -10,29 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
+from trainer_runtime.core.gpus import find_gpu
 from trainer_runtime.train.config import ConfigError, TrainingConfig
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-# Dense bf16/fp16 peak, TFLOP/s, from the makers' data sheets; the first name that fits counts.
-PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
-    ("GB200", 2500.0),
-    ("B200", 2250.0),
-    ("H200", 989.0),
-    ("H100 PCIE", 756.0),
-    ("H100", 989.0),
-    ("A100", 312.0),
-    ("A10G", 70.0),
-    ("A10", 125.0),
-    ("A40", 150.0),
-    ("L40S", 362.0),
-    ("L40", 181.0),
-    ("L4", 121.0),
-    ("V100", 125.0),
-    ("T4", 65.0),
-    ("RTX 4090", 165.0),
-    ("RTX 3090", 71.0),
-)
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -124,10 +106,10 @@ def _peak_flops(device: torch.device, config: TrainingConfig) -> tuple[float | N
     if device.type == "cpu":
         return _measured_peak(DTYPES[config.precision]), "measured: largest of a few matmuls"
     name = torch.cuda.get_device_name(device)
-    for known, tflops in PEAK_TFLOPS:
-        if known in name.upper():
-            return tflops * 1e12, f"data sheet: {known}"
-    return None, f"unknown: no peak is known for {name}"
+    gpu = find_gpu(name)
+    if gpu is None:
+        return None, f"unknown: no peak is known for {name}"
+    return gpu.peak_flops, f"data sheet: {gpu.name}"
 
 
 def _measured_peak(dtype: torch.dtype) -> float:

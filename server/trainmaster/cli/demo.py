@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainer_runtime.core.duration import spoken_duration
 from trainmaster.cli.asking import ask
 from trainmaster.cli.curve import curve
-from trainmaster.cli.figures import duration, value
+from trainmaster.cli.figures import value
 from trainmaster.cli.waiting import describe, showing_progress
 from trainmaster.errors import StateError
 
@@ -92,7 +93,7 @@ class _Demo:
         self._say(f"\nWhat it writes after {_PROMPT!r}:\n\n{_indented(sample)}")
         await self._say_where(run)
         seconds = round(time.monotonic() - started, 1)
-        self._say(f"\nDone in {duration(seconds)}.")
+        self._say(f"\nDone in {spoken_duration(seconds)}.")
         return {
             "run_id": run,
             "seconds": seconds,
@@ -114,7 +115,7 @@ class _Demo:
                 on_progress=listen or self._say_progress,
             )
         if answer.event == TIMEOUT:
-            raise _failed(f"{until} did not come within {duration(_LONGEST_S)}")
+            raise _failed(f"{until} did not come within {spoken_duration(_LONGEST_S)}")
         return answer
 
     async def _say_progress(self, status: StatusAnswer) -> None:

@@ -8,20 +8,6 @@ from collections.abc import Sequence
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def duration(seconds: float) -> str:
-    """At most two units: `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
-    whole = max(0, round(seconds))
-    for unit_s, unit, smaller_s, smaller in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= unit_s:
-            rest = whole % unit_s // smaller_s
-            return f"{whole // unit_s} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return f"{whole} s"
-
-
 def size(size_bytes: float) -> str:
     """In the largest binary unit of which there is at least one: `12.5 MiB`."""
     value, unit = float(size_bytes), "B"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
+from trainer_runtime.core.duration import spoken_duration
 from trainmaster.answers import (
     Answer,
     CheckpointsAnswer,
@@ -23,7 +24,7 @@ from trainmaster.answers import (
     TickAnswer,
     WaitAnswer,
 )
-from trainmaster.cli.figures import duration, size, sparkline, value
+from trainmaster.cli.figures import size, sparkline, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _(answer: RunsAnswer) -> list[Block]:
 @view.register
 def _(answer: StatusAnswer) -> list[Block]:
     reason = f" ({answer.reason})" if answer.reason else ""
-    remaining = "" if answer.eta_s is None else f", {duration(answer.eta_s)} to go"
+    remaining = "" if answer.eta_s is None else f", {spoken_duration(answer.eta_s)} to go"
     unconfirmed = " (unconfirmed)" if answer.unconfirmed else ""
     return [
         f"{answer.run_id}: {answer.state}{reason} on {answer.host}, attempt {answer.attempt}",
@@ -240,7 +241,7 @@ def _figure(item: object) -> str:
 
 
 def _age(age_s: float | None, unconfirmed: str) -> str | None:
-    return None if age_s is None else f"{duration(age_s)} ago{unconfirmed}"
+    return None if age_s is None else f"{spoken_duration(age_s)} ago{unconfirmed}"
 
 
 def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
@@ -250,7 +251,7 @@ def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
     mirrored = (
         "" if newest.mirrored_step is None else f", mirrored up to {value(newest.mirrored_step)}"
     )
-    yield f"Checkpoint: step {value(newest.step)}, {duration(newest.age_s)} old{mirrored}"
+    yield f"Checkpoint: step {value(newest.step)}, {spoken_duration(newest.age_s)} old{mirrored}"
 
 
 def _attempts(answer: StatusAnswer) -> Iterable[Block]:

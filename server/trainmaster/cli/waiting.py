@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from trainmaster.cli.figures import duration, value
+from trainer_runtime.core.duration import spoken_duration
+from trainmaster.cli.figures import value
 from trainmaster.cli.output import is_for_a_person
 
 if TYPE_CHECKING:
@@ -44,5 +45,5 @@ def describe(status: StatusAnswer) -> str:
     """One line: state, step, loss, time to go."""
     target = "" if status.target_step is None else f"/{status.target_step}"
     loss = f"  loss {value(status.metrics['loss'])}" if "loss" in status.metrics else ""
-    remaining = "" if status.eta_s is None else f"  {duration(status.eta_s)} to go"
+    remaining = "" if status.eta_s is None else f"  {spoken_duration(status.eta_s)} to go"
     return f"{status.state}  step {status.step}{target}{loss}{remaining}"

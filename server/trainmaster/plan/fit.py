@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.gpus import GPUS
 from trainmaster.errors import PlanError
 from trainmaster.plan.architecture import Architecture
 from trainmaster.plan.checkpoint_interval import kept_checkpoints
 from trainmaster.plan.facts import CorpusFacts, HostFacts
-from trainmaster.plan.hardware import GPUS
 from trainmaster.plan.hyperparameters import Batch, choose_micro_batch, whole_batch
 from trainmaster.plan.memory import (
     CHECKPOINT_BYTES_PER_PARAMETER,

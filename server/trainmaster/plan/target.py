@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainer_runtime.core.gpus import Gpu, find_gpu, gpu_names
 from trainmaster.errors import PlanError
 from trainmaster.plan.facts import GpuFacts, HostFacts
-from trainmaster.plan.hardware import Gpu, best_precision, find_gpu, gpu_names
+from trainmaster.plan.hardware import best_precision
 from trainmaster.plan.result import Ledger
 from trainmaster.spec import TrainingSpec
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainer_runtime.core.gpus import Gpu
 from trainmaster.plan.architecture import Architecture, flops_per_token
 from trainmaster.plan.facts import Calibration
-from trainmaster.plan.hardware import Gpu
 
 # Fitted to llm-foundry's published table; its held-out half was met within 12 % at the 90th
 # percentile, frameworks that it had not seen within some 30 %.

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from logical import contents
+from running import run_async, small_spec
+
+from trainmaster.follow import catch_up
+from trainmaster.launch import launch
+from trainmaster.query import get_status, query_metrics
+from trainmaster.replay import replay
+from trainmaster.wait import wait_for_event
+from trainmaster.workspace import Workspace, open_workspace
+
+FAULTS = '{TRAINMASTER_FAULTS: "kill@33 nan@47 damage@52", TRAINMASTER_STEP_S: "0"}'
+
+
+def spec(folder: Path, **changes: str) -> str:
+    return small_spec(folder, host="debug", env=FAULTS, **changes)
+
+
+async def finished_run(workspace: Workspace, folder: Path) -> str:
+    run = (await launch(workspace, spec(folder))).run_id
+    answer = await wait_for_event(workspace, run, until=["completed"], timeout_s=60)
+    assert answer.event == "completed"
+    await catch_up(workspace, "debug")
+    return run
+
+
+def test_replay_of_the_mirror_gives_the_same_database(workspace: Workspace, tmp_path: Path) -> None:
+    async def work() -> None:
+        runs = [await finished_run(workspace, tmp_path) for _ in range(2)]
+        before = contents(workspace.metrics)
+        status = [await get_status(workspace, run, detail=True) for run in runs]
+        answer = await replay(workspace)
+        assert contents(workspace.metrics) == before
+        assert (answer.runs, answer.points) == (2, len(before["points"]))
+        assert [(await get_status(workspace, run, detail=True)) for run in runs] == status
+        assert status[0].attempts is not None and len(status[0].attempts) == 4
+
+    run_async(work)
+
+
+def test_a_database_that_was_lost_comes_back_from_the_mirror(
+    workspace: Workspace, home: Path, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        run = await finished_run(workspace, tmp_path)
+        before = contents(workspace.metrics)
+        workspace.metrics.close()
+        for path in home.glob("metrics.db*"):
+            path.unlink()
+        with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
+            assert (await get_status(opened, run)).step == 0
+            await replay(opened)
+            assert contents(opened.metrics) == before
+            metrics = await query_metrics(opened, [run], keys=["loss"], everything=True)
+            assert metrics.runs[run]["loss"].steps == list(range(1, 61))
+
+    run_async(work)
+
+
+def test_replay_of_an_empty_home_finds_nothing(workspace: Workspace) -> None:
+    answer = run_async(lambda: replay(workspace))
+    assert (answer.runs, answer.points) == (0, 0)

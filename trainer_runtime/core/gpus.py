@@ -1,0 +1,73 @@
+"""GPUs by name: what each could do at its best, and the memory that a process gets of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU model. `peak_flops` is dense, in bf16, or fp16 where bf16 is not in hardware.
+
+    `memory_gib` is what a process can allocate.
+    """
+
+    name: str
+    peak_flops: float
+    memory_gib: float
+    bf16: bool = True
+
+
+# Vendors' data sheets, without sparsity.
+GPUS: tuple[Gpu, ...] = (
+    Gpu("gb200", 2500e12, 184),
+    Gpu("b200", 2250e12, 178),
+    Gpu("h200", 989e12, 139.8),
+    Gpu("h100", 989e12, 79.1),
+    Gpu("h100-pcie", 756e12, 79.1),
+    Gpu("a100-40", 312e12, 39.4),
+    Gpu("a100", 312e12, 79.2),
+    Gpu("l40s", 362e12, 44.4),
+    Gpu("l40", 181e12, 44.4),
+    Gpu("a40", 150e12, 44.4),
+    Gpu("l4", 121e12, 22.0),
+    Gpu("4090", 165e12, 23.6),
+    Gpu("3090", 71e12, 23.6),
+    Gpu("a10g", 70e12, 22.0),
+    Gpu("a10", 125e12, 22.0),
+    Gpu("v100", 125e12, 31.7, bf16=False),
+    Gpu("t4", 65e12, 14.7, bf16=False),
+    Gpu("p100", 18.7e12, 15.9, bf16=False),
+)
+_A100_SMALL_GIB = 48
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+
+def find_gpu(name: str, memory_gib: float | None = None) -> Gpu | None:
+    """The table's entry for a name such as `h100` or `NVIDIA H100 80GB HBM3`; None if unknown.
+
+    `memory_gib` tells the two sizes of the A100 apart where the name does not.
+    """
+    words = _SEPARATORS.sub(" ", name.lower()).split()
+    compact = "".join(words)
+    if any(word.startswith("a100") for word in words):
+        small = "40g" in compact or compact.endswith("a10040")
+        small = small or (memory_gib is not None and memory_gib < _A100_SMALL_GIB)
+        return _by_name("a100-40" if small else "a100")
+    if "h100" in words and "pcie" in words:
+        return _by_name("h100-pcie")
+    for gpu in GPUS:
+        # `l4` must not be met by `l40s`, nor `t4` by `rtx4090`.
+        if any(re.fullmatch(rf"(?:rtx)?{gpu.name}(?:\d+gb?)?", word) for word in words):
+            return gpu
+    return None
+
+
+def gpu_names() -> str:
+    """The known names, for errors."""
+    return ", ".join(gpu.name for gpu in GPUS)
+
+
+def _by_name(name: str) -> Gpu | None:
+    return next((gpu for gpu in GPUS if gpu.name == name), None)
