@@ -18,7 +18,7 @@ from trainmaster.planning import plan_again
 from trainmaster.query import current_view, list_checkpoints
 from trainmaster.spec import changes_of
 from trainmaster.view import RunView
-from trainmaster.wait import until_attempt
+from trainmaster.wait import until_attempt, until_closed
 from trainmaster.workspace import Workspace
 
 _KEPT = ("best", "final")
@@ -83,7 +83,7 @@ async def resume(
     view = await current_view(workspace, run)
     _refuse_unless_ended(view)
     mode, step = await _start(workspace, view, start)
-    changed = _changed(workspace, view, sets)
+    changed, spec = _changed(view, sets)
     _refuse_if_nothing_is_left(view, mode, changed)
     desired = Desired(
         DesiredState.RUNNING,
@@ -94,6 +94,9 @@ async def resume(
         why="resume",
     )
     key = (idempotency_key, asked) if idempotency_key else None
+    if changed:
+        config = apply_sets(view.run.config, changed)
+        workspace.control.set_spec(view.run.run_id, spec, config)
     workspace.control.request(view.run.run_id, desired, time.time(), key)
     await advance(workspace, view.run.run_id)
     await until_attempt(workspace, view.run.run_id)
@@ -127,6 +130,7 @@ async def clean(
     removed = [name for name in there if name not in kept]
     freed = 0
     if not dry_run:
+        await until_closed(workspace, view.run.run_id)
         freed = await backend.remove(view.run.run_id, removed if kept else ["."])
         workspace.control.set_cleaned(view.run.run_id)
     return CleanAnswer(
@@ -162,7 +166,7 @@ async def _start(workspace: Workspace, view: RunView, start: str) -> tuple[str, 
         if best is None:
             raise _no_checkpoint(view, "no verified checkpoint with a validation loss")
         return "step", best
-    if not start.isdigit():
+    if not (start.isascii() and start.isdigit()):
         raise UsageError(
             "BAD_ARGUMENT",
             f"{start!r} is no place to resume from.",
@@ -198,10 +202,10 @@ def _no_checkpoint(view: RunView, what: str) -> StateError:
     )
 
 
-def _changed(workspace: Workspace, view: RunView, sets: Sequence[str]) -> dict[str, Any]:
-    """The dotted values of the resolved configuration that `sets` change."""
+def _changed(view: RunView, sets: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The dotted values of the resolved configuration that `sets` change, and the spec with them."""
     if not sets:
-        return {}
+        return {}, view.run.spec
     for item in sets:
         path = item.partition("=")[0].strip()
         if changes_of(path) == "never":
@@ -215,10 +219,7 @@ def _changed(workspace: Workspace, view: RunView, sets: Sequence[str]) -> dict[s
     after = plan_again(view.run.spec, sets, view.run.plan)
     kept_before = _without(before.config, _NEVER_RESENT)
     kept_after = _without(after.config, _NEVER_RESENT)
-    changed = dict(_differences(kept_before, kept_after, ""))
-    config = apply_sets(view.run.config, changed)
-    workspace.control.set_spec(view.run.run_id, after.spec_text, config)
-    return changed
+    return dict(_differences(kept_before, kept_after, "")), after.spec_text
 
 
 def _differences(

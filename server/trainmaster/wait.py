@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.states import ENDED_RUNS
-from trainmaster.advance import look_after
+from trainmaster.advance import advance, look_after
 from trainmaster.answers import Change, StatusAnswer, WaitAnswer
 from trainmaster.errors import UsageError
 from trainmaster.events import change_of
@@ -86,6 +86,19 @@ async def until_attempt(workspace: Workspace, run_id: str, bound_s: float = 5.0)
         view = load_view(workspace, run_id)
         if not view.request_pending and view.attempt:
             return
+        await asyncio.sleep(_LOOK_S)
+
+
+async def until_closed(workspace: Workspace, run_id: str, bound_s: float = 10.0) -> None:
+    """Wait until the box of an ended run has nothing more to write, within bounds.
+
+    Raises:
+        HostError: the host can't be reached.
+    """
+    await advance(workspace, run_id)
+    deadline = time.monotonic() + bound_s
+    while not workspace.control.run(run_id).closed and time.monotonic() < deadline:
+        await catch_up(workspace, workspace.control.run(run_id).host)
         await asyncio.sleep(_LOOK_S)
 
 

@@ -12,7 +12,7 @@ from trainmaster.replay import replay
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace, open_workspace
 
-FAULTS = '{TRAINMASTER_FAULTS: "kill@33 nan@47 damage@52", TRAINMASTER_STEP_S: "0"}'
+FAULTS = '{TRAINMASTER_FAULTS: "kill@33 nan@47", TRAINMASTER_STEP_S: "0"}'
 
 
 def spec(folder: Path, **changes: str) -> str:
@@ -36,7 +36,7 @@ def test_replay_of_the_mirror_gives_the_same_database(workspace: Workspace, tmp_
         assert contents(workspace.metrics) == before
         assert (answer.runs, answer.points) == (2, len(before["points"]))
         assert [(await get_status(workspace, run, detail=True)) for run in runs] == status
-        assert status[0].attempts is not None and len(status[0].attempts) == 4
+        assert status[0].attempts is not None and len(status[0].attempts) == 3
 
     run_async(work)
 

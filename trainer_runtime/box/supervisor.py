@@ -44,6 +44,7 @@ from trainer_runtime.core.states import (
 
 POLL_S = 0.2
 HEARTBEAT_S = 10.0
+_LOCK_WAIT_S = 0.25
 # A disk that is full, or a folder that was taken away, may come back: try again, but not for ever.
 _RETRY_S = 5.0
 _RETRIES = 720
@@ -52,15 +53,32 @@ _RETRIES = 720
 def supervise(folder: Path) -> int:
     """Supervise the run in `folder` until it has ended; 0 also where another one does already."""
     run = RunFolder(folder)
-    lock = try_lock(run.supervisor_lock)
-    if lock is None:
-        return 0
-    supervisor = Supervisor(run, BoxProcesses(folder), time.time, Telemetry(folder))
+    code = 0
+    while code == 0 and (lock := _lock_within(run, _LOCK_WAIT_S)) is not None:
+        supervisor = Supervisor(run, BoxProcesses(folder), time.time, Telemetry(folder))
+        code = _to_the_end(supervisor, folder)
+        supervisor.close()
+        os.close(lock)
+        # Whoever has asked for more while the lock was held has started no other supervisor.
+        if not supervisor.has_newer_request():
+            break
+    return code
+
+
+def _lock_within(run: RunFolder, bound_s: float) -> int | None:
+    """The run's lock; a little patience, since whoever looks whether it is free holds it briefly."""
+    deadline = time.monotonic() + bound_s
+    while (lock := try_lock(run.supervisor_lock)) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return lock
+
+
+def _to_the_end(supervisor: Supervisor, folder: Path) -> int:
     failures = 0
     while True:
         try:
             if supervisor.tick():
-                break
+                return 0
             failures = 0
             time.sleep(POLL_S)
         except OSError as error:
@@ -71,9 +89,6 @@ def supervise(folder: Path) -> int:
             if failures > _RETRIES:
                 return 1
             time.sleep(_RETRY_S)
-    supervisor.close()
-    os.close(lock)
-    return 0
 
 
 class Supervisor:
@@ -128,6 +143,14 @@ class Supervisor:
         self._beat()
         self._publish()
         return False
+
+    def has_newer_request(self) -> bool:
+        """Whether something was asked for that this supervisor has not answered."""
+        data = read_json(self._run.desired)
+        return (
+            data is not None
+            and Desired.from_dict(data).generation > self._journal.record.generation
+        )
 
     def close(self) -> None:
         self._telemetry.close()

@@ -47,7 +47,7 @@ labels: {experiment: demo}
 
 
 def demo_command(
-    steps: Annotated[int, typer.Option(min=100, help="Optimizer steps to train.")] = 600,
+    steps: Annotated[int, typer.Option(min=100, help="Optimizer steps to train.")] = 500,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Train a small GPT on the Python standard library's source, and kill it half-way."""

@@ -99,15 +99,16 @@ class LocalHost:
 
     async def remove(self, path: str) -> int:
         target = Path(path)
-        if target.is_dir() and not target.is_symlink():
-            freed = sum(file.lstat().st_size for file in target.rglob("*") if not file.is_dir())
-            shutil.rmtree(target)
+        with _told(path):
+            if target.is_dir() and not target.is_symlink():
+                freed = sum(file.lstat().st_size for file in target.rglob("*") if not file.is_dir())
+                shutil.rmtree(target)
+                return freed
+            if not target.exists() and not target.is_symlink():
+                return 0
+            freed = target.lstat().st_size
+            target.unlink()
             return freed
-        if not target.exists() and not target.is_symlink():
-            return 0
-        freed = target.lstat().st_size
-        target.unlink()
-        return freed
 
 
 @contextmanager

@@ -32,16 +32,20 @@ class InProcessLauncher:
         return True
 
 
-def _supervise(run: RunFolder, lock: int) -> None:
-    """Supervise to the end; the run's folder may be taken away at any time."""
+def _supervise(run: RunFolder, lock: int | None) -> None:
+    """Supervise to the end, as the box does; the run's folder may be taken away at any time."""
     try:
-        supervisor = Supervisor(
-            run, SimulatedProcesses(run.root), time.time, Telemetry(run.root), window=False
-        )
-        while not supervisor.tick():
-            time.sleep(_POLL_S)
-        supervisor.close()
+        while lock is not None:
+            supervisor = Supervisor(
+                run, SimulatedProcesses(run.root), time.time, Telemetry(run.root), window=False
+            )
+            while not supervisor.tick():
+                time.sleep(_POLL_S)
+            supervisor.close()
+            os.close(lock)
+            lock = try_lock(run.supervisor_lock) if supervisor.has_newer_request() else None
     except OSError:
         return
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
