@@ -22,11 +22,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     folder = Path(options.run).resolve()
     if options.command == "supervise":
-        from trainer_runtime.box.supervisor import supervise
+        from trainer_runtime.box.start import supervise
 
         return supervise(folder)
     if options.command == "start":
-        from trainer_runtime.box.supervisor import start_detached
+        from trainer_runtime.box.start import start_detached
 
         answer = start_detached(folder)
         print(json.dumps(answer))

@@ -123,9 +123,13 @@ class Control:
         )
         return [_run(row) for row in rows]
 
-    def set_closed(self, run_id: str, closed: bool) -> None:
+    def close_run(self, run_id: str, answered: int) -> None:
+        """Note that the box has nothing more to say; not so where a request newer than the answered
+        generation has been made by now."""
         self._connection.execute(
-            "UPDATE runs SET closed = ? WHERE run_id = ?", (int(closed), run_id)
+            "UPDATE runs SET closed = 1 WHERE run_id = ?1"
+            " AND (SELECT max(generation) FROM requests WHERE run_id = ?1) <= ?2",
+            (run_id, answered),
         )
 
     def set_cleaned(self, run_id: str) -> None:

@@ -118,18 +118,15 @@ async def _follow_run(workspace: Workspace, run: Run) -> None:
     mirror = workspace.mirror.of(run.run_id, run.placement)
     copied = await workspace.backend(run.host).copy_new(run.run_id, mirror)
     taken_in = ingest_placement(workspace.metrics, mirror, run.run_id, run.placement)
-    if not copied and not taken_in and _is_closed(workspace, run):
-        workspace.control.set_closed(run.run_id, True)
+    if not copied and not taken_in:
+        _close_if_over(workspace, run)
 
 
-def _is_closed(workspace: Workspace, run: Run) -> bool:
+def _close_if_over(workspace: Workspace, run: Run) -> None:
     body = workspace.metrics.fold(run.run_id, run.placement, 0)
-    if body is None:
-        return False
-    record = Record.from_dict(body["record"])
-    return (
-        record.closed and record.generation >= workspace.control.desired(run.run_id)[0].generation
-    )
+    record = Record.from_dict(body["record"]) if body else Record()
+    if record.closed:
+        workspace.control.close_run(run.run_id, record.generation)
 
 
 def _last_pass(home: Home, host: str) -> float:

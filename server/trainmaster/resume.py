@@ -203,7 +203,7 @@ def _no_checkpoint(view: RunView, what: str) -> StateError:
 
 
 def _changed(view: RunView, sets: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """The dotted values of the resolved configuration that `sets` change, and the spec with them."""
+    """The dotted values of the resolved configuration that `sets` change, and the changed spec."""
     if not sets:
         return {}, view.run.spec
     for item in sets:

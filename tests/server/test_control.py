@@ -56,7 +56,7 @@ def test_runs_are_listed_newest_first_and_closed_ones_are_left_out_where_asked(
 ) -> None:
     for created_t, name in enumerate(("a", "b", "c")):
         add(control, name, created_t=float(created_t))
-    control.set_closed("b-abc234", True)
+    control.close_run("b-abc234", answered=1)
     assert [found.name for found in control.runs()] == ["c", "b", "a"]
     assert [found.name for found in control.runs(only_open=True)] == ["c", "a"]
 
@@ -107,10 +107,19 @@ def test_the_newest_request_stands_until_it_is_delivered(control: Control) -> No
 
 def test_a_request_opens_a_closed_run_again(control: Control) -> None:
     add(control, "gpt")
-    control.set_closed("gpt-abc234", True)
+    control.close_run("gpt-abc234", answered=1)
     control.request("gpt-abc234", STOPPED, 3.0, ("key", "what"))
     assert not control.run("gpt").closed
     assert control.run_of_key("key", "resume", "what") == "gpt-abc234"
+
+
+def test_a_run_with_a_request_that_was_not_answered_is_not_closed(control: Control) -> None:
+    add(control, "gpt")
+    control.request("gpt-abc234", STOPPED, 3.0)
+    control.close_run("gpt-abc234", answered=1)
+    assert not control.run("gpt").closed
+    control.close_run("gpt-abc234", answered=2)
+    assert control.run("gpt").closed
 
 
 def test_a_run_is_placed_once_its_host_has_it(control: Control) -> None:

@@ -27,7 +27,7 @@ class Logs:
         workspace.control.add_run(
             run, Desired(DesiredState.RUNNING, 1), "in_process", "/folder", None
         )
-        workspace.control.set_closed(RUN, True)
+        workspace.control.close_run(RUN, answered=1)
 
     def write(self, *attempts: bytes, name: str = "train.log") -> None:
         mirror = self.workspace.mirror.of(RUN, 1)

@@ -1,0 +1,97 @@
+"""Starting a supervisor and keeping it going: in the foreground, or detached from whoever asks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files import try_lock
+from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.processes import BoxProcesses
+from trainer_runtime.box.supervisor import Supervisor
+from trainer_runtime.box.telemetry import Telemetry
+
+POLL_S = 0.2
+_LOCK_WAIT_S = 0.25
+# A disk that is full, or a folder that was taken away, may come back: try again, but not for ever.
+_RETRY_S = 5.0
+_RETRIES = 720
+
+
+def supervise(folder: Path) -> int:
+    """Supervise the run in `folder` until it has ended; 0 also where another one does already."""
+    run = RunFolder(folder)
+    code = 0
+    while code == 0 and (lock := _lock_within(run, _LOCK_WAIT_S)) is not None:
+        supervisor = Supervisor(run, BoxProcesses(folder), time.time, Telemetry(folder))
+        code = _to_the_end(supervisor, folder)
+        supervisor.close()
+        os.close(lock)
+        # Whoever has asked for more while the lock was held has started no other supervisor.
+        if not supervisor.has_newer_request():
+            break
+    return code
+
+
+def _lock_within(run: RunFolder, bound_s: float) -> int | None:
+    """The run's lock; with patience, since whoever looks whether it is free holds it briefly."""
+    deadline = time.monotonic() + bound_s
+    while (lock := try_lock(run.supervisor_lock)) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return lock
+
+
+def _to_the_end(supervisor: Supervisor, folder: Path) -> int:
+    failures = 0
+    while True:
+        try:
+            if supervisor.tick():
+                return 0
+            failures = 0
+            time.sleep(POLL_S)
+        except OSError as error:
+            if not folder.exists():
+                return 1
+            failures += 1
+            print(f"supervisor: {error}; trying again", file=sys.stderr, flush=True)
+            if failures > _RETRIES:
+                return 1
+            time.sleep(_RETRY_S)
+
+
+def start_detached(folder: Path) -> dict[str, Any]:
+    """Make sure that a supervisor runs, in a session of its own; says whether one did already."""
+    run = RunFolder(folder)
+    run.supervisor_errors.parent.mkdir(exist_ok=True)
+    if _is_supervised(run):
+        return {"started": False}
+    with run.supervisor_errors.open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trainer_runtime", "supervise", "."],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 15.0
+    while time.monotonic() < deadline:
+        if _is_supervised(run) or process.poll() == 0:
+            return {"started": True, "pid": process.pid}
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    tail = run.supervisor_errors.read_bytes()[-2000:].decode(errors="replace")
+    return {"started": False, "error": f"exit code {process.poll()}: {tail}"}
+
+
+def _is_supervised(run: RunFolder) -> bool:
+    lock = try_lock(run.supervisor_lock)
+    if lock is None:
+        return True
+    os.close(lock)
+    return False
