@@ -15,9 +15,7 @@ def contents(store: MetricsStore) -> dict[str, list[Any]]:
         "SELECT run_id, placement, attempt, segment, key, x, t, quote(value), flag"
         " FROM points JOIN series USING (sid)"
     ).fetchall()
-    folds = [
-        (*row[:3], json.loads(row[3])) for row in query("SELECT * FROM folds").fetchall()
-    ]
+    folds = [(*row[:3], json.loads(row[3])) for row in query("SELECT * FROM folds").fetchall()]
     return {
         "points": sorted(points),
         "events": sorted(query("SELECT * FROM events").fetchall(), key=repr),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from trainmaster.errors import StorageError
 
 BUSY_TIMEOUT_S = 30.0
+_LEAST_ROOM_BYTES = 1 << 20
 
 
 def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) -> sqlite3.Connection:
@@ -32,7 +34,7 @@ def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) ->
         _migrate(connection, path, migrations)
     except (OSError, sqlite3.OperationalError) as error:
         raise StorageError(
-            "DISK_FULL" if _is_full(error) else "ROOT_NOT_WRITABLE",
+            "DISK_FULL" if _is_full(error, path) else "ROOT_NOT_WRITABLE",
             f"{path} can't be opened or created: {error}.",
             "Make the folder writable, free some room, or point TRAINMASTER_HOME elsewhere.",
             retryable=True,
@@ -52,10 +54,13 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     connection.execute("COMMIT")
 
 
-def _is_full(error: OSError | sqlite3.OperationalError) -> bool:
+def _is_full(error: OSError | sqlite3.OperationalError, path: Path) -> bool:
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return error.sqlite_errorcode == sqlite3.SQLITE_FULL
+    if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+        return True
+    # Where there is no room for the WAL's index, SQLite speaks of an input/output error.
+    return path.parent.is_dir() and shutil.disk_usage(path.parent).free < _LEAST_ROOM_BYTES
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:

@@ -17,11 +17,20 @@ WHOLE: tuple[Told, ...] = (
     ("sample", {"values": {"cpu_util": 97.5}}),
     ("attempt_running", {"attempt": 1}),
     state("running", reason=None, detail=None),
-    attempt_ended(1, "killed", signal=9, detail="ended by signal 9", last_step=30, started_at_step=0),
+    attempt_ended(
+        1, "killed", signal=9, detail="ended by signal 9", last_step=30, started_at_step=0
+    ),
     state("recovering", reason="killed", detail="ended by signal 9"),
     (
         "restart_planned",
-        {"due_t": 5.0, "why": "killed", "mode": "latest", "candidates": None, "set": {}, "skip": None},
+        {
+            "due_t": 5.0,
+            "why": "killed",
+            "mode": "latest",
+            "candidates": None,
+            "set": {},
+            "skip": None,
+        },
     ),
     attempt_starting(2, why="killed"),
     ("attempt_running", {"attempt": 2}),

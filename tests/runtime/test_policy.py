@@ -25,7 +25,12 @@ DONE = progress(1, started(), metric(100), *kept(100), ("completed", {"step": 10
 
 def config(**recovery: Any) -> dict[str, Any]:
     return {
-        "recovery": {"max_restarts": 3, "on_crash": "resume", "on_nan": "rewind_skip_data", **recovery},
+        "recovery": {
+            "max_restarts": 3,
+            "on_crash": "resume",
+            "on_nan": "rewind_skip_data",
+            **recovery,
+        },
         "derived": {"sequences_per_step": 8},
     }
 

@@ -32,7 +32,11 @@ def test_every_float_comes_back_bit_for_bit(told: dict[str, float]) -> None:
 
 
 def test_what_is_not_finite_stands_as_its_name_at_any_depth() -> None:
-    fields = {"values": {"loss": math.nan}, "list": [math.inf, {"x": -math.inf}], "text": "NaN-like"}
+    fields = {
+        "values": {"loss": math.nan},
+        "list": [math.inf, {"x": -math.inf}],
+        "text": "NaN-like",
+    }
     event = json.loads(encode(0, 1.0, "metric", fields))
     assert event["values"] == {"loss": "NaN"}
     assert event["list"] == ["Infinity", {"x": "-Infinity"}]

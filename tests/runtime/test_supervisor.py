@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ from trainer_runtime.core.policy import Exit
 from trainer_runtime.core.states import PlacementState
 
 COMPLETED: tuple[Told, ...] = (
-    started(), metric(1), metric(100), *kept(100), ("completed", {"step": 100, "final": "final"})
+    started(),
+    metric(1),
+    metric(100),
+    *kept(100),
+    ("completed", {"step": 100, "final": "final"}),
 )
 UNTIL_TOLD = Life((started(), metric(1), metric(40)), end=None)
 KILLED = Exit(None, 9)
@@ -88,7 +93,7 @@ def test_restarts_wait_ever_longer_and_end(box: Box) -> None:
     assert (record.state, record.reason) == (PlacementState.FAILED, "max_restarts")
     assert reasons(box) == ["crashed"] * 4
     attempts = record.attempts
-    waits = [b.starting_t - (a.ended_t or 0) for a, b in zip(attempts, attempts[1:], strict=False)]
+    waits = [b.starting_t - (a.ended_t or 0) for a, b in pairwise(attempts)]
     assert [round(wait) for wait in waits] == pytest.approx([0, 5, 20], abs=2)
 
 
@@ -107,7 +112,11 @@ def test_a_stop_ends_the_run_wherever_it_stands(box: Box, seen: str) -> None:
     box.tick(supervisor, seen)
     box.ask("stopped", 2)
     record = box.to_the_end(supervisor)
-    assert (record.state, record.reason, record.generation) == (PlacementState.STOPPED, "stopped", 2)
+    assert (record.state, record.reason, record.generation) == (
+        PlacementState.STOPPED,
+        "stopped",
+        2,
+    )
     assert reasons(box) == ["stopped"]
 
 
@@ -242,6 +251,27 @@ def test_a_supervisor_of_an_ended_run_does_nothing(box: Box) -> None:
     box.to_the_end()
     assert box.supervisor().tick()
     assert box.started == [1]
+
+
+def test_a_request_made_while_a_supervisor_ends_is_seen_once_its_lock_is_free(box: Box) -> None:
+    supervisor = box.supervisor()
+    box.to_the_end(supervisor)
+    assert not supervisor.has_newer_request()
+    box.ask("running", 2, why="resume")
+    assert supervisor.has_newer_request()
+    box.run.desired.unlink()
+    assert not supervisor.has_newer_request()
+
+
+def test_a_run_that_completed_before_its_stop_was_seen_has_completed(box: Box) -> None:
+    supervisor = box.supervisor()
+    box.tick(supervisor, "attempt_ended")
+    supervisor.close()
+    whole = box.run.journal.read_bytes().splitlines(keepends=True)
+    ended = next(n for n, line in enumerate(whole) if b'"attempt_ended"' in line)
+    box.run.journal.write_bytes(b"".join(whole[: ended + 1]))
+    box.ask("stopped", 2)
+    assert box.to_the_end().state is PlacementState.COMPLETED
 
 
 def test_a_heartbeat_with_the_machines_figures_comes_every_ten_seconds(box: Box) -> None:

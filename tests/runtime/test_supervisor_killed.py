@@ -39,7 +39,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Box:
 def told_of(box: Box) -> list[tuple[Any, ...]]:
     """What the journal says of each attempt, but for the times."""
     return [
-        (a.number, a.generation, a.why, a.mode, a.set, a.skip, a.reason, a.last_step, a.verified_step)
+        (
+            a.number,
+            a.generation,
+            a.why,
+            a.mode,
+            a.set,
+            a.skip,
+            a.reason,
+            a.last_step,
+            a.verified_step,
+        )
         for a in box.record().attempts
     ]
 

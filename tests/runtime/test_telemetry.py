@@ -30,7 +30,11 @@ def test_each_gpu_stands_by_itself_and_all_together_as_their_mean() -> None:
 
 def test_a_power_cap_throttles_and_idling_does_not() -> None:
     values = parse_gpus(TWO_H100)
-    assert (values["gpu_throttle/0"], values["gpu_throttle/1"], values["gpu_throttle"]) == (1, 0, 0.5)
+    assert (values["gpu_throttle/0"], values["gpu_throttle/1"], values["gpu_throttle"]) == (
+        1,
+        0,
+        0.5,
+    )
     assert parse_gpus(IDLE_T4)["gpu_throttle/0"] == 0.0
     assert parse_gpus(MIG)["gpu_throttle/0"] == 1.0
 
@@ -45,7 +49,14 @@ def test_a_power_cap_throttles_and_idling_does_not() -> None:
 )
 def test_what_a_card_does_not_tell_is_left_out(output: str, missing: set[str]) -> None:
     values = parse_gpus(output)
-    whole = {"gpu_util", "gpu_mem_gib", "gpu_power_w", "gpu_temp_c", "gpu_clock_mhz", "gpu_throttle"}
+    whole = {
+        "gpu_util",
+        "gpu_mem_gib",
+        "gpu_power_w",
+        "gpu_temp_c",
+        "gpu_clock_mhz",
+        "gpu_throttle",
+    }
     assert {key for key in values if "/" not in key} == whole - missing
     assert all(isinstance(value, float) for value in values.values())
 

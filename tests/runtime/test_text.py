@@ -64,4 +64,11 @@ def test_a_huge_line_is_cut_and_says_how_much_is_missing() -> None:
 def test_nothing_that_is_shown_can_steer_or_hide(line: bytes) -> None:
     for character in shown(line):
         assert character == "\t" or unicodedata.category(character) not in ("Cc", "Zl", "Zp")
-        assert unicodedata.bidirectional(character) not in ("RLO", "LRO", "RLE", "LRE", "RLI", "LRI")
+        assert unicodedata.bidirectional(character) not in (
+            "RLO",
+            "LRO",
+            "RLE",
+            "LRE",
+            "RLI",
+            "LRI",
+        )

@@ -345,8 +345,8 @@ def test_the_help_of_wait_names_every_event() -> None:
 
 def test_the_reference_is_up_to_date() -> None:
     if os.environ.get("UPDATE_GOLDEN") == "1":
-        _DOCS.write_text(f"{reference()}\n")
-    assert _DOCS.read_text() == f"{reference()}\n"
+        _DOCS.write_text(reference())
+    assert _DOCS.read_text() == reference()
 
 
 def test_the_reference_mentions_every_command_option_and_error_code() -> None:

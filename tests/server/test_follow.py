@@ -83,9 +83,7 @@ def followers(home: Path, hosted: Hosted) -> Iterator[list[subprocess.Popen[byte
     """Two processes that follow the host."""
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}/server:{REPOSITORY}"}
     found = [
-        subprocess.Popen(
-            [sys.executable, "-c", _FOLLOWER], env=environment, stdout=subprocess.PIPE
-        )
+        subprocess.Popen([sys.executable, "-c", _FOLLOWER], env=environment, stdout=subprocess.PIPE)
         for _ in range(2)
     ]
     for follower in found:

@@ -224,9 +224,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(
     tmp_path: Path, mirror: PlacementMirror, round_number: int
 ) -> None:
     path = tmp_path / "metrics.db"
-    told_in_all = lines(
-        [started(0, 9000), *(metric(step, 1.0 / step) for step in range(1, 6001))]
-    )
+    told_in_all = lines([started(0, 9000), *(metric(step, 1.0 / step) for step in range(1, 6001))])
     name = "attempts/1/events.jsonl"
     portion = 1500 + 40 * (round_number % 10)
     for first in range(0, len(told_in_all), portion):

@@ -158,23 +158,25 @@ def test_launches_with_one_key_at_once_start_one_run(
 
 
 @contextmanager
-def full_disk(folder: Path, size: str) -> Iterator[Sequence[str]]:
+def full_disk(folder: Path, options: str) -> Iterator[Sequence[str]]:
     """What to put before a command that is to see a tiny disk in `folder`.
 
     A tmpfs in a mount namespace of the command's own where that may be made; else `folder` becomes
     a link into a small tmpfs of the machine, which is filled meanwhile.
     """
-    script = f'mount -t tmpfs -o size={size} none "$0" && exec "$@"'
+    script = f'mount -t tmpfs -o {options} none "$0" && exec "$@"'
     folder.mkdir(parents=True, exist_ok=True)
     for unshare in (["unshare", "-m"], ["unshare", "-rm"]):
         prefix = [*unshare, "sh", "-c", script, str(folder)]
         if subprocess.run([*prefix, "true"], capture_output=True).returncode == 0:
             yield prefix
             return
-    small = min((Path("/run/lock"), Path("/dev/shm")), key=lambda path: shutil.disk_usage(path).free)
+    small = min(
+        (Path("/run/lock"), Path("/dev/shm")), key=lambda path: shutil.disk_usage(path).free
+    )
     folder.rmdir()
     folder.symlink_to(small / f"trainmaster-{os.getpid()}")
-    folder.mkdir()
+    folder.resolve().mkdir()
     filler = small / f"trainmaster-filler-{os.getpid()}"
     try:
         with filler.open("wb") as file:
@@ -185,21 +187,24 @@ def full_disk(folder: Path, size: str) -> Iterator[Sequence[str]]:
         shutil.rmtree(folder.resolve())
 
 
-@pytest.mark.parametrize(("host", "where"), [("debug", "debug"), ("debug", "")])
+@pytest.mark.parametrize(
+    ("where", "options"),
+    [("debug", "size=1g,nr_inodes=20"), ("debug", "size=16k"), ("", "size=16k")],
+)
 def test_a_full_disk_is_told_and_leaves_nothing_on_record(
-    command: CommandLine, home: Path, spec: str, tmp_path: Path, host: str, where: str
+    command: CommandLine, home: Path, spec: str, tmp_path: Path, where: str, options: str
 ) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(spec)
-    with full_disk(home / where, size="16k") as prefix:
+    with full_disk(home / where, options) as prefix:
         done = subprocess.run(
             [*prefix, *_COMMAND, "launch", str(path), "--json"],
             env=command.environment,
             capture_output=True,
             text=True,
         )
-        error = json.loads(done.stdout)["error"]
-        assert (done.returncode, error["code"]) == (1, "DISK_FULL"), done.stdout
-        assert error["retryable"] is True
-        if where:
-            assert command("runs")["runs"] == []
+    error = json.loads(done.stdout)["error"]
+    seen_when_planning = where == "debug" and (options == "size=16k" or not prefix)
+    assert error["code"] == ("DISK_TOO_SMALL" if seen_when_planning else "DISK_FULL")
+    assert done.returncode == 1
+    assert command("runs")["runs"] == []

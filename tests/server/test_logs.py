@@ -120,9 +120,7 @@ def test_progress_bars_are_collapsed_and_nothing_steers_the_terminal(logs: Logs)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 50])
-def test_grep_keeps_the_lines_that_match_and_moves_past_the_others(
-    logs: Logs, limit: int
-) -> None:
+def test_grep_keeps_the_lines_that_match_and_moves_past_the_others(logs: Logs, limit: int) -> None:
     logs.write(numbered(1, 30), numbered(31, 60))
     matching = ["line 5", "line 15", "line 25", "line 35", "line 45", "line 55"]
     assert logs.read_on(limit, grep="5$") == matching

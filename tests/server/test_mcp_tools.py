@@ -396,9 +396,9 @@ def test_the_reference_is_up_to_date_and_mentions_every_tool_and_parameter(
     environment: dict[str, str],
 ) -> None:
     if _UPDATE:
-        _DOCS.write_text(f"{reference()}\n")
+        _DOCS.write_text(reference())
     page = _DOCS.read_text()
-    assert page == f"{reference()}\n"
+    assert page == reference()
     for tool in anyio.run(lambda: tools_of(environment, "legacy")):
         words = [tool.name, *tool.input_schema["properties"]]
         assert [word for word in words if f"`{word}`" not in page] == []

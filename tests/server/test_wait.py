@@ -92,7 +92,9 @@ def test_what_was_before_the_call_does_not_count_without_a_cursor(waiting: Waiti
         run = await waiting.launch(step_s=0.02, checkpoint="{every: 10}")
         await waiting.wait(run, "step:15")
         answer = await waiting.wait(run, "checkpoint")
-        assert min(change.step or 0 for change in answer.changes if change.event == "checkpoint") > 10
+        assert (
+            min(change.step or 0 for change in answer.changes if change.event == "checkpoint") > 10
+        )
 
     run_async(work)
 
@@ -109,9 +111,7 @@ def test_a_state_or_step_that_is_reached_already_is_an_event_at_once(waiting: Wa
     run_async(work)
 
 
-@pytest.mark.parametrize(
-    ("faults", "state"), [("unusable@3", "failed"), ("", "completed")]
-)
+@pytest.mark.parametrize(("faults", "state"), [("unusable@3", "failed"), ("", "completed")])
 def test_any_end_of_the_run_ends_any_wait(waiting: Waiting, faults: str, state: str) -> None:
     async def work() -> None:
         run = await waiting.launch(faults)

@@ -71,8 +71,8 @@ def _escaped(text: str) -> str:
 
 def _error_codes() -> str:
     rows = "\n".join(f"| `{code}` | {meaning} |" for code, meaning in CODES.items())
-    return f"## Error codes\n\n| code | meaning |\n|---|---|\n{rows}"
+    return f"## Error codes\n\n| code | meaning |\n|---|---|\n{rows}\n"
 
 
 if __name__ == "__main__":
-    print(reference())
+    print(reference(), end="")

@@ -39,7 +39,7 @@ def reference() -> str:
         for name, definitions in TOOLSETS.items()
     ]
     instructions = "\n".join(f"> {line}".rstrip() for line in INSTRUCTIONS.splitlines())
-    said = f"## What the server says of itself\n\n{instructions}"
+    said = f"## What the server says of itself\n\n{instructions}\n"
     return "\n".join([_INTRODUCTION, *toolsets, said])
 
 
@@ -97,4 +97,4 @@ def _hints(hints: ToolAnnotations) -> str:
 
 
 if __name__ == "__main__":
-    print(reference())
+    print(reference(), end="")
