@@ -14,7 +14,7 @@ setup: ## .venv with everything for development
 	@scripts/setup.sh train,dev $(TEST_PROGRAMS)
 
 demo: ## train a small GPT on real text, kill it half-way, see it come back
-	@scripts/setup.sh train tmux=tmux
+	@scripts/setup.sh train
 	@.venv/bin/trainmaster demo
 
 test: setup check ## style, types, floors, and all tests

@@ -6,11 +6,11 @@ import json
 import os
 import time
 
+from trainer_runtime.core.durable import try_lock
 from trainmaster.answers import TickAnswer, TickRow
 from trainmaster.assets import find_assets
 from trainmaster.errors import HostError
 from trainmaster.follow import catch_up
-from trainmaster.locks import try_lock
 from trainmaster.plan import Decision, Estimates, GpuAdvice, Plan
 from trainmaster.render import Bundle, render
 from trainmaster.run import Run

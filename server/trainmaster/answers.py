@@ -132,6 +132,9 @@ class StatusAnswer(Answer):
     findings: list[FindingRow]
     checkpoint: CheckpointState | None = None
     cost: float | None = None
+    evidence: list[str] | None = Field(
+        default=None, description="a failed run's last log line: anybody may have written it"
+    )
     attempts: list[AttemptRow] | None = None
     telemetry: dict[str, Number] | None = None
     folder: str | None = None

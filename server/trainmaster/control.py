@@ -135,13 +135,6 @@ class Control:
     def set_cleaned(self, run_id: str) -> None:
         self._connection.execute("UPDATE runs SET cleaned = 1 WHERE run_id = ?", (run_id,))
 
-    def set_spec(self, run_id: str, spec: str, config: Mapping[str, Any]) -> None:
-        """Record what the run is now, after a resume that changed it."""
-        self._connection.execute(
-            "UPDATE runs SET spec = ?, config = ? WHERE run_id = ?",
-            (spec, json.dumps(config), run_id),
-        )
-
     def is_placed(self, run: Run) -> bool:
         row = self._connection.execute(
             "SELECT placed_t FROM placements WHERE run_id = ? AND number = ?",
@@ -156,12 +149,27 @@ class Control:
         )
 
     def request(
-        self, run_id: str, desired: Desired, t: float, key: tuple[str, str] | None = None
+        self,
+        run_id: str,
+        desired: Desired,
+        t: float,
+        *,
+        key: tuple[str, str] | None = None,
+        became: tuple[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Record a newer request; the run is open again until it has been answered."""
+        """Record a newer request; the run is open again until it has been answered.
+
+        `became`: the spec and the configuration that the run has from then on, where they change.
+        """
         with transaction(self._connection) as connection:
             self._insert_request(run_id, desired, t)
             connection.execute("UPDATE runs SET closed = 0 WHERE run_id = ?", (run_id,))
+            if became is not None:
+                spec, config = became
+                connection.execute(
+                    "UPDATE runs SET spec = ?, config = ?, labels = ? WHERE run_id = ?",
+                    (spec, json.dumps(config), json.dumps(config["labels"]), run_id),
+                )
             if key is not None:
                 self._insert_key(key, "resume", run_id, t)
 

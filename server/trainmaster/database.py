@@ -24,22 +24,48 @@ def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) ->
 
     Raises:
         StorageError: `HOME_IS_NEWER` where the file was written by a newer version, `DISK_FULL` or
-            `ROOT_NOT_WRITABLE` where it can't be created.
+            `ROOT_NOT_WRITABLE` where it can't be created, `DATABASE_DAMAGED`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        connection.execute("PRAGMA journal_mode = WAL")
+        _enter_wal(connection)
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         _migrate(connection, path, migrations)
-    except (OSError, sqlite3.OperationalError) as error:
-        raise StorageError(
-            "DISK_FULL" if _is_full(error, path) else "ROOT_NOT_WRITABLE",
-            f"{path} can't be opened or created: {error}.",
-            "Make the folder writable, free some room, or point TRAINMASTER_HOME elsewhere.",
-            retryable=True,
-        ) from error
+    except (OSError, sqlite3.Error) as error:
+        raise storage_error(error, path) from error
     return connection
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """The busy time-out does not hold for this one where others open a new file too."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # without the extension
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
+    """What a database in the home, such as the one at `path`, ran into, with the remedy."""
+    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        return StorageError(
+            "DATABASE_DAMAGED",
+            f"A database in {path.parent} can't be read: {error}.",
+            "Move metrics.db* away and run `trainmaster replay`, which makes it anew; control.db "
+            "comes back from a backup.",
+        )
+    return StorageError(
+        "DISK_FULL" if _is_full(error, path) else "ROOT_NOT_WRITABLE",
+        f"{path} can't be used: {error}.",
+        "Make the folder writable, free some room, or point TRAINMASTER_HOME elsewhere.",
+        retryable=True,
+    )
 
 
 @contextmanager
@@ -49,15 +75,16 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     try:
         yield connection
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite itself rolls back when the disk is full
+            connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
 
 
-def _is_full(error: OSError | sqlite3.OperationalError, path: Path) -> bool:
+def _is_full(error: OSError | sqlite3.Error, path: Path) -> bool:
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
         return True
     # Where there is no room for the WAL's index, SQLite speaks of an input/output error.
     return path.parent.is_dir() and shutil.disk_usage(path.parent).free < _LEAST_ROOM_BYTES

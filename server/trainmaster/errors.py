@@ -49,6 +49,8 @@ CODES: dict[str, str] = {
     "RUN_ENDED": "The run has ended, which this command does not allow.",
     "NO_CHECKPOINT": "The run has no checkpoint that could be used.",
     "CHECKPOINT_DAMAGED": "The checkpoint asked for does not match its digests.",
+    "DATABASE_DAMAGED": "A database file of the home is no database any more.",
+    "HOME_BUSY": "Another process holds what this command needs for itself.",
     "HOME_IS_NEWER": "The home folder was written by a newer version of Trainmaster.",
     "TOOK_TOO_LONG": "A call did not end within its bound; what it began goes on.",
     "INTERNAL": "A defect of Trainmaster; the log has the details.",

@@ -12,10 +12,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.journal import Record
-from trainmaster.errors import HostError
+from trainmaster.errors import HostError, StorageError
 from trainmaster.ingest import ingest_placement
-from trainmaster.locks import try_lock
 from trainmaster.paths import Home
 from trainmaster.run import Run
 from trainmaster.workspace import Workspace
@@ -26,11 +26,14 @@ _LOCK_WAIT_S = 30.0
 
 
 @asynccontextmanager
-async def following(workspace: Workspace, host: str) -> AsyncIterator[None]:
-    """Inside, the host is followed: by this process, or by whichever holds the lock."""
+async def following(workspace: Workspace, host: str) -> AsyncIterator[asyncio.Task[None]]:
+    """Inside, the host is followed: by this process, or by whichever holds the lock.
+
+    The task that is given only ends by an error, which whoever waits should look for.
+    """
     task = asyncio.create_task(_follow(workspace, host))
     try:
-        yield
+        yield task
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -74,7 +77,7 @@ async def follower_lock(home: Home, hosts: Sequence[str]) -> AsyncIterator[None]
     """Hold the locks of several hosts, so that nobody writes to their mirrors or points.
 
     Raises:
-        HostError: `RUN_IS_RUNNING` where another process holds one and doesn't let go.
+        StorageError: `HOME_BUSY` where another process holds one and doesn't let go.
     """
     locks = []
     try:
@@ -90,8 +93,8 @@ async def _wait_for_lock(home: Home, host: str) -> int:
     deadline = time.monotonic() + _LOCK_WAIT_S
     while (lock := try_lock(home.follower_lock(host))) is None:
         if time.monotonic() > deadline:
-            raise HostError(
-                "RUN_IS_RUNNING",
+            raise StorageError(
+                "HOME_BUSY",
                 f"Another process follows {host} all the while.",
                 "End the `trainmaster wait`, `logs -f` or MCP server that follows it, then retry.",
                 retryable=True,

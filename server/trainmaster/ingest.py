@@ -24,14 +24,25 @@ def ingest_placement(
 
     The caller holds the host's follower lock.
     """
-    names = [f"attempts/{attempt}/events.jsonl" for attempt in mirror.attempts()] + [_JOURNAL]
-    new = [name for name in names if mirror.size(name) > store.offset(run_id, placement, name)]
-    if not new:
+    if not _new_files(store, mirror, run_id, placement):
         return False
     with store.writing():
-        for name in new:  # the journal last: its news of an end never precede the points
-            _ingest_file(store, mirror, run_id, placement, name)
+        take_in(store, mirror, run_id, placement)
     return True
+
+
+def take_in(store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int) -> None:
+    """The same, within the caller's `store.writing()`."""
+    for name in _new_files(store, mirror, run_id, placement):
+        _ingest_file(store, mirror, run_id, placement, name)
+
+
+def _new_files(
+    store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int
+) -> list[str]:
+    """The journal last: its news of an end never precede the points."""
+    names = [f"attempts/{attempt}/events.jsonl" for attempt in mirror.attempts()] + [_JOURNAL]
+    return [name for name in names if mirror.size(name) > store.offset(run_id, placement, name)]
 
 
 def _ingest_file(

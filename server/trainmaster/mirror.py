@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_runtime.core.durable import write_atomic
+
 # Only ever appended to by their writers; copied from where the copy ends.
 APPENDED_IN_RUN = ("supervisor.jsonl",)
 APPENDED_IN_ATTEMPT = ("events.jsonl", "train.log", "setup.log")
@@ -50,9 +52,7 @@ class PlacementMirror:
     def replace(self, name: str, data: bytes) -> None:
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
+        write_atomic(path, data)
 
     def read(self, name: str, offset: int, limit: int) -> bytes:
         """At most `limit` bytes from `offset` on; empty where there is nothing (yet)."""

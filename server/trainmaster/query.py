@@ -164,6 +164,7 @@ def status_of(view: RunView) -> StatusAnswer:
         metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
         findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
         checkpoint=_checkpoint_state(view),
+        evidence=_evidence(view),
         next_step=next_step(view, findings),
     )
 
@@ -201,6 +202,13 @@ def _reason(view: RunView) -> str | None:
         return None
     detail = f": {view.record.detail}" if view.record.detail else ""
     return f"{view.record.reason}{detail}"
+
+
+def _evidence(view: RunView) -> list[str] | None:
+    current = view.record.current
+    if view.state is not RunState.FAILED or current is None or current.last_words is None:
+        return None
+    return [current.last_words]
 
 
 def _rounded(value: Any) -> Any:

@@ -7,8 +7,6 @@ scripts read. So train.sh and train.py are the same bytes for every spec of thei
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -41,29 +39,6 @@ class Bundle:
     def mode(self, path: str) -> int:
         """The permissions of a file."""
         return 0o755 if path in self.executable else 0o644
-
-    def write(self, folder: Path) -> None:
-        """Makes `folder` with these files, wholly or not at all.
-
-        Raises:
-            FileExistsError: there is a folder with something in it already.
-            OSError: it can't be written.
-        """
-        if folder.exists() and any(folder.iterdir()):
-            raise FileExistsError(f"{folder} exists and is not empty")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = folder.parent / f".{folder.name}.writing-{os.getpid()}"
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            for path, data in self.files.items():
-                _write(partial / path, data, self.mode(path))
-            for inner in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
-                _sync(inner)
-            partial.rename(folder)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        _sync(folder.parent)
 
 
 def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
@@ -143,20 +118,3 @@ def _runtime(package: Path) -> dict[str, bytes]:
         for file in sorted(package.rglob("*.py"))
         if "__pycache__" not in file.parts
     }
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fchmod(file.fileno(), mode)
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -23,7 +23,7 @@ from trainmaster.workspace import Workspace
 
 _KEPT = ("best", "final")
 # Of the plan again, what a resume leaves as it was: the data, and what the box has added to it.
-_NEVER_RESENT = ("data", "environment", "run_id", "name")
+_NEVER_RESENT = ("data", "run_id", "name")
 
 
 async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) -> StopAnswer:
@@ -94,10 +94,8 @@ async def resume(
         why="resume",
     )
     key = (idempotency_key, asked) if idempotency_key else None
-    if changed:
-        config = apply_sets(view.run.config, changed)
-        workspace.control.set_spec(view.run.run_id, spec, config)
-    workspace.control.request(view.run.run_id, desired, time.time(), key)
+    became = (spec, apply_sets(view.run.config, changed)) if changed else None
+    workspace.control.request(view.run.run_id, desired, time.time(), key=key, became=became)
     await advance(workspace, view.run.run_id)
     await until_attempt(workspace, view.run.run_id)
     return launched(workspace, view.run.run_id)

@@ -69,8 +69,10 @@ async def wait_for_event(
     position = _parse(cursor) if cursor else _newest(load_view(workspace, run_id))
     deadline = time.monotonic() + timeout_s
     watch = _Watch(workspace, run_id, until, position, on_progress)
-    async with following(workspace, host):
+    async with following(workspace, host) as follower:
         while (answer := await watch.look()) is None:
+            if follower.done():
+                await follower  # raises what ended it
             if time.monotonic() >= deadline:
                 return watch.timed_out()
             await asyncio.sleep(_LOOK_S)

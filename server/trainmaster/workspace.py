@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from trainmaster.backends import Backend, open_backend
 from trainmaster.control import Control
+from trainmaster.database import storage_error
 from trainmaster.metrics_store import MetricsStore
 from trainmaster.mirror import Mirror
 from trainmaster.paths import Home, find_home
@@ -42,10 +44,13 @@ def open_workspace(environment: Mapping[str, str]) -> Iterator[Workspace]:
     """The workspace of the home that `environment` names.
 
     Raises:
-        StorageError: `HOME_IS_NEWER`, `ROOT_NOT_WRITABLE`.
+        StorageError: `HOME_IS_NEWER`, `ROOT_NOT_WRITABLE`, `DISK_FULL`, `DATABASE_DAMAGED`; also
+            for what a database runs into later.
     """
     workspace = Workspace(find_home(environment))
     try:
         yield workspace
+    except sqlite3.Error as error:
+        raise storage_error(error, workspace.home.metrics_db) from error
     finally:
         workspace.close()

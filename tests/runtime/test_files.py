@@ -14,17 +14,16 @@ from trainer_runtime.box.files import (
     AppendedLog,
     LineReader,
     read_json,
-    try_lock,
-    write_atomic,
     write_json,
 )
+from trainer_runtime.core.durable import try_lock, write_atomic
 from trainer_runtime.core.protocol import ProtocolError, decode
 
 REPOSITORY = Path(__file__).parents[2]
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from trainer_runtime.box.files import try_lock
+from trainer_runtime.core.durable import try_lock
 print(try_lock(Path(sys.argv[1])) is not None, flush=True)
 sys.stdin.read()
 """

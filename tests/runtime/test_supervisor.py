@@ -55,7 +55,7 @@ def test_a_preparation_that_finds_the_data_unusable_fails_with_its_last_words(bo
     with_lives(box, Life(prepared=77, setup_log=words))
     record = box.to_the_end()
     assert (record.state, record.reason) == (PlacementState.FAILED, "unusable")
-    assert record.detail == "prepare: /corpus: it is empty"
+    assert record.attempts[0].last_words == "prepare: /corpus: it is empty"
     assert box.started == []
 
 

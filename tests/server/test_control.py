@@ -108,7 +108,7 @@ def test_the_newest_request_stands_until_it_is_delivered(control: Control) -> No
 def test_a_request_opens_a_closed_run_again(control: Control) -> None:
     add(control, "gpt")
     control.close_run("gpt-abc234", answered=1)
-    control.request("gpt-abc234", STOPPED, 3.0, ("key", "what"))
+    control.request("gpt-abc234", STOPPED, 3.0, key=("key", "what"))
     assert not control.run("gpt").closed
     assert control.run_of_key("key", "resume", "what") == "gpt-abc234"
 
@@ -139,10 +139,12 @@ def test_a_forgotten_run_leaves_nothing_and_its_name_and_key_are_free(control: C
 
 def test_what_a_resume_changed_is_on_record(control: Control) -> None:
     add(control, "gpt")
-    control.set_spec("gpt-abc234", "name: y", {"steps": 20})
+    config = {"steps": 20, "labels": {"for": "paper"}}
+    control.request("gpt-abc234", STOPPED, 3.0, became=("name: y", config))
     control.set_cleaned("gpt-abc234")
     found = control.run("gpt")
-    assert (found.spec, found.config, found.cleaned) == ("name: y", {"steps": 20}, True)
+    assert (found.spec, found.config, found.cleaned) == ("name: y", config, True)
+    assert found.labels == {"for": "paper"}
 
 
 def test_everything_is_still_there_after_opening_again(control: Control, tmp_path: Path) -> None:

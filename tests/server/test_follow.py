@@ -13,10 +13,10 @@ from recorded import lines, metric, started
 from running import run_async, wait_until
 
 from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.states import DesiredState
 from trainmaster.errors import HostError
 from trainmaster.follow import catch_up, follower_lock, following
-from trainmaster.locks import try_lock
 from trainmaster.run import Run
 from trainmaster.workspace import Workspace
 
@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 _FOLLOWER = """
 import asyncio, os
 from trainmaster.follow import following
-from trainmaster.locks import try_lock
+from trainer_runtime.core.durable import try_lock
 from trainmaster.workspace import open_workspace
 
 async def main():

@@ -107,37 +107,6 @@ def test_a_template_that_asks_for_what_it_is_not_given_fails(planned: Plan, tmp_
         render(planned, _RUN_ID, Assets(tmp_path, find_assets().runtime))
 
 
-def test_a_bundle_is_written_whole_with_its_permissions(bundle: Bundle, tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / _RUN_ID
-    bundle.write(folder)
-    written = {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-    assert written == dict(bundle.files)
-    assert os.access(folder / "train.sh", os.X_OK)
-    assert not os.access(folder / "train.py", os.X_OK)
-    assert [path.name for path in folder.parent.iterdir()] == [_RUN_ID]
-
-
-def test_a_folder_that_holds_something_is_not_written_over(bundle: Bundle, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "kept.txt").write_text("kept")
-    with pytest.raises(FileExistsError):
-        bundle.write(folder)
-    assert [path.name for path in folder.iterdir()] == ["kept.txt"]
-
-
-def test_a_bundle_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    # A file where a folder has to be: the second file can't be written.
-    bundle = Bundle(files={"a": b"1", "a/b": b"2"}, executable=frozenset())
-    with pytest.raises(OSError, match="a"):
-        bundle.write(tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_train_sh_prepares_then_trains_with_the_configs_environment(
     bundle: Bundle, tmp_path: Path
 ) -> None:
@@ -151,7 +120,7 @@ def test_train_sh_prepares_then_trains_with_the_configs_environment(
         "trainer_runtime/__init__.py": b"",
         "trainer_runtime/__main__.py": told.encode(),
     }
-    Bundle(files=stand_ins, executable=bundle.executable).write(folder)
+    _lay_down(stand_ins, folder)
     ended = subprocess.run(
         ["sh", str(folder / "train.sh")],
         cwd="/",
@@ -177,8 +146,14 @@ def test_train_sh_does_not_train_when_preparing_fails(bundle: Bundle, tmp_path: 
         "trainer_runtime/__init__.py": b"",
         "trainer_runtime/__main__.py": b"raise SystemExit(77)\n",
     }
-    Bundle(files=stand_ins, executable=bundle.executable).write(folder)
+    _lay_down(stand_ins, folder)
     ended = subprocess.run(
         ["sh", "train.sh"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stdout) == (77, "")
+
+
+def _lay_down(files: dict[str, bytes], folder: Path) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)

@@ -109,13 +109,18 @@ def _gpus() -> list[dict[str, Any]]:
             {
                 "index": int(cells[0]),
                 "name": cells[1],
-                "memory_gib": round(float(cells[2]) / 1024, 2),
-                "memory_free_gib": round(float(cells[3]) / 1024, 2),
+                "memory_gib": _mib_as_gib(cells[2], "MemTotal"),
+                "memory_free_gib": _mib_as_gib(cells[3], "MemAvailable"),
                 "driver": cells[4],
-                "capability": float(cells[5]),
+                "capability": float(cells[5]) if cells[5][:1].isdigit() else 0.0,
             }
         )
     return found
+
+
+def _mib_as_gib(cell: str, in_host: str) -> float:
+    """A GPU that shares the host's memory tells none of its own (`[N/A]`)."""
+    return round(float(cell) / 1024, 2) if cell[:1].isdigit() else _memory_gib(in_host)
 
 
 def _torch(gpus: list[dict[str, Any]]) -> dict[str, Any] | None:

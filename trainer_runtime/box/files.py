@@ -1,32 +1,16 @@
-"""Writing files that survive a kill at any moment, and reading those that others append to."""
+"""JSON files that are replaced as a whole, and files of lines that are only appended to."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.durable import write_atomic
 from trainer_runtime.core.protocol import complete_lines, encode
-
-
-def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replace `path` by `data`, wholly or not at all: temp, flush, fsync, replace, fsync folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -43,29 +27,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def try_lock(path: Path) -> int | None:
-    """An open descriptor that holds `path` exclusively, or None while someone else does.
-
-    The kernel frees it when the last process that holds the descriptor is gone, kill -9 included.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
 
 
 # A torn line may lack its end alone: then it would count after all, once another line follows.

@@ -22,9 +22,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.box.files import try_lock, write_json
+from trainer_runtime.box.files import write_json
 from trainer_runtime.box.identity import identify
 from trainer_runtime.box.layout import AttemptFolder, RunFolder
+from trainer_runtime.core.durable import try_lock
 
 MARKER = "TRAINMASTER_ATTEMPT"
 _LOCK_WAIT_S = 20.0

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainer_runtime.core.corpus import VALIDATION_SHARE, Source, fingerprint, list_files
+from trainer_runtime.core.durable import sync_folder
 from trainer_runtime.core.protocol import ExitCode
 
 Report = Callable[[str], None]
@@ -279,21 +280,13 @@ def _flush_to_disk(file: BinaryIO) -> None:
 
 
 def _put_in_place(building: Path, entry: Path) -> None:
-    _sync_folder(building)
+    sync_folder(building)
     damaged = entry.parent / f".building-{entry.name}-damaged"
     if entry.exists():
         entry.rename(damaged)
     building.rename(entry)
-    _sync_folder(entry.parent)
+    sync_folder(entry.parent)
     shutil.rmtree(damaged, ignore_errors=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _explained(error: OSError, parent: Path) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from trainer_runtime.box.files import read_json, try_lock
+from trainer_runtime.box.files import read_json
 from trainer_runtime.box.hold import marker
 from trainer_runtime.box.identity import (
     ProcessIdentity,
@@ -21,6 +21,7 @@ from trainer_runtime.box.identity import (
     session_members,
 )
 from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.policy import Exit
 
 

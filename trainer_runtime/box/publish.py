@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainer_runtime.box.files import write_atomic, write_json
+from trainer_runtime.box.files import write_json
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.window import close_window, open_window
 from trainer_runtime.core.checkpoint_index import build_index
+from trainer_runtime.core.durable import write_atomic
 from trainer_runtime.core.journal import Record
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.status_page import render_status
@@ -71,6 +72,6 @@ class Publisher:
             "run_id": self._run.run_id,
             "t": now,
             "window": self._window,
-            **record.to_dict(),
+            **{name: value for name, value in record.to_dict().items() if name != "closed"},
         }
         write_json(self._run.state, state)

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.box.files import try_lock
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.processes import BoxProcesses
 from trainer_runtime.box.supervisor import Supervisor
 from trainer_runtime.box.telemetry import Telemetry
+from trainer_runtime.core.durable import try_lock
 
 POLL_S = 0.2
 _LOCK_WAIT_S = 0.25

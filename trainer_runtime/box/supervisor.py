@@ -68,6 +68,8 @@ class Supervisor:
         self._journal.write("started", {"pid": os.getpid()})
         for attempt in self._journal.record.attempts:
             self._read_events(attempt.number)
+            if attempt.state is AttemptState.RUNNING:
+                self._publisher.show(attempt.number)
 
     def tick(self) -> bool:
         """Look once and do what is due; True when there is nothing left to do."""
@@ -241,16 +243,14 @@ class Supervisor:
         self._read_events(attempt.number)
         progress = self._progress[attempt.number]
         ending = classify(end, progress, attempt.terminated_why)
-        detail = ending.detail
-        if not end.prepared or ending.reason is EndReason.UNUSABLE:
-            detail = attempts.last_words(self._run, attempt.number, end.prepared) or detail
         index = attempts.index(self._progress, self._config)
         self._journal.write(
             "attempt_ended",
             {
                 "attempt": attempt.number,
                 "reason": ending.reason.value,
-                "detail": detail,
+                "detail": ending.detail,
+                "last_words": attempts.last_words(self._run, attempt.number, end.prepared),
                 "code": end.code,
                 "signal": end.signal,
                 "last_step": progress.step,

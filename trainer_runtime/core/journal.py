@@ -20,7 +20,8 @@ class AttemptRecord:
 
     `why` says what it was started for, `set` what was changed for it, `mode` and `candidates` what
     it was told to resume from, `skip` which data to leave out. `reason` (an `EndReason`), `code`,
-    `signal` and `detail` tell how it ended; `verified_step` is the newest checkpoint that stood
+    `signal` and `detail` tell how it ended, `last_words` what its log said last: text that anybody
+    may have written; `verified_step` is the newest checkpoint that stood
     verified then.
     """
 
@@ -41,6 +42,7 @@ class AttemptRecord:
     code: int | None = None
     signal: int | None = None
     detail: str | None = None
+    last_words: str | None = None
     last_step: int | None = None
     verified_step: int | None = None
     started_at_step: int | None = None
@@ -166,11 +168,22 @@ def _attempt_signalled(record: Record, event: Event) -> None:
         attempt.terminated_t, attempt.terminated_why = event["t"], event["why"]
 
 
+_TOLD_AT_THE_END = (
+    "code",
+    "signal",
+    "detail",
+    "last_words",
+    "last_step",
+    "started_at_step",
+    "verified_step",
+)
+
+
 def _attempt_ended(record: Record, event: Event) -> None:
     attempt = _named(record, event)
     attempt.state, attempt.ended_t = AttemptState.ENDED, event["t"]
     attempt.reason = event["reason"]
-    for name in ("code", "signal", "detail", "last_step", "verified_step", "started_at_step"):
+    for name in _TOLD_AT_THE_END:
         setattr(attempt, name, event.get(name))
 
 

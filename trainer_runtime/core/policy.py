@@ -80,11 +80,12 @@ def classify(end: Exit, progress: Progress, terminated_why: str | None) -> Endin
     if progress.completed and _end_confirmed(end, progress):
         return Ending(EndReason.COMPLETED, f"step {progress.step} of {progress.target_step}")
     if terminated_why is not None:
-        return Ending(EndReason(terminated_why), _how(end))
+        saved = end.code == ExitCode.SAVED_ON_SIGTERM
+        return Ending(EndReason(terminated_why), "saved and ended" if saved else _how(end))
     if end.rebooted:
         return Ending(EndReason.REBOOT, "the machine was restarted while the trainer ran")
     if end.code == ExitCode.UNUSABLE:
-        return Ending(EndReason.UNUSABLE, "configuration or data can't be used (exit code 77)")
+        return Ending(EndReason.UNUSABLE, "the configuration or the data can't be used")
     if end.code == ExitCode.SAVED_ON_SIGTERM:
         return Ending(EndReason.PREEMPTED, "SIGTERM from outside; saved and ended")
     if end.code == ExitCode.GUARD:

@@ -10,6 +10,7 @@ from typing import Any
 from trainer_runtime.core.checkpoint_index import CheckpointIndex
 from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.journal import AttemptRecord, Record
+from trainer_runtime.core.lineage import is_live
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.protocol import number
 from trainer_runtime.core.states import ENDED_PLACEMENTS, PlacementState
@@ -29,9 +30,9 @@ def render_status(
     newest = newest_progress(attempts)
     sections = [
         _head(record, newest, config, now),
-        _figures(newest, record),
+        _figures(newest, attempts, record),
         _checkpoints(index, now),
-        _attempts(record, now),
+        _attempts(record, attempts, now),
         _risks(record, newest, index, now),
     ]
     return "\n".join(section for section in sections if section) + "\n"
@@ -42,6 +43,21 @@ def newest_progress(attempts: Sequence[Progress]) -> Progress | None:
     started = [progress for progress in attempts if progress.started_at_step is not None]
     candidates = started or list(attempts)
     return candidates[-1] if candidates else None
+
+
+def best_losses(attempts: Sequence[Progress]) -> dict[str, tuple[float, int]]:
+    """The lowest validation losses, as (value, step), of what no later attempt superseded."""
+    started_at = {
+        progress.attempt: progress.started_at_step
+        for progress in attempts
+        if progress.started_at_step is not None
+    }
+    best: dict[str, tuple[float, int]] = {}
+    for progress in attempts:
+        for key, found in progress.best.items():
+            if is_live(progress.attempt, found[1], started_at):
+                best[key] = min(best.get(key, found), found)
+    return best
 
 
 def eta_s(progress: Progress | None) -> float | None:
@@ -75,14 +91,14 @@ def _model_words(newest: Progress | None) -> str:
     return f"{words}, {described.get('precision', '?')} on {described.get('device', '?')}"
 
 
-def _figures(newest: Progress | None, record: Record) -> str:
+def _figures(newest: Progress | None, attempts: Sequence[Progress], record: Record) -> str:
     if newest is None or not newest.last:
         return ""
     shown = ("loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "mfu")
     rows = [(key, newest.last[key]) for key in shown if key in newest.last]
     rows += [
         (f"best {key}", f"{value:.4f} at step {step:,}")
-        for key, (value, step) in sorted(newest.best.items())
+        for key, (value, step) in sorted(best_losses(attempts).items())
     ]
     for key in ("cpu_util", "host_mem_gib", "disk_free_gib", "gpu_util", "gpu_mem_gib"):
         if key in record.telemetry:
@@ -107,7 +123,7 @@ def _checkpoints(index: CheckpointIndex, now: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _attempts(record: Record, now: float) -> str:
+def _attempts(record: Record, attempts: Sequence[Progress], now: float) -> str:
     if not record.attempts:
         return ""
     lines = [
@@ -116,16 +132,23 @@ def _attempts(record: Record, now: float) -> str:
         "| no. | for | from | to | lasted | end |",
         "|---|---|---|---|---|---|",
     ]
-    lines += [_attempt_row(attempt, now) for attempt in record.attempts[-20:]]
+    found = {progress.attempt: progress for progress in attempts}
+    lines += [
+        _attempt_row(attempt, found.get(attempt.number), now) for attempt in record.attempts[-20:]
+    ]
+    last_words = record.attempts[-1].last_words
+    if last_words and record.state is PlacementState.FAILED:
+        lines.append(f"\nThe log's last line: `{last_words.replace('`', chr(39))}`")
     return "\n".join(lines) + "\n"
 
 
-def _attempt_row(attempt: AttemptRecord, now: float) -> str:
+def _attempt_row(attempt: AttemptRecord, progress: Progress | None, now: float) -> str:
     end = attempt.state.value if attempt.reason is None else attempt.reason
     if attempt.detail:
         end += f": {attempt.detail}"
-    start = "" if attempt.started_at_step is None else f"{attempt.started_at_step:,}"
-    last = "" if attempt.last_step is None else f"{attempt.last_step:,}"
+    start = last = ""
+    if progress is not None and progress.started_at_step is not None:
+        start, last = f"{progress.started_at_step:,}", f"{progress.step:,}"
     why, lasted = attempt.why, spoken_duration(attempt.seconds(now))
     return f"| {attempt.number} | {why} | {start} | {last} | {lasted} | {end.replace('|', '/')} |"
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from trainer_runtime.core.durable import sync_folder
 from trainer_runtime.core.manifest import MANIFEST_NAME, ChunkHasher, FileEntry, Manifest, build
 from trainer_runtime.train.tensors import write_tensors
 
@@ -89,15 +90,6 @@ def drop_from_page_cache(folder: Path) -> None:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a folder's list of names durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _HashedFile:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainer_runtime.core.durable import write_atomic
 from trainmaster.errors import HostError
 from trainmaster.hosts.host import Completed
 
@@ -65,17 +66,8 @@ class LocalHost:
                     raise
 
     async def put_file(self, path: str, data: bytes) -> None:
-        temporary = Path(f"{path}.{os.getpid()}.new")
         with _told(path):
-            try:
-                with temporary.open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except OSError:
-                temporary.unlink(missing_ok=True)
-                raise
+            write_atomic(Path(path), data)
 
     async def size(self, path: str) -> int | None:
         try:

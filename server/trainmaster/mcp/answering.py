@@ -13,7 +13,7 @@ from mcp.types import CallToolResult, InputRequiredResult, TextContent
 from pydantic import ValidationError
 
 from trainmaster.errors import InternalError, TrainmasterError, UsageError
-from trainmaster.mcp.definition import OpenWorkspace
+from trainmaster.mcp.definition import OpenWorkspace, workspace_of
 
 # Clients push calls to the background or give them up between 1 and 4 minutes; none before this.
 LONGEST_CALL_S = 45.0
@@ -43,7 +43,7 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
             with anyio.fail_after(self.longest_call_s):
                 result = await super().call_tool(name, given, context)
         except UnexpectedToolError as failure:
-            raise _unexpected(failure) from failure.__cause__
+            raise _unexpected(failure, context) from failure.__cause__
         except ToolError as failure:
             raise ToolError(str(await self._refusal(name, failure))) from failure
         except TimeoutError as failure:
@@ -61,7 +61,9 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         )
 
 
-def _unexpected(failure: UnexpectedToolError) -> ToolError:
+def _unexpected(
+    failure: UnexpectedToolError, context: Context[OpenWorkspace, Any] | None
+) -> ToolError:
     """What the tool's body raised: one of ours as it stands, anything else as a defect.
 
     A defect stays an `UnexpectedToolError`, for which the SDK logs the traceback to stderr.
@@ -69,12 +71,27 @@ def _unexpected(failure: UnexpectedToolError) -> ToolError:
     cause = failure.__cause__
     if isinstance(cause, TrainmasterError):
         return ToolError(str(cause))
+    told = _of_the_database(cause, context)
+    if told is not None:
+        return ToolError(str(told))
     defect = InternalError(
         "INTERNAL",
         f"Trainmaster failed with {type(cause).__name__}.",
         "Look into the server's stderr for the traceback; `trainmaster doctor` checks the machine.",
     )
     return UnexpectedToolError(str(defect))
+
+
+def _of_the_database(
+    cause: BaseException | None, context: Context[OpenWorkspace, Any] | None
+) -> TrainmasterError | None:
+    import sqlite3
+
+    from trainmaster.database import storage_error
+
+    if not isinstance(cause, sqlite3.Error) or context is None:
+        return None
+    return storage_error(cause, workspace_of(context).home.metrics_db)
 
 
 def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) -> UsageError:

@@ -121,7 +121,7 @@ class TrainingSpec(Section):
     host: Name = setting(
         "local",
         "Where it runs: local, debug, a host's name, or kaggle.",
-        changes="resume",
+        changes="never",
     )
     limits: LimitsSpec = setting(
         LimitsSpec(), "Where it is ended.", changes="resume", nanogpt="supervisor"

@@ -7,10 +7,10 @@ import threading
 import time
 from pathlib import Path
 
-from trainer_runtime.box.files import try_lock
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.supervisor import Supervisor
 from trainer_runtime.box.telemetry import Telemetry
+from trainer_runtime.core.durable import try_lock
 from trainmaster.backends.debug.processes import SimulatedProcesses
 from trainmaster.hosts import Host
 

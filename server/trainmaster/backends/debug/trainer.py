@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.box.files import AppendedLog, sync_folder, write_json
+from trainer_runtime.box.files import AppendedLog, write_json
 from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.core.durable import sync_folder
 from trainer_runtime.core.duration import parse_duration
 from trainer_runtime.core.manifest import ChunkHasher, Manifest, build, verify
 from trainer_runtime.core.protocol import ExitCode
