@@ -69,6 +69,9 @@ class LaunchAnswer(Answer):
     attempt: int
     host: str
     name: str | None = None
+    cursor: str | None = Field(
+        default=None, description="for the first wait: everything that happens from here on counts"
+    )
     next_step: str | None = None
 
 

@@ -16,7 +16,7 @@ from trainmaster.errors import HostError
 from trainmaster.planning import Planned
 from trainmaster.run import Run, new_run_id
 from trainmaster.view import load_view
-from trainmaster.wait import until_attempt
+from trainmaster.wait import BEGINNING, until_attempt
 from trainmaster.workspace import Workspace
 
 
@@ -65,8 +65,8 @@ async def launch(
     return launched(workspace, run.run_id)
 
 
-def launched(workspace: Workspace, run_id: str) -> LaunchAnswer:
-    """The answer of whatever has started a run."""
+def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> LaunchAnswer:
+    """The answer of whatever has started a run; `cursor`: where it stood before."""
     view = load_view(workspace, run_id)
     return LaunchAnswer(
         run_id=run_id,
@@ -74,6 +74,7 @@ def launched(workspace: Workspace, run_id: str) -> LaunchAnswer:
         state=view.state.value,
         attempt=view.attempt,
         host=view.run.host,
+        cursor=cursor,
         next_step=f"trainmaster wait {run_id} --until checkpoint,end --timeout 3600",
     )
 

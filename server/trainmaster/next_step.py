@@ -35,4 +35,4 @@ def next_step(view: RunView, findings: Sequence[Finding]) -> str:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
     if any(finding.severity == "critical" for finding in findings):
         return f"It recovers by itself; look at `trainmaster logs {run}`, then wait for the end."
-    return f"`trainmaster wait {run} --until checkpoint,end --timeout 3600`."
+    return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"

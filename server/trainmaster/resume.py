@@ -18,7 +18,7 @@ from trainmaster.planning import plan_again
 from trainmaster.query import current_view, list_checkpoints
 from trainmaster.spec import changes_of
 from trainmaster.view import RunView
-from trainmaster.wait import until_attempt, until_closed
+from trainmaster.wait import cursor_of, until_attempt, until_closed
 from trainmaster.workspace import Workspace
 
 _KEPT = ("best", "final")
@@ -98,7 +98,7 @@ async def resume(
     workspace.control.request(view.run.run_id, desired, time.time(), key=key, became=became)
     await advance(workspace, view.run.run_id)
     await until_attempt(workspace, view.run.run_id)
-    return launched(workspace, view.run.run_id)
+    return launched(workspace, view.run.run_id, cursor_of(view))
 
 
 async def clean(

@@ -19,6 +19,8 @@ from trainmaster.view import RunView, load_view
 from trainmaster.workspace import Workspace
 
 TIMEOUT = "timeout"
+# The cursor of a run of which nothing has been heard yet.
+BEGINNING = "w1.1.-1.0.-1"
 EVENTS = (
     "checkpoint",
     "eval",
@@ -77,6 +79,11 @@ async def wait_for_event(
                 return watch.timed_out()
             await asyncio.sleep(_LOOK_S)
     return answer
+
+
+def cursor_of(view: RunView) -> str:
+    """The cursor after which counts whatever happens beyond what `view` shows."""
+    return str(_newest(view))
 
 
 async def until_attempt(workspace: Workspace, run_id: str, bound_s: float = 5.0) -> None:

@@ -126,7 +126,7 @@ def test_any_end_of_the_run_ends_any_wait(waiting: Waiting, faults: str, state: 
 def test_a_guard_that_strikes_is_a_finding(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch("nan@30", step_s=0.005)
-        answer = await waiting.wait(run, "finding")
+        answer = await waiting.wait(run, "finding", cursor="w1.1.-1.0.-1")
         assert answer.event == "finding"
         (found,) = [change for change in answer.changes if change.event == "finding"]
         assert (found.step, found.detail) == (30, "nan_loss")
