@@ -109,6 +109,9 @@ def processes_of(run: RunFolder) -> dict[str, int]:
     for name, identity in (read_json(run.attempt(newest).process) or {}).items():
         if identity and is_alive(ProcessIdentity.from_dict(identity)):
             found[name] = int(identity["pid"])
+    if "trainer" not in found:  # hold may have been killed before it noted whom it had started
+        for process in carriers(marker(run.run_id, newest))[:1]:
+            found["trainer"] = process.pid
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         if is_supervisor(pid, run):
             found["supervisor"] = pid

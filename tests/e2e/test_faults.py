@@ -83,7 +83,10 @@ def _kill_process(command: CommandLine, run: str, target: str) -> None:
 
     def found() -> int | None:
         over = any(b'"state":"completed"' in line for line in folder.journal.open("rb"))
-        return -1 if over else processes_of(folder).get(target)
+        living = processes_of(folder)
+        # A trainer whose hold was killed has none any more: then it is the trainer's turn.
+        other = living.get("trainer") if target == "hold" else None
+        return -1 if over else living.get(target, other)
 
     pid = wait_until(found, f"a {target}")
     if pid > 0:
