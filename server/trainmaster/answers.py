@@ -57,9 +57,6 @@ class PlanAnswer(Answer):
     estimates: dict[str, Any]
     gpu: Any = None
     warnings: list[str]
-    unattended: str | None = Field(
-        default=None, description="`no` and why, where nobody would revive a lost supervisor"
-    )
     next_step: str | None = None
 
 
@@ -189,6 +186,7 @@ class WaitAnswer(Answer):
     step: int
     cursor: str
     changes: list[Change]
+    omitted: int | None = Field(default=None, description="older changes that were left out")
     next_step: str
 
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from trainer_runtime.core.protocol import number
 from trainmaster.plan import Calibration, Throughput
 from trainmaster.view import load_view
 from trainmaster.workspace import Workspace
 
 _NEWEST_RUNS = 20
+_ALIKE = 3.0
 # A run's first steps are slower than what follows.
 _LEAST_STEPS = 20
 
 
-def measured_on(workspace: Workspace, host: str) -> Calibration:
-    """The throughput of the newest runs on a host, the newest first."""
+def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> Calibration:
+    """The throughput of the newest runs on a host that are like the one configured.
+
+    Like: as many threads, and within threefold the arithmetic per token and the tokens per
+    micro-batch. A small model on a processor reaches a fraction of what a larger one does.
+    """
     found = []
     for run in [run for run in workspace.control.runs() if run.host == host][:_NEWEST_RUNS]:
         progress = load_view(workspace, run.run_id).progress
         if progress is None or progress.steps_done < _LEAST_STEPS or not progress.step_time_s:
+            continue
+        if not _alike(run.config, config):
             continue
         tokens = number(progress.described.get("tokens_per_step"))
         flops = number(run.config["derived"]["flops_per_token"])
@@ -31,3 +41,17 @@ def measured_on(workspace: Workspace, host: str) -> Calibration:
             )
         )
     return Calibration(measured=tuple(found))
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    if one["compute"]["threads"] != other["compute"]["threads"]:
+        return False
+    ratios = [
+        one["derived"]["flops_per_token"] / other["derived"]["flops_per_token"],
+        _micro_batch_tokens(one) / _micro_batch_tokens(other),
+    ]
+    return all(1 / _ALIKE <= ratio <= _ALIKE for ratio in ratios)
+
+
+def _micro_batch_tokens(config: Mapping[str, Any]) -> int:
+    return int(config["batch"]["micro_batch"]) * int(config["data"]["seq_len"])

@@ -156,12 +156,15 @@ class Control:
         *,
         key: tuple[str, str] | None = None,
         became: tuple[str, Mapping[str, Any]] | None = None,
-    ) -> None:
+    ) -> bool:
         """Record a newer request; the run is open again until it has been answered.
 
         `became`: the spec and the configuration that the run has from then on, where they change.
+        False, and nothing recorded, where another process has asked for something meanwhile.
         """
         with transaction(self._connection) as connection:
+            if self.desired(run_id)[0].generation >= desired.generation:
+                return False
             self._insert_request(run_id, desired, t)
             connection.execute("UPDATE runs SET closed = 0 WHERE run_id = ?", (run_id,))
             if became is not None:
@@ -172,6 +175,7 @@ class Control:
                 )
             if key is not None:
                 self._insert_key(key, "resume", run_id, t)
+        return True
 
     def desired(self, run_id: str) -> tuple[Desired, bool]:
         """The newest request, and whether it has reached the host."""

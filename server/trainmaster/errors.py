@@ -53,7 +53,7 @@ CODES: dict[str, str] = {
     "HOME_BUSY": "Another process holds what this command needs for itself.",
     "HOME_IS_NEWER": "The home folder was written by a newer version of Trainmaster.",
     "TOOK_TOO_LONG": "A call did not end within its bound; what it began goes on.",
-    "INTERNAL": "A defect of Trainmaster; the log has the details.",
+    "INTERNAL": "A defect of Trainmaster itself.",
 }
 
 

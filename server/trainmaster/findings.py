@@ -8,6 +8,8 @@ from typing import Literal
 
 from trainmaster.view import RunView
 
+_SAVE_FAILED = "checkpoint_failed"
+
 Severity = Literal["info", "warning", "critical"]
 
 
@@ -26,9 +28,13 @@ def open_findings(view: RunView) -> list[Finding]:
     found = []
     placement = view.run.placement
     for progress in view.attempts[-1:]:
+        verified = progress.verified_step or -1
         for warning in progress.warnings:
             code, step = str(warning["code"]), warning.get("step")
-            found.append(_finding(placement, progress.attempt, code, "critical", step))
+            if code == _SAVE_FAILED and (step or 0) < verified:
+                continue  # a later one has stood the check
+            severity: Severity = "warning" if code == _SAVE_FAILED else "critical"
+            found.append(_finding(placement, progress.attempt, code, severity, step))
     for entry in view.index.entries:
         if entry.verified is False:
             found.append(

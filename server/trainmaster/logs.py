@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+import regex
 
 from trainer_runtime.core.text import shown
 from trainmaster.answers import LogAnswer
@@ -16,11 +19,11 @@ from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
 
 Stream = Literal["train", "setup", "supervisor"]
-STREAMS: tuple[Stream, ...] = ("train", "setup", "supervisor")
 _FILES = {"train": "train.log", "setup": "setup.log"}
-_CURSOR = re.compile(r"l1\.(train|setup|supervisor|file)\.(\d+)\.(\d+)")
+_CURSOR = re.compile(r"l1\.(train|setup|supervisor|file)\.(\d{1,9})\.(\d{1,15})")
 _BLOCK_BYTES = 256 << 10
 _LONGEST_PATTERN = 500
+_LONGEST_SEARCH_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ async def read_log(
         StateError: `RUN_NOT_FOUND`, also where it is no file either.
         UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`.
     """
-    pattern = _compile(grep)
+    pattern = None if grep is None else _Pattern(grep)
     if _is_file(workspace, run_or_file):
         files = {0: Path(run_or_file)}
         stream_name = "file"
@@ -84,9 +87,7 @@ def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[int, Pat
     return {n: mirror.path(f"attempts/{n}/{_FILES[stream]}") for n in mirror.attempts()}
 
 
-def _tail(
-    files: dict[int, Path], stream: str, pattern: re.Pattern[str] | None, limit: int
-) -> LogAnswer:
+def _tail(files: dict[int, Path], stream: str, pattern: _Pattern | None, limit: int) -> LogAnswer:
     """The last lines, read backwards block by block, attempt by attempt."""
     lines: list[str] = []
     end: _Position | None = None
@@ -103,7 +104,7 @@ def _tail(
 
 
 def _last_lines(
-    path: Path, pattern: re.Pattern[str] | None, limit: int, *, with_torn_end: bool
+    path: Path, pattern: _Pattern | None, limit: int, *, with_torn_end: bool
 ) -> tuple[list[str], int]:
     """The last `limit` lines that match, and the offset behind the last whole line.
 
@@ -134,7 +135,7 @@ def _last_lines(
 
 
 def _onward(
-    files: dict[int, Path], position: _Position, pattern: re.Pattern[str] | None, limit: int
+    files: dict[int, Path], position: _Position, pattern: _Pattern | None, limit: int
 ) -> LogAnswer:
     lines: list[str] = []
     while True:
@@ -155,7 +156,7 @@ def _onward(
 def _next_lines(
     path: Path | None,
     offset: int,
-    pattern: re.Pattern[str] | None,
+    pattern: _Pattern | None,
     limit: int,
     *,
     with_torn_end: bool = False,
@@ -187,25 +188,43 @@ def _has_more(files: dict[int, Path], position: _Position) -> bool:
     return any(files[number].exists() and files[number].stat().st_size for number in later)
 
 
-def _matching(lines: Sequence[bytes], pattern: re.Pattern[str] | None) -> list[str]:
+class _Pattern:
+    """A regular expression with a bound on the time that all its searches may take together."""
+
+    def __init__(self, grep: str) -> None:
+        if len(grep) > _LONGEST_PATTERN:
+            raise _unusable(f"it is longer than {_LONGEST_PATTERN} characters")
+        try:
+            self._compiled = regex.compile(grep)
+        except regex.error as error:
+            raise _unusable(str(error)) from error
+        self._deadline = time.monotonic() + _LONGEST_SEARCH_S
+
+    def search(self, text: str) -> bool:
+        """Raises:
+        UsageError: `BAD_ARGUMENT`, the time is used up.
+        """
+        left = self._deadline - time.monotonic()
+        try:
+            if left > 0:
+                return self._compiled.search(text, timeout=left) is not None
+        except TimeoutError:
+            pass
+        raise _unusable(f"it took more than {_LONGEST_SEARCH_S:.0f} s on this log")
+
+
+def _matching(lines: Sequence[bytes], pattern: _Pattern | None) -> list[str]:
     texts = [shown(line) for line in lines]
     return [text for text in texts if pattern is None or pattern.search(text)]
 
 
-def _compile(grep: str | None) -> re.Pattern[str] | None:
-    if grep is None:
-        return None
-    try:
-        if len(grep) > _LONGEST_PATTERN:
-            raise re.error(f"longer than {_LONGEST_PATTERN} characters")
-        return re.compile(grep)
-    except re.error as error:
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"The expression can't be used: {error}.",
-            "Give a Python regular expression, special characters escaped by a backslash.",
-            field="grep",
-        ) from error
+def _unusable(why: str) -> UsageError:
+    return UsageError(
+        "BAD_ARGUMENT",
+        f"The expression can't be used: {why}.",
+        "Give a simpler regular expression, special characters escaped by a backslash.",
+        field="grep",
+    )
 
 
 def _parse(cursor: str, stream: str) -> _Position:

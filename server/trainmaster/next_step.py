@@ -22,11 +22,15 @@ def next_step(view: RunView, findings: Sequence[Finding]) -> str:
     """One sentence that says what an operator or agent would do now."""
     run = view.run.run_id
     state = view.state
+    if view.run.cleaned:
+        return f"Cleaned: its files are gone, `trainmaster metrics {run}` still answers."
     if state is RunState.COMPLETED:
         return f"Done. The model is in the run's `final` folder; `trainmaster metrics {run}`."
     if state is RunState.FAILED:
         general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
         return _BY_REASON.get(view.record.reason or "", general).format(run=run)
+    if state is RunState.STOPPED and view.record.reason == "time_limit":
+        return f"Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`."
     if state is RunState.STOPPED:
         return f"`trainmaster resume {run}` goes on from the last checkpoint."
     if state is RunState.LOST:

@@ -15,7 +15,7 @@ from trainmaster.answers import PlanAnswer, PlanDecision
 from trainmaster.backends import DEBUG, Backend
 from trainmaster.calibration import measured_on
 from trainmaster.errors import HostError, SpecError
-from trainmaster.plan import Calibration, CorpusFacts, HostFacts, Plan, plan
+from trainmaster.plan import Calibration, CorpusFacts, Decision, HostFacts, Plan, plan
 from trainmaster.spec import EnvironmentSpec, TrainingSpec, load_spec
 from trainmaster.workspace import Workspace
 
@@ -39,6 +39,16 @@ class Planned:
         return {**self.plan.config, "environment": {"python": python}}
 
     @property
+    def decisions(self) -> list[Decision]:
+        """The plan's, and which interpreter trains."""
+        if given_python(self.spec) is not None:
+            return list(self.plan.decisions)
+        torch = self.facts.torch
+        reason = f"It has PyTorch {torch.version}." if torch else "Simulated: needs no PyTorch."
+        python = Decision(field="environment.python", value=self.facts.python_path, reason=reason)
+        return [*self.plan.decisions, python]
+
+    @property
     def spec_text(self) -> str:
         """The spec as JSON, which is YAML too, with absolute paths."""
         return json.dumps(self.spec.model_dump(mode="json", exclude_unset=True), indent=1)
@@ -49,7 +59,7 @@ class Planned:
             "facts": self.facts.model_dump(mode="json"),
             "corpus": self.corpus.model_dump(mode="json"),
             "calibration": self.calibration.model_dump(mode="json"),
-            "decisions": [decision.model_dump(mode="json") for decision in self.plan.decisions],
+            "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
         }
 
 
@@ -62,10 +72,12 @@ async def plan_spec(
         TrainmasterError: whatever makes it impossible; nothing was started or changed.
     """
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
+    _refuse_bad_rehearsal(loaded)
     backend = workspace.backend(loaded.host)
     facts = await _look_at_host(backend, loaded)
     listed = await asyncio.to_thread(look_at_data, loaded)
-    calibration = measured_on(workspace, loaded.host)
+    unmeasured = plan(loaded, facts, listed)
+    calibration = measured_on(workspace, loaded.host, unmeasured.config)
     return Planned(loaded, facts, listed, calibration, plan(loaded, facts, listed, calibration))
 
 
@@ -79,6 +91,24 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
     listed = CorpusFacts.model_validate(made["corpus"])
     calibration = Calibration.model_validate(made["calibration"])
     return Planned(loaded, facts, listed, calibration, plan(loaded, facts, listed, calibration))
+
+
+def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
+    """Raises:
+    SpecError: `INVALID_VALUE` for variables that the debug host can't read.
+    """
+    if spec.host != DEBUG:
+        return
+    from trainmaster.backends.debug.faults import FAULTS_VARIABLE, STEP_VARIABLE, check_variables
+
+    problem = check_variables(spec.env)
+    if problem is not None:
+        raise SpecError(
+            "INVALID_VALUE",
+            f"The debug host can't read its variables: {problem}.",
+            f'Write for example {FAULTS_VARIABLE}: "kill@30 nan@50", {STEP_VARIABLE}: "0.01".',
+            field="env",
+        )
 
 
 async def _look_at_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
@@ -136,12 +166,10 @@ def answer(planned: Planned) -> PlanAnswer:
     return PlanAnswer(
         name=planned.spec.name,
         host=planned.spec.host,
-        decisions=[PlanDecision(**item.model_dump()) for item in made.decisions],
+        decisions=[PlanDecision(**item.model_dump()) for item in planned.decisions],
         estimates=made.estimates.model_dump(mode="json", exclude_none=True),
         gpu=made.gpu.model_dump(mode="json"),
         warnings=list(made.warnings),
-        unattended="no: nothing here revives a lost supervisor; `trainmaster tick` or any "
-        "command that looks at the run does",
         next_step="Launch it: `trainmaster launch` with the same arguments.",
     )
 

@@ -131,7 +131,11 @@ async def list_checkpoints(
         skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
         resume_from=index["resume_from"],
     )
-    if not verify or view.run.cleaned:
+    if view.run.cleaned:
+        there = await workspace.backend(view.run.host).contents(view.run.run_id)
+        kept = [row for row in answer.checkpoints if row.path in there]
+        return CheckpointsAnswer(checkpoints=kept, skipped=[], resume_from=None)
+    if not verify:
         return answer
     problems = {
         item["step"]: item["problems"]
@@ -217,7 +221,7 @@ def _rounded(value: Any) -> Any:
 
 def _checkpoint_state(view: RunView) -> CheckpointState | None:
     for entry in reversed(view.index.entries):
-        if entry.verified:
+        if entry.verified and not view.run.cleaned:
             return CheckpointState(step=entry.step, age_s=round(view.now - entry.time, 1))
     return None
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.desired import DEFAULT_GRACE_S, Desired
+from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.patch import apply_sets
-from trainer_runtime.core.states import DesiredState, RunState
+from trainer_runtime.core.states import DesiredState
 from trainmaster.advance import advance
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
 from trainmaster.errors import HostError, SpecError, StateError, UsageError
@@ -17,7 +18,7 @@ from trainmaster.launch import launched
 from trainmaster.planning import plan_again
 from trainmaster.query import current_view, list_checkpoints
 from trainmaster.spec import changes_of
-from trainmaster.view import RunView
+from trainmaster.view import RunView, load_view
 from trainmaster.wait import cursor_of, until_attempt, until_closed
 from trainmaster.workspace import Workspace
 
@@ -34,7 +35,7 @@ async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) 
     """
     view = await current_view(workspace, run)
     run_id = view.run.run_id
-    if not view.ended and view.desired.state is not DesiredState.STOPPED:
+    while not view.ended and view.desired.state is not DesiredState.STOPPED:
         desired = Desired(
             DesiredState.STOPPED,
             view.desired.generation + 1,
@@ -42,6 +43,7 @@ async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) 
             grace_s=DEFAULT_GRACE_S if grace_s is None else grace_s,
         )
         workspace.control.request(run_id, desired, time.time())
+        view = load_view(workspace, run_id)
     pending = False
     try:
         await advance(workspace, run_id)
@@ -75,16 +77,37 @@ async def resume(
         SpecError: a field that doesn't exist or may not change.
         UsageError: `BAD_ARGUMENT`, `IDEMPOTENCY_CONFLICT`.
     """
-    asked = json.dumps([run, start, list(sets)])
-    if idempotency_key is not None:
-        known = workspace.control.run_of_key(idempotency_key, "resume", asked)
-        if known is not None:
-            return launched(workspace, known)
+    key = (idempotency_key, json.dumps([run, start, list(sets)])) if idempotency_key else None
+    try:
+        return _known(workspace, key) or await _resume(workspace, run, start, sets, key)
+    except StateError:
+        # The first call with this key may have come through in the meantime.
+        known = _known(workspace, key)
+        if known is None:
+            raise
+        return known
+
+
+def _known(workspace: Workspace, key: tuple[str, str] | None) -> LaunchAnswer | None:
+    """What the first call with this key has led to."""
+    run_id = workspace.control.run_of_key(key[0], "resume", key[1]) if key else None
+    return launched(workspace, run_id) if run_id is not None else None
+
+
+async def _resume(
+    workspace: Workspace,
+    run: str,
+    start: str,
+    sets: Sequence[str],
+    key: tuple[str, str] | None,
+) -> LaunchAnswer:
     view = await current_view(workspace, run)
     _refuse_unless_ended(view)
+    _refuse_cleaned(view)
     mode, step = await _start(workspace, view, start)
     changed, spec = _changed(view, sets)
-    _refuse_if_nothing_is_left(view, mode, changed)
+    _refuse_if_nothing_is_left(view, mode, step, changed)
+    _refuse_if_time_is_up(view, changed)
     desired = Desired(
         DesiredState.RUNNING,
         view.desired.generation + 1,
@@ -93,9 +116,10 @@ async def resume(
         set=changed,
         why="resume",
     )
-    key = (idempotency_key, asked) if idempotency_key else None
     became = (spec, apply_sets(view.run.config, changed)) if changed else None
-    workspace.control.request(view.run.run_id, desired, time.time(), key=key, became=became)
+    now = time.time()
+    if not workspace.control.request(view.run.run_id, desired, now, key=key, became=became):
+        raise _running(view.run.run_id, "being started by somebody else")
     await advance(workspace, view.run.run_id)
     await until_attempt(workspace, view.run.run_id)
     return launched(workspace, view.run.run_id, cursor_of(view))
@@ -128,7 +152,7 @@ async def clean(
     removed = [name for name in there if name not in kept]
     freed = 0
     if not dry_run:
-        await until_closed(workspace, view.run.run_id)
+        await _until_read(workspace, view.run.run_id)
         freed = await backend.remove(view.run.run_id, removed if kept else ["."])
         workspace.control.set_cleaned(view.run.run_id)
     return CleanAnswer(
@@ -141,13 +165,31 @@ async def clean(
     )
 
 
+async def _until_read(workspace: Workspace, run_id: str) -> None:
+    """Raises:
+    StateError: `RUN_IS_RUNNING`, the box has not said its last word, or it was not read.
+    """
+    if workspace.control.run(run_id).cleaned:
+        return
+    await until_closed(workspace, run_id)
+    if not workspace.control.run(run_id).closed:
+        raise _running(run_id, "ended, but not yet read to its end")
+
+
 def _refuse_unless_ended(view: RunView) -> None:
     if not view.ended:
-        raise StateError(
-            "RUN_IS_RUNNING",
-            f"Run {view.run.run_id} is {view.state.value}.",
-            f"Stop it first (`trainmaster stop {view.run.run_id}`), or wait for its end.",
-        )
+        raise _running(view.run.run_id, view.state.value)
+
+
+def _running(run_id: str, state: str) -> StateError:
+    return StateError(
+        "RUN_IS_RUNNING",
+        f"Run {run_id} is {state}.",
+        f"Stop it first (`trainmaster stop {run_id}`), or wait for its end.",
+    )
+
+
+def _refuse_cleaned(view: RunView) -> None:
     if view.run.cleaned:
         raise StateError(
             "RUN_ENDED",
@@ -237,14 +279,31 @@ def _without(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in names}
 
 
-def _refuse_if_nothing_is_left(view: RunView, mode: str, changed: Mapping[str, Any]) -> None:
-    if view.state is not RunState.COMPLETED or mode != "latest":
-        return
-    if int(changed.get("steps", view.target_step)) <= view.step:
+def _refuse_if_nothing_is_left(
+    view: RunView, mode: str, step: int | None, changed: Mapping[str, Any]
+) -> None:
+    newest = view.index.resume_from or 0
+    begins = {"latest": newest, "scratch": 0}.get(mode, step or 0)
+    target = int(changed.get("steps", view.run.config["steps"]))
+    if target <= begins:
         raise StateError(
             "RUN_ENDED",
-            f"Run {view.run.run_id} has completed its {view.target_step} steps.",
+            f"Run {view.run.run_id} has {target} steps to do, and step {begins} is done.",
             "Add steps (`--set steps=N`), or start from an earlier checkpoint (`--from STEP`).",
+        )
+
+
+def _refuse_if_time_is_up(view: RunView, changed: Mapping[str, Any]) -> None:
+    limits = changed.get("limits") or view.run.config["limits"]
+    limit = float(changed.get("limits.max_runtime_s", limits["max_runtime_s"]))
+    spent = sum(attempt.seconds(view.now) for attempt in view.record.attempts)
+    if spent >= limit:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {view.run.run_id} has used up its time: {spoken_duration(spent)} over all "
+            f"attempts, of {spoken_duration(limit)}.",
+            "Allow more (`--set limits.max_runtime=12h`); it counts from the first attempt on.",
+            field="limits.max_runtime",
         )
 
 

@@ -14,6 +14,7 @@ from trainmaster.answers import Change, StatusAnswer, WaitAnswer
 from trainmaster.errors import UsageError
 from trainmaster.events import change_of
 from trainmaster.follow import catch_up, following
+from trainmaster.metrics_store import StoredEvent
 from trainmaster.query import status_of
 from trainmaster.view import RunView, load_view
 from trainmaster.workspace import Workspace
@@ -35,7 +36,7 @@ EVENTS = (
 )
 _ENDS = frozenset(state.value for state in ENDED_RUNS)
 _STEP = re.compile(r"step:(\d{1,12})")
-_CURSOR = re.compile(r"w1\.(\d+)\.(-?\d+)\.(\d+)\.(-?\d+)")
+_CURSOR = re.compile(r"w1\.(\d{1,9})\.(-?\d{1,15})\.(\d{1,9})\.(-?\d{1,15})")
 _LOOK_S = 0.2
 _ADVANCE_EVERY_S = 3.0
 _PROGRESS_EVERY_S = 1.0
@@ -126,6 +127,12 @@ class _Position:
     attempt: int
     seq: int
 
+    def covers(self, event: StoredEvent) -> bool:
+        """Whether the event stands at or before this position."""
+        if event.attempt == 0:
+            return event.seq <= self.journal_seq
+        return (event.attempt, event.seq) <= (self.attempt, self.seq)
+
     def __str__(self) -> str:
         return f"w1.{self.placement}.{self.journal_seq}.{self.attempt}.{self.seq}"
 
@@ -173,7 +180,8 @@ class _Watch:
             view.run.placement,
             (position.journal_seq, position.attempt, position.seq),
         )
-        found = [change_of(event) for event in stored]
+        seen = _newest(view)  # what came after the view was loaded is told the next time
+        found = [change_of(event) for event in stored if seen.covers(event)]
         return [change for change in found if change is not None]
 
     def _event(self, view: RunView, changes: Sequence[Change]) -> str | None:
@@ -194,6 +202,7 @@ class _Watch:
             step=view.step,
             cursor=str(_newest(view)),
             changes=changes[-_MOST_CHANGES:],
+            omitted=max(0, len(changes) - _MOST_CHANGES) or None,
             next_step=self._next_step(view, event),
         )
 

@@ -208,3 +208,14 @@ def test_a_full_disk_is_told_and_leaves_nothing_on_record(
     assert error["code"] == ("DISK_TOO_SMALL" if seen_when_planning else "DISK_FULL")
     assert done.returncode == 1
     assert command("runs")["runs"] == []
+
+
+@pytest.mark.parametrize("variable", ["TRAINMASTER_FAULTS=bogus@x", "TRAINMASTER_STEP_S=soon"])
+def test_a_rehearsal_that_cannot_be_read_is_refused(
+    workspace: Workspace, tmp_path: Path, variable: str
+) -> None:
+    spec = small_spec(tmp_path, host="debug")
+    with pytest.raises(TrainmasterError) as refused:
+        run_async(lambda: launch(workspace, spec, sets=[f"env.{variable}"]))
+    assert (refused.value.code, refused.value.field) == ("INVALID_VALUE", "env")
+    assert workspace.control.runs() == []

@@ -139,8 +139,16 @@ def test_an_expression_that_cannot_be_used_is_refused(logs: Logs, grep: str) -> 
     assert (refused.value.code, refused.value.field) == ("BAD_ARGUMENT", "grep")
 
 
+def test_an_expression_that_would_take_for_ever_is_given_up(logs: Logs) -> None:
+    logs.write(b"a" * 60 + b"!\n")
+    with pytest.raises(UsageError) as refused:
+        logs.read(grep="(a|aa)+$")
+    assert (refused.value.code, refused.value.field) == ("BAD_ARGUMENT", "grep")
+
+
 @pytest.mark.parametrize(
-    "cursor", ["", "0", "l1.setup.1.0", "l1.train.x.0", "w1.1.2.3.4", "l1.train.1.-5"]
+    "cursor",
+    ["", "0", "l1.setup.1.0", "l1.train.x.0", "w1.1.2.3.4", "l1.train.1.-5", f"l1.train.1.{9**30}"],
 )
 def test_a_cursor_of_something_else_is_refused(logs: Logs, cursor: str) -> None:
     with pytest.raises(UsageError) as refused:

@@ -40,7 +40,7 @@ TINY_CONFIG: dict[str, Any] = {
         "sources": [{"name": "main", "path": "/corpus", "format": "text", "weight": 1.0}],
         "tokenizer": "byte",
         "seq_len": 128,
-        "prepare": "auto",
+        "prepare": "box",
         "fingerprint": "0123456789abcdef",
         "cache_dir": "/srv/trainmaster/cache",
         "skip": [],
@@ -140,7 +140,7 @@ def test_nothing_is_left_auto_but_what_the_box_decides(
         return [path] if value == "auto" else []
 
     found = autos(plan(make_spec(), cpu_host, text_corpus).config, "")
-    assert found == [".data.prepare", ".environment"]
+    assert found == [".environment"]  # the service that looks at the host decides it
 
 
 def test_every_decision_has_a_reason(

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from running import run_async, small_spec
 
+from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.states import DesiredState
 from trainmaster.errors import SpecError, StateError, TrainmasterError, UsageError
 from trainmaster.launch import launch
-from trainmaster.query import get_status
+from trainmaster.query import get_status, list_checkpoints
 from trainmaster.resume import clean, resume, stop
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
@@ -188,7 +190,7 @@ def test_only_what_changed_is_sent_and_it_stays_for_the_next_attempt(runs: Runs)
 def test_a_resume_without_changes_sends_none(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()
-        await resume(runs.workspace, run, start="best")
+        await resume(runs.workspace, run, start="40")
         assert runs.sent(run) == {}
         assert await runs.wait(run) == "completed"
 
@@ -233,3 +235,53 @@ def test_a_stop_may_be_repeated_and_an_ended_run_stays_ended(runs: Runs) -> None
 def test_a_run_that_does_not_exist_is_told(workspace: Workspace) -> None:
     with pytest.raises(StateError, match="No run is called"):
         run_async(lambda: resume(workspace, "gone"))
+
+
+@pytest.mark.parametrize("arguments", [{"start": "40", "sets": ["steps=40"]}, {"start": "best"}])
+def test_a_resume_with_nothing_left_to_do_is_refused(runs: Runs, arguments: dict[str, Any]) -> None:
+    async def work() -> None:
+        run = await runs.ended()
+        assert (await runs.refusal(run, **arguments)).code == "RUN_ENDED"
+
+    run_async(work)
+
+
+def test_a_run_whose_time_is_used_up_asks_for_more(runs: Runs) -> None:
+    async def work() -> None:
+        slow = '{TRAINMASTER_STEP_S: "0.05"}'
+        run = await runs.ended(slow, steps="1000", limits="{max_runtime: 1s}")
+        assert "max_runtime" in (await get_status(runs.workspace, run)).next_step
+        refused = await runs.refusal(run)
+        assert (refused.code, refused.field) == ("RUN_ENDED", "limits.max_runtime")
+        sets = ["limits.max_runtime=1h", "steps=25"]
+        await resume(runs.workspace, run, sets=sets)
+        assert await runs.wait(run) == "completed"
+
+    run_async(work)
+
+
+def test_of_two_requests_for_one_generation_only_the_first_is_recorded(runs: Runs) -> None:
+    async def work() -> None:
+        run = await runs.ended()
+        control = runs.workspace.control
+        desired = Desired(DesiredState.RUNNING, control.desired(run)[0].generation + 1)
+        assert control.request(run, desired, 1.0)
+        assert not control.request(run, desired, 2.0)
+
+    run_async(work)
+
+
+def test_a_cleaned_run_tells_what_is_left_and_can_be_cleaned_again(runs: Runs) -> None:
+    async def work() -> None:
+        run = await runs.ended()
+        await clean(runs.workspace, run, keep=["best"])
+        for verify in (False, True):
+            left = await list_checkpoints(runs.workspace, run, verify=verify)
+            assert [row.step for row in left.checkpoints] == [60]
+            assert left.resume_from is None
+        assert "resume" not in (await get_status(runs.workspace, run)).next_step
+        again = await clean(runs.workspace, run)
+        assert again.removed == ["checkpoints/step-00000060"]
+        assert (await clean(runs.workspace, run)).removed == []
+
+    run_async(work)

@@ -29,6 +29,7 @@ from trainer_runtime.core.durable import try_lock
 
 MARKER = "TRAINMASTER_ATTEMPT"
 _LOCK_WAIT_S = 20.0
+_WRITE_WAIT_S = 600.0
 # OpenMP threads that wait spin 300,000 rounds before they sleep: beside one other busy process a
 # step of 32 ms then took 545. With 10,000 rounds it took about 100, and alone 32 as before.
 _DEFAULTS = {"GOMP_SPINCOUNT": "10000", "PYTHONUNBUFFERED": "1"}
@@ -59,8 +60,21 @@ def hold(run_dir: Path, number: int) -> int:
         os.write(log, f"The trainer could not be started: {error}\n".encode())
         code = _NOT_STARTED
     outcome = {"code": code if code >= 0 else None, "signal": -code if code < 0 else None}
-    write_json(attempt.exit, {**outcome, "t": time.time()})
+    _record(attempt.exit, {**outcome, "t": time.time()})
     return 0
+
+
+def _record(path: Path, outcome: dict[str, Any]) -> None:
+    """Write how it ended; a disk that is full just now may have room again soon."""
+    deadline = time.monotonic() + _WRITE_WAIT_S
+    while True:
+        try:
+            write_json(path, outcome)
+            return
+        except OSError:
+            if time.monotonic() > deadline or not path.parent.exists():
+                raise
+            time.sleep(1.0)
 
 
 def _wait_for_lock(path: Path) -> int | None:

@@ -27,6 +27,17 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     sync_folder(path.parent)
 
 
+def write_synced(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a new file, its folders too, through to the disk; it counts once it is in place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -25,10 +25,6 @@ class Backend(Protocol):
     def folder(self, run_id: str) -> str:
         """Where the run's folder lies there."""
 
-    @property
-    def cache_folder(self) -> str:
-        """Where prepared data lies there."""
-
     async def place(
         self, run_id: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:

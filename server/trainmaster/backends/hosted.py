@@ -35,10 +35,6 @@ class HostedBackend:
         self.name = host.name
         self.launcher_name = launcher.name
 
-    @property
-    def cache_folder(self) -> str:
-        return posixpath.join(self._host.root, "cache")
-
     def folder(self, run_id: str) -> str:
         return posixpath.join(self._host.root, "runs", run_id)
 

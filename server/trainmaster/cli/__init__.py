@@ -60,11 +60,12 @@ def run(arguments: Sequence[str], commands: typer.Typer = app) -> int:
     _write_utf8()
     as_json = "--json" in arguments
     try:
-        code = _run(commands, list(arguments) or ["--help"])
+        try:
+            code = _run(commands, list(arguments) or ["--help"])
+        except TrainmasterError as error:
+            emit_error(error, as_json)
+            code = 2 if error.code == "BAD_ARGUMENT" else 1
         sys.stdout.flush()
-    except TrainmasterError as error:
-        emit_error(error, as_json)
-        return 2 if error.code == "BAD_ARGUMENT" else 1
     except BrokenPipeError:
         # The interpreter flushes stdout once more when it ends; that must find somebody to take it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

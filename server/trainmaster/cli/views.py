@@ -57,7 +57,6 @@ def _(answer: PlanAnswer) -> list[Block]:
         Grid(("estimate", "value", "range"), estimates),
         *_named("GPU", _pairs(answer.gpu or {})),
         *(f"Warning: {warning}" for warning in answer.warnings),
-        *_named("Unattended", answer.unattended),
         *_named("Next", answer.next_step),
     ]
 

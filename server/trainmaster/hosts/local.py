@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainer_runtime.core.durable import write_atomic
+from trainer_runtime.core.durable import sync_folder, write_atomic, write_synced
 from trainmaster.errors import HostError
 from trainmaster.hosts.host import Completed
 
@@ -55,11 +55,9 @@ class LocalHost:
         with _told(folder):
             try:
                 for name, data in files.items():
-                    path = temporary / name
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(data)
-                    path.chmod(0o755 if name in executable else 0o644)
+                    write_synced(temporary / name, data, 0o755 if name in executable else 0o644)
                 os.rename(temporary, target)
+                sync_folder(target.parent)
             except OSError:
                 shutil.rmtree(temporary, ignore_errors=True)
                 if not target.exists():  # else another process placed the same

@@ -27,6 +27,7 @@ class Decided:
     steps: int
     checkpoint_every: int | str
     max_runtime_s: float
+    strategy: str
     threads: int
     compile: bool
     env: dict[str, str]
@@ -45,6 +46,7 @@ def resolved_config(
         "model": _model(decided.model, spec.model.dropout),
         "data": {
             **given["data"],
+            "prepare": "box",
             "fingerprint": corpus.fingerprint,
             "cache_dir": f"{facts.root.rstrip('/')}/cache",
             "skip": [],
@@ -103,7 +105,7 @@ def _compute(decided: Decided) -> dict[str, Any]:
         "gpus": 1 if decided.target.device == "cuda" else 0,
         "threads": decided.threads,
         "compile": decided.compile,
-        "strategy": "single",
+        "strategy": decided.strategy,
     }
 
 

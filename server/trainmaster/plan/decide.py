@@ -95,6 +95,8 @@ def _basis(
 ) -> _Basis:
     if spec.method == "auto":
         ledger.decide("method", "pretrain", "What nanogpt does.")
+    if spec.data.prepare == "auto":
+        ledger.decide("data.prepare", "box", "Shards are cut where they are read, and cached.")
     model = choose_architecture(spec, ledger)
     count = parameters(model)
     target = choose_target(spec, facts, ledger)
@@ -117,6 +119,7 @@ def _decide_the_rest(
         steps=basis.steps,
         checkpoint_every=_checkpoint_every(spec, basis.hours, ledger),
         max_runtime_s=_max_runtime_s(spec, basis.hours, ledger),
+        strategy=_strategy(ledger),
         threads=_threads(spec, facts, ledger),
         compile=_compile(spec, facts, basis, ledger),
         env=_environment_variables(spec, basis.target, facts, ledger),
@@ -194,6 +197,11 @@ def _max_runtime_s(spec: TrainingSpec, hours: float | None, ledger: Ledger) -> f
     reason = "1.5 times the estimate, at least 24 h; over all attempts."
     ledger.decide("limits.max_runtime", format_duration(limit_s), reason)
     return float(round(limit_s))
+
+
+def _strategy(ledger: Ledger) -> str:
+    ledger.decide("compute.strategy", "single", "One process on one device.")
+    return "single"
 
 
 def _threads(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> int:

@@ -48,6 +48,7 @@ BUILT: tuple[Built, ...] = (
     _not_built("adapter"),
     _only("data.sources[].format", "text"),
     _only("data.tokenizer", "byte"),
+    _only("data.prepare", "auto", "box"),
     _not_built("batch.ramp"),
     _only("optimizer.name", "adamw"),
     _only("schedule.kind", "cosine", "linear", "constant", "inverse_sqrt", "wsd"),

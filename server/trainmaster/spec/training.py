@@ -151,7 +151,7 @@ class SourceSpec(Section):
     weight: Positive = setting(
         1.0,
         "Share of the mix, relative to the other sources' weights.",
-        changes="resume",
+        changes="never",
         unit="relative share",
         nanogpt="the sampler of sequences",
     )

@@ -10,8 +10,15 @@ PYTHON="${PYTHON:-python3}"
 
 # The config's variables and thread count become the trainer's environment.
 exec "$PYTHON" -c '
-import json, os, sys
+import fcntl, json, os, sys
 
+# Inherited by the trainer: as long as it lives, nobody starts another one in this folder.
+lock = os.open(".trainer.lock", os.O_RDWR | os.O_CREAT, 0o644)
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    sys.exit("A trainer of this run is running already.")
+os.set_inheritable(lock, True)
 with open("config.json", encoding="utf-8") as file:
     config = json.load(file)
 os.environ.setdefault("OMP_NUM_THREADS", str(config["compute"]["threads"]))

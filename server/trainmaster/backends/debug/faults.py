@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,9 @@ KINDS = {
     "damage": "one bit of the newest checkpoint flips, then the trainer is killed",
     "unusable": "the trainer finds its configuration unusable and exits with 77",
 }
+FAULTS_VARIABLE = "TRAINMASTER_FAULTS"
+STEP_VARIABLE = "TRAINMASTER_STEP_S"
+_LONGEST_STEP_S = 3600.0
 _FAULT = re.compile(r"([a-z]+)@(\d+)")
 
 
@@ -43,6 +47,17 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
             )
         faults.append(Fault(found.group(1), int(found.group(2))))
     return tuple(faults)
+
+
+def check_variables(variables: Mapping[str, str]) -> str | None:
+    """What is wrong with the variables that steer a simulated trainer; None for nothing."""
+    try:
+        parse_faults(variables.get(FAULTS_VARIABLE, ""))
+        if not 0 <= float(variables.get(STEP_VARIABLE, "0")) < _LONGEST_STEP_S:
+            return f"{STEP_VARIABLE} is not between 0 and {_LONGEST_STEP_S:.0f} seconds"
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 class PlantedFaults:

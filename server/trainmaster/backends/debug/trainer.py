@@ -19,7 +19,12 @@ from trainer_runtime.core.durable import sync_folder
 from trainer_runtime.core.duration import parse_duration
 from trainer_runtime.core.manifest import ChunkHasher, Manifest, build, verify
 from trainer_runtime.core.protocol import ExitCode
-from trainmaster.backends.debug.faults import Fault, PlantedFaults
+from trainmaster.backends.debug.faults import (
+    FAULTS_VARIABLE,
+    STEP_VARIABLE,
+    Fault,
+    PlantedFaults,
+)
 
 _DEFAULT_STEP_S = 0.01
 _PARAMETER_BYTES = 4096
@@ -47,9 +52,10 @@ class SimulatedTrainer(threading.Thread):
         self._attempt = run.attempt(attempt)
         self._config: dict[str, Any] = json.loads(self._attempt.config.read_bytes())
         variables = self._config.get("env") or {}
-        self._step_s = float(variables.get("TRAINMASTER_STEP_S", _DEFAULT_STEP_S))
-        self._faults = PlantedFaults(variables.get("TRAINMASTER_FAULTS", ""), folder)
+        self._step_s = float(variables.get(STEP_VARIABLE, _DEFAULT_STEP_S))
+        self._faults = PlantedFaults(variables.get(FAULTS_VARIABLE, ""), folder)
         self._step = 0
+        self._evaluated = (-1, math.nan)
         self._skipped_sequences = 0
         self._saved_t = time.monotonic()
         self.asked_to_end = threading.Event()
@@ -183,7 +189,7 @@ class SimulatedTrainer(threading.Thread):
 
     def _evaluate(self) -> None:
         loss = 2.0 + 4.0 * math.exp(-self._step / 50.0)
-        self._val_loss = loss
+        self._evaluated = (self._step, loss)
         batches = int(self._config["eval"]["batches"])
         values = {"val_loss": loss, "val_perplexity": math.exp(loss)}
         self._emit(
@@ -198,7 +204,8 @@ class SimulatedTrainer(threading.Thread):
 
     def _save(self) -> None:
         folder = self._folder(self._step)
-        metrics = {"val_loss": self._val_loss} if hasattr(self, "_val_loss") else {}
+        step, loss = self._evaluated
+        metrics = {"val_loss": loss} if step == self._step else {}
         files = {
             "model.bin": _parameters(self._step),
             "state.json": json.dumps({"skipped_sequences": self._skipped_sequences}).encode(),
