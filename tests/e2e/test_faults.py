@@ -88,7 +88,8 @@ def _kill_process(command: CommandLine, run: str, target: str) -> None:
         other = living.get("trainer") if target == "hold" else None
         return -1 if over else living.get(target, other)
 
-    pid = wait_until(found, f"a {target}")
+    # Restarts without progress wait longer and longer, which counts as being down.
+    pid = wait_until(found, f"a {target}", LONGEST_S)
     if pid > 0:
         kill(pid)
 

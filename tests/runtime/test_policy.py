@@ -120,9 +120,9 @@ def test_every_reason_has_a_decision() -> None:
 
 
 def test_restarts_without_a_newer_checkpoint_are_bounded_and_ever_later() -> None:
-    delays = [decided(EndReason.KILLED, *[20] * lives).delay_s for lives in (1, 2, 3)]
-    assert delays == [0.0, 5.0, 20.0]
-    last = decided(EndReason.KILLED, *[20] * 4)
+    delays = [decided(EndReason.KILLED, *[10] * lives).delay_s for lives in (1, 2, 3)]
+    assert delays == [0.0, 5.0, 10.0]
+    last = decided(EndReason.KILLED, *[10] * 4)
     assert (last.action, last.reason) == (Action.FAIL, "max_restarts")
     assert "3 restarts" in last.detail
 
@@ -144,7 +144,7 @@ def test_a_resume_begins_a_new_count() -> None:
 
 
 def test_waits_are_bounded() -> None:
-    assert [backoff_s(spent) for spent in (0, 1, 2, 3, 4, 9, 500)] == [0, 5, 20, 80, 300, 300, 300]
+    assert [backoff_s(spent) for spent in (0, 1, 2, 3, 4, 9, 500)] == [0, 5, 10, 20, 40, 300, 300]
 
 
 def test_recovery_can_be_declined() -> None:

@@ -94,7 +94,7 @@ def test_restarts_wait_ever_longer_and_end(box: Box) -> None:
     assert reasons(box) == ["crashed"] * 4
     attempts = record.attempts
     waits = [b.starting_t - (a.ended_t or 0) for a, b in pairwise(attempts)]
-    assert [round(wait) for wait in waits] == pytest.approx([0, 5, 20], abs=2)
+    assert [round(wait) for wait in waits] == pytest.approx([0, 5, 10], abs=2)
 
 
 def test_after_a_loss_that_is_no_number_the_data_up_to_it_is_left_out(box: Box) -> None:

@@ -140,8 +140,8 @@ def restarts_spent(attempts: Sequence[AttemptRecord]) -> int:
 
 
 def backoff_s(spent: int) -> float:
-    """No wait before the first restart, then 5 s, fourfold each time, 300 s at most."""
-    return 0.0 if spent == 0 else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 4.0 ** (spent - 1))
+    """No wait before the first restart, then 5 s, doubled each time, 300 s at most."""
+    return 0.0 if spent == 0 else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (spent - 1))
 
 
 _FIXED = {
