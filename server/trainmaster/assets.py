@@ -31,15 +31,6 @@ def find_assets() -> Assets:
     return Assets(templates=_folder("templates"), runtime=runtime)
 
 
-def find_skills() -> Path:
-    """The folder of skills, one folder with a SKILL.md each.
-
-    Raises:
-        InternalError: as for `find_assets`.
-    """
-    return _folder("skills")
-
-
 def _folder(name: str) -> Path:
     for parent in (_PACKAGE, _CHECKOUT):
         if (parent / name).is_dir():

@@ -18,7 +18,8 @@ from trainer_runtime.box.files import read_json
 from trainer_runtime.box.hold import marker
 from trainer_runtime.box.identity import ProcessIdentity, carriers, is_alive, send
 from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.box.processes import BoxProcesses, trainer_is_running
+from trainer_runtime.box.processes import BoxProcesses
+from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.policy import Exit
 
 REPOSITORY = Path(__file__).parents[2]
@@ -182,7 +183,7 @@ def test_the_next_attempt_waits_until_nothing_of_the_one_before_lives(holding: H
     first = holding.start(1, "time.sleep(600)")
     trainer = holding.trainer(1)
     os.killpg(first.pid, signal.SIGKILL)
-    assert trainer_is_running(holding.run.root)
+    assert try_lock(holding.run.trainer_lock) is None
     second = holding.start(2)
     with pytest.raises(subprocess.TimeoutExpired):
         second.wait(timeout=1.0)
@@ -190,7 +191,9 @@ def test_the_next_attempt_waits_until_nothing_of_the_one_before_lives(holding: H
     send(trainer, signal.SIGKILL)
     assert second.wait(timeout=30) == 0
     assert holding.lives() == ["attempts/1/config.json", "attempts/2/config.json"]
-    assert not trainer_is_running(holding.run.root)
+    lock = try_lock(holding.run.trainer_lock)
+    assert lock is not None
+    os.close(lock)
 
 
 def test_an_attempt_that_a_later_one_has_overtaken_is_not_started(holding: Holding) -> None:

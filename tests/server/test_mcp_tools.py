@@ -21,12 +21,10 @@ from trainmaster.errors import UsageError
 from trainmaster.mcp import build_server
 from trainmaster.mcp.answering import AnsweringServer
 from trainmaster.mcp.definition import READS, Definition, OpenWorkspace, build_tool
-from trainmaster.mcp.reference import reference
 from trainmaster.wait import EVENTS
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GOLDEN = _ROOT / "tests" / "golden" / "mcp_tools.json"
-_DOCS = _ROOT / "docs" / "mcp.md"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _COMMON_WORDS = "run_id spec host set cursor until timeout_s idempotency_key"
@@ -390,15 +388,3 @@ def test_waiting_names_every_event(environment: dict[str, str]) -> None:
     waiting = next(tool for tool in tools if tool.name == "wait_for_event")
     described = waiting.input_schema["properties"]["until"]["description"]
     assert [event for event in EVENTS if event not in described] == []
-
-
-def test_the_reference_is_up_to_date_and_mentions_every_tool_and_parameter(
-    environment: dict[str, str],
-) -> None:
-    if _UPDATE:
-        _DOCS.write_text(reference())
-    page = _DOCS.read_text()
-    assert page == reference()
-    for tool in anyio.run(lambda: tools_of(environment, "legacy")):
-        words = [tool.name, *tool.input_schema["properties"]]
-        assert [word for word in words if f"`{word}`" not in page] == []

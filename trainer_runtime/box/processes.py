@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from trainer_runtime.box.identity import (
     session_members,
 )
 from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.policy import Exit
 
 
@@ -171,12 +169,3 @@ class BoxProcesses:
     def _reap(self, attempt: int) -> None:
         if self._hold is not None and self._hold[0] == attempt:
             self._hold[1].poll()
-
-
-def trainer_is_running(folder: Path) -> bool:
-    """Whether any process of any attempt of the run still holds the trainer lock."""
-    lock = try_lock(RunFolder(folder).trainer_lock)
-    if lock is None:
-        return True
-    os.close(lock)
-    return False

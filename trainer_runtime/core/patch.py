@@ -31,18 +31,6 @@ def apply_sets(config: Mapping[str, Any], sets: Mapping[str, Any]) -> dict[str, 
     return changed
 
 
-def value_at(config: Mapping[str, Any], dotted: str) -> Any:
-    """What stands at a dotted name.
-
-    Raises:
-        PatchError: nothing does.
-    """
-    node: Any = config
-    for part in dotted.split("."):
-        node = _step_into(node, part, dotted)
-    return node
-
-
 def _step_into(node: Any, part: str, dotted: str) -> Any:
     if isinstance(node, dict) and part in node:
         return node[part]
