@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from trainer_runtime.core.desired import Desired
 from trainmaster.database import open_database, transaction
-from trainmaster.errors import StateError, UsageError
+from trainmaster.errors import HostError, StateError, UsageError
+from trainmaster.host_record import HostRecord
 from trainmaster.run import Run
 
 _MIGRATIONS = (
@@ -39,6 +40,9 @@ _MIGRATIONS = (
         key TEXT PRIMARY KEY, action TEXT NOT NULL, asked TEXT NOT NULL, run_id TEXT NOT NULL,
         t REAL NOT NULL
     )
+    """,
+    """
+    CREATE TABLE hosts (name TEXT PRIMARY KEY, body TEXT NOT NULL, created_t REAL NOT NULL)
     """,
 )
 _RUN_COLUMNS = (
@@ -142,6 +146,14 @@ class Control:
         ).fetchone()
         return row is not None and row[0] is not None
 
+    def folder(self, run: Run) -> str:
+        """Where the run's newest placement lies on its host."""
+        row = self._connection.execute(
+            "SELECT folder FROM placements WHERE run_id = ? AND number = ?",
+            (run.run_id, run.placement),
+        ).fetchone()
+        return str(row[0])
+
     def set_placed(self, run: Run, t: float) -> None:
         self._connection.execute(
             "UPDATE placements SET placed_t = ? WHERE run_id = ? AND number = ?",
@@ -210,6 +222,37 @@ class Control:
                 "Use a new key for a new request.",
             )
         return str(row[2])
+
+    def put_host(self, host: HostRecord, t: float, *, new: bool = False) -> None:
+        """Record a host, or what has changed about it.
+
+        Raises:
+            HostError: `HOST_EXISTS`, `new` was asked for and the name is taken.
+        """
+        with transaction(self._connection) as connection:
+            if new and self._exists("hosts", "name", host.name):
+                raise HostError(
+                    "HOST_EXISTS",
+                    f"A host is called {host.name!r} already.",
+                    f"Take another name, or `trainmaster hosts remove {host.name}` first.",
+                )
+            connection.execute(
+                "INSERT INTO hosts VALUES (?1, ?2, ?3)"
+                " ON CONFLICT (name) DO UPDATE SET body = excluded.body",
+                (host.name, json.dumps(host.to_dict()), t),
+            )
+
+    def host(self, name: str) -> HostRecord | None:
+        row = self._connection.execute("SELECT body FROM hosts WHERE name = ?", (name,)).fetchone()
+        return HostRecord(**json.loads(row[0])) if row else None
+
+    def hosts(self) -> list[HostRecord]:
+        """All hosts, by name."""
+        rows = self._connection.execute("SELECT body FROM hosts ORDER BY name")
+        return [HostRecord(**json.loads(row[0])) for row in rows]
+
+    def remove_host(self, name: str) -> None:
+        self._connection.execute("DELETE FROM hosts WHERE name = ?", (name,))
 
     def _exists(self, table: str, column: str, value: str) -> bool:
         query = f"SELECT 1 FROM {table} WHERE {column} = ?"

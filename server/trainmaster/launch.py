@@ -52,7 +52,7 @@ async def launch(
             return launched(workspace, known)
     planned = await planning.plan_spec(workspace, spec, host, sets)
     planning.refuse_unlaunchable(planned)
-    run = _record(workspace, planned, (idempotency_key, asked) if idempotency_key else None)
+    run = await _record(workspace, planned, (idempotency_key, asked) if idempotency_key else None)
     if run is None:  # the same key, at the same moment, in another process
         return await launch(workspace, spec, host=host, sets=sets, idempotency_key=idempotency_key)
     try:
@@ -79,14 +79,16 @@ def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> Laun
     )
 
 
-def _record(workspace: Workspace, planned: Planned, key: tuple[str, str] | None) -> Run | None:
+async def _record(
+    workspace: Workspace, planned: Planned, key: tuple[str, str] | None
+) -> Run | None:
     """Put the run on record under the first free name; None where its key is taken by now."""
     control = workspace.control
     backend = workspace.backend(planned.spec.host)
     desired = Desired(DesiredState.RUNNING, generation=1)
     while True:
         run = _new_run(planned, control.free_name(planned.spec.name))
-        folder = backend.folder(run.run_id)
+        folder = await backend.folder(run.run_id)
         added = control.add_run(run, desired, backend.launcher_name, folder, key)
         if added == "added":
             return run

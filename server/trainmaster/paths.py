@@ -45,6 +45,29 @@ class Home:
         """Touched after each pass over a host's runs; its time says how current the mirror is."""
         return self.root / "followers" / f"{host}.pass"
 
+    @property
+    def secrets_env(self) -> Path:
+        """Values of secrets by name, one `NAME=value` a line; readable by its owner alone."""
+        return self.root / "secrets.env"
+
+    @property
+    def settings(self) -> Path:
+        return self.root / "settings.yaml"
+
+    def secrets(self, run_id: str) -> Path:
+        """The values that a run was given, as long as it may need them; its owner's alone."""
+        return self.root / "secrets" / f"{run_id}.json"
+
+    def pins(self, host: str) -> Path:
+        """The keys that a host is known by, in OpenSSH's known_hosts format."""
+        return self.root / "hosts" / host / "known_hosts"
+
+    def transfer_lock(self, run_id: str) -> Path:
+        return self.root / "transfers" / f"{run_id}.lock"
+
+    def transfer_progress(self, run_id: str) -> Path:
+        return self.root / "transfers" / f"{run_id}.json"
+
     def advance_lock(self, run_id: str) -> Path:
         return self.root / "advancing" / f"{run_id}.lock"
 

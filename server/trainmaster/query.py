@@ -71,12 +71,11 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
     status = status_of(view)
     if not detail:
         return status
-    backend = workspace.backend(view.run.host)
     return status.model_copy(
         update={
             "attempts": [_attempt_row(attempt) for attempt in view.record.attempts],
             "telemetry": finite_or_named(view.record.telemetry),
-            "folder": backend.folder(view.run.run_id),
+            "folder": workspace.control.folder(view.run),
         }
     )
 

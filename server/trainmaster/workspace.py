@@ -31,8 +31,13 @@ class Workspace:
             HostError: `HOST_UNKNOWN`.
         """
         if host not in self._backends:
-            self._backends[host] = open_backend(self.home, host)
+            self._backends[host] = open_backend(self.home, host, self.control.host(host))
         return self._backends[host]
+
+    async def disconnect(self) -> None:
+        """End the connections to hosts; the next call that needs one makes it anew."""
+        for backend in self._backends.values():
+            await backend.disconnect()
 
     def close(self) -> None:
         self.metrics.close()

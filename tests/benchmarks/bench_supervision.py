@@ -47,7 +47,7 @@ async def measure(workspace: Workspace, folder: Path, seconds: float) -> None:
     spec = small_spec(folder, model=model, batch="{tokens: 2048}", steps="1000000")
     run = (await launch(workspace, spec)).run_id
     await wait_for_event(workspace, run, until=["step:30"], timeout_s=120)
-    box = RunFolder(Path(workspace.backend("local").folder(run)))
+    box = RunFolder(Path(workspace.control.folder(workspace.control.run(run))))
     pids = processes_of(box)
     before = {name: processor_s(pid) for name, pid in pids.items()}
     own_before, started = own_processor_s(), time.monotonic()

@@ -55,7 +55,7 @@ class Place:
         return await get_status(self.workspace, run, detail=True)
 
     def run_folder(self, run: str) -> RunFolder:
-        return RunFolder(Path(self.workspace.backend(self.host).folder(run)))
+        return RunFolder(Path(self.workspace.control.folder(self.workspace.control.run(run))))
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ class Runs:
         return dict(self.workspace.control.desired(run)[0].set)
 
     def attempt_config(self, run: str, number: int) -> dict[str, Any]:
-        folder = Path(self.workspace.backend("debug").folder(run))
+        folder = Path(self.workspace.control.folder(self.workspace.control.run(run)))
         config: dict[str, Any] = json.loads(
             (folder / "attempts" / str(number) / "config.json").read_bytes()
         )
@@ -144,7 +144,7 @@ def test_a_place_that_there_is_not_is_refused(runs: Runs, start: str, code: str)
 def test_a_damaged_checkpoint_is_refused_and_another_one_named(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()
-        folder = Path(runs.workspace.backend("debug").folder(run))
+        folder = Path(runs.workspace.control.folder(runs.workspace.control.run(run)))
         (folder / "checkpoints" / "step-00000040" / "model.bin").write_bytes(b"damaged")
         refused = await runs.refusal(run, start="40")
         assert refused.code == "CHECKPOINT_DAMAGED"

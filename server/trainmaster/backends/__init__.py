@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainmaster.backends.backend import Backend
 from trainmaster.errors import HostError
+from trainmaster.host_record import HostRecord
 from trainmaster.paths import Home
 
 LOCAL = "local"
@@ -11,8 +12,8 @@ DEBUG = "debug"
 NAMES = (LOCAL, DEBUG)
 
 
-def open_backend(home: Home, host: str) -> Backend:
-    """The backend of a host's name.
+def open_backend(home: Home, host: str, record: HostRecord | None) -> Backend:
+    """The backend of a host's name; `record`: what is on record about it, where anything is.
 
     Raises:
         HostError: `HOST_UNKNOWN`.
@@ -28,10 +29,16 @@ def open_backend(home: Home, host: str) -> Backend:
         from trainmaster.backends.debug import InProcessLauncher
 
         return HostedBackend(LocalHost(DEBUG, home.debug_root), InProcessLauncher())
+    if record is not None:
+        from trainmaster.hosts.ssh import SshHost
+        from trainmaster.launchers import ProcessLauncher
+
+        return HostedBackend(SshHost(record, home), ProcessLauncher())
     raise HostError(
         "HOST_UNKNOWN",
         f"No host is called {host!r}.",
-        f"Known hosts: {', '.join(NAMES)}.",
+        f"Use {' or '.join(NAMES)}, one that `trainmaster hosts` lists, or add it: "
+        f"`trainmaster hosts add {host} USER@ADDRESS`.",
     )
 
 

@@ -22,7 +22,7 @@ class Backend(Protocol):
     async def facts(self, python: str | None) -> HostFacts:
         """What the machine has to offer; `python`: the interpreter that trains, None its own."""
 
-    def folder(self, run_id: str) -> str:
+    async def folder(self, run_id: str) -> str:
         """Where the run's folder lies there."""
 
     async def place(
@@ -44,6 +44,9 @@ class Backend(Protocol):
 
     async def contents(self, run_id: str) -> list[str]:
         """The names in the run's folder, its checkpoints one by one."""
+
+    async def disconnect(self) -> None:
+        """End what connects to the place; may be repeated."""
 
     async def remove(self, run_id: str, names: Sequence[str]) -> int:
         """Remove these names from the run's folder, the folder itself for `.`; bytes freed."""

@@ -35,8 +35,8 @@ class HostedBackend:
         self.name = host.name
         self.launcher_name = launcher.name
 
-    def folder(self, run_id: str) -> str:
-        return posixpath.join(self._host.root, "runs", run_id)
+    async def folder(self, run_id: str) -> str:
+        return posixpath.join(await self._host.root(), "runs", run_id)
 
     async def facts(self, python: str | None) -> HostFacts:
         from trainmaster.hosts.facts import examine_host
@@ -46,19 +46,19 @@ class HostedBackend:
     async def place(
         self, run_id: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:
-        await self._host.put_folder(self.folder(run_id), files, executable)
+        await self._host.put_folder(await self.folder(run_id), files, executable)
 
     async def request(self, run_id: str, desired: Desired) -> None:
-        path = posixpath.join(self.folder(run_id), "desired.json")
+        path = posixpath.join(await self.folder(run_id), "desired.json")
         await self._host.put_file(path, json.dumps(desired.to_dict()).encode())
 
     async def start(self, run_id: str) -> bool:
-        return await self._launcher.ensure_supervisor(self._host, self.folder(run_id))
+        return await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
 
     async def copy_new(self, run_id: str, mirror: PlacementMirror) -> bool:
         # The journal first: what it tells of an attempt's end is then never ahead of that
         # attempt's own files, which are read after it.
-        folder = self.folder(run_id)
+        folder = await self.folder(run_id)
         found = False
         for name in APPENDED_IN_RUN:
             found |= await self._copy_appended(folder, name, mirror)
@@ -75,8 +75,8 @@ class HostedBackend:
 
     async def verify(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         done = await self._host.run(
-            [self._host.python, "-m", "trainer_runtime", "verify", "."],
-            folder=self.folder(run_id),
+            [await self._host.python(), "-m", "trainer_runtime", "verify", "."],
+            folder=await self.folder(run_id),
             timeout_s=_VERIFY_TIMEOUT_S,
         )
         if done.code != 0:
@@ -90,17 +90,20 @@ class HostedBackend:
         return found
 
     async def contents(self, run_id: str) -> list[str]:
-        folder = self.folder(run_id)
+        folder = await self.folder(run_id)
         names = [name for name in await self._host.names(folder) if name != "checkpoints"]
         saved = await self._host.names(posixpath.join(folder, "checkpoints"))
         return sorted([*names, *(f"checkpoints/{name}" for name in saved)])
 
     async def remove(self, run_id: str, names: Sequence[str]) -> int:
-        folder = self.folder(run_id)
+        folder = await self.folder(run_id)
         freed = 0
         for name in names:
             freed += await self._host.remove(folder if name == "." else f"{folder}/{name}")
         return freed
+
+    async def disconnect(self) -> None:
+        await self._host.disconnect()
 
     async def _copy_appended(self, folder: str, name: str, mirror: PlacementMirror) -> bool:
         path = posixpath.join(folder, name)

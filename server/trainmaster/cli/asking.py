@@ -23,6 +23,9 @@ def ask(call: Callable[[Workspace], Awaitable[Answered]]) -> Answered:
         from trainmaster.workspace import open_workspace
 
         with open_workspace(os.environ) as workspace:
-            return await call(workspace)
+            try:
+                return await call(workspace)
+            finally:
+                await workspace.disconnect()
 
     return asyncio.run(within())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from trainmaster.assets import find_assets
 from trainmaster.errors import HostError
 from trainmaster.hosts.host import Host
 from trainmaster.plan.facts import HostFacts
@@ -16,10 +15,10 @@ async def examine_host(host: Host, python: str | None, *, timeout_s: float) -> H
     Raises:
         HostError: `ENVIRONMENT_UNUSABLE` where that interpreter can't be run.
     """
-    interpreter = python or host.python
+    interpreter = python or await host.python()
     done = await host.run(
-        [interpreter, "-m", "trainer_runtime", "facts", host.root],
-        folder=str(find_assets().runtime.parent),
+        [interpreter, "-m", "trainer_runtime", "facts", await host.root()],
+        folder=await host.runtime(),
         timeout_s=timeout_s,
     )
     try:

@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """A command's end: exit code, standard output and standard error."""
-
-    code: int
-    output: str
-    errors: str
+from trainmaster.transports import Completed, Stream
 
 
 class Host(Protocol):
     """A machine. Paths are absolute, as text, in the machine's own terms.
 
-    Every method raises `HostError` where the machine refuses (`ROOT_NOT_WRITABLE`, `DISK_FULL`).
+    Every method may be repeated. Each raises `HostError` where the machine refuses
+    (`ROOT_NOT_WRITABLE`, `DISK_FULL`) or can't be reached (`HOST_UNREACHABLE`, `LINK_LOST`).
     """
 
     name: str
-    root: str
 
-    @property
-    def python(self) -> str:
-        """The interpreter (3.10 or newer) that runs the box's side."""
+    async def root(self) -> str:
+        """The folder that holds runs, absolute."""
 
-    async def run(self, command: Sequence[str], *, folder: str, timeout_s: float) -> Completed:
+    async def cache(self) -> str:
+        """The folder that runs share, absolute."""
+
+    async def python(self) -> str:
+        """The interpreter (3.10 or newer) that runs the box's side, absolute.
+
+        Raises:
+            HostError: `PYTHON_MISSING`.
+        """
+
+    async def runtime(self) -> str:
+        """A folder of the machine that holds `trainer_runtime` as it is here, put there if need be:
+        the working folder of commands that belong to no run."""
+
+    async def run(
+        self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
+    ) -> Completed:
         """Run a command to its end in `folder`; its children in sessions of their own live on."""
+
+    def stream(self, command: Sequence[str], *, folder: str) -> AbstractAsyncContextManager[Stream]:
+        """A running command; leaving the context ends it where it has not ended."""
 
     async def put_folder(
         self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:
         """Create `folder` with these files, wholly or not at all; one that exists is kept."""
 
-    async def put_file(self, path: str, data: bytes) -> None:
+    async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         """Replace a file, wholly or not at all."""
 
     async def size(self, path: str) -> int | None:
@@ -51,3 +62,6 @@ class Host(Protocol):
 
     async def remove(self, path: str) -> int:
         """Remove a file or folder; the bytes that this freed, 0 where there was none."""
+
+    async def disconnect(self) -> None:
+        """End the connection, where there is one; may be repeated."""

@@ -7,13 +7,14 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.durable import sync_folder, write_atomic, write_synced
+from trainmaster.assets import find_assets
 from trainmaster.errors import HostError
-from trainmaster.hosts.host import Completed
+from trainmaster.transports import Completed, Stream
 
 
 class LocalHost:
@@ -21,29 +22,57 @@ class LocalHost:
 
     def __init__(self, name: str, root: Path) -> None:
         self.name = name
-        self.root = str(root)
+        self._root = str(root)
 
-    @property
-    def python(self) -> str:
+    async def root(self) -> str:
+        return self._root
+
+    async def cache(self) -> str:
+        return f"{self._root}/cache"
+
+    async def python(self) -> str:
         return sys.executable
 
-    async def run(self, command: Sequence[str], *, folder: str, timeout_s: float) -> Completed:
+    async def runtime(self) -> str:
+        return str(find_assets().runtime.parent)
+
+    async def run(
+        self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
+    ) -> Completed:
         with _told(folder):
             process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=folder,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
         try:
-            output, errors = await asyncio.wait_for(process.communicate(), timeout_s)
+            output, errors = await asyncio.wait_for(process.communicate(stdin or None), timeout_s)
         except TimeoutError:
             process.kill()
             await process.wait()
             return Completed(124, "", f"no answer within {timeout_s:.0f} s")
         code = process.returncode if process.returncode is not None else -1
         return Completed(code, output.decode(errors="replace"), errors.decode(errors="replace"))
+
+    @asynccontextmanager
+    async def stream(self, command: Sequence[str], *, folder: str) -> AsyncIterator[Stream]:
+        with _told(folder):
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=folder,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        try:
+            yield _ProcessStream(process)
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
 
     async def put_folder(
         self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
@@ -63,9 +92,9 @@ class LocalHost:
                 if not target.exists():  # else another process placed the same
                     raise
 
-    async def put_file(self, path: str, data: bytes) -> None:
+    async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         with _told(path):
-            write_atomic(Path(path), data)
+            write_atomic(Path(path), data, mode)
 
     async def size(self, path: str) -> int | None:
         try:
@@ -99,6 +128,36 @@ class LocalHost:
             freed = target.lstat().st_size
             target.unlink()
             return freed
+
+    async def disconnect(self) -> None:
+        return
+
+
+class _ProcessStream:
+    """A child process as a stream."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise ValueError("the process was started without pipes")
+        self._process = process
+        self._input, self._output = process.stdin, process.stdout
+        self._errors = asyncio.create_task(process.stderr.read())
+
+    async def write(self, data: bytes) -> None:
+        # Whoever has ended tells by its output and its code, not by what it no longer takes.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._input.write(data)
+            await self._input.drain()
+
+    async def finish(self) -> None:
+        self._input.close()
+
+    async def read(self, limit: int) -> bytes:
+        return await self._output.read(limit)
+
+    async def end(self) -> tuple[int, str]:
+        errors = await self._errors
+        return await self._process.wait(), errors.decode(errors="replace")
 
 
 @contextmanager

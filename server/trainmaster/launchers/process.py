@@ -15,7 +15,7 @@ class ProcessLauncher:
 
     async def ensure_supervisor(self, host: Host, folder: str) -> bool:
         done = await host.run(
-            [host.python, "-m", "trainer_runtime", "start", "."],
+            [await host.python(), "-m", "trainer_runtime", "start", "."],
             folder=folder,
             timeout_s=_TIMEOUT_S,
         )

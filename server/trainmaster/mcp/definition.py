@@ -48,6 +48,11 @@ class OpenWorkspace:
             self._workspace = self._closing.enter_context(open_workspace(self._environment))
         return self._workspace
 
+    async def disconnect(self) -> None:
+        """End the connections to hosts, where any were made."""
+        if self._workspace is not None:
+            await self._workspace.disconnect()
+
 
 ToolContext = Context[OpenWorkspace, Any]
 

@@ -98,6 +98,10 @@ def _lifespan(
     @asynccontextmanager
     async def lifespan(_: MCPServer[OpenWorkspace]) -> AsyncIterator[OpenWorkspace]:
         with ExitStack() as closing:
-            yield OpenWorkspace(environment, closing)
+            opened = OpenWorkspace(environment, closing)
+            try:
+                yield opened
+            finally:
+                await opened.disconnect()
 
     return lifespan
