@@ -201,7 +201,7 @@ def test_resume_from_an_earlier_step_supersedes_what_came_after_it(place: Place)
 def test_a_configuration_that_fails_at_once_is_not_tried_again(place: Place) -> None:
     async def work() -> None:
         if place.host == "local":
-            python = _python_that_cannot_train(place.workspace.home.root)
+            python = _python_that_cannot_train(place.workspace.home.local_root)
             run = await place.launch(environment=f"{{python: {python}}}")
         else:
             run = await place.launch(faults="unusable@1")
