@@ -20,6 +20,11 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(json.dumps(examine(Path(options.root))))
         return 0
+    if options.command == "remove":
+        from trainer_runtime.core.durable import remove_tree
+
+        print(json.dumps({"freed_bytes": remove_tree(Path(options.path))}))
+        return 0
     folder = Path(options.run).resolve()
     if options.command == "supervise":
         from trainer_runtime.box.start import supervise
@@ -48,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     prepare.add_argument("config")
     facts = commands.add_parser("facts", help="what this machine has to offer a training")
     facts.add_argument("root")
+    remove = commands.add_parser("remove", help="remove a file or folder, and tell what that freed")
+    remove.add_argument("path")
     for name, text in (
         ("supervise", "supervise a run in the foreground"),
         ("start", "make sure that a supervisor runs, detached"),

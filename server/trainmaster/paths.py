@@ -62,6 +62,10 @@ class Home:
         """The keys that a host is known by, in OpenSSH's known_hosts format."""
         return self.root / "hosts" / host / "known_hosts"
 
+    def found(self, host: str) -> Path:
+        """What was found out about a host and may be found out again."""
+        return self.root / "hosts" / host / "found.json"
+
     def transfer_lock(self, run_id: str) -> Path:
         return self.root / "transfers" / f"{run_id}.lock"
 

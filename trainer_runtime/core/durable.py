@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 
@@ -25,6 +26,25 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def remove_tree(path: Path) -> int:
+    """Remove a file or folder; the bytes that this freed, 0 where there was none.
+
+    Links are removed themselves, never what they lead to.
+
+    Raises:
+        OSError: something of it can't be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        freed = sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+        shutil.rmtree(path)
+        return freed
+    if not path.exists() and not path.is_symlink():
+        return 0
+    freed = path.lstat().st_size
+    path.unlink()
+    return freed
 
 
 def write_synced(path: Path, data: bytes, mode: int = 0o644) -> None:

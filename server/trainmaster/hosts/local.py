@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from trainer_runtime.core.durable import sync_folder, write_atomic, write_synced
+from trainer_runtime.core.durable import remove_tree, sync_folder, write_atomic, write_synced
 from trainmaster.assets import find_assets
 from trainmaster.errors import HostError
 from trainmaster.transports import Completed, Stream
@@ -117,17 +117,8 @@ class LocalHost:
             return []
 
     async def remove(self, path: str) -> int:
-        target = Path(path)
         with _told(path):
-            if target.is_dir() and not target.is_symlink():
-                freed = sum(file.lstat().st_size for file in target.rglob("*") if not file.is_dir())
-                shutil.rmtree(target)
-                return freed
-            if not target.exists() and not target.is_symlink():
-                return 0
-            freed = target.lstat().st_size
-            target.unlink()
-            return freed
+            return await asyncio.to_thread(remove_tree, Path(path))
 
     async def disconnect(self) -> None:
         return
