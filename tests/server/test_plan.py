@@ -90,8 +90,19 @@ TINY_CONFIG: dict[str, Any] = {
         "threads": 2,
         "compile": False,
     },
-    "environment": "auto",
+    "environment": {
+        "mode": "auto",
+        "python": None,
+        "requirements": False,
+        "setup": False,
+        "modules": [],
+        "wheels": None,
+        "wheels_from": None,
+        "bound": {},
+    },
     "env": {},
+    "secrets": [],
+    "secrets": [],
     "labels": {},
     "limits": {"max_runtime_s": 86400.0, "budget_usd": None},
     "pty": False,
@@ -140,7 +151,7 @@ def test_nothing_is_left_auto_but_what_the_box_decides(
         return [path] if value == "auto" else []
 
     found = autos(plan(make_spec(), cpu_host, text_corpus).config, "")
-    assert found == [".environment"]  # the service that looks at the host decides it
+    assert found == [".environment.mode"]  # which interpreter trains is settled on the box
 
 
 def test_every_decision_has_a_reason(
@@ -201,11 +212,16 @@ def test_a_given_checkpoint_interval_is_kept(
 def test_precision_follows_the_hardware(
     make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:
-    old_cpu = changed(cpu_host, torch=TorchFacts(version="2.13.0"))
+    old_cpu = changed(cpu_host, bf16_cpu=False)
     hosts = {
-        "bf16": (cpu_host, with_gpu(cpu_host), with_gpu(cpu_host, "NVIDIA L4", 22)),
+        "bf16": (
+            cpu_host,
+            changed(cpu_host, torch=None),
+            with_gpu(cpu_host),
+            with_gpu(cpu_host, "NVIDIA L4", 22),
+        ),
         "fp16": (with_gpu(cpu_host, "Tesla T4", 14.7),),
-        "fp32": (old_cpu, changed(cpu_host, torch=None)),
+        "fp32": (old_cpu, changed(old_cpu, torch=None)),
     }
     for precision, those in hosts.items():
         for host in those:
@@ -318,10 +334,12 @@ def test_a_gpu_that_pytorch_cannot_use_is_left_alone_with_a_warning(
     make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:
     host = changed(with_gpu(cpu_host), torch=TorchFacts(version="2.13.0+cpu"))
-    planned = plan(make_spec(), host, text_corpus)
+    as_it_is = "environment=existing"
+    planned = plan(make_spec(as_it_is), host, text_corpus)
     assert planned.config["compute"]["device"] == "cpu"
     assert any("can't use it" in warning for warning in planned.warnings)
-    assert refusal(make_spec("compute.gpus=1"), host, text_corpus).code == "GPU_NOT_FOUND"
+    asked = make_spec(as_it_is, "compute.gpus=1")
+    assert refusal(asked, host, text_corpus).code == "GPU_NOT_FOUND"
 
 
 def test_reading_the_corpus_too_often_is_warned_of(

@@ -1,6 +1,7 @@
 """Planning: a spec with every `auto` decided, and what the training will take. Pure."""
 
 from trainmaster.plan.decide import plan
+from trainmaster.plan.environment import may_install, wheels_to_send
 from trainmaster.plan.facts import (
     Calibration,
     CorpusFacts,
@@ -24,5 +25,7 @@ __all__ = [
     "SourceFacts",
     "Throughput",
     "TorchFacts",
+    "may_install",
     "plan",
+    "wheels_to_send",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.corpus import ON_BOX
 from trainmaster.plan.architecture import Architecture, flops_per_token
 from trainmaster.plan.facts import CorpusFacts, HostFacts
 from trainmaster.plan.hyperparameters import Batch
@@ -30,6 +31,7 @@ class Decided:
     strategy: str
     threads: int
     compile: bool
+    environment: dict[str, Any]
     env: dict[str, str]
 
 
@@ -44,13 +46,7 @@ def resolved_config(
         "framework": spec.framework,
         "method": "pretrain",
         "model": _model(decided.model, spec.model.dropout),
-        "data": {
-            **given["data"],
-            "prepare": "box",
-            "fingerprint": corpus.fingerprint,
-            "cache_dir": f"{facts.root.rstrip('/')}/cache",
-            "skip": [],
-        },
+        "data": _data(given["data"], facts.cache_folder, corpus),
         "batch": _batch(decided.batch),
         "optimizer": {**given["optimizer"], "lr": decided.lr},
         "schedule": {**given["schedule"], "warmup_steps": decided.warmup_steps},
@@ -65,8 +61,9 @@ def resolved_config(
         },
         "recovery": given["recovery"],
         "compute": {**given["compute"], **_compute(decided)},
-        "environment": given["environment"],
+        "environment": decided.environment,
         "env": decided.env,
+        "secrets": given["secrets"],
         "labels": given["labels"],
         "limits": {
             "max_runtime_s": decided.max_runtime_s,
@@ -75,6 +72,33 @@ def resolved_config(
         "pty": spec.pty,
         "derived": _derived(decided),
     }
+
+
+def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
+    """As given, but that each source's path is where the box reads it; `upload` is what has to be
+    sent there, by source."""
+    folder = f"{cache}/sources/{corpus.fingerprint}"
+    sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
+    config = {
+        **given,
+        "sources": [
+            {**source, "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX))}
+            for source in given["sources"]
+        ],
+        "prepare": "box",
+        "fingerprint": corpus.fingerprint,
+        "cache_dir": cache,
+        "skip": [],
+    }
+    if not corpus.sent:
+        return config
+    upload = {
+        "sources": {source.name: source.path for source in corpus.sent},
+        "size_bytes": sum(source.size_bytes for source in corpus.sent),
+        "listing": corpus.listing,
+    }
+    prepare = "here" if given["prepare"] == "here" else "box"
+    return {**config, "prepare": prepare, "upload": upload}
 
 
 def _model(model: Architecture, dropout: float) -> dict[str, Any]:

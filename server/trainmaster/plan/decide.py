@@ -10,9 +10,15 @@ from trainmaster.plan.architecture import Architecture, flops_per_token, paramet
 from trainmaster.plan.checkpoint_interval import ceiling_s
 from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.corpus_checks import check_corpus, warn_of_passes
+from trainmaster.plan.environment import (
+    choose_environment,
+    environment_gib,
+    facts_to_train_by,
+    torch_requirement,
+)
 from trainmaster.plan.estimate import HOUR_S, estimates, hours_of
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts
-from trainmaster.plan.fit import check_disk, choose_batch, disk_gib
+from trainmaster.plan.fit import check_disk, choose_batch, data_gib, disk_gib
 from trainmaster.plan.hardware import recommend_gpu, usable_cores
 from trainmaster.plan.hyperparameters import Batch, learning_rate, warmup_steps
 from trainmaster.plan.memory import Memory
@@ -22,8 +28,6 @@ from trainmaster.plan.target import Target, choose_target
 from trainmaster.plan.throughput import Throughput, throughput
 from trainmaster.spec import TrainingSpec, refuse_what_is_not_built
 
-# What `requirements.txt` pins where the host has no PyTorch yet.
-TORCH_VERSION = "2.13.0"
 _SHORTEST_LIMIT_S = 24 * HOUR_S
 _LIMIT_FACTOR = 1.5
 # A model compiles for about a minute; shorter runs would not earn that back.
@@ -47,11 +51,14 @@ def plan(
     _refuse_unwritable_root(facts)
     check_corpus(spec, corpus)
     ledger = Ledger()
+    facts = facts_to_train_by(spec, facts, ledger)
     basis = _basis(spec, facts, calibration, ledger)
     decided = _decide_the_rest(spec, facts, basis, ledger)
-    needed_gib = disk_gib(spec, basis.parameters, basis.steps, corpus)
+    built_gib = environment_gib(spec, facts, basis.target)
+    needed_gib = disk_gib(spec, basis.parameters, basis.steps, corpus) + built_gib
     if basis.target.on_host:
-        check_disk(spec, needed_gib, basis.parameters, facts)
+        cache_gib = data_gib(spec, corpus) + built_gib
+        check_disk(spec, needed_gib, basis.parameters, facts, cache_gib=cache_gib)
     warn_of_passes(basis.steps, basis.batch.tokens, corpus, ledger)
     sizes = {
         "parameters": basis.parameters,
@@ -65,7 +72,7 @@ def plan(
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
-        requirements=(_torch_requirement(facts),),
+        requirements=(torch_requirement(facts, decided.environment),),
     )
 
 
@@ -122,18 +129,23 @@ def _decide_the_rest(
         strategy=_strategy(ledger),
         threads=_threads(spec, facts, ledger),
         compile=_compile(spec, facts, basis, ledger),
+        environment=choose_environment(spec, facts, basis.target, ledger),
         env=_environment_variables(spec, basis.target, facts, ledger),
     )
 
 
 def _refuse_unwritable_root(facts: HostFacts) -> None:
-    if not facts.root_writable:
-        raise HostError(
-            "ROOT_NOT_WRITABLE",
-            f"The folder for runs on {facts.hostname}, {facts.root}, can't be written.",
-            "Make it writable, or set the host's root to a folder that is.",
-            field="host",
-        )
+    folders = [("runs", facts.root, facts.root_writable)]
+    if facts.cache is not None:
+        folders.append(("what runs share", facts.cache, facts.cache_writable))
+    for use, folder, writable in folders:
+        if not writable:
+            raise HostError(
+                "ROOT_NOT_WRITABLE",
+                f"The folder for {use} on {facts.hostname}, {folder}, can't be written.",
+                "Make it writable, or set the host's root or cache to a folder that is.",
+                field="host",
+            )
 
 
 def _steps(spec: TrainingSpec, batch: Batch, ledger: Ledger) -> int:
@@ -243,9 +255,3 @@ def _gpu_advice(basis: _Basis) -> GpuAdvice:
     total_flops = flops_per_token(basis.model) * basis.total_tokens
     recommended, reason = recommend_gpu(basis.parameters, total_flops)
     return GpuAdvice(recommended=recommended, reason=reason, planned=basis.target.name)
-
-
-def _torch_requirement(facts: HostFacts) -> str:
-    # Without the build's own suffix (`+cpu`), which no package index knows under that name.
-    version = facts.torch.version.split("+")[0] if facts.torch is not None else TORCH_VERSION
-    return f"torch=={version}"

@@ -21,13 +21,14 @@ class Facts(BaseModel):
 
 
 class GpuFacts(Facts):
-    """One GPU as nvidia-smi lists it."""
+    """One GPU as nvidia-smi lists it; `capability` is its compute capability, None if unknown."""
 
     index: int
     name: str
     memory_gib: float
     memory_free_gib: float
     driver: str = ""
+    capability: float | None = None
 
 
 class TorchFacts(Facts):
@@ -36,15 +37,19 @@ class TorchFacts(Facts):
     version: str
     cuda: str | None = None
     cuda_available: bool = False
-    bf16_cpu: bool = False
     bf16_gpu: bool = False
 
 
 class HostFacts(Facts):
     """The machine. `cores` counts what the quota grants, and may be a fraction.
 
-    `root` is the host's folder for runs and cache, `disk_free_gib` what its disk has left.
-    `measured_at` is Unix time in seconds. `c_compiler` is None where nobody looked.
+    `root` is the host's folder for runs, `disk_free_gib` what its disk has left; `cache` is where
+    runs share data, in the root where None, and `cache_free_gib` what its disk has left where that
+    is another one.
+    `measured_at` is Unix time in seconds. `c_compiler` and `venv_available` (whether the
+    interpreter can make environments and install into them) are None where nobody looked; `pip` is
+    its version of pip, `uv` the path of uv. `wheels`: where the spec's wheels lie once they were
+    sent.
     """
 
     hostname: str
@@ -58,17 +63,34 @@ class HostFacts(Facts):
     python_path: str = ""
     python_version: str = ""
     torch: TorchFacts | None = None
+    bf16_cpu: bool = False
+    venv_available: bool | None = None
+    pip: str | None = None
+    uv: str | None = None
+    wheels: str | None = None
     root_writable: bool = True
+    cache: str | None = None
+    cache_free_gib: float | None = None
+    cache_writable: bool = True
     c_compiler: bool | None = None
     usd_per_hour: float | None = None
     measured_at: float | None = None
 
+    @property
+    def cache_folder(self) -> str:
+        return self.cache or f"{self.root.rstrip('/')}/cache"
+
 
 class SourceFacts(Facts):
-    """One source's files; `problem` says why there are none to count, where that is known."""
+    """One source's files; `problem` says why there are none to count, where that is known.
+
+    `path` is the spec's, with `host:` where it is the box's own. `sent_as`: what is sent to the box
+    lies there by this path below the folder of its fingerprint; None for what is there anyway.
+    """
 
     name: str
     path: str
+    sent_as: str | None = None
     files: int = 0
     size_bytes: int = 0
     tokens: int = 0
@@ -76,15 +98,21 @@ class SourceFacts(Facts):
 
 
 class CorpusFacts(Facts):
-    """The sources in the spec's order. `cached`: the host already holds their shards."""
+    """The sources in the spec's order. `cached`: the host already holds their shards; `listing`:
+    the digest of the files of those that are sent."""
 
     sources: tuple[SourceFacts, ...]
     fingerprint: str
+    listing: str | None = None
     cached: bool = False
 
     @property
     def tokens(self) -> int:
         return sum(source.tokens for source in self.sources)
+
+    @property
+    def sent(self) -> tuple[SourceFacts, ...]:
+        return tuple(source for source in self.sources if source.sent_as is not None)
 
     @classmethod
     def of(
@@ -93,16 +121,20 @@ class CorpusFacts(Facts):
         tokenizer: str,
         seq_len: int,
         problems: Mapping[str, str] | None = None,
+        *,
+        sent_as: Mapping[str, str] | None = None,
     ) -> Self:
-        """The facts of sources whose files were listed; `problems` by name of those that weren't.
+        """The facts of sources whose files were listed; `problems` by name of those that weren't,
+        `sent_as` by name of those that are sent to the box.
 
         Tokens are those of the byte tokenizer: one per byte, and one that ends each file.
         """
-        told = problems or {}
+        told, sent = problems or {}, sent_as or {}
         sources = tuple(
             SourceFacts(
                 name=source.name,
                 path=source.path,
+                sent_as=sent.get(source.name),
                 files=len(source.files),
                 size_bytes=source.size_bytes,
                 tokens=source.size_bytes + len(source.files),
@@ -110,7 +142,12 @@ class CorpusFacts(Facts):
             )
             for source in listed
         )
-        return cls(sources=sources, fingerprint=corpus.fingerprint(listed, tokenizer, seq_len))
+        uploads = [source for source in listed if source.name in sent]
+        return cls(
+            sources=sources,
+            fingerprint=corpus.fingerprint(listed, tokenizer, seq_len),
+            listing=corpus.listing_digest(uploads) if uploads else None,
+        )
 
 
 class Throughput(Facts):

@@ -58,21 +58,42 @@ def choose_batch(
 
 
 def disk_gib(spec: TrainingSpec, parameters: int, steps: int, corpus: CorpusFacts) -> float:
-    """What the run will have on disk at most: checkpoints, the exported model, shards, logs."""
+    """What the run will have on disk at most: checkpoints, the exported model, logs, and its data
+    in the cache."""
     policy = spec.checkpoint
     kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
     size_bytes = parameters * (kept * CHECKPOINT_BYTES_PER_PARAMETER + EXPORT_BYTES_PER_PARAMETER)
-    if not corpus.cached:
-        size_bytes += corpus.tokens * SHARD_BYTES_PER_TOKEN
-    return size_bytes / GIB + _LOGS_GIB
+    return size_bytes / GIB + _LOGS_GIB + data_gib(spec, corpus)
 
 
-def check_disk(spec: TrainingSpec, needed_gib: float, parameters: int, facts: HostFacts) -> None:
-    """Nothing, if the disk has room for what retention will keep.
+def data_gib(spec: TrainingSpec, corpus: CorpusFacts) -> float:
+    """What the data adds to the host's cache: shards, and what is sent there to cut them from."""
+    if corpus.cached:
+        return 0.0
+    size_bytes = corpus.tokens * SHARD_BYTES_PER_TOKEN
+    if spec.data.prepare != "here":
+        size_bytes += sum(source.size_bytes for source in corpus.sent)
+    return size_bytes / GIB
+
+
+def check_disk(
+    spec: TrainingSpec,
+    needed_gib: float,
+    parameters: int,
+    facts: HostFacts,
+    *,
+    cache_gib: float = 0.0,
+) -> None:
+    """Nothing, if the disk has room for what retention will keep; `cache_gib` of what is needed
+    lies in the cache, which may have a disk of its own.
 
     Raises:
         PlanError: DISK_TOO_SMALL.
     """
+    if facts.cache_free_gib is not None:
+        needed_gib -= cache_gib
+        if cache_gib > facts.cache_free_gib:
+            raise _cache_too_small(cache_gib, facts.cache_free_gib, facts.cache_folder)
     if needed_gib <= facts.disk_free_gib:
         return
     policy = spec.checkpoint
@@ -88,6 +109,17 @@ def check_disk(spec: TrainingSpec, needed_gib: float, parameters: int, facts: Ho
         "Keep fewer checkpoints (checkpoint.keep_latest, keep_best, keep_every_steps), free some "
         "disk, or set the host's root to a larger disk.",
         field=field,
+    )
+
+
+def _cache_too_small(needed_gib: float, free_gib: float, folder: str) -> PlanError:
+    return PlanError(
+        "DISK_TOO_SMALL",
+        f"Data and environment will need {needed_gib:.2f} GiB in {folder}, which has "
+        f"{free_gib:.2f} GiB free.",
+        "Free some disk (`trainmaster hosts gc` removes what no run uses), or set the host's cache "
+        "to a larger one.",
+        field="host",
     )
 
 

@@ -7,23 +7,29 @@ from trainmaster.plan.facts import HostFacts, TorchFacts
 
 # About what two cores reach; only to tell trainings that need no GPU from those that do.
 _MODEST_CPU_FLOPS = 1e11
+_FIRST_BF16_CAPABILITY = 8.0
 
 
-def best_precision(
-    device: str, torch: TorchFacts | None, gpu: Gpu | None, on_host: bool
+def best_cpu_precision(facts: HostFacts) -> tuple[str, str]:
+    """The precision that `auto` becomes on a CPU, and why: bf16 with AVX512_BF16 or AMX."""
+    if facts.bf16_cpu:
+        return "bf16", "The CPU multiplies bf16 in hardware, measured at 2.75 times fp32."
+    return "fp32", "The CPU has no bf16 instructions (AVX512_BF16 or AMX)."
+
+
+def best_gpu_precision(
+    torch: TorchFacts | None, gpu: Gpu | None, capability: float | None
 ) -> tuple[str, str]:
-    """The precision that `auto` becomes, and why.
+    """The precision that `auto` becomes on a GPU, and why: bf16 from Ampere (capability 8) on.
 
-    bf16 where it is in hardware: GPUs from Ampere on, CPUs with AVX512_BF16 or AMX. `on_host`
-    says whether the device is the host's own, so that PyTorch's word on it counts.
+    `torch` is None where there is none that could speak for the device.
     """
-    if device == "cpu":
-        if torch is not None and torch.bf16_cpu:
-            return "bf16", "The CPU multiplies bf16 in hardware, measured at 2.75 times fp32."
-        return "fp32", "The CPU has no bf16 instructions (AVX512_BF16 or AMX)."
-    able = gpu.bf16 if gpu is not None else True
-    if on_host and torch is not None and gpu is None:
+    if gpu is not None:
+        able = gpu.bf16
+    elif torch is not None:
         able = torch.bf16_gpu
+    else:
+        able = capability is None or capability >= _FIRST_BF16_CAPABILITY
     if able:
         return "bf16", "The GPU has bf16, which needs no loss scaling."
     return "fp16", "The GPU is older than Ampere and has fp16 but not bf16."

@@ -51,7 +51,8 @@ class Plan(Result):
     """A spec with every `auto` decided.
 
     `config` is the resolved config without `run_id`. `launchable` is false where the plan is for a
-    GPU that the host does not have. `requirements` are the packages that the trainer needs.
+    GPU that the host does not have. `requirements` are the packages that the trainer needs,
+    `attached` texts that go into the run's folder as they are, by their names.
     """
 
     config: dict[str, Any]
@@ -61,6 +62,7 @@ class Plan(Result):
     warnings: tuple[str, ...] = ()
     launchable: bool = True
     requirements: tuple[str, ...] = ()
+    attached: dict[str, str] = Field(default_factory=dict)
 
 
 class Ledger:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainer_runtime.core.gpus import Gpu, find_gpu, gpu_names
 from trainmaster.errors import PlanError
 from trainmaster.plan.facts import GpuFacts, HostFacts
-from trainmaster.plan.hardware import best_precision
+from trainmaster.plan.hardware import best_cpu_precision, best_gpu_precision
 from trainmaster.plan.result import Ledger
 from trainmaster.spec import TrainingSpec
 
@@ -137,7 +137,13 @@ def _named_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
 
 
 def _with_precision(spec: TrainingSpec, target: Target, facts: HostFacts, ledger: Ledger) -> Target:
-    best, reason = best_precision(target.device, facts.torch, target.gpu, target.on_host)
+    chosen = next((gpu for gpu in facts.gpus if gpu.index == target.index), None)
+    capability = chosen.capability if chosen is not None else None
+    if target.device == "cpu":
+        best, reason = best_cpu_precision(facts)
+    else:
+        torch = facts.torch if target.on_host else None
+        best, reason = best_gpu_precision(torch, target.gpu, capability)
     precision: str = spec.precision
     if precision == "auto":
         precision = best

@@ -1,6 +1,7 @@
 """The spec: what to train, as the user writes it, and everything that is known about its fields."""
 
 from trainmaster.spec.annotations import Annotation, Changes, Section
+from trainmaster.spec.attached import read_attached, refuse_other_files
 from trainmaster.spec.document import TrainingSpec
 from trainmaster.spec.fields import Field, all_fields, changes_of
 from trainmaster.spec.load import load_spec
@@ -20,6 +21,8 @@ __all__ = [
     "all_fields",
     "changes_of",
     "load_spec",
+    "read_attached",
     "reference_markdown",
+    "refuse_other_files",
     "refuse_what_is_not_built",
 ]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from trainer_runtime.core.corpus import ON_BOX
 from trainmaster.errors import Problem
+from trainmaster.secret_names import ACCEPTED, name_problem
 from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.spec.document import TrainingSpec
+from trainmaster.spec.running import EnvironmentSpec
 from trainmaster.spec.training import ModelSpec, SourceSpec
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
+_MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/:=-]*")
 _BEST_BY = ("val_loss", "val_perplexity")
 
 
@@ -21,11 +26,14 @@ def problems(spec: TrainingSpec) -> list[Problem]:
     return [
         *model_problems(spec.model),
         *_source_problems(spec.data.sources),
+        *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
         *_optimizer_problems(spec),
         *_metric_problems(spec),
         *_variable_problems(spec.env),
+        *_secret_problems(spec),
+        *_environment_problems(spec),
         *_label_problems(spec.labels),
     ]
 
@@ -93,6 +101,26 @@ def _source_problems(sources: list[SourceSpec]) -> Iterator[Problem]:
                 f"data.sources[{index}].name",
                 f"is {source.name!r}, and so is another source's.",
                 "Give every source a name of its own.",
+            )
+
+
+def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    """Of sources that are the box's own."""
+    for index, source in enumerate(spec.data.sources):
+        if not source.path.startswith(ON_BOX):
+            continue
+        path = source.path.removeprefix(ON_BOX)
+        if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
+            yield _wrong(
+                f"data.sources[{index}].path",
+                f"is {source.path!r}, which is no plain absolute path of the box.",
+                "Give it as host:/folder or host:/folder/file, without `..` or a slash at its end.",
+            )
+        elif spec.data.prepare == "here":
+            yield _wrong(
+                "data.prepare",
+                f"is here, but source {source.name!r} lies on the box.",
+                "Set it to box, or to auto.",
             )
 
 
@@ -167,6 +195,46 @@ def _variable_problems(variables: Iterable[str]) -> Iterator[Problem]:
                 f"`env.{name}` looks like a secret; values in `env` are written into the run's "
                 "files.",
                 f"Remove it from env and list its name under secrets: [{name}].",
+            )
+
+
+def _secret_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    for index, name in enumerate(spec.secrets):
+        wrong = name_problem(name)
+        if wrong is None and name in spec.secrets[:index]:
+            wrong = "stands there twice"
+        if wrong is None and name in spec.env:
+            wrong = "stands under `env` too"
+        if wrong is not None:
+            yield _wrong(
+                f"secrets[{index}]", f"is {name!r}, which {wrong}.", f"Give {ACCEPTED}, once."
+            )
+
+
+def _environment_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    given = spec.environment
+    if not isinstance(given, EnvironmentSpec):
+        return
+    python = given.python
+    if python is not None and "/" in python and not python.startswith("/"):
+        yield _wrong(
+            "environment.python",
+            f"is {python!r}, which says nothing on {spec.host}.",
+            f"Give its absolute path on {spec.host}, or its name alone.",
+        )
+    host, colon, _ = (given.wheels or "").partition(":/")
+    if colon and "/" not in host and host != spec.host:
+        yield _wrong(
+            "environment.wheels",
+            f"is a folder of {host}, but the training runs on {spec.host}.",
+            f"Give a folder of this machine, or {spec.host}:/path.",
+        )
+    for index, name in enumerate(given.modules or []):
+        if not _MODULE.fullmatch(name):
+            yield _wrong(
+                f"environment.modules[{index}]",
+                f"is {name!r}, which is no module's name.",
+                "Give names such as cuda/12.4, without options.",
             )
 
 

@@ -112,7 +112,12 @@ class TrainingSpec(Section):
         nanogpt="the trainer's environment",
     )
     secrets: list[Text] = setting(
-        [], "Names of secrets; values come from the operator's side.", changes="resume"
+        [],
+        "Names of environment variables with secrets that the trainer is given. The settings must "
+        "allow them; values come from the environment, `secrets.env` in the home, or for HF_TOKEN "
+        "Hugging Face's token file.",
+        changes="resume",
+        nanogpt="the trainer's environment",
     )
     tracking: dict[str, Any] = setting(
         {}, "The framework's own loggers: wandb, tensorboard, mlflow.", changes="resume"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.corpus import ON_BOX
 from trainmaster.errors import SpecError
 from trainmaster.spec.document import TrainingSpec
 from trainmaster.spec.sets import apply_sets
@@ -16,7 +17,8 @@ from trainmaster.spec.validate import shown, validate
 from trainmaster.yaml12 import MAX_BYTES, load_yaml, too_large
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_PATH_FIELDS = ("python", "requirements", "setup")
+_PATH_FIELDS = ("requirements", "setup")
+_ON_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*:/")
 
 
 def load_spec(source: str | Path, sets: Sequence[str] = ()) -> TrainingSpec:
@@ -93,11 +95,17 @@ def _name_sources(document: dict[str, Any], folder: Path) -> None:
 
 def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
     for source in _mappings(document.get("data"), "sources"):
-        _make_absolute(source, "path", folder)
+        if not str(source.get("path")).startswith(ON_BOX):
+            _make_absolute(source, "path", folder)
     environment = document.get("environment")
     if isinstance(environment, dict):
         for field in _PATH_FIELDS:
             _make_absolute(environment, field, folder)
+        if not _ON_HOST.match(str(environment.get("wheels"))):
+            _make_absolute(environment, "wheels", folder)
+        # The interpreter is the box's, and may be a name on its search path.
+        if document.get("host", "local") == "local" and "/" in str(environment.get("python")):
+            _make_absolute(environment, "python", folder)
 
 
 def _make_absolute(holder: dict[str, Any], field: str, folder: Path) -> None:

@@ -59,8 +59,10 @@ class CheckpointSpec(Section):
     )
     mirror: Text | None = setting(
         None,
-        "Where verified checkpoints are sent: operator, host:/path or s3://….",
+        "Where verified checkpoints are copied to: operator (the machine that launched), "
+        "host:/path (another disk of the box) or s3://….",
         changes="resume",
+        nanogpt="supervisor",
     )
 
 
@@ -162,14 +164,38 @@ class EnvironmentSpec(Section):
     """A Python environment that is described rather than chosen by name."""
 
     python: FilePath | None = setting(
-        None, "The interpreter to use, with its packages.", changes="resume"
+        None,
+        "The box's interpreter to use, with its packages: a path there, or a name on its search "
+        "path. Null looks for one that can train.",
+        changes="resume",
+        nanogpt="preparation",
     )
     requirements: FilePath | None = setting(
-        None, "A requirements file to install.", changes="resume"
+        None,
+        "A requirements file of this machine, to install besides what the training needs: on top "
+        "of the interpreter where its PyTorch computes, which stays as it is.",
+        changes="never",
+        nanogpt="preparation",
     )
-    setup: FilePath | None = setting(None, "A shell script to run first.", changes="resume")
+    setup: FilePath | None = setting(
+        None,
+        "A shell script of this machine that the box runs first, in the run's folder, before each "
+        "attempt. It may run again after a kill.",
+        changes="never",
+        nanogpt="preparation",
+    )
     modules: list[Text] | None = setting(
-        None, "Environment modules to load, on clusters.", changes="resume"
+        None,
+        "Environment modules to load, on clusters.",
+        changes="resume",
+        nanogpt="preparation, hold",
+    )
+    wheels: FilePath | None = setting(
+        None,
+        "A folder of wheels, of this machine or as host:/path of the box. Packages come from "
+        "there alone, without the Internet.",
+        changes="never",
+        nanogpt="preparation",
     )
 
 

@@ -31,6 +31,10 @@ def _number(value: Any) -> bool:
     return value is None or isinstance(value, int)
 
 
+def _mirror(value: Any) -> bool:
+    return value in (None, "operator") or str(value).startswith("host:/")
+
+
 def _not_built(path: str) -> Built:
     return Built(path, _empty, "nothing yet; leave it out")
 
@@ -48,14 +52,13 @@ BUILT: tuple[Built, ...] = (
     _not_built("adapter"),
     _only("data.sources[].format", "text"),
     _only("data.tokenizer", "byte"),
-    _only("data.prepare", "auto", "box"),
     _not_built("batch.ramp"),
     _only("optimizer.name", "adamw"),
     _only("schedule.kind", "cosine", "linear", "constant", "inverse_sqrt", "wsd"),
     Built("tokens", _number, "a number"),
     _not_built("phases"),
     _only("precision", "auto", "fp32", "bf16", "fp16"),
-    _not_built("checkpoint.mirror"),
+    Built("checkpoint.mirror", _mirror, "operator, or host:/path for a folder of the box"),
     _not_built("recovery.on_spike"),
     _not_built("recovery.on_oom"),
     _not_built("recovery.on_stall"),
@@ -67,10 +70,6 @@ BUILT: tuple[Built, ...] = (
     _not_built("compute.image"),
     _only("compute.shm_size", "16g"),
     _only("compute.preemptible", False),
-    _not_built("environment.requirements"),
-    _not_built("environment.setup"),
-    _not_built("environment.modules"),
-    _not_built("secrets"),
     _not_built("tracking"),
     _not_built("alerts"),
     _not_built("limits.budget_usd"),

@@ -140,8 +140,9 @@ class SourceSpec(Section):
     )
     path: FilePath = setting(
         ...,
-        "A file or folder. Relative paths start at the spec's folder. Hidden, empty and binary "
-        "files in a folder are left out.",
+        "A file or folder of the machine that launches, from where it is sent to the host, or as "
+        "host:/path one of the host's own. Relative paths start at the spec's folder. Hidden, "
+        "empty and binary files in a folder are left out.",
         changes="never",
         nanogpt="prepare",
     )
@@ -179,7 +180,8 @@ class DataSpec(Section):
     )
     prepare: Literal["auto", "box", "here"] = setting(
         "auto",
-        "Where texts become shards. auto is the box, which keeps them in a cache for later runs.",
+        "Where texts become shards. auto is the box, which keeps them in a cache for later runs; "
+        "here sends the shards instead of the texts, which are half their size.",
         changes="never",
     )
 

@@ -1,15 +1,21 @@
 #!/bin/sh
 # Prepares the data and trains, by hand and without Trainmaster: sh train.sh
 # Run anew, it goes on from the newest checkpoint that is whole. Every value stands in config.json.
-# PYTHON names the interpreter; it needs what requirements.txt lists.
+# PYTHON names the interpreter; it needs what requirements.txt lists. Without it, one that can train
+# is looked for, or built in the cache, and recorded in environment.json.
 set -eu
 cd "$(dirname "$0")"
-PYTHON="${PYTHON:-python3}"
+PYTHON="${PYTHON:-}"
+export PYTHON
 
-"$PYTHON" -m trainer_runtime prepare config.json
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" -m trainer_runtime prepare --data-only config.json
+else
+    python3 -m trainer_runtime prepare config.json
+fi
 
 # The config's variables and thread count become the trainer's environment.
-exec "$PYTHON" -c '
+exec "${PYTHON:-python3}" -c '
 import fcntl, json, os, sys
 
 # Inherited by the trainer: as long as it lives, nobody starts another one in this folder.
@@ -23,6 +29,15 @@ with open("config.json", encoding="utf-8") as file:
     config = json.load(file)
 os.environ.setdefault("OMP_NUM_THREADS", str(config["compute"]["threads"]))
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # threads that spin on starve their neighbours
+interpreter = sys.executable
+if not os.environ["PYTHON"] and os.path.exists("environment.json"):
+    with open("environment.json", encoding="utf-8") as file:
+        settled = json.load(file)
+    interpreter = settled["python"]
+    for name, value in settled["variables"].items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 os.environ.update(config["env"])
-os.execv(sys.executable, [sys.executable, "train.py", "config.json"])
+os.execv(interpreter, [interpreter, "train.py", "config.json"])
 '

@@ -1,0 +1,126 @@
+"""What comes before the trainer: setup script, modules, Python environment, data.
+
+`python3 -m trainer_runtime prepare CONFIG`, in the run's folder. One at a time per run; whatever is
+done is not done again, so that it may be killed at any moment and started anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.arrival import NothingComesError, await_wheels
+from trainer_runtime.box.commands import Report, follow
+from trainer_runtime.box.environment import Box, Request, settle
+from trainer_runtime.box.files import read_json, write_json
+from trainer_runtime.box.hold import marker
+from trainer_runtime.box.installers import EnvironmentUnavailableError, EnvironmentUnusableError
+from trainer_runtime.box.modules import load_modules
+from trainer_runtime.box.prepare import DataUnusableError, prepare
+from trainer_runtime.box.settled import applied
+from trainer_runtime.core.protocol import ExitCode
+
+SETUP = "setup.sh"
+_LOCK = ".preparation.lock"
+_RETRY = 1
+
+
+def main(config_path: str, *, data_only: bool = False) -> int:
+    """Prepare what a config asks for; progress goes to stdout. The exit code.
+
+    `data_only` leaves the environment to whoever calls.
+    """
+    path = Path(config_path)
+    try:
+        config = json.loads(path.read_bytes())
+        with _alone(Path.cwd() / _LOCK):
+            if not data_only:
+                _prepare_environment(config, path.with_name("environment.json"), _say)
+            folder = prepare(config, _say)
+    except (OSError, ValueError) as error:
+        return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
+    except (DataUnusableError, EnvironmentUnusableError, NothingComesError) as error:
+        return _failed(str(error), ExitCode.UNUSABLE)
+    except EnvironmentUnavailableError as error:
+        return _failed(f"{error}; it may work later", _RETRY)
+    _say(f"data: ready in {folder}")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _failed(what: str, code: int) -> int:
+    print(f"prepare: {what}", file=sys.stderr, flush=True)
+    return code
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One preparation of a run at a time: a supervisor that was killed leaves its own running."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _prepare_environment(config: Mapping[str, Any], record: Path, report: Report) -> None:
+    """Write `record`, the interpreter that is to train and what its environment needs."""
+    request = Request.of(config)
+    if request is None or ("attempt" in config and _is_settled(record)):
+        return
+    folder = Path.cwd()
+    variables = {**os.environ, **config.get("env", {}), **_marked(config)}
+    if request.setup:
+        _run_setup(folder, variables, report)
+    changes: dict[str, str | None] = {}
+    if request.modules:
+        changes = load_modules(request.modules, variables, folder, report)
+        variables = applied(variables, changes)
+    if request.wheels_from is not None:
+        await_wheels(config, report)
+    box = Box(
+        folder=folder,
+        cache=Path(config["data"]["cache_dir"]),
+        device=str(config.get("compute", {}).get("device", "cpu")),
+        variables=variables,
+        report=report,
+    )
+    settled = settle(request, box)
+    write_json(record, {**settled, "variables": changes})
+    report(f"environment: ready, {settled['python']} ({settled['how']})")
+
+
+def _is_settled(record: Path) -> bool:
+    """Whether an earlier preparation of the same attempt came as far as this."""
+    settled = read_json(record)
+    return settled is not None and os.access(str(settled.get("python")), os.X_OK)
+
+
+def _marked(config: Mapping[str, Any]) -> dict[str, str]:
+    """What lets a stop find the preparation's commands, whoever else is gone."""
+    attempt = config.get("attempt")
+    if not isinstance(attempt, dict):
+        return {}
+    name, value = marker(str(config.get("run_id")), int(attempt["number"])).split("=", 1)
+    return {name: value}
+
+
+def _run_setup(folder: Path, variables: Mapping[str, str], report: Report) -> None:
+    if not (folder / SETUP).is_file():
+        raise EnvironmentUnusableError(f"the run's folder has no {SETUP}")
+    report("setup: running setup.sh")
+    ended = follow(["sh", SETUP], report, label="setup", folder=folder, environment=variables)
+    if ended.code != 0:
+        raise EnvironmentUnusableError(
+            f"environment.setup ended with {ended.code}: {ended.last_words}"
+        )
