@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import shutil
 import sys
@@ -10,8 +11,10 @@ import sys
 from trainer_runtime import __version__
 from trainmaster.answers import DoctorAnswer, DoctorCheck
 from trainmaster.backends import LOCAL
+from trainmaster.doctor_ssh import ssh_checks
 from trainmaster.errors import TrainmasterError
 from trainmaster.plan import HostFacts
+from trainmaster.settings import read_settings
 from trainmaster.workspace import Workspace
 
 _LEAST_DISK_GIB = 5.0
@@ -19,7 +22,7 @@ _LEAST_DISK_GIB = 5.0
 
 async def examine(workspace: Workspace) -> DoctorAnswer:
     """Look at what Trainmaster and a local training need; nothing is changed."""
-    checks = [_python(), _window(), _sdk()]
+    checks = [_python(), _window(), _sdk(), _settings(workspace)]
     try:
         facts = await workspace.backend(LOCAL).facts(None)
         checks += _host_checks(facts)
@@ -27,6 +30,7 @@ async def examine(workspace: Workspace) -> DoctorAnswer:
         checks.append(
             DoctorCheck(name="host", ok=False, found=error.message, remedy=error.fix, needed=True)
         )
+    checks += await ssh_checks(os.environ)
     return DoctorAnswer(
         ok=all(check.ok for check in checks if check.needed),
         version=__version__,
@@ -54,6 +58,19 @@ def _window() -> DoctorCheck:
         remedy=None if found else "Install tmux to attach to a training's log; nothing needs it.",
         needed=False,
     )
+
+
+def _settings(workspace: Workspace) -> DoctorCheck:
+    path = workspace.home.settings
+    try:
+        settings = read_settings(workspace.home)
+    except TrainmasterError as error:
+        found, remedy = error.message, error.fix
+        return DoctorCheck(name="settings", ok=False, found=found, remedy=remedy, needed=True)
+    allowed = ", ".join(settings.secrets.allow) or "none"
+    told = f"secrets allowed: {allowed}; downloads: {settings.download_root(workspace.home)}"
+    there = str(path) if path.exists() else f"no {path}, so the defaults"
+    return DoctorCheck(name="settings", ok=True, found=f"{there}: {told}", needed=True)
 
 
 def _sdk() -> DoctorCheck:

@@ -14,7 +14,16 @@ from collections.abc import Sequence
 
 import typer
 
-from trainmaster.cli import controlling, keeping, planning, reading, serving, watching
+from trainmaster.cli import (
+    controlling,
+    fetching,
+    hosting,
+    keeping,
+    planning,
+    reading,
+    serving,
+    watching,
+)
 from trainmaster.cli.demo import demo_command
 from trainmaster.cli.output import emit_error
 from trainmaster.errors import InternalError, TrainmasterError, UsageError
@@ -40,6 +49,7 @@ for command in (
     controlling.stop,
     controlling.resume,
     controlling.checkpoints,
+    fetching.fetch,
     controlling.clean,
     keeping.doctor,
     keeping.tick,
@@ -48,6 +58,8 @@ for command in (
 ):
     app.command()(command)
 app.command("demo")(demo_command)
+app.command("transfer", hidden=True)(keeping.transfer)
+app.add_typer(hosting.hosts, name="hosts")
 
 
 def main() -> None:

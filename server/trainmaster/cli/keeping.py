@@ -1,12 +1,14 @@
-"""`doctor`, `tick` and `replay`: what keeps Trainmaster itself well."""
+"""`doctor`, `tick`, `replay` and, unlisted, `transfer`: what keeps Trainmaster itself well."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 from trainmaster.cli.asking import ask
 from trainmaster.cli.output import emit
-from trainmaster.cli.parameters import AsJson
+from trainmaster.cli.parameters import AsJson, Run
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -30,3 +32,19 @@ def replay(as_json: AsJson = False) -> None:
     from trainmaster import replay as service
 
     emit(ask(service.replay), as_json)
+
+
+def transfer(
+    run: Run,
+    lock_descriptor: Annotated[
+        int | None, typer.Option("--lock-descriptor", help="The run's lock, where it is held.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Carry data between this machine and a run's host. Started by itself where it is due."""
+    from trainmaster import transfer as service
+
+    descriptor = lock_descriptor
+    emit(
+        ask(lambda workspace: service.transfer(workspace, run, lock_descriptor=descriptor)), as_json
+    )

@@ -30,7 +30,7 @@ stderr.
 | exit code | meaning |
 |---|---|
 | 0 | done; for `wait`: the wanted event came |
-| 1 | an error; for `doctor`: something needed is missing |
+| 1 | an error; for `doctor` and `hosts check`: something needed is missing |
 | 2 | bad usage |
 | 3 | `wait`: the run ended otherwise |
 | 4 | `wait`: time-out |
@@ -40,9 +40,21 @@ stderr.
 
 def reference() -> str:
     """The whole page."""
-    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
-    sections = [_section(name, command) for name, command in commands.items()]
+    sections = [_section(name, command) for name, command in every_command().items()]
     return "\n".join([_INTRODUCTION, *sections, _error_codes()])
+
+
+def every_command() -> dict[str, Any]:
+    """All commands by the words that call them, those below another (`hosts add`) too."""
+    found: dict[str, Any] = {}
+    waiting = [("", get_command(app))]
+    while waiting:
+        words, command = waiting.pop(0)
+        if words and not command.hidden:
+            found[words] = command
+        below = getattr(command, "commands", {})
+        waiting[:0] = [(f"{words} {name}".strip(), item) for name, item in below.items()]
+    return found
 
 
 def _section(name: str, command: Any) -> str:

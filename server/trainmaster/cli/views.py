@@ -13,6 +13,14 @@ from trainmaster.answers import (
     CheckpointsAnswer,
     CleanAnswer,
     DoctorAnswer,
+    FetchAnswer,
+    GcAnswer,
+    HostAddedAnswer,
+    HostCheckAnswer,
+    HostCheckRow,
+    HostRemovedAnswer,
+    HostsAnswer,
+    HostTrustAnswer,
     LaunchAnswer,
     LogAnswer,
     MetricsAnswer,
@@ -22,6 +30,7 @@ from trainmaster.answers import (
     StatusAnswer,
     StopAnswer,
     TickAnswer,
+    TransferAnswer,
     WaitAnswer,
 )
 from trainmaster.cli.figures import size, sparkline, value
@@ -92,6 +101,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *_named("Metrics", _pairs(answer.metrics)),
         *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
         *_checkpoint(answer),
+        *_transfer(answer),
         *_attempts(answer),
         *_named("Telemetry", _pairs(answer.telemetry or {})),
         *_named("Cost", None if answer.cost is None else f"{answer.cost:.2f} USD"),
@@ -182,6 +192,15 @@ def _(answer: CleanAnswer) -> list[Block]:
 
 
 @view.register
+def _(answer: FetchAnswer) -> list[Block]:
+    return [
+        f"{answer.files} files, {size(answer.bytes)}, in {answer.folder}",
+        *(f"Left out: {item.path}: {item.reason}" for item in answer.skipped),
+        *_named("Next", answer.next_step),
+    ]
+
+
+@view.register
 def _(answer: DoctorAnswer) -> list[Block]:
     rows = [
         (
@@ -218,6 +237,84 @@ def _(answer: ReplayAnswer) -> list[Block]:
     return [f"Read {points} points of {runs} runs again in {answer.seconds:.1f} s."]
 
 
+@view.register
+def _(answer: HostsAnswer) -> list[Block]:
+    rows = [
+        (
+            row.name,
+            row.state,
+            row.address,
+            row.transport or "",
+            row.root if row.cache is None else f"{row.root}, cache {row.cache}",
+            ", ".join(row.gpus or ()),
+            value(row.open_runs),
+        )
+        for row in answer.hosts
+    ]
+    grid = Grid(("host", "state", "address", "transport", "root", "GPUs", "open runs"), rows)
+    reasons = (f"{row.name}: {row.reason}" for row in answer.hosts if row.reason)
+    return [grid, *reasons, *(view(answer.check) if answer.check else ())]
+
+
+@view.register
+def _(answer: HostAddedAnswer) -> list[Block]:
+    return [
+        f"Added {answer.host}: {answer.address}",
+        *_named("Pinned its key", answer.fingerprint),
+        *([_host_checks(answer.checks)] if answer.checks else []),
+        f"Next: {answer.next_step}",
+    ]
+
+
+@view.register
+def _(answer: HostCheckAnswer) -> list[Block]:
+    verdict = "can train." if answer.ok else "can't train like this."
+    return [_host_checks(answer.checks), f"{answer.host} {verdict}"]
+
+
+@view.register
+def _(answer: HostTrustAnswer) -> list[Block]:
+    if not answer.changed:
+        return [f"{answer.host} shows the key that was pinned: {', '.join(answer.now)}"]
+    return [
+        f"Pinned the key of {answer.host}",
+        *(f"Before: {line}" for line in answer.pinned),
+        *(f"Now: {line}" for line in answer.now),
+    ]
+
+
+@view.register
+def _(answer: HostRemovedAnswer) -> list[Block]:
+    return [
+        f"Removed {answer.host}; nothing on it was touched.",
+        *(f"Nobody follows {run_id} any more." for run_id in answer.abandoned),
+    ]
+
+
+@view.register
+def _(answer: GcAnswer) -> list[Block]:
+    verb = "Would remove" if answer.dry_run else "Removed"
+    rows = [
+        *((verb, f"{row.kind}/{row.name}", size(row.size_bytes), "") for row in answer.removed),
+        *(
+            ("Kept", f"{row.kind}/{row.name}", size(row.size_bytes), row.reason or "")
+            for row in answer.kept
+        ),
+    ]
+    freed = f"{verb} {size(answer.freed_bytes)} from the cache of {answer.host}"
+    return [Grid(("", "entry", "size", "used by"), rows), freed] if rows else [freed]
+
+
+def _host_checks(checks: Sequence[HostCheckRow]) -> Grid:
+    rows = [(row.state, row.name, row.found, row.remedy or "") for row in checks]
+    return Grid(("", "what", "found", "remedy"), rows)
+
+
+@view.register
+def _(answer: TransferAnswer) -> list[Block]:
+    return [f"{answer.run_id}: {', '.join(answer.done) or 'nothing to transfer'}"]
+
+
 def _named(name: str, text: str | None) -> Iterable[Block]:
     return (f"{name}: {text}",) if text else ()
 
@@ -251,6 +348,20 @@ def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
         "" if newest.mirrored_step is None else f", mirrored up to {value(newest.mirrored_step)}"
     )
     yield f"Checkpoint: step {value(newest.step)}, {spoken_duration(newest.age_s)} old{mirrored}"
+
+
+def _transfer(answer: StatusAnswer) -> Iterable[Block]:
+    state = answer.transfer
+    if state is None:
+        return
+    share = f" ({state.done_bytes / state.total_bytes:.0%})" if state.total_bytes else ""
+    rate = f", {size(state.bytes_per_s)}/s" if state.bytes_per_s else ""
+    yield (
+        f"Transfer: {state.what}, {size(state.done_bytes)} of {size(state.total_bytes)}"
+        f"{share}{rate}"
+    )
+    if state.error is not None:
+        yield f"Transfer waits: {state.error}"
 
 
 def _attempts(answer: StatusAnswer) -> Iterable[Block]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.duration import spoken_duration
-from trainmaster.cli.figures import value
+from trainmaster.cli.figures import size, value
 from trainmaster.cli.output import is_for_a_person
 
 if TYPE_CHECKING:
@@ -31,18 +31,22 @@ def showing_progress(as_json: bool) -> Iterator[Listener | None]:
         task = progress.add_task("waiting", total=None)
 
         async def listen(status: StatusAnswer) -> None:
+            transfer = status.transfer if status.step == 0 else None
             progress.update(
                 task,
                 description=describe(status),
-                completed=status.step,
-                total=status.target_step,
+                completed=transfer.done_bytes if transfer else status.step,
+                total=transfer.total_bytes if transfer else status.target_step,
             )
 
         yield listen
 
 
 def describe(status: StatusAnswer) -> str:
-    """One line: state, step, loss, time to go."""
+    """One line: state, step, loss, time to go; before the first step, what travels."""
+    if status.transfer is not None and status.step == 0:
+        done, total = status.transfer.done_bytes, status.transfer.total_bytes
+        return f"{status.state}  {status.transfer.what} {size(done)} of {size(total)}"
     target = "" if status.target_step is None else f"/{status.target_step}"
     loss = f"  loss {value(status.metrics['loss'])}" if "loss" in status.metrics else ""
     remaining = "" if status.eta_s is None else f"  {spoken_duration(status.eta_s)} to go"
