@@ -17,7 +17,7 @@ async def examine_host(host: Host, python: str | None, *, timeout_s: float) -> H
     """
     interpreter = python or await host.python()
     done = await host.run(
-        [interpreter, "-m", "trainer_runtime", "facts", await host.root()],
+        [interpreter, "-m", "trainer_runtime", "facts", await host.root(), await host.cache()],
         folder=await host.runtime(),
         timeout_s=timeout_s,
     )

@@ -16,6 +16,8 @@ from trainmaster.assets import find_assets
 from trainmaster.errors import HostError
 from trainmaster.transports import Completed, Stream
 
+_LET_GO_S = 2.0
+
 
 class LocalHost:
     """Files by the file system, commands as child processes."""
@@ -39,6 +41,8 @@ class LocalHost:
     async def run(
         self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
     ) -> Completed:
+        if Path(folder).is_dir() and shutil.which(command[0]) is None:
+            return Completed(127, "", f"{command[0]}: not found")
         with _told(folder):
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -66,13 +70,14 @@ class LocalHost:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
+        stream = _ProcessStream(process)
         try:
-            yield _ProcessStream(process)
+            yield stream
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
-                await process.wait()
+                await stream.let_go()
 
     async def put_folder(
         self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
@@ -145,6 +150,15 @@ class _ProcessStream:
 
     async def read(self, limit: int) -> bytes:
         return await self._output.read(limit)
+
+    async def let_go(self) -> None:
+        """Wait for the end of a process that was killed; what it has written is read for that,
+        since asyncio waits for the pipes' ends too, which the process's children may hold."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LET_GO_S):
+                while await self._output.read(1 << 20):
+                    continue
+                await self._process.wait()
 
     async def end(self) -> tuple[int, str]:
         errors = await self._errors

@@ -11,7 +11,6 @@ import json
 import posixpath
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from trainer_runtime.core.durable import write_atomic
 from trainmaster.assets import find_assets
@@ -25,7 +24,7 @@ from trainmaster.transports.link import Link
 
 _QUICK_S = 30.0
 _REMOVE_S = 600.0
-_NOT_FOUND = 127
+_NO_FOLDER, _NOT_FOUND = 126, 127
 
 
 class SshHost:
@@ -61,7 +60,7 @@ class SshHost:
             ).hexdigest()[:16]
             folder = posixpath.join(await self.cache(), "runtime", digest)
             if await self.size(posixpath.join(folder, "trainer_runtime/__init__.py")) is None:
-                await put_tree(self, files, folder, whole=True)
+                await self._link.persist(lambda: put_tree(self, files, folder, whole=True))
             self._runtime = folder
         return self._runtime
 
@@ -75,6 +74,8 @@ class SshHost:
         )
         if done.code == _NOT_FOUND:
             self._known.unlink(missing_ok=True)  # an interpreter that was taken away, perhaps
+        if done.code == _NO_FOLDER:
+            self._runtime = None  # or a runtime that nobody had used for long
         return done
 
     @asynccontextmanager
@@ -88,7 +89,9 @@ class SshHost:
     async def put_folder(
         self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:
-        await put_tree(self, files, folder, whole=True, executable=executable)
+        await self._link.persist(
+            lambda: put_tree(self, files, folder, whole=True, executable=executable)
+        )
 
     async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         await self._link.repeat(lambda transport: transport.put(path, data, mode=mode))
@@ -130,7 +133,7 @@ class SshHost:
             return path
         known = self._found()
         if "home" not in known:
-            done = await self._plain(["printenv", "HOME"], b"")
+            done = await self._plain(["printenv", "HOME"])
             if done.code != 0 or not done.output.startswith("/"):
                 raise HostError(
                     "SHELL_UNUSABLE",
@@ -141,9 +144,12 @@ class SshHost:
             self._remember(known)
         return posixpath.join(known["home"], path[2:]) if path != "~" else known["home"]
 
-    async def _plain(self, command: Sequence[str], stdin: bytes) -> Completed:
+    async def _plain(
+        self, command: Sequence[str], *, stdin: bytes = b"", timeout_s: float = _QUICK_S
+    ) -> Completed:
+        """Run in the login folder; needs nothing of ours to be there."""
         return await self._link.repeat(
-            lambda transport: transport.run(command, stdin=stdin, timeout_s=_QUICK_S)
+            lambda transport: transport.run(command, stdin=stdin, timeout_s=timeout_s)
         )
 
     def _found(self) -> dict[str, str]:

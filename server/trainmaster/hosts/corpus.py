@@ -1,0 +1,52 @@
+"""Asking a machine what data it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from trainer_runtime.core.corpus import Listing
+from trainmaster.errors import HostError
+from trainmaster.hosts.host import Host
+
+_TIMEOUT_S = 600.0
+
+
+async def list_corpus(host: Host, paths: Sequence[str]) -> list[Listing]:
+    """The documents at each of these paths of the machine.
+
+    Raises:
+        HostError: it can't be asked.
+    """
+    told = await _ask(host, ["--", *paths])
+    return [Listing.from_dict(item) for item in told["listed"]]
+
+
+async def has_shards(host: Host, fingerprint: str) -> bool:
+    """Whether the machine's cache holds the shards of a fingerprint, whole.
+
+    Raises:
+        HostError: it can't be asked.
+    """
+    told = await _ask(host, ["--cache", await host.cache(), "--fingerprint", fingerprint])
+    return bool(told["cached"])
+
+
+async def _ask(host: Host, arguments: Sequence[str]) -> dict[str, Any]:
+    done = await host.run(
+        [await host.python(), "-m", "trainer_runtime", "corpus", *arguments],
+        folder=await host.runtime(),
+        timeout_s=_TIMEOUT_S,
+    )
+    try:
+        told: dict[str, Any] = json.loads(done.output)
+    except ValueError as error:
+        last = (done.errors or done.output).strip()[-300:] or f"exit code {done.code}"
+        raise HostError(
+            "INTERNAL",
+            f"{host.name} could not say what data it has: {last}",
+            f"`trainmaster hosts check {host.name}` looks for the cause.",
+            retryable=True,
+        ) from error
+    return told

@@ -1,0 +1,65 @@
+"""Why the system's ssh did not connect, told apart by its own words (LC_ALL=C)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Cause = Literal["key_changed", "not_let_in", "no_common_algorithm", "unreachable"]
+
+_CHANGED = re.compile(
+    r"fingerprint for the (\S+) key sent by the remote host is\s+(SHA256:[\w+/]+)"
+)
+_SIGNS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
+    (
+        "key_changed",
+        re.compile(r"HOST IDENTIFICATION HAS CHANGED|host key is known for|Host key veri"),
+    ),
+    ("not_let_in", re.compile(r"Permission denied|Too many authentication failures|No more auth")),
+    ("no_common_algorithm", re.compile(r"Unable to negotiate with")),
+)
+_BEYOND = re.compile(r"open failed: (?:connect failed: )?(.+)")
+# How ssh gives up on a connection; it complains of other things too, and goes on.
+_GIVEN_UP = re.compile(
+    r"^(?:ssh: |kex_exchange_identification|ssh_dispatch_run_fatal|banner exchange|Timeout|"
+    r"Connection (?:closed|reset|timed out)|Received disconnect|Disconnected from)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`place` is the hop's on the way; `kind` and `fingerprint` are of the key that it showed, None
+    where ssh did not say."""
+
+    cause: Cause
+    place: int
+    reason: str
+    kind: str | None = None
+    fingerprint: str | None = None
+
+
+def find_failure(logs: Sequence[str], said: str) -> Failure:
+    """The failure in what ssh logged about each hop, in order, and `said` on standard error.
+
+    The first hop with something to complain about is the one; whatever follows is its echo.
+    """
+    for place, log in enumerate(logs):
+        for cause, sign in _SIGNS:
+            if sign.search(log):
+                return _failure(cause, place, log)
+        beyond = _BEYOND.search(log)
+        if beyond and place + 1 < len(logs):
+            return Failure("unreachable", place + 1, beyond[1].strip())
+        if _GIVEN_UP.search(log):
+            return _failure("unreachable", place, log)
+    return _failure("unreachable", len(logs) - 1, logs[-1] or said)
+
+
+def _failure(cause: Cause, place: int, log: str) -> Failure:
+    shown = _CHANGED.search(log)
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    reason = lines[-1].removeprefix("ssh: ") if lines else ""
+    return Failure(cause, place, reason, *(shown.groups() if shown else ()))

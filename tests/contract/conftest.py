@@ -1,0 +1,24 @@
+"""Fixtures of the transports' suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from reaching import TRANSPORTS, Reach, StandingBoxes
+
+
+@pytest.fixture(scope="session")
+def boxes() -> Iterator[StandingBoxes]:
+    with ExitStack() as stack:
+        yield StandingBoxes(stack)
+
+
+@pytest.fixture(params=TRANSPORTS)
+def reach(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reach:
+    """The way to boxes by each transport in turn, for a user without configuration and agent."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return Reach(request.param, tmp_path / "known_hosts")

@@ -1,0 +1,32 @@
+"""One suite for every transport: a command that is cancelled while it is being started."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from boxes import Sshd
+from reaching import Reach, commands_on, finish
+from running import wait_until
+
+
+def test_a_command_that_is_cancelled_at_any_moment_leaves_nothing_behind(reach: Reach) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    chosen = random.Random(seed)
+
+    async def cancel(box: Sshd) -> None:
+        async with reach(box) as transport:
+            for _ in range(20):
+                running = asyncio.create_task(transport.run(["sleep", "1000"], timeout_s=50))
+                await asyncio.sleep(chosen.uniform(0, 0.06))
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            await asyncio.to_thread(
+                wait_until, lambda: "sleep 1000" not in commands_on(box), "their end", 15.0
+            )
+            assert (await transport.run(["true"], timeout_s=20)).code == 0
+            assert "sleep 1000" not in commands_on(box)
+
+    with Sshd() as box:
+        finish(cancel(box))

@@ -1,0 +1,256 @@
+"""One suite for every transport: links that break, hosts that are not there, the link above."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from boxes import CuttingProxy, Network, Sshd, make_key
+from proxies import free_port
+from reaching import TRANSPORTS, Reach, StandingBoxes, finish, some_bytes
+
+from trainmaster.errors import HostError
+from trainmaster.transports import Transport
+from trainmaster.transports.link import Link
+
+SOON_S = 10.0
+SEEN_S = 20.0
+
+
+@pytest.fixture
+def proxy(boxes: StandingBoxes) -> Iterator[CuttingProxy]:
+    box = boxes()
+    with CuttingProxy((box.address, box.port)) as passing:
+        yield passing
+
+
+@pytest.fixture
+def link(reach: Reach, boxes: StandingBoxes, proxy: CuttingProxy) -> Link:
+    return Link(reach.record(boxes(), port=proxy.port), reach.pins)
+
+
+async def _run(transport: Transport) -> None:
+    await transport.run(["sleep", "1000"], timeout_s=100)
+
+
+async def _stream(transport: Transport) -> None:
+    async with transport.stream(["sleep", "1000"]) as stream:
+        while await stream.read(100):
+            continue
+        await stream.end()
+
+
+async def _send(transport: Transport) -> None:
+    async with transport.stream(["sleep", "1000"]) as stream:
+        while True:
+            await stream.write(b"x" * 100_000)
+
+
+async def _get(transport: Transport) -> None:
+    while True:
+        await transport.get("/dev/shm/../../usr/bin/bash", 0, 1 << 20)
+
+
+async def _put(transport: Transport) -> None:
+    while True:
+        await transport.put(f"/tmp/tm-put-{os.getpid()}", some_bytes(2_000_000))
+
+
+@pytest.mark.parametrize("work", [_run, _stream, _send, _get, _put])
+@pytest.mark.parametrize("way", ["cut", "killed"])
+def test_a_broken_link_is_told_as_such_and_soon(
+    reach: Reach, way: str, work: Callable[[Transport], Awaitable[None]]
+) -> None:
+    async def lose(box: Sshd, proxy: CuttingProxy) -> None:
+        async with reach(box, port=proxy.port) as transport:
+            assert (await transport.run(["true"], timeout_s=20)).code == 0
+            working = asyncio.create_task(_awaited(work(transport)))
+            passed = proxy.passed_bytes
+            while proxy.passed_bytes < passed + 500:
+                await asyncio.sleep(0.02)
+            await asyncio.to_thread(proxy.cut if way == "cut" else box.drop_connections)
+            async with asyncio.timeout(SOON_S):
+                with pytest.raises(HostError) as lost:
+                    await working
+                assert lost.value.code == "LINK_LOST" and lost.value.retryable
+                with pytest.raises(HostError) as still_lost:
+                    await transport.run(["true"], timeout_s=20)
+                assert still_lost.value.code == "LINK_LOST"
+        async with reach(box, port=proxy.port) as transport:
+            assert (await transport.run(["true"], timeout_s=20)).code == 0
+
+    with Sshd() as box, CuttingProxy((box.address, box.port)) as proxy:
+        finish(lose(box, proxy))
+        Path(f"/tmp/tm-put-{os.getpid()}").unlink(missing_ok=True)
+
+
+def test_a_refused_port_is_a_host_that_can_not_be_reached(
+    reach: Reach, boxes: StandingBoxes
+) -> None:
+    refused = _refused(reach, boxes(), port=free_port("127.0.0.1"))
+    assert refused.code == "HOST_UNREACHABLE" and refused.retryable
+
+
+def test_a_name_that_nobody_has_is_a_host_that_can_not_be_reached(
+    reach: Reach, boxes: StandingBoxes
+) -> None:
+    refused = _refused(reach, boxes(), address="nobody.invalid")
+    assert refused.code == "HOST_UNREACHABLE"
+    assert "nobody.invalid" in refused.message
+
+
+def test_a_server_that_is_no_ssh_can_not_be_reached(reach: Reach, boxes: StandingBoxes) -> None:
+    with CuttingProxy(("127.0.0.1", free_port("127.0.0.1"))) as nothing_behind:
+        assert _refused(reach, boxes(), port=nothing_behind.port).code == "HOST_UNREACHABLE"
+
+
+def test_a_network_is_seen_to_part_and_used_again_once_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All transports in one test: each waits as long as the others."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def part(network: Network, box: Sshd) -> None:
+        links = [Link(box.record(transport=name), tmp_path / name) for name in TRANSPORTS]
+        parted = asyncio.Event()
+        losing = [asyncio.create_task(lose(link, parted)) for link in links]
+        await asyncio.gather(*(link.repeat(_true) for link in links))
+        network.partition("far")
+        parted.set()
+        await asyncio.gather(*losing)
+        network.heal("far")
+        assert await asyncio.gather(*(link.repeat(_true) for link in links)) == [0] * len(links)
+        await asyncio.gather(*(link.disconnect() for link in links))
+
+    async def lose(link: Link, parted: asyncio.Event) -> None:
+        async with link.use() as transport:
+            running = asyncio.create_task(transport.run(["sleep", "1000"], timeout_s=100))
+            await parted.wait()
+            async with asyncio.timeout(SEEN_S):
+                with pytest.raises(HostError) as lost:
+                    await running
+        assert lost.value.code == "LINK_LOST"
+
+    with (
+        Network() as network,
+        Sshd(netns=network.add("far"), address=network.address("far"), port=22) as box,
+    ):
+        finish(part(network, box), 90)
+
+
+def test_an_address_that_nobody_has_is_a_host_that_can_not_be_reached(
+    reach: Reach, boxes: StandingBoxes
+) -> None:
+    with Network() as network:
+        network.add("near")
+        nobody = network.address("near").rpartition(".")[0] + ".200"
+        assert _refused(reach, boxes(), address=nobody).code == "HOST_UNREACHABLE"
+
+
+def test_a_key_that_the_host_does_not_know_is_refused(
+    reach: Reach, boxes: StandingBoxes, tmp_path: Path
+) -> None:
+    refused = _refused(reach, boxes(), key=str(make_key(tmp_path / "other")))
+    assert refused.code == "AUTH_FAILED" and not refused.retryable
+
+
+def test_a_link_makes_one_connection_for_all(link: Link, proxy: CuttingProxy) -> None:
+    async def crowd() -> None:
+        async def echo(number: int) -> str:
+            done = await link.repeat(
+                lambda transport: transport.run(["echo", str(number)], timeout_s=50)
+            )
+            return done.output
+
+        assert await asyncio.gather(*map(echo, range(40))) == [f"{n}\n" for n in range(40)]
+        await link.disconnect()
+        await link.disconnect()
+
+    finish(crowd())
+    assert proxy.accepted == 1
+
+
+def test_a_link_repeats_what_broke_and_makes_one_new_connection(
+    link: Link, proxy: CuttingProxy
+) -> None:
+    async def cut() -> None:
+        slow = ["sh", "-c", "sleep 0.5; echo done"]
+        working = [
+            asyncio.create_task(link.repeat(lambda transport: transport.run(slow, timeout_s=50)))
+            for _ in range(6)
+        ]
+        async with link.use() as transport:
+            assert (await transport.run(["true"], timeout_s=20)).code == 0
+        await asyncio.to_thread(proxy.cut)
+        assert [done.output for done in await asyncio.gather(*working)] == ["done\n"] * 6
+        await link.disconnect()
+
+    finish(cut())
+    assert proxy.accepted == 2
+
+
+def test_a_link_waits_for_a_host_that_comes_back(link: Link, proxy: CuttingProxy) -> None:
+    async def wait() -> None:
+        await link.repeat(lambda transport: transport.size("/"))
+        await asyncio.to_thread(proxy.refuse)
+        await asyncio.to_thread(proxy.cut)
+        asking = asyncio.create_task(link.repeat(lambda transport: transport.size("/etc/passwd")))
+        done, _ = await asyncio.wait([asking], timeout=1.5)
+        assert not done
+        await asyncio.to_thread(proxy.refuse, False)
+        assert await asking
+        await link.disconnect()
+
+    finish(wait())
+
+
+def test_a_host_that_was_never_reached_is_told_soon(link: Link, proxy: CuttingProxy) -> None:
+    async def ask() -> None:
+        await asyncio.to_thread(proxy.refuse)
+        async with asyncio.timeout(5):
+            await link.repeat(lambda transport: transport.size("/"))
+
+    with pytest.raises(HostError) as refused:
+        finish(ask())
+    assert refused.value.code == "HOST_UNREACHABLE"
+
+
+def test_what_the_machine_refuses_is_not_repeated(link: Link) -> None:
+    tried = []
+
+    async def put(transport: Transport) -> None:
+        tried.append(transport)
+        await transport.put("/no/such/folder/file", b"")
+
+    with pytest.raises(HostError):
+        finish(link.repeat(put))
+    assert len(tried) == 1
+
+
+def test_a_link_serves_one_event_loop_after_the_other(link: Link, proxy: CuttingProxy) -> None:
+    async def ask() -> int | None:
+        return await link.repeat(lambda transport: transport.size("/etc/passwd"))
+
+    assert finish(ask()) == finish(ask())
+    assert proxy.accepted == 2
+
+
+def _refused(reach: Reach, box: Sshd, **changes: object) -> HostError:
+    async def connect() -> None:
+        async with reach(box, **changes):
+            raise AssertionError("there was a connection")
+
+    with pytest.raises(HostError) as refused:
+        finish(connect())
+    return refused.value
+
+
+async def _true(transport: Transport) -> int:
+    return (await transport.run(["true"], timeout_s=20)).code
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work

@@ -1,0 +1,568 @@
+"""Takes in a tree of files over standard input and tells over standard output how it goes.
+
+One file, standard library, nothing of ours imported: it is sent ahead of the data through
+`python3 -c 'import sys;exec(sys.stdin.buffer.read(int(sys.argv[1])))' LENGTH`, so that nothing need
+be there before, and written so that Python 3.8 can read it.
+
+In come frames, `>cI` kind and length, then so many bytes:
+    H  JSON {"destination", "whole", "mark", "files": [[name, size, mtime_ns, mode, sha256], ...]};
+       of mtime_ns and sha256 either may be null
+    F  JSON [index, offset]: what follows is this file from there on
+    D  at most a MiB of it
+    E  its sha256, as hexadecimal digits: the file is all there
+    N  nothing, so that a pause between the others is no silence
+    Z  everything was sent
+Out go lines of JSON, in this order:
+    {"waiting": true}   another sender is at the same destination
+    {"need": [[index, offset, sha256 of what is there up to offset], ...], "kept": bool}
+    {"stored": files, "bytes": bytes}   a few times a second: what has been taken in by now
+    {"done": true} or {"error": {"code", "message"}}
+
+What is there in the same size and with the same time of change (or the same sha256, where that is
+told) is not asked for; what the listing does not name is removed. A file counts once it is whole,
+on the disk, and renamed into its place. `whole`: the destination comes to be at once or not at all,
+and one that is there already is kept. `mark`: `.complete` in the destination lists what it holds,
+written last. What lies half done stands in `.<name>.receiving` beside the destination, and is
+gone on with whoever was killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import select
+import shutil
+import stat
+import struct
+import sys
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+MARKER = b".complete"
+_FRAME = struct.Struct(">cI")
+_LARGEST_FRAME_BYTES = 1 << 20
+_LARGEST_HEADER_BYTES = 1 << 30
+_LONGEST_NAME_BYTES = 255
+# A sender that says nothing for so long is gone, though nobody told: somebody else may go on.
+_SILENCE_S = 60
+_ACKNOWLEDGE_EVERY_S = 0.25
+_LOCK_POLL_S = 0.2
+# Files that are on their way to the disk at once: one commit of its journal serves them all.
+_FINISHING = 32
+_FLUSH_EVERY_BYTES = 64 << 20
+
+
+class Refusal(Exception):
+    """This can't be taken in; `code` is one of the operator's side's."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SenderGone(Exception):
+    """The input ended too early."""
+
+
+class Listed:
+    """One file of the listing."""
+
+    __slots__ = ("mode", "modified_ns", "name", "sha256", "size_bytes", "text")
+
+    def __init__(self, row: list[Any]) -> None:
+        self.text, self.size_bytes, self.modified_ns, self.mode, self.sha256 = row
+        # Bytes, so that this machine's locale has no say in what a file is called.
+        self.name: bytes = self.text.encode("utf-8", "surrogateescape")
+
+    @property
+    def identity(self) -> bytes:
+        """Names what has arrived of it; another size, time or content is another file."""
+        told = [self.name.hex(), self.size_bytes, self.modified_ns, self.sha256]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32].encode() + b".part"
+
+
+class Header:
+    """What the sender wants."""
+
+    def __init__(self, data: bytes) -> None:
+        told = json.loads(data)
+        self.destination: bytes = told["destination"].encode("utf-8", "surrogateescape")
+        self.whole = bool(told["whole"])
+        self.mark = bool(told["mark"])
+        self.files = [Listed(row) for row in told["files"]]
+        _check_destination(self.destination)
+        self.parents = _check_names(self.files, self.mark)
+
+    def marker(self) -> bytes:
+        """What `.complete` will hold: the listing and its digest."""
+        listed = json.dumps([[file.text, file.size_bytes, file.modified_ns] for file in self.files])
+        digest = hashlib.sha256(listed.encode()).hexdigest()
+        return f'{{"digest": "{digest}", "files": {listed}}}\n'.encode()
+
+
+def main() -> int:
+    """Take in one tree; 0 once it is in place."""
+    source = Input(sys.stdin.buffer)
+    threading.Thread(target=source.watch, daemon=True).start()
+    try:
+        _receive(source)
+    except Refusal as refusal:
+        return _refuse(refusal.code, str(refusal))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return _refuse("DISK_FULL", _told(error))
+        return _refuse("ROOT_NOT_WRITABLE", _told(error))
+    except (SenderGone, BrokenPipeError):
+        return 1
+    return 0
+
+
+class Input:
+    """The sender's frames."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream: Any = stream
+        self._buffer = memoryview(bytearray(_LARGEST_FRAME_BYTES))
+        self._waiting_since: float | None = None
+
+    def watch(self) -> None:
+        """End this process when a sender has been silent for too long."""
+        while True:
+            time.sleep(_SILENCE_S / 10)
+            since = self._waiting_since
+            if since is not None and time.monotonic() - since > _SILENCE_S:
+                os._exit(1)
+
+    def frame(self) -> tuple[bytes, memoryview]:
+        """The next one that says something; its bytes hold until the one after."""
+        while True:
+            kind, length = _FRAME.unpack(self._exactly(self._buffer[: _FRAME.size]))
+            if length > (_LARGEST_HEADER_BYTES if kind == b"H" else _LARGEST_FRAME_BYTES):
+                raise Refusal("INTERNAL", f"a frame of {length} bytes was announced")
+            room = self._buffer if length <= len(self._buffer) else memoryview(bytearray(length))
+            data = self._exactly(room[:length])
+            if kind != b"N":
+                return kind, data
+
+    def _exactly(self, room: memoryview) -> memoryview:
+        filled = 0
+        while filled < len(room):
+            self._waiting_since = time.monotonic()
+            got = self._stream.readinto1(room[filled:])
+            self._waiting_since = None
+            if not got:
+                raise SenderGone
+            filled += got
+        return room
+
+
+def _receive(source: Input) -> None:
+    kind, data = source.frame()
+    if kind != b"H":
+        raise Refusal("INTERNAL", "no header came")
+    header = Header(bytes(data))
+    if header.whole and os.path.lexists(header.destination):
+        _answer({"need": [], "kept": True})
+        _answer({"done": True})
+        return
+    os.makedirs(os.path.dirname(header.destination), exist_ok=True)
+    work = Work(header.destination)
+    try:
+        if header.whole and os.path.lexists(header.destination):  # by whom we waited for
+            _answer({"need": [], "kept": True})
+        else:
+            _take(source, header, work)
+        work.remove()
+    finally:
+        work.release()
+    _answer({"done": True})
+
+
+class Work:
+    """The folder beside the destination that holds what is half done, locked."""
+
+    def __init__(self, destination: bytes) -> None:
+        parent, base = os.path.split(destination)
+        self.folder = os.path.join(parent, b"." + base + b".receiving")
+        self.tree = os.path.join(self.folder, b"tree")
+        self._lock = os.path.join(self.folder, b"lock")
+        self._descriptor = self._take_lock()
+
+    def part(self, file: Listed) -> bytes:
+        return os.path.join(self.folder, file.identity)
+
+    def keep_only(self, files: list[Listed], tree: bool) -> None:
+        """Remove what earlier senders of something else have left."""
+        kept = {file.identity for file in files} | {b"lock"} | ({b"tree"} if tree else set())
+        for name in os.listdir(self.folder):
+            if name not in kept:
+                _remove(os.path.join(self.folder, name))
+
+    def remove(self) -> None:
+        self.keep_only([], False)
+        os.unlink(self._lock)
+        try:
+            os.rmdir(self.folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # the next sender is there
+                raise
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+    def _take_lock(self) -> int:
+        told = False
+        while True:
+            try:
+                os.mkdir(self.folder)
+            except FileExistsError:
+                if os.path.islink(self.folder):
+                    os.unlink(self.folder)
+                    continue
+            try:
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                descriptor = os.open(self._lock, flags, 0o644)
+            except FileNotFoundError:  # its holder has just removed the folder
+                continue
+            while not self._locked(descriptor):
+                if not told:
+                    _answer({"waiting": True})
+                    told = True
+                _pause()
+            if self._is_current(descriptor):
+                return descriptor
+            os.close(descriptor)
+
+    def _locked(self, descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _is_current(self, descriptor: int) -> bool:
+        """Whether the lock is still the one that others would find."""
+        try:
+            there = os.stat(self._lock)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(there, os.fstat(descriptor))
+
+
+def _take(source: Input, header: Header, work: Work) -> None:
+    root = work.tree if header.whole else header.destination
+    if os.path.islink(root) or (os.path.lexists(root) and not os.path.isdir(root)):
+        raise Refusal("UNSAFE_NAME", f"{_shown(root)} is there, and no folder")
+    os.makedirs(root, exist_ok=True)
+    work.keep_only(header.files, header.whole)
+    listed = {file.name: file for file in header.files}
+    marker, marking = os.path.join(root, MARKER), header.marker() if header.mark else None
+    needed = [(index, file) for index, file in enumerate(header.files) if not _is_there(root, file)]
+    if needed or _content(marker) != marking:
+        _remove(marker)  # before anything changes: whoever reads it takes the rest for granted
+    _remove_stale(root, b"", listed, header)
+    need = [[index, *_arrived(work.part(file))] for index, file in needed]
+    _answer({"need": need, "kept": False})
+    _make_folders(root, header.parents)
+    store = Store(header, work, root, dict(needed))
+    try:
+        store.take_all(source)
+    finally:
+        store.close()
+    for folder in sorted({os.path.join(root, parent) for parent in header.parents} | {root}):
+        _sync(folder)
+    if marking is not None and _content(marker) != marking:
+        _write_marker(work, marker, marking)
+        _sync(root)
+    if header.whole:
+        os.rename(root, header.destination)
+    _sync(os.path.dirname(header.destination))
+
+
+class Store:
+    """Writes what comes into parts, and has whole ones brought to the disk and into place."""
+
+    def __init__(self, header: Header, work: Work, root: bytes, missing: dict[int, Listed]) -> None:
+        self._header = header
+        self._work = work
+        self._root = root
+        self._missing = missing
+        self._pool = ThreadPoolExecutor(max_workers=8)
+        self._finishing: deque[tuple[Listed, Future[None]]] = deque()
+        self._flushing: Future[None] | None = None
+        self._files, self._bytes = 0, 0
+        self._acknowledged_s = time.monotonic()
+
+    def take_all(self, source: Input) -> None:
+        """Until the sender says that this was everything.
+
+        Raises:
+            Refusal: `DIGEST_MISMATCH`, or something else came than was asked for.
+        """
+        while True:
+            kind, data = source.frame()
+            if kind == b"Z":
+                break
+            if kind != b"F":
+                raise Refusal("INTERNAL", f"a frame {kind!r} came between files")
+            index, offset = json.loads(bytes(data))
+            if index not in self._missing:
+                raise Refusal("INTERNAL", f"file {index!r} was not asked for")
+            self._take_one(source, self._missing.pop(index), int(offset))
+        while self._finishing:
+            self._settle()
+        if self._missing:
+            raise Refusal("INTERNAL", f"{len(self._missing)} files did not come")
+        self._acknowledge(now=True)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def _take_one(self, source: Input, file: Listed, offset: int) -> None:
+        part = self._work.part(file)
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        hasher, size = _resume(descriptor, offset), offset
+        while True:
+            kind, data = source.frame()
+            if kind != b"D":
+                break
+            hasher.update(data)
+            _write(descriptor, data)
+            size += len(data)
+            self._bytes += len(data)
+            if size % _FLUSH_EVERY_BYTES < len(data):
+                self._flush(descriptor)
+            self._acknowledge()
+        self._settle_flush()
+        if kind != b"E":
+            raise Refusal("INTERNAL", f"a frame {kind!r} came within a file")
+        _check(file, part, size, hasher.hexdigest(), bytes(data).decode())
+        self._finishing.append((file, self._pool.submit(self._finish, file, part, descriptor)))
+        if len(self._finishing) >= _FINISHING:
+            self._settle()
+
+    def _flush(self, descriptor: int) -> None:
+        """Let the disk work while more comes in; at most one such round at a time."""
+        if self._flushing is None or self._flushing.done():
+            self._flushing = self._pool.submit(os.fdatasync, descriptor)
+
+    def _settle_flush(self) -> None:
+        if self._flushing is not None:
+            flushing, self._flushing = self._flushing, None
+            flushing.result()
+
+    def _finish(self, file: Listed, part: bytes, descriptor: int) -> None:
+        try:
+            os.fchmod(descriptor, file.mode)
+            if file.modified_ns is not None:
+                os.utime(descriptor, ns=(file.modified_ns, file.modified_ns))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(part, os.path.join(self._root, file.name))
+
+    def _settle(self) -> None:
+        """Wait for the oldest file that is on its way to the disk."""
+        _, finishing = self._finishing.popleft()
+        finishing.result()
+        self._files += 1
+        self._acknowledge()
+
+    def _acknowledge(self, now: bool = False) -> None:
+        if now or time.monotonic() - self._acknowledged_s >= _ACKNOWLEDGE_EVERY_S:
+            self._acknowledged_s = time.monotonic()
+            _answer({"stored": self._files, "bytes": self._bytes})
+
+
+def _check_destination(destination: bytes) -> None:
+    safe = destination.startswith(b"/") and b"\0" not in destination
+    if not safe or os.path.normpath(destination) != destination or len(destination) < 2:
+        raise Refusal("UNSAFE_NAME", f"the destination {_shown(destination)} can't be used")
+
+
+def _check_names(files: list[Listed], mark: bool) -> set[bytes]:
+    """The folders that the files lie in.
+
+    Raises:
+        Refusal: `UNSAFE_NAME`.
+    """
+    names = {file.name for file in files}
+    parents: set[bytes] = set()
+    for name in names:
+        parts = name.split(b"/")
+        bad = any(part in (b"", b".", b"..") or len(part) > _LONGEST_NAME_BYTES for part in parts)
+        if bad or b"\0" in name or (mark and name == MARKER):
+            raise Refusal("UNSAFE_NAME", f"a file can't be called {_shown(name)}")
+        parents.update(b"/".join(parts[:depth]) for depth in range(1, len(parts)))
+    if len(names) != len(files) or names & parents:
+        raise Refusal("UNSAFE_NAME", "a name stands for two things")
+    return parents
+
+
+def _is_there(root: bytes, file: Listed) -> bool:
+    """Whether the file is in place as it should be; its mode and time are mended."""
+    path = os.path.join(root, file.name)
+    if _leads_through_link(root, file.name):
+        return False
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if not stat.S_ISREG(found.st_mode) or found.st_size != file.size_bytes:
+        return False
+    same_time = file.modified_ns is not None and found.st_mtime_ns == file.modified_ns
+    if not same_time and (file.sha256 is None or _digest(path) != file.sha256):
+        return False
+    if stat.S_IMODE(found.st_mode) != file.mode:
+        os.chmod(path, file.mode)
+    if not same_time and file.modified_ns is not None:
+        os.utime(path, ns=(file.modified_ns, file.modified_ns))
+    return True
+
+
+def _leads_through_link(root: bytes, name: bytes) -> bool:
+    folder = os.path.dirname(name)
+    while folder:
+        if os.path.islink(os.path.join(root, folder)):
+            return True
+        folder = os.path.dirname(folder)
+    return False
+
+
+def _remove_stale(root: bytes, folder: bytes, listed: dict[bytes, Listed], header: Header) -> None:
+    """Remove whatever the listing does not name, and what is in the way of what it names."""
+    for name in os.listdir(os.path.join(root, folder)):
+        inside = os.path.join(folder, name)
+        path = os.path.join(root, inside)
+        is_folder = os.path.isdir(path) and not os.path.islink(path)
+        if inside in header.parents and is_folder:
+            _remove_stale(root, inside, listed, header)
+        elif inside in listed and not is_folder:
+            continue
+        elif not (header.mark and inside == MARKER):
+            _remove(path)
+
+
+def _arrived(part: bytes) -> tuple[int, str | None]:
+    """How much of a file has arrived earlier, and its digest."""
+    try:
+        if not stat.S_ISREG(os.lstat(part).st_mode):
+            _remove(part)
+            return 0, None
+        size = os.stat(part).st_size
+    except FileNotFoundError:
+        return 0, None
+    return (size, _digest(part)) if size else (0, None)
+
+
+def _make_folders(root: bytes, parents: set[bytes]) -> None:
+    for folder in sorted(parents):
+        os.makedirs(os.path.join(root, folder), exist_ok=True)
+
+
+def _resume(descriptor: int, offset: int) -> Any:
+    """The hash of what is kept of a part; what lies behind `offset` is cut off."""
+    os.ftruncate(descriptor, offset)
+    hasher = hashlib.sha256()
+    while data := os.read(descriptor, _LARGEST_FRAME_BYTES):
+        hasher.update(data)
+    return hasher
+
+
+def _write(descriptor: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _check(file: Listed, part: bytes, size: int, found: str, told: str) -> None:
+    expected = told if file.sha256 is None else file.sha256
+    if size != file.size_bytes or found != expected or found != told:
+        os.unlink(part)  # the next try starts anew
+        raise Refusal(
+            "DIGEST_MISMATCH",
+            f"{_shown(file.name)} arrived with {size} bytes and sha256 {found[:12]} instead of "
+            f"{file.size_bytes} and {expected[:12]}",
+        )
+
+
+def _write_marker(work: Work, marker: bytes, data: bytes) -> None:
+    part = os.path.join(work.folder, b"marker")
+    with open(part, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, marker)
+
+
+def _content(path: bytes) -> bytes | None:
+    if os.path.islink(path) or not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _digest(path: bytes) -> str:
+    hasher = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_LARGEST_FRAME_BYTES):
+            hasher.update(data)
+    return hasher.hexdigest()
+
+
+def _remove(path: bytes) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def _sync(folder: bytes) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _pause() -> None:
+    """Before another look at the lock.
+
+    Raises:
+        SenderGone: who waits for an answer sends nothing, so what can be read is the end.
+    """
+    readable, _, _ = select.select([sys.stdin], [], [], _LOCK_POLL_S)
+    if readable:
+        raise SenderGone
+
+
+def _answer(told: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+def _refuse(code: str, message: str) -> int:
+    with suppress(BrokenPipeError):
+        _answer({"error": {"code": code, "message": message}})
+    return 1
+
+
+def _told(error: OSError) -> str:
+    where = error.filename if error.filename is not None else b"a file"
+    path = where if isinstance(where, bytes) else str(where).encode()
+    return f"{_shown(path)}: {error.strerror}"
+
+
+def _shown(path: bytes) -> str:
+    text = path[-300:].decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
