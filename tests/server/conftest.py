@@ -49,7 +49,8 @@ def cpu_host() -> HostFacts:
         memory_total_gib=8.0,
         memory_available_gib=6.0,
         disk_free_gib=20.0,
-        torch=TorchFacts(version="2.13.0+cpu", bf16_cpu=True),
+        torch=TorchFacts(version="2.13.0+cpu"),
+        bf16_cpu=True,
         measured_at=1_700_000_000.0,
     )
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,6 +136,48 @@ def test_train_sh_prepares_then_trains_with_the_configs_environment(
         "['prepare', 'config.json'] None",
         "['config.json'] INFO",
     ]
+
+
+def _run_by_hand(bundle: Bundle, folder: Path, **variables: str) -> list[str]:
+    """What runtime and trainer are told where both write down how they were called."""
+    prepare = (
+        "import json, sys\n"
+        "print(sys.argv[1:])\n"
+        "settled = {'python': sys.executable, 'variables': {'LOADED': 'yes', 'GONE': None}}\n"
+        "if '--data-only' not in sys.argv: json.dump(settled, open('environment.json', 'w'))\n"
+    )
+    train = "import os\nprint([os.environ.get(name) for name in ('LOADED', 'GONE', 'LEVEL')])\n"
+    stand_ins = {
+        "train.sh": bundle.files["train.sh"],
+        "config.json": bundle.files["config.json"],
+        "train.py": train.encode(),
+        "trainer_runtime/__init__.py": b"",
+        "trainer_runtime/__main__.py": prepare.encode(),
+    }
+    _lay_down(stand_ins, folder)
+    environment = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", "GONE": "there"}
+    ended = subprocess.run(
+        ["sh", "train.sh"],
+        cwd=folder,
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return ended.stdout.splitlines()
+
+
+def test_train_sh_trains_in_the_environment_that_was_settled(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    told = _run_by_hand(bundle, tmp_path / "run")
+    assert told == ["['prepare', 'config.json']", "['yes', None, 'INFO']"]
+
+
+def test_train_sh_takes_the_interpreter_that_it_is_given(bundle: Bundle, tmp_path: Path) -> None:
+    told = _run_by_hand(bundle, tmp_path / "run", PYTHON=sys.executable)
+    assert told == ["['prepare', '--data-only', 'config.json']", "[None, 'there', 'INFO']"]
 
 
 def test_train_sh_does_not_train_when_preparing_fails(bundle: Bundle, tmp_path: Path) -> None:

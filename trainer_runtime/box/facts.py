@@ -14,15 +14,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.interpreter_facts import facts
+
 _GIB = 2.0**30
 _GPU_QUERY = "index,name,memory.total,memory.free,driver_version,compute_cap"
 _FIRST_BF16_CAPABILITY = 8.0
 
 
-def examine(root: Path) -> dict[str, Any]:
-    """The facts that a plan is made from; `root` is where runs and cache would lie."""
+def examine(root: Path, cache: Path | None = None) -> dict[str, Any]:
+    """The facts that a plan is made from; runs would lie in `root`, what they share in `cache`."""
     existing = _nearest_existing(root)
-    gpus = _gpus()
+    gpus, flags = _gpus(), (_cpu_field("flags") or "").split()
     return {
         "hostname": platform.node(),
         "root": str(root),
@@ -30,14 +32,43 @@ def examine(root: Path) -> dict[str, Any]:
         "cores": usable_cores(),
         "memory_total_gib": _memory_gib("MemTotal"),
         "memory_available_gib": _memory_gib("MemAvailable"),
-        "disk_free_gib": round(shutil.disk_usage(existing).free / _GIB, 3),
-        "gpus": [{name: gpu[name] for name in gpu if name != "capability"} for gpu in gpus],
+        "disk_free_gib": _disk_free_gib(existing),
+        **_cache(cache or root / "cache", existing),
+        "gpus": [{**gpu, "capability": gpu["capability"] or None} for gpu in gpus],
+        "bf16_cpu": "avx512_bf16" in flags or "amx_bf16" in flags,
         "python_path": sys.executable,
         "python_version": platform.python_version(),
         "torch": _torch(gpus),
+        **_installers(),
         "root_writable": os.access(existing, os.W_OK | os.X_OK) and existing.is_dir(),
         "c_compiler": any(shutil.which(name) for name in ("cc", "gcc", "clang")),
         "measured_at": time.time(),
+    }
+
+
+def _cache(cache: Path, root: Path) -> dict[str, Any]:
+    """Where runs share data; what its disk has left, where that is another than the root's."""
+    existing = _nearest_existing(cache)
+    shared = existing.stat().st_dev == root.stat().st_dev
+    return {
+        "cache": str(cache),
+        "cache_free_gib": None if shared else _disk_free_gib(existing),
+        "cache_writable": os.access(existing, os.W_OK | os.X_OK) and existing.is_dir(),
+    }
+
+
+def _disk_free_gib(existing: Path) -> float:
+    return round(shutil.disk_usage(existing).free / _GIB, 3)
+
+
+def _installers() -> dict[str, Any]:
+    """What could build an environment here."""
+    own = facts()
+    pip = own["distributions"].get("pip")
+    return {
+        "venv_available": own["venv"] and (own["ensurepip"] or pip is not None),
+        "pip": pip,
+        "uv": shutil.which("uv"),
     }
 
 
@@ -132,12 +163,10 @@ def _torch(gpus: list[dict[str, Any]]) -> dict[str, Any] | None:
     except importlib.metadata.PackageNotFoundError:
         return None
     cuda = _cuda_of(version)
-    flags = (_cpu_field("flags") or "").split()
     return {
         "version": version,
         "cuda": cuda,
         "cuda_available": cuda is not None and bool(gpus),
-        "bf16_cpu": "avx512_bf16" in flags or "amx_bf16" in flags,
         "bf16_gpu": bool(gpus) and all(g["capability"] >= _FIRST_BF16_CAPABILITY for g in gpus),
     }
 

@@ -16,7 +16,6 @@ import os
 import pty
 import select
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +24,10 @@ from typing import Any
 from trainer_runtime.box.files import write_json
 from trainer_runtime.box.identity import identify
 from trainer_runtime.box.layout import AttemptFolder, RunFolder
+from trainer_runtime.box.secret_file import SecretsMissingError, secret_environment
+from trainer_runtime.box.settled import trainer_environment
 from trainer_runtime.core.durable import try_lock
+from trainer_runtime.core.protocol import ExitCode
 
 MARKER = "TRAINMASTER_ATTEMPT"
 _LOCK_WAIT_S = 20.0
@@ -56,6 +58,9 @@ def hold(run_dir: Path, number: int) -> int:
             code = _run_with_terminal(run, attempt, number, config, log, lock)
         else:
             code = _spawn(run, attempt, number, config, log, subprocess.DEVNULL, lock).wait()
+    except SecretsMissingError as error:
+        os.write(log, f"{error}\n".encode())
+        code = ExitCode.UNUSABLE
     except OSError as error:
         os.write(log, f"The trainer could not be started: {error}\n".encode())
         code = _NOT_STARTED
@@ -102,13 +107,13 @@ def _spawn(
     lock: int,
 ) -> subprocess.Popen[bytes]:
     name, value = marker(run.run_id, number).split("=", 1)
-    environment = config.get("environment")
-    python = environment["python"] if isinstance(environment, dict) else sys.executable
+    python, environment = trainer_environment(attempt.environment, config)
+    variables = {**config.get("env", {}), **secret_environment(run, config)}
     relative_config = attempt.config.relative_to(run.root)
     trainer = subprocess.Popen(
         [python, "train.py", str(relative_config)],
         cwd=run.root,
-        env={**_DEFAULTS, **os.environ, **config.get("env", {}), name: value},
+        env={**_DEFAULTS, **environment, **variables, name: value},
         stdin=stdin,
         stdout=output,
         stderr=output,

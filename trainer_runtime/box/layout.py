@@ -54,6 +54,11 @@ class RunFolder:
         return self.root / ".trainer.lock"
 
     @property
+    def secrets(self) -> Path:
+        """Values of secrets, its owner's alone; removed once nothing restarts by itself."""
+        return self.root / ".secrets.json"
+
+    @property
     def supervisor_errors(self) -> Path:
         return self.root / "logs" / "supervisor.err"
 
@@ -72,6 +77,11 @@ class AttemptFolder:
     @property
     def config(self) -> Path:
         return self.root / "config.json"
+
+    @property
+    def environment(self) -> Path:
+        """The interpreter that the preparation settled on, and what its modules changed."""
+        return self.root / "environment.json"
 
     @property
     def train_log(self) -> Path:
