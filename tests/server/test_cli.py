@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 import typer
-from typer.main import get_command
 
-from trainmaster.cli import app, run
-from trainmaster.cli.reference import reference
+from trainmaster.cli import run
+from trainmaster.cli.reference import every_command, reference
 from trainmaster.errors import CODES
 from trainmaster.wait import EVENTS
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
-_COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
+_COMMANDS = every_command()
 _MAIN = "from trainmaster.cli import main; main()"
 _SPEC = """\
 name: rehearsal

@@ -161,3 +161,45 @@ def test_a_sparkline_marks_what_is_not_finite() -> None:
     assert sparkline(["NaN"]) == "!"
     assert sparkline([5.0, 5.0]) == "▁▁"
     assert sparkline([]) == ""
+
+
+def test_hosts_and_their_checks_are_tables_with_what_stands_in_the_way() -> None:
+    checks = [
+        answers.HostCheckRow(name="gpu 0", state="warn", found="held: ann", remedy="Ask ann."),
+        answers.HostCheckRow(name="root", state="fail", found="full", remedy="Free some room."),
+    ]
+    row = answers.HostRow(
+        name="gpu1",
+        address="me@box",
+        transport="asyncssh",
+        root="~/.trainmaster",
+        cache="/scratch/tm",
+        state="unreachable",
+        reason="no route",
+        gpus=["H100 (80 GiB)", "H100 (80 GiB)"],
+        open_runs=2,
+    )
+    check = answers.HostCheckAnswer(host="gpu1", ok=False, checks=checks)
+    told = text_of(answers.HostsAnswer(hosts=[row], check=check))
+    for words in (
+        "gpu1  unreachable  me@box  asyncssh  ~/.trainmaster, cache /scratch/tm  H100 (80 GiB), ",
+        "gpu1: no route",
+        "warn  gpu 0  held: ann  Ask ann.",
+        "gpu1 can't train like this.",
+    ):
+        assert words in told
+
+
+def test_what_a_cache_loses_and_keeps_is_told_with_sizes() -> None:
+    answer = answers.GcAnswer(
+        host="gpu1",
+        removed=[answers.CacheEntry(kind="data", name="aa", size_bytes=2048)],
+        kept=[answers.CacheEntry(kind="venvs", name="bb", size_bytes=3072, reason="run x")],
+        freed_bytes=2048,
+        dry_run=True,
+    )
+    assert text_of(answer).splitlines()[1:] == [
+        "Would remove  data/aa  2.0 KiB  ",
+        "Kept  venvs/bb  3.0 KiB  run x",
+        "Would remove 2.0 KiB from the cache of gpu1",
+    ]

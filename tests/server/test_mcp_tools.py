@@ -28,7 +28,10 @@ _GOLDEN = _ROOT / "tests" / "golden" / "mcp_tools.json"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _COMMON_WORDS = "run_id spec host set cursor until timeout_s idempotency_key"
-_OWN_WORDS = "state label limit detail stream grep width key points verify start"
+_OWN_WORDS = (
+    "state label limit detail stream grep width key points verify start check folder pattern"
+)
+_HOST_WORDS = "name address jump root cache"
 # A token is taken for three characters of JSON, which is on the safe side.
 _CHARACTERS_PER_TOKEN = 3
 _SPEC = """\
@@ -142,7 +145,8 @@ def test_every_tool_has_all_four_hints_and_every_parameter_the_common_words(
         assert [
             name for name, value in hints.items() if name.endswith("Hint") and value is None
         ] == []
-        assert set(tool.input_schema["properties"]) <= {*_COMMON_WORDS.split(), *_OWN_WORDS.split()}
+        known = f"{_COMMON_WORDS} {_OWN_WORDS} {_HOST_WORDS}".split()
+        assert set(tool.input_schema["properties"]) <= set(known)
         assert tool.input_schema["additionalProperties"] is False
 
 
@@ -150,7 +154,7 @@ def test_read_only_leaves_only_what_changes_nothing(environment: dict[str, str])
     tools = anyio.run(lambda: tools_of(environment, "legacy", read_only=True))
     assert tools
     assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
-    assert not {"launch", "stop", "resume"} & {tool.name for tool in tools}
+    assert not {"launch", "stop", "resume", "add_host"} & {tool.name for tool in tools}
     beaten = {"read_only": True, "toolsets": ("operate",)}
     assert anyio.run(lambda: tools_of(environment, "legacy", **beaten)) == []
 
@@ -160,7 +164,13 @@ def test_toolsets_choose_among_the_tools_in_a_stable_order(environment: dict[str
     turned = anyio.run(lambda: tools_of(environment, "legacy", toolsets=("operate", "observe")))
     operating = anyio.run(lambda: tools_of(environment, "legacy", toolsets=("operate",)))
     assert [tool.name for tool in turned] == [tool.name for tool in everything]
-    assert [tool.name for tool in operating] == ["launch", "stop", "resume"]
+    assert [tool.name for tool in operating] == [
+        "launch",
+        "stop",
+        "resume",
+        "fetch_files",
+        "add_host",
+    ]
     with pytest.raises(UsageError, match="destroy"):
         build_server(environment, toolsets=("destroy",))
 

@@ -4,16 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from trainmaster.cli import app
+from trainmaster.cli.reference import every_command
 from trainmaster.errors import CODES
 from trainmaster.mcp.server import TOOLSETS
 from trainmaster.spec import load_spec
 from trainmaster.yaml12 import load_yaml
 
 _SKILLS = Path(__file__).resolve().parents[2] / "skills"
-_COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
+_COMMANDS = every_command()
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 
 
@@ -59,7 +58,9 @@ def test_every_command_and_option_named_exists(skill: Path) -> None:
     _, body = parts(skill)
     lines = commands(body)
     assert lines
-    for name, *rest in lines:
+    for words in lines:
+        length = 2 if " ".join(words[:2]) in _COMMANDS else 1
+        name, rest = " ".join(words[:length]), words[length:]
         assert name in _COMMANDS
         known = {option for item in _COMMANDS[name].params for option in item.opts}
         assert set(_OPTION.findall(" ".join(rest))) <= known, (name, rest)
@@ -68,7 +69,9 @@ def test_every_command_and_option_named_exists(skill: Path) -> None:
 def test_every_tool_and_error_code_named_exists(skill: Path) -> None:
     _, body = parts(skill)
     tools = {item.function.__name__ for toolset in TOOLSETS.values() for item in toolset}
-    named = set(re.findall(r"\b[a-z]+_(?:run|runs|log|metrics|event|checkpoints)\b", body))
+    named = set(
+        re.findall(r"\b[a-z]+_(?:run|runs|log|metrics|event|checkpoints|host|hosts)\b", body)
+    )
     assert named
     assert named <= tools
     codes = {text for text in quoted(body) if re.fullmatch(r"[A-Z]+(_[A-Z]+)+|INTERNAL", text)}

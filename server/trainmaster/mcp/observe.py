@@ -10,6 +10,7 @@ from pydantic import Field
 
 from trainmaster.answers import (
     CheckpointsAnswer,
+    HostsAnswer,
     LogAnswer,
     MetricsAnswer,
     PlanAnswer,
@@ -22,6 +23,7 @@ from trainmaster.mcp.parameters import Cursor, Host, RunId, Sets, Spec, Words
 
 # Short of the limit on calls, so that the last look at the host ends before it.
 LONGEST_WAIT_S = 40.0
+_LONGEST_CHECK_S = 38.0
 
 
 async def plan_run(
@@ -204,6 +206,26 @@ async def list_checkpoints(
     return await query.list_checkpoints(workspace_of(context), run_id, verify=verify)
 
 
+async def list_hosts(
+    context: ToolContext,
+    *,
+    check: Annotated[
+        str, Field(description="A host to check: what stands between it and a training")
+    ] = "",
+) -> HostsAnswer:
+    """The machines that runs may stay at, as they were last found; `check` looks at one anew.
+
+    A check's rows tell what was found and the remedy; `fail` keeps any training from running.
+    """
+    from trainmaster import registry
+    from trainmaster.host_check import check_host
+
+    workspace = workspace_of(context)
+    checked = await check_host(workspace, check, within_s=_LONGEST_CHECK_S) if check else None
+    answer = await registry.list_hosts(workspace)
+    return answer.model_copy(update={"check": checked})
+
+
 TOOLS = (
     Definition(plan_run, "Plan a training", READS),
     Definition(list_runs, "List runs", READS),
@@ -212,4 +234,5 @@ TOOLS = (
     Definition(query_metrics, "Read metrics", READS),
     Definition(wait_for_event, "Wait for an event", READS),
     Definition(list_checkpoints, "List checkpoints", READS),
+    Definition(list_hosts, "List hosts", READS),
 )

@@ -6,9 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trainmaster.answers import LaunchAnswer, StopAnswer
-from trainmaster.mcp.definition import ENDS, STARTS, Definition, ToolContext, workspace_of
+from trainmaster.answers import FetchAnswer, HostAddedAnswer, LaunchAnswer, StopAnswer
+from trainmaster.mcp.definition import BRINGS, ENDS, STARTS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec
+
+_FETCH_BOUND_S = 35.0  # a call may take 45, and the last range takes its time
 
 
 async def launch(
@@ -72,8 +74,57 @@ async def resume(
     )
 
 
+async def add_host(
+    context: ToolContext,
+    *,
+    name: Annotated[str, Field(description="What it is called from now on, e.g. in a spec's host")],
+    address: Annotated[
+        str, Field(description="[user@]address[:port], or a Host of the user's OpenSSH config")
+    ],
+    key: Annotated[str, Field(description="Path of a private key here")] = "",
+    jump: Annotated[str, Field(description="Hosts to go through, as addresses with commas")] = "",
+    root: Annotated[str, Field(description="Folder of the host for runs")] = "~/.trainmaster",
+    cache: Annotated[str, Field(description="Folder of the host for what runs share")] = "",
+) -> HostAddedAnswer:
+    """Add a machine that is reached over SSH. Connects to it and pins its key; nothing is kept
+    where that fails. Show its fingerprint to the user, then list_hosts with `check`.
+    """
+    from trainmaster import registry
+
+    options = registry.HostOptions(
+        key=key or None, jump=jump or None, root=root, cache=cache or None
+    )
+    return await registry.add_host(workspace_of(context), name, address, options)
+
+
+async def fetch_files(
+    context: ToolContext,
+    *,
+    run_id: RunId,
+    pattern: Annotated[
+        str,
+        Field(description="Glob over the run's folder, or `best`, `latest`, `final`"),
+    ],
+    folder: Annotated[
+        str, Field(description="Below the settings' download folder; the run's id if left out")
+    ] = "",
+) -> FetchAnswer:
+    """Bring files of a run here, each checked by its digest: checkpoints, final model, logs.
+
+    They come to lie below the download folder that the settings name, nowhere else. `more: true`
+    means that time was over: call the same again, and it goes on where it stopped.
+    """
+    from trainmaster import fetch as service
+
+    return await service.fetch_below(
+        workspace_of(context), run_id, pattern, folder, bound_s=_FETCH_BOUND_S
+    )
+
+
 TOOLS = (
     Definition(launch, "Launch a training", STARTS),
     Definition(stop, "Stop a run", ENDS),
     Definition(resume, "Resume a run", STARTS),
+    Definition(fetch_files, "Fetch files of a run", BRINGS),
+    Definition(add_host, "Add a host", STARTS),
 )
