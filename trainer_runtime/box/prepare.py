@@ -3,7 +3,8 @@
 An entry is `<cache>/data/<fingerprint>/`: one train and one validation file per source, raw
 little-endian uint16, and `meta.json`, which is written last and records every file's size. An entry
 that is whole is used without a look at the sources; one that is missing or damaged is built beside
-and renamed into place. A lock per entry lets two runs that want the same data build it once.
+and renamed into place. A lock per entry lets two runs that want the same data build it once; who
+waits for data that is on its way holds none, so that whichever comes first serves all.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainer_runtime.core.corpus import VALIDATION_SHARE, Source, fingerprint, list_files
+from trainer_runtime.box.arrival import NothingComesError, await_shards, await_sources
+from trainer_runtime.core.corpus import (
+    VALIDATION_SHARE,
+    CorpusFile,
+    Source,
+    fingerprint,
+    list_files,
+)
 from trainer_runtime.core.durable import sync_folder
 from trainer_runtime.core.protocol import ExitCode
 
@@ -60,11 +68,13 @@ def main(config_path: str) -> int:
 def prepare(config: Mapping[str, Any], report: Report) -> Path:
     """The folder of the config's shards, built first where the cache lacks it.
 
-    Memory stays bounded whatever the files' sizes. Safe to call from several processes at once.
+    What the operator's side sends is waited for, without a limit. Memory stays bounded whatever the
+    files' sizes. Safe to call from several processes at once.
 
     Raises:
         DataUnusableError: a source is missing, empty, too short, or changed since the plan; the
-            disk is full; or the config asks for what can't be built here.
+            operator's side can't send it; the disk is full; or the config asks for what can't be
+            built here.
     """
     data = _checked(config)
     parent = Path(data["cache_dir"]) / "data"
@@ -73,9 +83,12 @@ def prepare(config: Mapping[str, Any], report: Report) -> Path:
         return entry
     try:
         parent.mkdir(parents=True, exist_ok=True)
+        arrived = _await_data(entry, config, report)
         with _locked(parent / f"{entry.name}.lock", report):
             if not is_whole(entry):
-                _build(entry, data, report)
+                _build(entry, data, arrived, report)
+    except NothingComesError as error:
+        raise DataUnusableError(str(error)) from None
     except OSError as error:
         raise DataUnusableError(_explained(error, parent)) from error
     return entry
@@ -127,8 +140,36 @@ def _locked(file: Path, report: Report) -> Iterator[None]:
         yield
 
 
-def _build(entry: Path, data: Mapping[str, Any], report: Report) -> None:
-    sources = [_listed(source["name"], source["path"]) for source in data["sources"]]
+def _await_data(
+    entry: Path, config: Mapping[str, Any], report: Report
+) -> Mapping[str, tuple[CorpusFile, ...]]:
+    """Wait for what is sent: the files of the sources, or the shards themselves, which may as well
+    come from another run that is prepared at the same time."""
+    data = config["data"]
+    if not data.get("upload"):
+        return {}
+    if data["prepare"] != "here":
+        return await_sources(config, lambda: is_whole(entry), report)
+    with _locked(entry.with_name(f"{entry.name}.lock"), report):
+        if not is_whole(entry):
+            _put_away(entry)  # the sender keeps what it finds
+    await_shards(config, lambda: is_whole(entry), report)
+    return {}
+
+
+def _build(
+    entry: Path,
+    data: Mapping[str, Any],
+    arrived: Mapping[str, tuple[CorpusFile, ...]],
+    report: Report,
+) -> None:
+    """Build the shards; `arrived`: the files of the sources that were sent, as they were there."""
+    sources = [
+        Source(source["name"], source["path"], arrived[source["name"]])
+        if source["name"] in arrived
+        else _listed(source["name"], source["path"])
+        for source in data["sources"]
+    ]
     found = fingerprint(sources, data["tokenizer"], data["seq_len"])
     if found != entry.name:
         raise DataUnusableError(
@@ -281,12 +322,18 @@ def _flush_to_disk(file: BinaryIO) -> None:
 
 def _put_in_place(building: Path, entry: Path) -> None:
     sync_folder(building)
-    damaged = entry.parent / f".building-{entry.name}-damaged"
-    if entry.exists():
-        entry.rename(damaged)
+    _put_away(entry)
     building.rename(entry)
     sync_folder(entry.parent)
+
+
+def _put_away(entry: Path) -> None:
+    """Remove an entry that is not whole, at once for whoever looks."""
+    damaged = entry.parent / f".building-{entry.name}-damaged"
     shutil.rmtree(damaged, ignore_errors=True)
+    if entry.exists():
+        entry.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
 
 
 def _explained(error: OSError, parent: Path) -> str:

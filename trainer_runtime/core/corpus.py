@@ -12,7 +12,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+# What a source's path begins with where it is the training machine's own.
+ON_BOX = "host:"
 # Raised when the shards' layout or the tokenizers' output changes, so that old entries are not met.
 SHARD_FORMAT = 1
 VALIDATION_SHARE = 0.05
@@ -39,6 +42,40 @@ class Source:
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What lies at a path, as a source; `problem` says why there is nothing to list."""
+
+    path: str
+    is_folder: bool = False
+    files: tuple[CorpusFile, ...] = ()
+    problem: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [[file.name, file.size_bytes, file.modified_ns] for file in self.files]
+        return {
+            "path": self.path,
+            "is_folder": self.is_folder,
+            "files": rows,
+            "problem": self.problem,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Listing:
+        files = tuple(CorpusFile(str(row[0]), int(row[1]), int(row[2])) for row in data["files"])
+        return cls(str(data["path"]), bool(data["is_folder"]), files, data["problem"])
+
+
+def look_at(path: str) -> Listing:
+    """The documents at a path, or why there are none to be seen; never an error."""
+    try:
+        return Listing(path, Path(path).is_dir(), list_files(Path(path)))
+    except FileNotFoundError:
+        return Listing(path, problem="there is nothing at this path")
+    except OSError as error:
+        return Listing(path, problem=f"it can't be read ({error.strerror})")
 
 
 def list_files(path: Path) -> tuple[CorpusFile, ...]:
@@ -81,6 +118,17 @@ def fingerprint(sources: Sequence[Source], tokenizer: str, seq_len: int) -> str:
         ],
     }
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def listing_digest(sources: Sequence[Source]) -> str:
+    """Hexadecimal digits that tell these sources' files from any others; the same that `receive`
+    writes into `.complete` for a tree with a folder for each source."""
+    rows = [
+        [f"{source.name}/{file.name}", file.size_bytes, file.modified_ns]
+        for source in sources
+        for file in source.files
+    ]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def _corpus_file(path: Path, name: str) -> CorpusFile:
