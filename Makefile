@@ -3,7 +3,8 @@
 .PHONY: help setup demo test check quick bench docs format clean
 
 PYTHON_BIN := .venv/bin/python
-TEST_PROGRAMS := tmux=tmux screen=screen git=git
+TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh-server \
+	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux
 # Two workers: the machines that this runs on have two cores.
 PYTEST := $(PYTHON_BIN) -m pytest -n 2 --dist loadgroup
 

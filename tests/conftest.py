@@ -18,7 +18,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TRAINMASTER_HOME", str(folder))
     monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
     yield folder
-    kill_processes(folder)
+    kill_processes(folder / "local")
 
 
 @pytest.fixture

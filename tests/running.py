@@ -68,11 +68,19 @@ def wait_until(met: Callable[[], Any], what: str, bound_s: float = 60.0) -> Any:
     return found
 
 
+def let_it_run(seconds: float) -> None:
+    """The moment of a fault is random by design; nothing is expected of the pause itself."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 class CommandLine:
     """The `trainmaster` command in a home of its own, as a user's shell would run it."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, host: str = "local", root: Path | None = None) -> None:
+        self.home, self.host = home, host
+        self.root = root or home / host
         self.environment = {
             **os.environ,
             "TRAINMASTER_HOME": str(home),
@@ -98,18 +106,20 @@ class CommandLine:
         answer: dict[str, Any] = json.loads(output)
         return answer
 
-    def folder(self, run_id: str, host: str = "local") -> RunFolder:
-        return RunFolder(self.home / host / "runs" / run_id)
+    def folder(self, run_id: str) -> RunFolder:
+        """The run's folder on the host that this command line is for."""
+        return RunFolder(self.root / "runs" / run_id)
 
 
 def processes_of(run: RunFolder) -> dict[str, int]:
     """The pids of the run's living processes: `trainer`, `hold`, `supervisor`."""
     found = {}
     newest = max((int(path.name) for path in run.root.glob("attempts/*")), default=0)
-    for name, identity in (read_json(run.attempt(newest).process) or {}).items():
+    identities = read_json(run.attempt(newest).process) or {}
+    for name, identity in identities.items():
         if identity and is_alive(ProcessIdentity.from_dict(identity)):
             found[name] = int(identity["pid"])
-    if "trainer" not in found:  # hold may have been killed before it noted whom it had started
+    if identities and "trainer" not in found:  # hold may have been killed before it noted whom it had started
         for process in carriers(marker(run.run_id, newest))[:1]:
             found["trainer"] = process.pid
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
@@ -126,9 +136,9 @@ def is_supervisor(pid: int, run: RunFolder) -> bool:
         return False
 
 
-def kill_processes(home: Path) -> None:
-    """End whatever the runs of a home have left, supervisors first, so that none comes back."""
-    for folder in home.glob("local/runs/*"):
+def kill_processes(root: Path) -> None:
+    """End whatever the runs of a host have left, supervisors first, so that none comes back."""
+    for folder in root.glob("runs/*"):
         run = RunFolder(folder)
         if not (folder / "attempts").is_dir():
             continue

@@ -5,65 +5,214 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
+
+Options = argparse.Namespace
+
+
+class Argument(NamedTuple):
+    """One of a command's arguments, as `argparse` takes it."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+class Command(NamedTuple):
+    help: str
+    run: Callable[[Options], int]
+    arguments: tuple[Argument, ...]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     options = _parser().parse_args(arguments)
-    if options.command == "prepare":
-        from trainer_runtime.box import prepare
+    return COMMANDS[options.command].run(options)
 
-        return prepare.main(options.config)
-    if options.command == "facts":
-        from trainer_runtime.box.facts import examine
 
-        print(json.dumps(examine(Path(options.root))))
-        return 0
-    if options.command == "remove":
-        from trainer_runtime.core.durable import remove_tree
+def _supervise(options: Options) -> int:
+    from trainer_runtime.box.start import supervise
 
-        print(json.dumps({"freed_bytes": remove_tree(Path(options.path))}))
-        return 0
-    folder = Path(options.run).resolve()
-    if options.command == "supervise":
-        from trainer_runtime.box.start import supervise
+    return supervise(_folder(options))
 
-        return supervise(folder)
-    if options.command == "start":
-        from trainer_runtime.box.start import start_detached
 
-        answer = start_detached(folder)
-        print(json.dumps(answer))
-        return 1 if "error" in answer else 0
-    if options.command == "hold":
-        from trainer_runtime.box.hold import hold
+def _start(options: Options) -> int:
+    from trainer_runtime.box.start import start_detached
 
-        return hold(folder, options.attempt)
+    answer = start_detached(_folder(options))
+    return _tell(answer, code=1 if "error" in answer else 0)
+
+
+def _hold(options: Options) -> int:
+    from trainer_runtime.box.hold import hold
+
+    return hold(_folder(options), options.attempt)
+
+
+def _prepare(options: Options) -> int:
+    from trainer_runtime.box import preparation
+
+    return preparation.main(options.config, data_only=options.data_only)
+
+
+def _facts(options: Options) -> int:
+    from trainer_runtime.box.facts import examine
+
+    return _tell(examine(Path(options.root), Path(options.cache) if options.cache else None))
+
+
+def _corpus(options: Options) -> int:
+    from trainer_runtime.box.list_corpus import tell_corpus
+
+    return _tell(tell_corpus(options.path, options.cache, options.fingerprint))
+
+
+def _check(options: Options) -> int:
+    from trainer_runtime.box.check import check
+
+    return _tell(check(Path(options.root), Path(options.cache), options.within))
+
+
+def _collect(options: Options) -> int:
+    from trainer_runtime.box.gc import collect
+
+    named = sys.stdin.read() if options.named else ""
+    cache, runs = Path(options.cache), Path(options.runs)
+    return _tell(collect(cache, runs, named, dry_run=options.dry_run))
+
+
+def _remove(options: Options) -> int:
+    from trainer_runtime.core.durable import remove_tree
+
+    return _tell({"freed_bytes": remove_tree(Path(options.path))})
+
+
+def _follow(options: Options) -> int:
+    from trainer_runtime.box.follow import follow
+
+    return follow(sys.stdin.fileno(), sys.stdout.fileno())
+
+
+def _files(options: Options) -> int:
+    from trainer_runtime.box.list_files import tell
+
+    return tell(_folder(options), options)
+
+
+def _mirror(options: Options) -> int:
+    from trainer_runtime.box import copy_checkpoints
+
+    return copy_checkpoints.main(_folder(options), Path(options.destination), options.name)
+
+
+def _verify(options: Options) -> int:
     from trainer_runtime.box.verify import verify_checkpoints
 
-    print(json.dumps(verify_checkpoints(folder)))
-    return 0
+    return _tell(verify_checkpoints(_folder(options)))
+
+
+def _folder(options: Options) -> Path:
+    return Path(options.run).resolve()
+
+
+def _tell(answer: object, code: int = 0) -> int:
+    print(json.dumps(answer))
+    return code
+
+
+def _argument(name: str, **settings: Any) -> Argument:
+    return Argument(name, settings)
+
+
+_RUN = _argument("run", nargs="?", default=".")
+_CACHE = _argument("cache")
+COMMANDS = {
+    "supervise": Command("supervise a run in the foreground", _supervise, (_RUN,)),
+    "start": Command("make sure that a supervisor runs, detached", _start, (_RUN,)),
+    "hold": Command(
+        "run one attempt's trainer (the supervisor calls it)",
+        _hold,
+        (_argument("run"), _argument("attempt", type=int)),
+    ),
+    "prepare": Command(
+        "prepare the environment and the data's shards",
+        _prepare,
+        (
+            _argument("config"),
+            _argument("--data-only", action="store_true", help="leave the environment alone"),
+        ),
+    ),
+    "facts": Command(
+        "what this machine has to offer a training",
+        _facts,
+        (_argument("root"), _argument("cache", nargs="?")),
+    ),
+    "corpus": Command(
+        "list the documents at paths",
+        _corpus,
+        (
+            _argument("--cache", help="where shards are kept"),
+            _argument("--fingerprint", help="tell whether these shards are whole"),
+            _argument("path", nargs="*"),
+        ),
+    ),
+    "check": Command(
+        "what stands between this machine and a training",
+        _check,
+        (
+            _argument("root"),
+            _CACHE,
+            _argument("--within", type=float, default=60.0, metavar="SECONDS"),
+        ),
+    ),
+    "gc": Command(
+        "remove from the cache what no run uses",
+        _collect,
+        (
+            _CACHE,
+            _argument("runs"),
+            _argument("--dry-run", action="store_true", help="only tell"),
+            _argument("--named", action="store_true", help="what standard input names stays too"),
+        ),
+    ),
+    "remove": Command(
+        "remove a file or folder, and tell what that freed", _remove, (_argument("path"),)
+    ),
+    "follow": Command("tell what is new in runs' files, as standard input asks", _follow, ()),
+    "files": Command(
+        "list what a pattern means in a run's folder",
+        _files,
+        (_argument("run"), _argument("pattern")),
+    ),
+    "digest": Command(
+        "the sha256 of 64 MiB of one of a run's files",
+        _files,
+        (
+            _argument("run"),
+            _argument("path"),
+            _argument("chunk", type=int),
+            _argument("size", type=int),
+        ),
+    ),
+    "mirror": Command(
+        "copy checkpoints to another disk",
+        _mirror,
+        (_argument("run"), _argument("destination"), _argument("name", nargs="*")),
+    ),
+    "verify": Command(
+        "read every byte of every checkpoint and tell what is damaged", _verify, (_RUN,)
+    ),
+}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="trainer_runtime", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    prepare = commands.add_parser("prepare", help="build the data's shards into the cache")
-    prepare.add_argument("config")
-    facts = commands.add_parser("facts", help="what this machine has to offer a training")
-    facts.add_argument("root")
-    remove = commands.add_parser("remove", help="remove a file or folder, and tell what that freed")
-    remove.add_argument("path")
-    for name, text in (
-        ("supervise", "supervise a run in the foreground"),
-        ("start", "make sure that a supervisor runs, detached"),
-        ("verify", "read every byte of every checkpoint and tell what is damaged"),
-    ):
-        commands.add_parser(name, help=text).add_argument("run", nargs="?", default=".")
-    hold = commands.add_parser("hold", help="run one attempt's trainer (the supervisor calls it)")
-    hold.add_argument("run")
-    hold.add_argument("attempt", type=int)
+    for name, command in COMMANDS.items():
+        added = commands.add_parser(name, help=command.help)
+        for argument in command.arguments:
+            added.add_argument(argument.name, **argument.settings)
     return parser
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Sequence
 
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.states import DesiredState
-from trainmaster import planning
+from trainmaster import planning, secret_values
 from trainmaster.advance import advance
 from trainmaster.answers import LaunchAnswer, PlanAnswer
 from trainmaster.errors import HostError
@@ -60,6 +61,7 @@ async def launch(
     except HostError:
         if not workspace.control.is_placed(run):
             workspace.control.forget_run(run.run_id)
+            secret_values.forget(workspace.home, run.run_id)
         raise
     await until_attempt(workspace, run.run_id)
     return launched(workspace, run.run_id)
@@ -86,12 +88,15 @@ async def _record(
     control = workspace.control
     backend = workspace.backend(planned.spec.host)
     desired = Desired(DesiredState.RUNNING, generation=1)
+    values = secret_values.find_values(workspace.home, planned.spec.secrets, os.environ)
     while True:
         run = _new_run(planned, control.free_name(planned.spec.name))
+        secret_values.keep(workspace.home, run.run_id, values)
         folder = await backend.folder(run.run_id)
         added = control.add_run(run, desired, backend.launcher_name, folder, key)
         if added == "added":
             return run
+        secret_values.forget(workspace.home, run.run_id)
         if added == "key taken":
             return None
 

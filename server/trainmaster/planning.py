@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core import corpus
 from trainmaster.answers import PlanAnswer, PlanDecision
 from trainmaster.backends import DEBUG, Backend
 from trainmaster.calibration import measured_on
+from trainmaster.data_listing import look_at_data
 from trainmaster.errors import HostError, SpecError
-from trainmaster.plan import Calibration, CorpusFacts, Decision, HostFacts, Plan, plan
-from trainmaster.spec import EnvironmentSpec, TrainingSpec, load_spec
+from trainmaster.plan import (
+    Calibration,
+    CorpusFacts,
+    Decision,
+    HostFacts,
+    Plan,
+    may_install,
+    plan,
+)
+from trainmaster.secret_values import find_values
+from trainmaster.spec import (
+    EnvironmentSpec,
+    TrainingSpec,
+    load_spec,
+    read_attached,
+    refuse_other_files,
+)
+from trainmaster.wheels import with_place_of_wheels
 from trainmaster.workspace import Workspace
 
 _OLDEST_PYTHON = (3, 10)
@@ -24,29 +40,27 @@ _OLDEST_PYTHON = (3, 10)
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan with everything that it was made from, so that it can be made again, changed."""
+    """A plan with everything that it was made from, so that it can be made again, changed.
+
+    `attached`: files of this machine that travel with the run, by their names in its folder.
+    """
 
     spec: TrainingSpec
     facts: HostFacts
     corpus: CorpusFacts
     calibration: Calibration
     plan: Plan
+    attached: Mapping[str, str]
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved config but for the run's id, the interpreter decided too."""
-        python = given_python(self.spec) or self.facts.python_path
-        return {**self.plan.config, "environment": {"python": python}}
+        """The resolved config but for the run's id."""
+        return self.plan.config
 
     @property
     def decisions(self) -> list[Decision]:
-        """The plan's, and which interpreter trains."""
-        if given_python(self.spec) is not None:
-            return list(self.plan.decisions)
-        torch = self.facts.torch
-        reason = f"It has PyTorch {torch.version}." if torch else "Simulated: needs no PyTorch."
-        python = Decision(field="environment.python", value=self.facts.python_path, reason=reason)
-        return [*self.plan.decisions, python]
+        """What was decided for the spec, with the reasons."""
+        return list(self.plan.decisions)
 
     @property
     def spec_text(self) -> str:
@@ -60,6 +74,7 @@ class Planned:
             "corpus": self.corpus.model_dump(mode="json"),
             "calibration": self.calibration.model_dump(mode="json"),
             "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
+            "attached": dict(self.attached),
         }
 
 
@@ -73,12 +88,16 @@ async def plan_spec(
     """
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     _refuse_bad_rehearsal(loaded)
+    find_values(workspace.home, loaded.secrets, os.environ)  # missing ones are told before anything
     backend = workspace.backend(loaded.host)
     facts = await _look_at_host(backend, loaded)
-    listed = await asyncio.to_thread(look_at_data, loaded)
+    attached = await asyncio.to_thread(read_attached, loaded)
+    facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
+    listed = await look_at_data(loaded, backend)
     unmeasured = plan(loaded, facts, listed)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
-    return Planned(loaded, facts, listed, calibration, plan(loaded, facts, listed, calibration))
+    made = plan(loaded, facts, listed, calibration)
+    return Planned(loaded, facts, listed, calibration, made, attached)
 
 
 def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Planned:
@@ -87,10 +106,12 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
     `made` is what `Planned.to_dict` gave.
     """
     loaded = load_spec(f"{spec}\n", sets)
+    refuse_other_files(load_spec(f"{spec}\n"), loaded)
     facts = HostFacts.model_validate(made["facts"])
     listed = CorpusFacts.model_validate(made["corpus"])
     calibration = Calibration.model_validate(made["calibration"])
-    return Planned(loaded, facts, listed, calibration, plan(loaded, facts, listed, calibration))
+    again = plan(loaded, facts, listed, calibration)
+    return Planned(loaded, facts, listed, calibration, again, made.get("attached", {}))
 
 
 def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
@@ -112,52 +133,52 @@ def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
 
 
 async def _look_at_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
-    """The host's facts, as seen by the interpreter that is to train.
+    """The host's facts, as seen by the interpreter that is to train, or that one is built on.
 
-    `environment: auto` takes the one that Trainmaster's own side runs on there, else `python3`.
+    Where the spec names none it is the one that Trainmaster's own side runs on there, or `python3`
+    where that alone has PyTorch.
     """
-    facts = await backend.facts(given_python(spec))
+    given = given_python(spec)
+    if given is not None and _is_made_first(spec):
+        # It may not be there yet; the box looks once modules and setup script have been through.
+        return (await backend.facts(None)).model_copy(update={"torch": None})
+    facts = await backend.facts(given)
     if spec.host == DEBUG or _can_train(facts):
         return facts
-    if spec.environment == "auto":
+    if given is None:
         with suppress(HostError):
             other = await backend.facts("python3")
             if _can_train(other):
                 return other
+    if may_install(spec) and _is_young_enough(facts):
+        return facts
     raise HostError(
         "ENVIRONMENT_UNUSABLE",
         f"{facts.python_path} on {spec.host} is Python {facts.python_version} "
         f"{'with' if facts.torch else 'without'} PyTorch; the training needs it and 3.10 or newer.",
-        "Install it there (`pip install torch`), or set `environment: {python: PATH}` to an "
-        "interpreter that has it.",
+        "Install it there (`pip install torch`), set `environment: {python: PATH}` to an "
+        "interpreter that has it, or leave `environment` at auto, which installs it.",
         field="environment",
     )
 
 
+def _is_made_first(spec: TrainingSpec) -> bool:
+    """Whether something runs on the box that may bring the interpreter."""
+    given = spec.environment
+    return isinstance(given, EnvironmentSpec) and bool(given.setup or given.modules)
+
+
 def _can_train(facts: HostFacts) -> bool:
-    version = tuple(int(part) for part in facts.python_version.split(".")[:2])
-    return facts.torch is not None and version >= _OLDEST_PYTHON
+    return facts.torch is not None and _is_young_enough(facts)
+
+
+def _is_young_enough(facts: HostFacts) -> bool:
+    return tuple(int(part) for part in facts.python_version.split(".")[:2]) >= _OLDEST_PYTHON
 
 
 def given_python(spec: TrainingSpec) -> str | None:
     """The interpreter that the spec names; None where the host's own is to do."""
     return spec.environment.python if isinstance(spec.environment, EnvironmentSpec) else None
-
-
-def look_at_data(spec: TrainingSpec) -> CorpusFacts:
-    """The files of every source, as they are now."""
-    sources, problems = [], {}
-    for source in spec.data.sources:
-        name = source.name or Path(source.path).name
-        files: tuple[corpus.CorpusFile, ...] = ()
-        try:
-            files = corpus.list_files(Path(source.path))
-        except FileNotFoundError:
-            problems[name] = "there is nothing at this path"
-        except OSError as error:
-            problems[name] = f"it can't be read ({error.strerror})"
-        sources.append(corpus.Source(name, source.path, files))
-    return CorpusFacts.of(sources, spec.data.tokenizer, spec.data.seq_len, problems)
 
 
 def answer(planned: Planned) -> PlanAnswer:

@@ -57,6 +57,7 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
         "training_config.yaml": training_config(config, plan.decisions).encode(),
         "config.json": _json(config),
         "requirements.txt": "".join(f"{line}\n" for line in plan.requirements).encode(),
+        **{name: text.encode() for name, text in plan.attached.items()},
         **_runtime(assets.runtime),
     }
     return Bundle(files=files, executable=frozenset({"train.sh"}))

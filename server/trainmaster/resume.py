@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,9 +12,10 @@ from trainer_runtime.core.desired import DEFAULT_GRACE_S, Desired
 from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.patch import apply_sets
 from trainer_runtime.core.states import DesiredState
-from trainmaster.advance import advance
+from trainmaster import secret_values
+from trainmaster.advance import advance, look_after
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
-from trainmaster.errors import HostError, SpecError, StateError, UsageError
+from trainmaster.errors import SpecError, StateError, UsageError
 from trainmaster.launch import launched
 from trainmaster.planning import plan_again
 from trainmaster.query import current_view, list_checkpoints
@@ -44,16 +46,13 @@ async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) 
         )
         workspace.control.request(run_id, desired, time.time())
         view = load_view(workspace, run_id)
-    pending = False
-    try:
-        await advance(workspace, run_id)
-    except HostError:
-        pending = True
+    await look_after(workspace, run_id)
     view = await current_view(workspace, run_id)
+    _, delivered = workspace.control.desired(run_id)
     return StopAnswer(
         run_id=run_id,
         state=view.state.value,
-        pending=True if pending else None,
+        pending=None if delivered else True,
         next_step=f"trainmaster wait {run_id} --until end --timeout 600",
     )
 
@@ -116,6 +115,12 @@ async def _resume(
         set=changed,
         why="resume",
     )
+    names = changed.get("secrets", view.run.config.get("secrets", []))
+    secret_values.keep(
+        workspace.home,
+        view.run.run_id,
+        secret_values.find_values(workspace.home, names, os.environ),
+    )
     became = (spec, apply_sets(view.run.config, changed)) if changed else None
     now = time.time()
     if not workspace.control.request(view.run.run_id, desired, now, key=key, became=became):
@@ -155,6 +160,7 @@ async def clean(
         await _until_read(workspace, view.run.run_id)
         freed = await backend.remove(view.run.run_id, removed if kept else ["."])
         workspace.control.set_cleaned(view.run.run_id)
+        secret_values.forget(workspace.home, view.run.run_id)
     return CleanAnswer(
         run_id=view.run.run_id,
         host=view.run.host,

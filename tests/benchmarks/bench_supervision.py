@@ -39,7 +39,7 @@ def main() -> None:
             with open_workspace({"TRAINMASTER_HOME": str(home)}) as workspace:
                 asyncio.run(measure(workspace, Path(folder), arguments.seconds))
         finally:
-            kill_processes(home)
+            kill_processes(home / "local")
 
 
 async def measure(workspace: Workspace, folder: Path, seconds: float) -> None:

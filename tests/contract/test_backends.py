@@ -1,4 +1,4 @@
-"""One suite for every backend: `hosted` on this machine with real trainers, and `debug`."""
+"""One suite for every backend: real trainers here and over SSH, simulated ones on `debug`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from boxes import Sshd
 from running import LONGEST_S, run_async, small_spec
 
 from trainer_runtime.box.layout import RunFolder
@@ -22,7 +24,7 @@ from trainmaster.resume import clean, resume, stop
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
-pytestmark = pytest.mark.parametrize("host", ["local", "debug"])
+pytestmark = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
 
 
 class Place:
@@ -34,6 +36,8 @@ class Place:
         self._folder = folder
 
     def spec(self, faults: str = "", **changes: str) -> str:
+        if self.host == "gpu1":  # its own Python has no PyTorch
+            changes = {"environment": f"{{python: {sys.executable}}}", **changes}
         variables = f'{{TRAINMASTER_FAULTS: "{faults}", TRAINMASTER_STEP_S: "0.005"}}'
         return small_spec(self._folder, host=self.host, env=variables, **changes)
 
@@ -46,7 +50,7 @@ class Place:
     async def strike(self, run: str, number: signal.Signals, step: int) -> None:
         """Signal a real trainer once it has come to `step`; simulated ones carry their faults."""
         await self.wait(run, f"step:{step}")
-        if self.host == "local":
+        if self.host != "debug":
             attempt = (await self.status(run)).attempt
             process = self.run_folder(run).attempt(attempt).process
             os.kill(json.loads(process.read_bytes())["trainer"]["pid"], number)
@@ -59,8 +63,13 @@ class Place:
 
 
 @pytest.fixture
-def place(workspace: Workspace, host: str, tmp_path: Path) -> Place:
-    return Place(workspace, host, tmp_path)
+def place(workspace: Workspace, host: str, tmp_path: Path) -> Iterator[Place]:
+    if host != "gpu1":
+        yield Place(workspace, host, tmp_path)
+        return
+    with Sshd() as sshd:
+        workspace.control.put_host(sshd.record("gpu1"), t=1.0)
+        yield Place(workspace, host, tmp_path)
 
 
 def test_a_run_completes_and_leaves_its_record(place: Place) -> None:
@@ -200,7 +209,7 @@ def test_resume_from_an_earlier_step_supersedes_what_came_after_it(place: Place)
 
 def test_a_configuration_that_fails_at_once_is_not_tried_again(place: Place) -> None:
     async def work() -> None:
-        if place.host == "local":
+        if place.host != "debug":
             python = _python_that_cannot_train(place.workspace.home.local_root)
             run = await place.launch(environment=f"{{python: {python}}}")
         else:
@@ -222,7 +231,7 @@ def test_restarts_without_progress_are_bounded(place: Place) -> None:
             recovery="{max_restarts: 1}",
         )
         await place.strike(run, signal.SIGKILL, 10)
-        if place.host == "local":
+        if place.host != "debug":
             await place.wait(run, "recovering", "failed")
             await place.wait(run, "running", "failed")
             await place.strike(run, signal.SIGKILL, 10)

@@ -9,13 +9,12 @@ import json
 import os
 import random
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
-from running import LONGEST_S, CommandLine, kill, processes_of, small_spec, wait_until
+from mirrored import assert_mirror_equals_the_box
+from running import LONGEST_S, CommandLine, kill, let_it_run, processes_of, small_spec, wait_until
 
-from trainer_runtime.core.protocol import decode
 from trainmaster.metrics_store import MetricsStore
 
 KILLS = int(os.environ.get("TRAINMASTER_FAULT_KILLS", "4"))
@@ -44,7 +43,7 @@ def test_a_run_survives_whatever_is_killed_with_nothing_lost_or_doubled(
         assert _series(command, disturbed, key) == expected, key
         if key != "val_loss":
             assert expected["steps"] == list(range(1, STEPS + 1))
-    _assert_mirror_equals_the_box(command, disturbed)
+    assert_mirror_equals_the_box(command, disturbed)
     before = _contents(command.home)
     command("replay")
     assert _contents(command.home) == before
@@ -61,7 +60,7 @@ def _train(command: CommandLine, spec: Path, kills: int) -> str:
     targets = [TARGETS[number % len(TARGETS)] for number in range(kills)]
     chosen.shuffle(targets)
     for target in targets:
-        _let_it_run(chosen.uniform(0.1, 2.5))
+        let_it_run(chosen.uniform(0.1, 2.5))
         print(f"kill {target} at step {_box_step(command, run)}")
         if target == "follower":
             kill(follower.pid)
@@ -94,13 +93,6 @@ def _kill_process(command: CommandLine, run: str, target: str) -> None:
         kill(pid)
 
 
-def _let_it_run(seconds: float) -> None:
-    """The moment of a kill is random by design; nothing is expected of the pause itself."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        time.sleep(0.05)
-
-
 def _box_step(command: CommandLine, run: str) -> int:
     newest = max((command.folder(run).root / "attempts").glob("*/events.jsonl"), default=None)
     lines = newest.read_bytes().splitlines()[-3:] if newest else []
@@ -113,19 +105,6 @@ def _series(command: CommandLine, run: str, key: str) -> dict[str, Any]:
     answer = command("metrics", run, "--key", key, "--all")
     series: dict[str, Any] = answer["runs"][run][key]
     return series
-
-
-def _assert_mirror_equals_the_box(command: CommandLine, run: str) -> None:
-    """Every appended file byte for byte, and every event of it exactly once."""
-    box, mirror = command.folder(run).root, command.home / "mirror" / run / "p1"
-    names = [path.relative_to(box) for path in box.glob("attempts/*/*") if path.suffix != ".json"]
-    for name in [*names, Path("supervisor.jsonl")]:
-        mirrored = (mirror / name).read_bytes() if (mirror / name).exists() else b""
-        assert mirrored == (box / name).read_bytes(), name
-        if name.suffix == ".jsonl":
-            whole = [line for line in (box / name).read_bytes().split(b"\n") if line[-1:] == b"}"]
-            numbers = [decode(line)["seq"] for line in whole]
-            assert numbers == sorted(set(numbers)), name
 
 
 def _contents(home: Path) -> list[tuple[Any, ...]]:

@@ -62,7 +62,8 @@ def test_a_hung_up_terminal_and_a_dead_supervisor_change_nothing(
 ) -> None:
     run = command("launch", small_spec(tmp_path, steps="600"))["run_id"]
     folder = command.folder(run)
-    found = wait_until(lambda: "trainer" in (all_of := processes_of(folder)) and all_of, "trainer")
+    whole = {"trainer", "hold", "supervisor"}
+    found = wait_until(lambda: whole <= set(of := processes_of(folder)) and of, "all of them")
     os.kill(found["supervisor"], signal.SIGKILL)
     os.kill(found["hold"], signal.SIGHUP)
     wait_until(lambda: "supervisor" not in processes_of(folder), "the supervisor's end")

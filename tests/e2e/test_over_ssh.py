@@ -1,0 +1,202 @@
+"""The main job on a box over SSH: links that break, boxes that reboot, networks that part.
+
+`TRAINMASTER_FAULT_CUTS` sets how often links and processes are cut (8), `TRAINMASTER_FAULT_SEED`
+how; both are printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from boxes import Network, Sshd
+from mirrored import assert_mirror_equals_the_box
+from running import LONGEST_S, CommandLine, kill, let_it_run, small_spec
+
+CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "8"))
+SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
+PARTITION_S = float(os.environ.get("TRAINMASTER_FAULT_PARTITION_S", "20"))
+MODEL = "{n_layer: 2, n_head: 2, d_model: 64, dropout: 0.1}"
+
+
+@pytest.fixture
+def sshd() -> Iterator[Sshd]:
+    with Sshd(
+        user=_who_may_run(sys.executable), shell="zsh", rc="echo Welcome to the box\n"
+    ) as box:
+        yield box
+
+
+@pytest.fixture
+def remote(home: Path, sshd: Sshd) -> CommandLine:
+    """`trainmaster` in a home that knows the box as `gpu1`."""
+    return added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
+
+
+def added(command: CommandLine, sshd: Sshd) -> CommandLine:
+    record = sshd.record()
+    address = f"{record.user}@{record.address}:{record.port}"
+    answer = command(
+        "hosts", "add", "gpu1", address, "--key", str(record.key), "--root", record.root
+    )
+    assert answer["fingerprint"].startswith("SHA256:")
+    return command
+
+
+def remote_spec(folder: Path, **changes: str) -> str:
+    python = f"{{python: {sys.executable}}}"
+    return small_spec(folder, **{"host": "gpu1", "environment": python, **changes})
+
+
+def test_a_box_over_ssh_does_what_this_machine_does(
+    remote: CommandLine, tmp_path: Path, sshd: Sshd
+) -> None:
+    run = remote("launch", remote_spec(tmp_path, steps="300"))["run_id"]
+    ended = remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert ended["event"] == "completed"
+    status = remote("status", run)
+    assert (status["state"], status["step"], status["host"]) == ("completed", 300, "gpu1")
+    loss = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+    assert loss["steps"] == list(range(1, 301))
+    assert remote("logs", run, "--limit", "5")["lines"]
+    assert remote("checkpoints", run, "--verify")["resume_from"] == 300
+    assert remote("resume", run, "--set", "steps=400")["attempt"] == 2
+    remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    fetched = tmp_path / "fetched"
+    answer = remote("fetch", run, "latest", str(fetched))
+    assert answer["files"] > 0 and list(fetched.rglob("manifest.json"))
+    assert_mirror_equals_the_box(remote, run)
+    assert remote("clean", run, "--yes")["freed_bytes"] > 0
+    assert not remote.folder(run).root.exists()
+    assert remote("status", run)["state"] == "completed"
+
+
+def test_cut_links_and_killed_commands_lose_and_double_nothing(
+    remote: CommandLine, tmp_path: Path, sshd: Sshd
+) -> None:
+    print(f"seed {SEED}, {CUTS} cuts")
+    chosen = random.Random(SEED)
+    steps = 120 * (CUTS + 5)
+    changes = {"steps": str(steps), "checkpoint": "{every: 100}", "model": MODEL}
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(remote_spec(tmp_path, **changes))
+    run = _launched_by_commands_that_are_killed(remote, spec, chosen)
+    follower = remote.start("wait", run, "--timeout", str(LONGEST_S), "--json")
+    for number in range(CUTS):
+        let_it_run(chosen.uniform(0.2, 2.0))
+        if number % 5 == 4:
+            kill(follower.pid)
+            follower.communicate()
+            follower = remote.start("wait", run, "--timeout", str(LONGEST_S), "--json")
+        else:
+            sshd.drop_connections()
+        assert len(_trainers(remote, run)) <= 1
+    output, errors = follower.communicate(timeout=LONGEST_S + 30)
+    assert follower.returncode == 0, (output, errors)
+    loss = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+    assert loss["steps"] == list(range(1, steps + 1))
+    assert remote("status", run)["attempt"] == 1
+    assert_mirror_equals_the_box(remote, run)
+
+
+def test_a_reboot_ends_an_attempt_and_the_next_goes_on(home: Path, tmp_path: Path) -> None:
+    with Sshd(pid_namespace=True) as sshd:
+        remote = added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
+        spec = remote_spec(tmp_path, steps="2000", checkpoint="{every: 50}", model=MODEL)
+        run = remote("launch", spec)["run_id"]
+        remote("wait", run, "--until", "step:120", "--timeout", str(LONGEST_S))
+        sshd.reboot()
+        ended = remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+        assert ended["event"] == "completed"
+        first, second = remote("status", run, "--detail")["attempts"]
+        assert first["reason"] == "reboot"
+        assert second["started_at_step"] >= 100
+        loss = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+        assert loss["steps"] == list(range(1, 2001))
+        assert_mirror_equals_the_box(remote, run)
+
+
+def test_a_partition_changes_nothing_but_how_current_answers_are(
+    home: Path, tmp_path: Path
+) -> None:
+    with Network() as network:
+        space = network.add("gpu1")
+        with Sshd(netns=space, address=network.address("gpu1"), port=22) as sshd:
+            remote = added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
+            spec = remote_spec(tmp_path, steps="3000", checkpoint="{every: 200}", model=MODEL)
+            run = remote("launch", spec)["run_id"]
+            before = remote("wait", run, "--until", "step:50", "--timeout", str(LONGEST_S))
+            follower = remote.start("wait", run, "--timeout", str(LONGEST_S), "--json")
+            network.partition("gpu1")
+            let_it_run(PARTITION_S)
+            during = remote("status", run)
+            assert during["state"] in ("running", "lost")
+            stopped = remote("stop", run)
+            assert stopped["pending"] is True
+            assert remote("status", run)["state"] in ("stopping", "lost")
+            network.heal("gpu1")
+            output, errors = follower.communicate(timeout=LONGEST_S + 30)
+            assert json.loads(output)["event"] in ("stopped", "completed"), (output, errors)
+            after = remote("status", run)
+            assert after["step"] > before["step"]
+            assert_mirror_equals_the_box(remote, run)
+
+
+def test_a_box_that_shows_another_key_is_refused_until_it_is_trusted(
+    remote: CommandLine, tmp_path: Path, sshd: Sshd
+) -> None:
+    run = remote("launch", remote_spec(tmp_path, steps="100"))["run_id"]
+    remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    sshd.rotate_host_key()
+    refused = remote("launch", remote_spec(tmp_path), code=1)["error"]
+    assert refused["code"] == "HOST_KEY_CHANGED"
+    assert "hosts trust gpu1" in refused["fix"]
+    assert remote("status", run)["state"] == "completed"
+    remote("hosts", "trust", "gpu1")
+    assert remote("resume", run, "--set", "steps=120")["attempt"] == 2
+
+
+def _who_may_run(program: str) -> str:
+    """An ordinary user, unless this checkout lies where only root may look."""
+    ways = Path(program).resolve().parents
+    return "trainer" if all(way.stat().st_mode & 0o001 for way in ways) else "root"
+
+
+def _launched_by_commands_that_are_killed(
+    remote: CommandLine, spec: Path, chosen: random.Random
+) -> str:
+    """Launch with one key again and again, each time killed a little later, until one answers."""
+    longest_s = 0.4
+    while True:
+        launcher = remote.start("launch", str(spec), "--idempotency-key", "once", "--json")
+        deadline = time.monotonic() + chosen.uniform(0.0, longest_s)
+        while time.monotonic() < deadline and launcher.poll() is None:
+            time.sleep(0.01)
+        if launcher.poll() is None:
+            kill(launcher.pid)
+        output, _ = launcher.communicate()
+        if launcher.returncode == 0:
+            run: str = json.loads(output)["run_id"]
+            assert [row["run_id"] for row in remote("runs")["runs"]] == [run]
+            return run
+        longest_s *= 1.3
+
+
+def _trainers(command: CommandLine, run: str) -> list[int]:
+    """The pids of the processes that run the run's train.py."""
+    root = command.folder(run).root.resolve()
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            if b"train.py" in words and Path(f"/proc/{name}/cwd").resolve() == root:
+                found.append(int(name))
+        except OSError:
+            continue
+    return found
