@@ -119,7 +119,8 @@ def processes_of(run: RunFolder) -> dict[str, int]:
     for name, identity in identities.items():
         if identity and is_alive(ProcessIdentity.from_dict(identity)):
             found[name] = int(identity["pid"])
-    if identities and "trainer" not in found:  # hold may have been killed before it noted whom it had started
+    # Hold may have been killed before it noted whom it had started.
+    if identities and "trainer" not in found:
         for process in carriers(marker(run.run_id, newest))[:1]:
             found["trainer"] = process.pid
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):

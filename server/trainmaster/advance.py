@@ -9,11 +9,14 @@ import time
 from trainer_runtime.core.durable import try_lock
 from trainmaster.answers import TickAnswer, TickRow
 from trainmaster.assets import find_assets
+from trainmaster.checkpoint_mirror import is_mirrored_here
 from trainmaster.errors import HostError
 from trainmaster.follow import catch_up
 from trainmaster.plan import Decision, Estimates, GpuAdvice, Plan
 from trainmaster.render import Bundle, render
 from trainmaster.run import Run
+from trainmaster.secret_delivery import deliver_secrets, sweep_secrets
+from trainmaster.transfer import begin_transfers
 from trainmaster.view import HEARTBEAT_S, load_view
 from trainmaster.workspace import Workspace
 
@@ -44,13 +47,18 @@ async def look_after(workspace: Workspace, run_id: str) -> None:
 
 
 async def tick(workspace: Workspace) -> TickAnswer:
-    """Advance every open run once, and read what their hosts have to say."""
+    """Advance every run once of which anything may be due, and read what its host has to say."""
     rows = []
-    for run in workspace.control.runs(only_open=True):
+    sweep_secrets(workspace)
+    for run in workspace.control.runs():
+        if run.closed and not is_mirrored_here(run):
+            continue
         try:
             did = await advance(workspace, run.run_id)
         except HostError as error:
             did = [str(error)]
+        if run.closed and not did:
+            continue
         await catch_up(workspace, run.host)
         rows.append(
             TickRow(run_id=run.run_id, state=load_view(workspace, run.run_id).state.value, did=did)
@@ -67,14 +75,17 @@ def bundle_of(run: Run) -> Bundle:
         estimates=Estimates(parameters=0, memory_gib=0.0, disk_gib=0.0),
         gpu=GpuAdvice(recommended="", reason="", planned=""),
         requirements=tuple(run.plan["requirements"]),
+        attached=run.plan.get("attached", {}),
     )
     return render(plan, run.run_id, find_assets())
 
 
 async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
     control, backend = workspace.control, workspace.backend(run.host)
-    if run.closed or run.cleaned:
+    if run.cleaned:
         return []
+    if run.closed:
+        return ["started a transfer"] if begin_transfers(workspace, run) else []
     did: list[str] = []
     desired, delivered = control.desired(run.run_id)
     if not control.is_placed(run):
@@ -84,15 +95,15 @@ async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
         control.set_placed(run, time.time())
         did.append("placed")
     if not delivered:
+        await deliver_secrets(workspace, run, desired)
         await backend.request(run.run_id, desired)
         control.set_delivered(run.run_id, desired.generation, time.time())
         did.append(f"requested {desired.state.value}")
-    if not did and not thorough and not _silent(workspace, run):
-        return did
-    if _is_over(workspace, run):
-        return did
-    if await backend.start(run.run_id):
+    quiet = not did and not thorough and not _silent(workspace, run)
+    if not quiet and not _is_over(workspace, run) and await backend.start(run.run_id):
         did.append("started the supervisor")
+    if begin_transfers(workspace, run):
+        did.append("started a transfer")
     return did
 
 

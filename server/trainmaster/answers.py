@@ -99,6 +99,7 @@ class CheckpointState(Answer):
     step: int
     age_s: float
     mirrored_step: int | None = None
+    mirror_problem: str | None = None
 
 
 class AttemptRow(Answer):
@@ -109,6 +110,16 @@ class AttemptRow(Answer):
     reason: str | None = None
     detail: str | None = None
     set: dict[str, Any] | None = None
+
+
+class TransferState(Answer):
+    """What travels between this machine and the box, and what keeps it from doing so."""
+
+    what: str
+    done_bytes: int
+    total_bytes: int
+    bytes_per_s: float
+    error: str | None = None
 
 
 class StatusAnswer(Answer):
@@ -131,6 +142,7 @@ class StatusAnswer(Answer):
     metrics: dict[str, Number]
     findings: list[FindingRow]
     checkpoint: CheckpointState | None = None
+    transfer: TransferState | None = None
     cost: float | None = None
     evidence: list[str] | None = Field(
         default=None, description="a failed run's last log line: anybody may have written it"
@@ -231,6 +243,23 @@ class CleanAnswer(Answer):
     dry_run: bool | None = None
 
 
+class SkippedFile(Answer):
+    path: str
+    reason: str
+
+
+class FetchAnswer(Answer):
+    """What of the wanted files is here now, below `folder`; `more`: not all of it yet."""
+
+    run_id: str
+    files: int
+    bytes: int
+    skipped: list[SkippedFile]
+    folder: str
+    more: bool | None = None
+    next_step: str | None = None
+
+
 class DoctorCheck(Answer):
     name: str
     ok: bool
@@ -246,6 +275,80 @@ class DoctorAnswer(Answer):
     checks: list[DoctorCheck]
 
 
+HostState = Literal["ok", "failing", "unreachable", "unchecked"]
+
+
+class HostCheckRow(Answer):
+    """`fail`: no training can run there like this; `warn`: some can't, or less well."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    found: str
+    remedy: str | None = None
+
+
+class HostCheckAnswer(Answer):
+    host: str
+    ok: bool = Field(description="false where anything failed")
+    checks: list[HostCheckRow]
+
+
+class HostRow(Answer):
+    name: str
+    address: str
+    transport: str | None = None
+    root: str
+    cache: str | None = None
+    state: HostState
+    reason: str | None = None
+    as_of: float | None = Field(default=None, description="when it was last looked at, Unix time")
+    gpus: list[str] | None = None
+    open_runs: int
+    fingerprint: str | None = None
+
+
+class HostsAnswer(Answer):
+    hosts: list[HostRow]
+    check: HostCheckAnswer | None = None
+
+
+class HostAddedAnswer(Answer):
+    """`fingerprint`: of the key that was pinned; none where the host was only noted."""
+
+    host: str
+    address: str
+    fingerprint: str | None = None
+    checks: list[HostCheckRow]
+    next_step: str
+
+
+class HostTrustAnswer(Answer):
+    host: str
+    pinned: list[str] = Field(description="the fingerprints that were pinned until now")
+    now: list[str]
+    changed: bool
+
+
+class HostRemovedAnswer(Answer):
+    host: str
+    abandoned: list[str] = Field(description="open runs that nobody follows any more")
+
+
+class CacheEntry(Answer):
+    kind: str
+    name: str
+    size_bytes: int
+    reason: str | None = None
+
+
+class GcAnswer(Answer):
+    host: str
+    removed: list[CacheEntry]
+    kept: list[CacheEntry]
+    freed_bytes: int
+    dry_run: bool | None = None
+
+
 class TickRow(Answer):
     run_id: str
     state: State
@@ -254,6 +357,13 @@ class TickRow(Answer):
 
 class TickAnswer(Answer):
     runs: list[TickRow]
+
+
+class TransferAnswer(Answer):
+    """What was carried out."""
+
+    run_id: str
+    done: list[str]
 
 
 class ReplayAnswer(Answer):

@@ -42,7 +42,8 @@ _MIGRATIONS = (
     )
     """,
     """
-    CREATE TABLE hosts (name TEXT PRIMARY KEY, body TEXT NOT NULL, created_t REAL NOT NULL)
+    CREATE TABLE hosts (name TEXT PRIMARY KEY, body TEXT NOT NULL, created_t REAL NOT NULL);
+    CREATE INDEX open_runs ON runs (host, run_id, placement) WHERE closed = 0
     """,
 )
 _RUN_COLUMNS = (
@@ -126,6 +127,19 @@ class Control:
             f"SELECT {_RUN_COLUMNS} FROM runs {where} ORDER BY created_t DESC, run_id"
         )
         return [_run(row) for row in rows]
+
+    def open_runs(self, host: str) -> list[tuple[str, int, int]]:
+        """(run, placement, generation of the newest request) of a host's open runs that are placed.
+
+        Asked for several times a second: reads nothing of what was planned for them.
+        """
+        return self._connection.execute(
+            "SELECT runs.run_id, placement, (SELECT max(generation) FROM requests"
+            " WHERE requests.run_id = runs.run_id) FROM runs JOIN placements"
+            " ON placements.run_id = runs.run_id AND number = placement"
+            " WHERE closed = 0 AND runs.host = ? AND placed_t IS NOT NULL",
+            (host,),
+        ).fetchall()
 
     def close_run(self, run_id: str, answered: int) -> None:
         """Note that the box has nothing more to say; not so where a request newer than the answered

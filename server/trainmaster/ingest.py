@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from trainer_runtime.core.followed import EVENTS, JOURNAL, attempt_of
 from trainer_runtime.core.journal import Record, TransitionError
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.protocol import Event, ProtocolError, complete_lines, decode, number
@@ -12,9 +15,82 @@ from trainmaster.metrics_store import MetricsStore, Point, StoredEvent
 from trainmaster.mirror import PlacementMirror
 
 _CHUNK_BYTES = 8 << 20
-_JOURNAL = "supervisor.jsonl"
 # Kinds that are kept as points alone.
 _POINTS_ONLY = frozenset({"metric", "sample"})
+_TAKEN_IN = re.compile(rf"(?:{re.escape(JOURNAL)}|attempts/\d+/{re.escape(EVENTS)})(?:\.\d+)?")
+_PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A placement whose mirror has grown: in the files of these names; None: in any."""
+
+    run_id: str
+    placement: int
+    mirror: PlacementMirror
+    names: Collection[str] | None
+
+
+class Ingest:
+    """Takes in what mirrors have grown by, many placements in one transaction.
+
+    Keeps what it has folded: a fold is used on where the database's offset is the one that it was
+    left at, so that nobody else has gone on from there. The caller holds the host's follower lock.
+    """
+
+    def __init__(self, store: MetricsStore) -> None:
+        self._store = store
+        self._sources: dict[tuple[str, int], dict[str, _Source]] = {}
+
+    def take_in(self, grown: Iterable[Grown]) -> None:
+        """Take in what is new; a mirror that can't be read is left for another time."""
+        due = [(one, found) for one in grown if (found := self._due(one))]
+        if not due:
+            return
+        try:
+            with self._store.writing():
+                for one, sources in due:
+                    self._placement(one, sources)
+        except BaseException:
+            self._sources.clear()  # they tell of what was not committed
+            raise
+
+    def closed(self, run_id: str, placement: int) -> int | None:
+        """The newest request that the box has answered, where it has nothing more to write."""
+        for source in self._sources.get((run_id, placement), {}).values():
+            if source.name == JOURNAL and isinstance(source.fold, _JournalFold):
+                record = source.fold.record
+                return record.generation if record.closed else None
+        body = self._store.fold(run_id, placement, 0)
+        record = Record.from_dict(body["record"]) if body else Record()
+        return record.generation if record.closed else None
+
+    def _due(self, grown: Grown) -> list[_Source]:
+        """The sources to look at, the journal last: its news of an end never precede the points."""
+        known = self._sources.get((grown.run_id, grown.placement), {})
+        if grown.names is not None:
+            names = sorted(filter(_TAKEN_IN.fullmatch, grown.names), key=_order)
+            if all(name in known for name in names):
+                return [known[name] for name in names]
+        try:
+            found = {source.name: source for source in _sources(grown.mirror)}
+            sizes = {name: grown.mirror.size(name) for name in found}
+        except OSError:
+            return []
+        self._sources[grown.run_id, grown.placement] = found
+        return [
+            source
+            for source in found.values()
+            if sizes[source.name] > self._store.offset(grown.run_id, grown.placement, source.key)
+        ]
+
+    def _placement(self, grown: Grown, sources: list[_Source]) -> None:
+        try:
+            for source in sources:
+                _ingest_file(self._store, grown, source)
+        except OSError:
+            # Its offset has not moved: the same bytes are taken in again, each point once.
+            self._sources.pop((grown.run_id, grown.placement), None)
 
 
 def ingest_placement(
@@ -24,7 +100,10 @@ def ingest_placement(
 
     The caller holds the host's follower lock.
     """
-    if not _new_files(store, mirror, run_id, placement):
+    if not any(
+        mirror.size(source.name) > store.offset(run_id, placement, source.key)
+        for source in _sources(mirror)
+    ):
         return False
     with store.writing():
         take_in(store, mirror, run_id, placement)
@@ -33,35 +112,80 @@ def ingest_placement(
 
 def take_in(store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int) -> None:
     """The same, within the caller's `store.writing()`."""
-    for name in _new_files(store, mirror, run_id, placement):
-        _ingest_file(store, mirror, run_id, placement, name)
+    grown = Grown(run_id, placement, mirror, None)
+    for source in _sources(mirror):
+        if mirror.size(source.name) > store.offset(run_id, placement, source.key):
+            _ingest_file(store, grown, source)
 
 
-def _new_files(
-    store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int
-) -> list[str]:
-    """The journal last: its news of an end never precede the points."""
-    names = [f"attempts/{attempt}/events.jsonl" for attempt in mirror.attempts()] + [_JOURNAL]
-    return [name for name in names if mirror.size(name) > store.offset(run_id, placement, name)]
+@dataclass(slots=True)
+class _Source:
+    """One generation of a file in the mirror.
+
+    `key` is its name in the database: the same before and after it is put aside. `fold` is what it
+    adds up to until `offset`, where that is known.
+    """
+
+    name: str
+    key: str
+    attempt: int
+    put_aside: bool
+    offset: int = 0
+    fold: _AttemptFold | _JournalFold | None = None
 
 
-def _ingest_file(
-    store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int, name: str
-) -> None:
-    attempt = 0 if name == _JOURNAL else int(name.split("/")[1])
-    fold = _load_fold(store, run_id, placement, attempt)
-    offset = store.offset(run_id, placement, name)
-    while data := mirror.read(name, offset, _CHUNK_BYTES):
+def _sources(mirror: PlacementMirror) -> list[_Source]:
+    """What can be taken in of a mirror, in order."""
+    names = [f"attempts/{attempt}/{EVENTS}" for attempt in mirror.attempts()] + [JOURNAL]
+    found = []
+    for name in names:
+        *earlier, _ = mirror.generations(name)
+        for aside in earlier:
+            generation = int(aside.rpartition(".")[2])
+            found.append(_Source(aside, _key(name, generation), attempt_of(name), put_aside=True))
+        newest = int(earlier[-1].rpartition(".")[2]) + 1 if earlier else 1
+        found.append(_Source(name, _key(name, newest), attempt_of(name), put_aside=False))
+    return found
+
+
+def _key(name: str, generation: int) -> str:
+    return name if generation == 1 else f"{name}.{generation}"
+
+
+def _order(name: str) -> tuple[bool, str]:
+    return name.startswith(JOURNAL), name
+
+
+def _ingest_file(store: MetricsStore, grown: Grown, source: _Source) -> None:
+    run_id, placement = grown.run_id, grown.placement
+    if source.fold is None:
+        source.offset = store.offset(run_id, placement, source.key)
+        # A generation's fold begins with it: what an earlier one added up to is over.
+        body = store.fold(run_id, placement, source.attempt) if source.offset else None
+        source.fold = _fold(body, source.attempt)
+    begin = offset = source.offset
+    while data := grown.mirror.read(source.name, offset, _CHUNK_BYTES):
         lines, used = complete_lines(data)
         if used == 0 and len(data) < _CHUNK_BYTES:
             break  # a line still being written
         events = list(_events(lines))
-        for segment, points in fold.take(events):
-            store.add_points(run_id, placement, attempt, segment, points)
-        store.add_events(run_id, placement, _stored(events, attempt))
+        for segment, points in source.fold.take(events):
+            store.add_points(run_id, placement, source.attempt, segment, points)
+        if stored := _stored(events, source.attempt):
+            store.add_events(run_id, placement, stored)
         offset += used or len(data)  # a line longer than a chunk is no event of ours
-    store.put_fold(run_id, placement, attempt, fold.to_dict())
-    store.set_offset(run_id, placement, name, offset)
+        if len(data) < _CHUNK_BYTES:
+            break
+    if source.put_aside:
+        offset = grown.mirror.size(source.name)  # its torn end gets no other
+    if offset == begin:
+        return
+    if store.move_offset(run_id, placement, source.key, old=begin, new=offset):
+        store.put_fold(run_id, placement, source.attempt, source.fold.to_dict())
+        source.offset = offset
+    else:  # somebody else was at it: what was added just now is added once more, in its place
+        source.fold = None
+        _ingest_file(store, grown, source)
 
 
 def _events(lines: list[bytes]) -> Iterator[Event]:
@@ -111,7 +235,7 @@ class _AttemptFold:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "progress": self._progress.to_dict(),
+            "progress": _described(self._progress),
             "segment": self._segment,
             "newest_step": self._newest_step,
         }
@@ -121,13 +245,13 @@ class _JournalFold:
     """The supervisor's record, and its telemetry."""
 
     def __init__(self, record: Record) -> None:
-        self._record = record
+        self.record = record
 
     def take(self, events: list[Event]) -> Iterator[tuple[int, list[Point]]]:
         points: list[Point] = []
         for event in events:
             try:
-                self._record.apply(event)
+                self.record.apply(event)
             except TransitionError:
                 continue  # only a damaged journal tells of one
             if event["kind"] == "sample":
@@ -135,18 +259,23 @@ class _JournalFold:
         yield 0, points
 
     def to_dict(self) -> dict[str, Any]:
-        return {"record": self._record.to_dict()}
+        return {"record": self.record.to_dict()}
 
 
-def _load_fold(
-    store: MetricsStore, run_id: str, placement: int, attempt: int
-) -> _AttemptFold | _JournalFold:
-    body = store.fold(run_id, placement, attempt)
+def _fold(body: dict[str, Any] | None, attempt: int) -> _AttemptFold | _JournalFold:
     if attempt == 0:
         return _JournalFold(Record.from_dict(body["record"]) if body else Record())
     if body is None:
         return _AttemptFold(Progress(attempt), 0, -1)
     return _AttemptFold(Progress.from_dict(body["progress"]), body["segment"], body["newest_step"])
+
+
+def _described(progress: Progress) -> dict[str, Any]:
+    """`progress.to_dict()` for whoever writes it down at once: nothing is copied but what must be,
+    since this is done for every run that tells anything, several times a second."""
+    body = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
+    body["checkpoints"] = {step: asdict(saved) for step, saved in progress.checkpoints.items()}
+    return body
 
 
 def _points(event: Event, x: int) -> Iterator[Point]:

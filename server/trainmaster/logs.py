@@ -11,6 +11,7 @@ from typing import Literal
 
 import regex
 
+from trainer_runtime.core.followed import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.text import shown
 from trainmaster.answers import LogAnswer
 from trainmaster.errors import StateError, UsageError
@@ -19,23 +20,31 @@ from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
 
 Stream = Literal["train", "setup", "supervisor"]
-_FILES = {"train": "train.log", "setup": "setup.log"}
-_CURSOR = re.compile(r"l1\.(train|setup|supervisor|file)\.(\d{1,9})\.(\d{1,15})")
+_FILES = {"train": TRAIN_LOG, "setup": SETUP_LOG}
+_CURSOR = re.compile(r"l1\.(train|setup|supervisor|file)\.(\d{1,9})(?:/(\d{1,9}))?\.(\d{1,15})")
 _BLOCK_BYTES = 256 << 10
 _LONGEST_PATTERN = 500
 _LONGEST_SEARCH_S = 5.0
 
 
+# The attempt whose file it is (0 where there is only one), and the generation of that file: a new
+# one begins where it was truncated or replaced.
+_Piece = tuple[int, int]
+_FIRST_GENERATION = 1
+
+
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """Where reading goes on: byte `offset` of the file of `attempt` (0 where there is only one)."""
+    """Where reading goes on: byte `offset` of a piece of the log."""
 
     stream: str
-    attempt: int
+    piece: _Piece
     offset: int
 
     def __str__(self) -> str:
-        return f"l1.{self.stream}.{self.attempt}.{self.offset}"
+        attempt, generation = self.piece
+        named = f"{attempt}" if generation == _FIRST_GENERATION else f"{attempt}/{generation}"
+        return f"l1.{self.stream}.{named}.{self.offset}"
 
 
 async def read_log(
@@ -59,7 +68,7 @@ async def read_log(
     """
     pattern = None if grep is None else _Pattern(grep)
     if _is_file(workspace, run_or_file):
-        files = {0: Path(run_or_file)}
+        files = {(0, _FIRST_GENERATION): Path(run_or_file)}
         stream_name = "file"
     else:
         files = _files(workspace, await current_view(workspace, run_or_file), stream)
@@ -79,27 +88,35 @@ def _is_file(workspace: Workspace, name: str) -> bool:
     return False
 
 
-def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[int, Path]:
-    """The stream's file of each attempt, oldest first."""
+def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[_Piece, Path]:
+    """The stream's pieces, oldest first: each generation of each attempt's file."""
     mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
     if stream == "supervisor":
-        return {0: mirror.path("supervisor.jsonl")}
-    return {n: mirror.path(f"attempts/{n}/{_FILES[stream]}") for n in mirror.attempts()}
+        names = {0: JOURNAL}
+    else:
+        names = {n: f"attempts/{n}/{_FILES[stream]}" for n in mirror.attempts()}
+    return {
+        (attempt, generation): mirror.path(piece)
+        for attempt, name in names.items()
+        for generation, piece in enumerate(mirror.generations(name), _FIRST_GENERATION)
+    }
 
 
-def _tail(files: dict[int, Path], stream: str, pattern: _Pattern | None, limit: int) -> LogAnswer:
-    """The last lines, read backwards block by block, attempt by attempt."""
+def _tail(
+    files: dict[_Piece, Path], stream: str, pattern: _Pattern | None, limit: int
+) -> LogAnswer:
+    """The last lines, read backwards block by block, piece by piece."""
     lines: list[str] = []
     end: _Position | None = None
-    for attempt in sorted(files, reverse=True):
+    for piece in sorted(files, reverse=True):
         found, offset = _last_lines(
-            files[attempt], pattern, limit - len(lines), with_torn_end=end is not None
+            files[piece], pattern, limit - len(lines), with_torn_end=end is not None
         )
-        end = end or _Position(stream, attempt, offset)
+        end = end or _Position(stream, piece, offset)
         lines = found + lines
         if len(lines) >= limit:
             break
-    position = end or _Position(stream, 0, 0)
+    position = end or _Position(stream, (0, _FIRST_GENERATION), 0)
     return LogAnswer(lines=lines, cursor=str(position), more=False)
 
 
@@ -135,13 +152,13 @@ def _last_lines(
 
 
 def _onward(
-    files: dict[int, Path], position: _Position, pattern: _Pattern | None, limit: int
+    files: dict[_Piece, Path], position: _Position, pattern: _Pattern | None, limit: int
 ) -> LogAnswer:
     lines: list[str] = []
     while True:
-        path = files.get(position.attempt)
-        following = [number for number in sorted(files) if number > position.attempt]
-        # Nothing is added to the log of an attempt that has a successor: its torn end is a line.
+        path = files.get(position.piece)
+        following = [piece for piece in sorted(files) if piece > position.piece]
+        # Nothing is added to a piece that has a successor: its torn end is a line.
         got, offset = _next_lines(
             path, position.offset, pattern, limit - len(lines), with_torn_end=bool(following)
         )
@@ -149,7 +166,7 @@ def _onward(
         position = replace(position, offset=offset)
         if len(lines) >= limit or not following:
             break
-        position = _Position(position.stream, following[0], 0)
+        position = replace(position, piece=following[0], offset=0)
     return LogAnswer(lines=lines, cursor=str(position), more=_has_more(files, position))
 
 
@@ -161,11 +178,15 @@ def _next_lines(
     *,
     with_torn_end: bool = False,
 ) -> tuple[list[str], int]:
-    """Up to `limit` matching lines from `offset` on, and the offset behind the last one read."""
+    """Up to `limit` matching lines from `offset` on, and the offset behind the last one read.
+
+    An offset beyond the end is one into what the file once was: it begins anew.
+    """
     found: list[str] = []
     if path is None or not path.exists():
         return found, offset
     with path.open("rb") as file:
+        offset = 0 if offset > file.seek(0, 2) else offset
         file.seek(offset)
         rest = b""
         while len(found) < limit and (block := file.read(_BLOCK_BYTES)):
@@ -180,12 +201,12 @@ def _next_lines(
     return found, offset
 
 
-def _has_more(files: dict[int, Path], position: _Position) -> bool:
-    path = files.get(position.attempt)
+def _has_more(files: dict[_Piece, Path], position: _Position) -> bool:
+    path = files.get(position.piece)
     if path is not None and path.exists() and _next_lines(path, position.offset, None, 1)[0]:
         return True
-    later = [number for number in files if number > position.attempt]
-    return any(files[number].exists() and files[number].stat().st_size for number in later)
+    later = [files[piece] for piece in files if piece > position.piece]
+    return any(path.exists() and path.stat().st_size for path in later)
 
 
 class _Pattern:
@@ -236,4 +257,5 @@ def _parse(cursor: str, stream: str) -> _Position:
             "Pass the cursor of the last answer for the same stream, or none.",
             field="cursor",
         )
-    return _Position(found.group(1), int(found.group(2)), int(found.group(3)))
+    piece = (int(found.group(2)), int(found.group(3) or _FIRST_GENERATION))
+    return _Position(found.group(1), piece, int(found.group(4)))

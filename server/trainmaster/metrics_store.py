@@ -43,6 +43,7 @@ _MIGRATIONS = (
     ) WITHOUT ROWID
     """,
 )
+_MOST_ROWS = 10_000
 FINITE, NAN, INFINITY, MINUS_INFINITY = range(4)
 _FLAG_VALUES = {NAN: math.nan, INFINITY: math.inf, MINUS_INFINITY: -math.inf}
 
@@ -84,6 +85,9 @@ class MetricsStore:
     def __init__(self, path: Path) -> None:
         self.connection = open_database(path, _MIGRATIONS, synchronous="NORMAL")
         self._sids: dict[tuple[str, int, int, int, str], int] = {}
+        self._version = -1
+        # Points wait here for the others of their transaction.
+        self._rows: list[tuple[int, int, float, float | None, int]] = []
 
     def close(self) -> None:
         self.connection.close()
@@ -91,12 +95,22 @@ class MetricsStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Everything that is written inside stands at once, or not at all."""
-        self._sids.clear()  # another process may have thrown the series away since
         with transaction(self.connection):
-            yield
+            version = self.connection.execute("PRAGMA data_version").fetchone()[0]
+            if version != self._version:  # another process may have thrown the series away since
+                self._sids.clear()
+                self._version = version
+            try:
+                yield
+                self._insert_rows()
+            except BaseException:
+                self._sids.clear()  # series that are taken back
+                self._rows.clear()
+                raise
 
     def clear(self, run_id: str | None = None) -> None:
         """Forget one run, or everything."""
+        self._insert_rows()
         self._sids.clear()
         where, arguments = ("WHERE run_id = ?", (run_id,)) if run_id else ("", ())
         self.connection.execute(
@@ -113,21 +127,30 @@ class MetricsStore:
         ).fetchone()
         return int(row[0]) if row else 0
 
-    def set_offset(self, run_id: str, placement: int, name: str, offset: int) -> None:
-        self.connection.execute(
-            "INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?)", (run_id, placement, name, offset)
+    def move_offset(self, run_id: str, placement: int, name: str, *, old: int, new: int) -> bool:
+        """Note how many bytes have been taken in; False, and nothing noted, where they were not
+        `old` before."""
+        moved = self.connection.execute(
+            "UPDATE sources SET offset = ?"
+            " WHERE run_id = ? AND placement = ? AND name = ? AND offset = ?",
+            (new, run_id, placement, name, old),
         )
+        if moved.rowcount == 0 and old == 0:
+            moved = self.connection.execute(
+                "INSERT OR IGNORE INTO sources VALUES (?, ?, ?, ?)", (run_id, placement, name, new)
+            )
+        return moved.rowcount == 1
 
     def add_points(
         self, run_id: str, placement: int, attempt: int, segment: int, points: Iterable[Point]
     ) -> None:
-        rows = []
         for point in points:
             flag = _flag(point.value)
             value = point.value if flag == FINITE else None
             sid = self._sid(run_id, placement, attempt, segment, point.key)
-            rows.append((sid, point.x, point.t, value, flag))
-        self.connection.executemany("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)", rows)
+            self._rows.append((sid, point.x, point.t, value, flag))
+        if len(self._rows) > _MOST_ROWS:
+            self._insert_rows()
 
     def add_events(self, run_id: str, placement: int, events: Sequence[StoredEvent]) -> None:
         self.connection.executemany(
@@ -157,7 +180,8 @@ class MetricsStore:
 
     def put_fold(self, run_id: str, placement: int, attempt: int, body: dict[str, Any]) -> None:
         self.connection.execute(
-            "INSERT OR REPLACE INTO folds VALUES (?, ?, ?, ?)",
+            "INSERT INTO folds VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (run_id, placement, attempt) DO UPDATE SET body = excluded.body",
             (run_id, placement, attempt, json.dumps(body)),
         )
 
@@ -213,6 +237,12 @@ class MetricsStore:
 
     def count_points(self) -> int:
         return int(self.connection.execute("SELECT count(*) FROM points").fetchone()[0])
+
+    def _insert_rows(self) -> None:
+        self.connection.executemany(
+            "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)", self._rows
+        )
+        self._rows.clear()
 
     def _sid(self, run_id: str, placement: int, attempt: int, segment: int, key: str) -> int:
         name = (run_id, placement, attempt, segment, key)

@@ -42,7 +42,7 @@ class Home:
         return self.root / "followers" / f"{host}.lock"
 
     def follower_pass(self, host: str) -> Path:
-        """Touched after each pass over a host's runs; its time says how current the mirror is."""
+        """About the newest pass over a host's runs; see `follow.last_pass`."""
         return self.root / "followers" / f"{host}.pass"
 
     @property
@@ -65,6 +65,10 @@ class Home:
     def found(self, host: str) -> Path:
         """What was found out about a host and may be found out again."""
         return self.root / "hosts" / host / "found.json"
+
+    def checked(self, host: str) -> Path:
+        """How a host was when it was last checked."""
+        return self.root / "hosts" / host / "checked.json"
 
     def transfer_lock(self, run_id: str) -> Path:
         return self.root / "transfers" / f"{run_id}.lock"

@@ -20,13 +20,18 @@ from trainmaster.answers import (
     RunsAnswer,
     SkippedCheckpoint,
     StatusAnswer,
+    TransferState,
 )
+from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.downsample import summarize
 from trainmaster.errors import UsageError
 from trainmaster.findings import open_findings
 from trainmaster.follow import catch_up
 from trainmaster.history import run_points
 from trainmaster.next_step import next_step
+from trainmaster.secret_delivery import forget_secrets
+from trainmaster.transfer import begin_transfers
+from trainmaster.transfer_progress import AWAITED
 from trainmaster.view import HEARTBEAT_S, RunView, load_view
 from trainmaster.workspace import Workspace
 
@@ -69,6 +74,9 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
     """
     view = await current_view(workspace, run)
     status = status_of(view)
+    if status.checkpoint is not None:
+        status.checkpoint.mirrored_step = mirrored_step(workspace, view)
+        status.checkpoint.mirror_problem = view.record.mirror_problem
     if not detail:
         return status
     return status.model_copy(
@@ -155,7 +163,7 @@ def status_of(view: RunView) -> StatusAnswer:
         run_id=view.run.run_id,
         name=view.run.name,
         state=view.state.value,
-        reason=_reason(view),
+        reason=view.reason,
         host=view.run.host,
         as_of=record.heartbeat_t,
         heartbeat_age_s=None if view.ended else age,
@@ -167,6 +175,7 @@ def status_of(view: RunView) -> StatusAnswer:
         metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
         findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
         checkpoint=_checkpoint_state(view),
+        transfer=_transfer_state(view),
         evidence=_evidence(view),
         next_step=next_step(view, findings),
     )
@@ -178,7 +187,12 @@ async def current_view(workspace: Workspace, run: str) -> RunView:
     if not found.closed:
         await look_after(workspace, found.run_id)
         await catch_up(workspace, found.host)
-    return load_view(workspace, found.run_id)
+    elif is_mirrored_here(found):
+        begin_transfers(workspace, found)  # the last checkpoints may still be to come
+    view = load_view(workspace, found.run_id)
+    if view.run.closed:
+        forget_secrets(workspace, view)
+    return view
 
 
 def _row(view: RunView) -> RunRow:
@@ -200,13 +214,6 @@ def _has_label(labels: Any, label: str | None) -> bool:
     return key in labels and (not equals or labels[key] == value)
 
 
-def _reason(view: RunView) -> str | None:
-    if view.record.reason is None or view.state is RunState.RUNNING:
-        return None
-    detail = f": {view.record.detail}" if view.record.detail else ""
-    return f"{view.record.reason}{detail}"
-
-
 def _evidence(view: RunView) -> list[str] | None:
     current = view.record.current
     if view.state is not RunState.FAILED or current is None or current.last_words is None:
@@ -223,6 +230,23 @@ def _checkpoint_state(view: RunView) -> CheckpointState | None:
         if entry.verified and not view.run.cleaned:
             return CheckpointState(step=entry.step, age_s=round(view.now - entry.time, 1))
     return None
+
+
+def _transfer_state(view: RunView) -> TransferState | None:
+    progress = view.transfer
+    if progress is None or (progress.what in AWAITED and view.ended):
+        return None
+    finished = progress.finished.get(progress.what, 0) >= max(1, view.attempt)
+    if progress.error is None and (finished or not progress.active):
+        return None
+    error = progress.error
+    return TransferState(
+        what=progress.what,
+        done_bytes=progress.done_bytes,
+        total_bytes=progress.total_bytes,
+        bytes_per_s=progress.bytes_per_s,
+        error=None if error is None else f"{error['code']}: {error['message']}",
+    )
 
 
 def _attempt_row(attempt: Any) -> AttemptRow:

@@ -12,7 +12,9 @@ from trainer_runtime.core.journal import Record
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.status_page import newest_progress
+from trainmaster.follow import last_pass
 from trainmaster.run import Run
+from trainmaster.transfer_progress import TransferProgress, read_progress
 from trainmaster.workspace import Workspace
 
 HEARTBEAT_S = 10.0
@@ -22,11 +24,17 @@ LOST_AFTER_S = 12 * HEARTBEAT_S
 
 @dataclass(frozen=True, slots=True)
 class RunView:
+    """`now` is by the clock of the run's host. `link_error`: why the host could not be reached the
+    last time, code and message; None where it could. `transfer`: of an open run, how far what
+    travels between here and there is."""
+
     run: Run
     desired: Desired
     record: Record
     attempts: Sequence[Progress]
     now: float
+    link_error: tuple[str, str] | None = None
+    transfer: TransferProgress | None = None
 
     @property
     def state(self) -> RunState:
@@ -38,6 +46,16 @@ class RunView:
             silent_for_s=0.0 if heard is None else self.now - heard,
             lost_after_s=LOST_AFTER_S,
         )
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run is in its state, where that needs telling; what is wrong with a lost link."""
+        silent = self.record.heartbeat_t is None or self.state is RunState.LOST
+        if silent and not self.ended and self.link_error is not None:
+            return ": ".join(self.link_error)
+        if self.record.reason is None or self.state is RunState.RUNNING:
+            return None
+        return ": ".join(filter(None, (self.record.reason, self.record.detail)))
 
     @property
     def request_pending(self) -> bool:
@@ -98,4 +116,14 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         else:
             attempts.append(Progress.from_dict(body["progress"]))
     desired, _ = workspace.control.desired(found.run_id)
-    return RunView(found, desired, record, attempts, time.time())
+    last = last_pass(workspace.home, found.host)
+    now = time.time() + last.skew_s
+    return RunView(
+        found,
+        desired,
+        record,
+        attempts,
+        now,
+        link_error=last.error,
+        transfer=None if found.closed else read_progress(workspace.home, found.run_id),
+    )

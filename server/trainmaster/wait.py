@@ -16,6 +16,7 @@ from trainmaster.events import change_of
 from trainmaster.follow import catch_up, following
 from trainmaster.metrics_store import StoredEvent
 from trainmaster.query import status_of
+from trainmaster.transfer import begin_transfers
 from trainmaster.view import RunView, load_view
 from trainmaster.workspace import Workspace
 
@@ -79,6 +80,7 @@ async def wait_for_event(
             if time.monotonic() >= deadline:
                 return watch.timed_out()
             await asyncio.sleep(_LOOK_S)
+    begin_transfers(workspace, view.run)  # the checkpoint that was waited for may be to come here
     return answer
 
 

@@ -61,6 +61,19 @@ def test_runs_are_listed_newest_first_and_closed_ones_are_left_out_where_asked(
     assert [found.name for found in control.runs(only_open=True)] == ["c", "a"]
 
 
+def test_the_open_runs_of_a_host_that_are_placed_are_told_with_their_newest_request(
+    control: Control,
+) -> None:
+    for name in ("placed", "resumed", "waiting", "over"):
+        add(control, name)
+        if name != "waiting":
+            control.set_placed(run(name), 5.0)
+    control.request("resumed-abc234", STOPPED, 6.0)
+    control.close_run("over-abc234", answered=1)
+    assert sorted(control.open_runs("local")) == [("placed-abc234", 1, 1), ("resumed-abc234", 1, 2)]
+    assert control.open_runs("elsewhere") == []
+
+
 def test_a_name_that_is_taken_gets_the_first_free_number(control: Control) -> None:
     assert control.free_name("gpt") == "gpt"
     add(control, "gpt")

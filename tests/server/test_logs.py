@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from running import run_async
+from scripted import CONFIG
 
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.states import DesiredState
 from trainmaster.answers import LogAnswer
 from trainmaster.errors import StateError, UsageError
 from trainmaster.logs import read_log
+from trainmaster.mirror import MirrorWriter
 from trainmaster.run import Run
 from trainmaster.workspace import Workspace
 
@@ -23,7 +25,7 @@ class Logs:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        run = Run(RUN, "small", 1.0, "debug", 1, "", {"steps": 10}, {}, {}, False, False)
+        run = Run(RUN, "small", 1.0, "debug", 1, "", CONFIG, {}, {}, False, False)
         workspace.control.add_run(
             run, Desired(DesiredState.RUNNING, 1), "in_process", "/folder", None
         )
@@ -156,10 +158,26 @@ def test_a_cursor_of_something_else_is_refused(logs: Logs, cursor: str) -> None:
     assert refused.value.code == "CURSOR_INVALID"
 
 
-def test_a_cursor_beyond_the_end_waits(logs: Logs) -> None:
+def test_a_cursor_beyond_the_end_begins_anew(logs: Logs) -> None:
     logs.write(b"line 1\n")
     answer = logs.read(cursor="l1.train.1.7000")
-    assert (answer.lines, answer.more) == ([], False)
+    assert (answer.lines, answer.more) == (["line 1"], False)
+
+
+def test_a_log_that_was_replaced_is_read_to_its_end_and_on_from_the_new_ones_begin(
+    logs: Logs,
+) -> None:
+    logs.write(b"line 1\nline 2\ntorn")
+    first = logs.read(cursor="l1.train.1.0", limit=1)
+    writer = MirrorWriter(logs.workspace.mirror.of(RUN, 1), lambda: None)
+    writer.begin_anew("attempts/1/train.log", 7)
+    writer.append("attempts/1/train.log", b"line 3\nline 4\n", final=False)
+    onward = logs.read(cursor=first.cursor)
+    assert onward.lines == ["line 2", "torn", "line 3", "line 4"]
+    assert logs.read(cursor=onward.cursor).lines == []
+    writer.append("attempts/1/train.log", b"line 5\n", final=False)
+    assert logs.read(cursor=onward.cursor).lines == ["line 5"]
+    assert logs.read(limit=4).lines == ["torn", "line 3", "line 4", "line 5"]
 
 
 def test_huge_lines_are_cut_and_read_once(logs: Logs) -> None:

@@ -69,7 +69,7 @@ def test_points_up_to_a_step_are_given_alone(store: MetricsStore) -> None:
 def test_what_is_written_stands_at_once_or_not_at_all(store: MetricsStore) -> None:
     with pytest.raises(ZeroDivisionError), store.writing():
         store.add_points("run", 1, 1, 0, [loss(1, 1.0)])
-        store.set_offset("run", 1, "events", 10)
+        store.move_offset("run", 1, "events", old=0, new=10)
         raise ZeroDivisionError
     assert store.count_points() == 0
     assert store.offset("run", 1, "events") == 0
@@ -113,7 +113,7 @@ def test_one_run_is_forgotten_without_the_others(store: MetricsStore) -> None:
             store.add_points(run, 1, 1, 0, [loss(1, 1.0)])
             store.add_events(run, 1, [event(0, 1)])
             store.put_fold(run, 1, 0, {"a": 1})
-            store.set_offset(run, 1, "events", 10)
+            store.move_offset(run, 1, "events", old=0, new=10)
         store.clear("run")
     assert (values(store, "run"), store.fold("run", 1, 0)) == ([], None)
     assert (values(store, "other"), store.fold("other", 1, 0)) == ([[(1, 1.0)]], {"a": 1})

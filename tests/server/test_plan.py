@@ -102,7 +102,6 @@ TINY_CONFIG: dict[str, Any] = {
     },
     "env": {},
     "secrets": [],
-    "secrets": [],
     "labels": {},
     "limits": {"max_runtime_s": 86400.0, "budget_usd": None},
     "pty": False,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.files import read_json, write_json
 from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.secret_file import secret_values
 from trainer_runtime.core.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.journal import AttemptRecord, Record
 from trainer_runtime.core.lineage import is_live
+from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.patch import PatchError, apply_sets
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.text import shown
@@ -83,12 +87,21 @@ def last_words(run: RunFolder, attempt: int, prepared: bool) -> str | None:
     """The last line that the preparation or the trainer printed, harmless and cut."""
     folder = run.attempt(attempt)
     path = folder.train_log if prepared else folder.setup_log
+    mask = Mask(secret_values(run).values())
     try:
-        tail = path.read_bytes()[-_LAST_WORDS_BYTES:]
+        # From so far before that a value which begins there is known as a whole.
+        tail = _tail(path, _LAST_WORDS_BYTES + mask.reach_bytes)
     except OSError:
         return None
+    tail = mask.apply(tail, final=True)[-_LAST_WORDS_BYTES:]
     lines = [words for line in tail.split(b"\n") if (words := shown(line).strip())]
     return lines[-1][:_LONGEST_LAST_WORDS] if lines else None
+
+
+def _tail(path: Path, size_bytes: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size_bytes))
+        return file.read(size_bytes)
 
 
 def _base_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> dict[str, Any]:

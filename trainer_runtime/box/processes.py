@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from trainer_runtime.box.identity import (
     session_members,
 )
 from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.secret_file import secret_values
 from trainer_runtime.core.policy import Exit
 
 
@@ -73,6 +75,7 @@ class BoxProcesses:
             process = subprocess.Popen(
                 [sys.executable, "-u", "-m", "trainer_runtime", "prepare", str(folder.config)],
                 cwd=self._run.root,
+                env={**os.environ, **secret_values(self._run)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

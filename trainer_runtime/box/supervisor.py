@@ -14,9 +14,11 @@ from typing import Any
 from trainer_runtime.box import attempts
 from trainer_runtime.box.files import LineReader, read_json
 from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.mirroring import CheckpointMirror
 from trainer_runtime.box.processes import Processes
 from trainer_runtime.box.publish import Publisher
 from trainer_runtime.box.record import Journal
+from trainer_runtime.box.secret_file import remove_secrets
 from trainer_runtime.box.telemetry import Telemetry
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.journal import AttemptRecord
@@ -63,6 +65,8 @@ class Supervisor:
         self._publisher = Publisher(run, clock, window=window)
         self._progress: dict[int, Progress] = {}
         self._readers: dict[int, LineReader] = {}
+        record = self._journal.record
+        self._mirror = CheckpointMirror(run, clock, self._journal.write, record.mirrored_step)
         self._prepared_attempt: int | None = None
         self._heartbeat_due = 0.0
         self._journal.write("started", {"pid": os.getpid()})
@@ -79,15 +83,18 @@ class Supervisor:
         if attempt is not None and attempt.state is not AttemptState.ENDED:
             self._read_events(attempt.number)
             self._tend(attempt, desired)
+            self._mirror_checkpoints()
         elif attempt is not None and self._is_undecided():
             self._decide(attempt)
         elif desired.generation > record.generation:
             self._take_up(desired)
         elif record.state in ENDED_PLACEMENTS:
-            self._publish(final=True)
-            if not record.closed:
-                self._journal.write("closed", {})
-            return True
+            remove_secrets(self._run, record.generation)
+            if record.closed or self._mirror_checkpoints(last=True):
+                self._publish(final=True)
+                if not record.closed:
+                    self._journal.write("closed", {})
+                return True
         elif desired.state is DesiredState.STOPPED:
             self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
         elif record.restart_due_t is not None and self._clock() >= record.restart_due_t:
@@ -106,6 +113,7 @@ class Supervisor:
 
     def close(self) -> None:
         self._telemetry.close()
+        self._mirror.close()
         self._publisher.close()
         self._journal.close()
 
@@ -315,6 +323,14 @@ class Supervisor:
                 self._progress[number].apply(decode(line))
             except ProtocolError:
                 continue  # a line torn by a kill; the mirror keeps it as it is
+
+    def _mirror_checkpoints(self, *, last: bool = False) -> bool:
+        """True where no checkpoint waits for a second copy."""
+        return self._mirror.look(
+            self._config,
+            lambda: attempts.index(self._progress, self._config).entries,
+            last=last,
+        )
 
     def _beat(self) -> None:
         now = self._clock()

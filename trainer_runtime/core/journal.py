@@ -56,7 +56,9 @@ class AttemptRecord:
 class Record:
     """A placement's history. `apply` takes the journal's events one by one, in order.
 
-    `closed`: ended, and the supervisor has nothing more to write.
+    `closed`: ended, and the supervisor has nothing more to write. `mirrored_step`: the newest
+    checkpoint that stands whole in its second place on the box, where it has one, `mirror_problem`
+    why a newer one does not.
     """
 
     state: PlacementState = PlacementState.PLACED
@@ -70,6 +72,8 @@ class Record:
     pending: dict[str, Any] | None = None
     telemetry: dict[str, Any] = field(default_factory=dict)
     closed: bool = False
+    mirrored_step: int | None = None
+    mirror_problem: str | None = None
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
@@ -196,6 +200,14 @@ def _closed(record: Record, event: Event) -> None:
     record.closed = True
 
 
+def _mirrored(record: Record, event: Event) -> None:
+    record.mirrored_step, record.mirror_problem = event.get("step"), None
+
+
+def _mirror_failed(record: Record, event: Event) -> None:
+    record.mirror_problem = str(event.get("reason"))
+
+
 def _sample(record: Record, event: Event) -> None:
     record.telemetry = dict(event.get("values") or {})
 
@@ -216,5 +228,7 @@ _HANDLERS = {
     "attempt_ended": _attempt_ended,
     "restart_planned": _restart_planned,
     "sample": _sample,
+    "mirrored": _mirrored,
+    "mirror_failed": _mirror_failed,
     "closed": _closed,
 }

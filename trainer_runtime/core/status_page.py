@@ -161,6 +161,8 @@ def _risks(record: Record, newest: Progress | None, index: CheckpointIndex, now:
         risks.append("A checkpoint is damaged; the one before it would be taken.")
     if index.resume_from is None and newest.steps_done:
         risks.append("No verified checkpoint yet: a crash now loses everything.")
+    if record.mirror_problem is not None:
+        risks.append(f"Checkpoints have no second copy: {record.mirror_problem}")
     for warning in newest.warnings[-3:]:
         risks.append(f"{warning['code']} at step {warning['step']}.")
     if not risks:

@@ -33,7 +33,7 @@ def open_backend(home: Home, host: str, record: HostRecord | None) -> Backend:
         from trainmaster.hosts.ssh import SshHost
         from trainmaster.launchers import ProcessLauncher
 
-        return HostedBackend(SshHost(record, home), ProcessLauncher())
+        return HostedBackend(SshHost(record, home), ProcessLauncher(), multiplexed=True)
     raise HostError(
         "HOST_UNKNOWN",
         f"No host is called {host!r}.",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from trainer_runtime.core.corpus import Listing
 from trainer_runtime.core.desired import Desired
-from trainmaster.mirror import PlacementMirror
+from trainmaster.backends.follower import Follower
+from trainmaster.hosts.tree_files import TreeFile
+from trainmaster.hosts.trees import OnTreeProgress
 from trainmaster.plan.facts import HostFacts
 
 
@@ -33,14 +37,49 @@ class Backend(Protocol):
     async def request(self, run_id: str, desired: Desired) -> None:
         """Tell the supervisor what is wanted now."""
 
+    async def deliver_secrets(
+        self, run_id: str, generation: int, values: Mapping[str, str]
+    ) -> None:
+        """Give a placed run the secrets for a request, in a file that its owner alone can read."""
+
     async def start(self, run_id: str) -> bool:
         """Make sure that a supervisor runs; True if it had to be started."""
 
-    async def copy_new(self, run_id: str, mirror: PlacementMirror) -> bool:
-        """Copy into the mirror what is new since the last time; True if there was anything."""
+    def follower(self) -> AbstractAsyncContextManager[Follower]:
+        """What follows runs there; connects when it is first asked, and lets go at its end."""
+
+    async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:
+        """The documents at these paths of the place, one listing each."""
+
+    async def has_shards(self, fingerprint: str) -> bool:
+        """Whether the cache of the place holds the shards of a fingerprint, whole."""
+
+    async def send(
+        self,
+        files: Sequence[TreeFile],
+        destination: str,
+        *,
+        whole: bool = False,
+        mark: bool = False,
+        on_progress: OnTreeProgress | None = None,
+    ) -> None:
+        """Make a folder of the place hold exactly these files; see `hosts.trees.put_tree`."""
+
+    async def refuse_upload(self, run_id: str, attempt: int, message: str) -> None:
+        """Tell the preparation of an attempt that what it waits for does not come."""
 
     async def verify(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         """Read every byte of every checkpoint: `{"step", "path", "problems"}` each."""
+
+    async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:
+        """What a pattern means in the run's folder: `{"path", "size", "mtime_ns", "sha256"}` each,
+        or `{"skipped", "reason"}`; see `core.listing`."""
+
+    async def read(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes of a file of the run's folder; empty where there is none."""
+
+    async def digest(self, run_id: str, path: str, chunk: int, size_bytes: int) -> str | None:
+        """The sha256 of a chunk (of 64 MiB) of a file's first `size_bytes`; None if it has less."""
 
     async def contents(self, run_id: str) -> list[str]:
         """The names in the run's folder, its checkpoints one by one."""

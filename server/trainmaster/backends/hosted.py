@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
+from trainer_runtime.core.corpus import Listing
 from trainer_runtime.core.desired import Desired
+from trainmaster.backends.follower import Follower
+from trainmaster.backends.multiplexed import MultiplexedFollower
+from trainmaster.backends.polled import PolledFollower
 from trainmaster.errors import HostError
 from trainmaster.hosts import Host
+from trainmaster.hosts.corpus import has_shards, list_corpus
+from trainmaster.hosts.tree_files import TreeFile
+from trainmaster.hosts.trees import OnTreeProgress, put_tree
 from trainmaster.launchers import Launcher
-from trainmaster.mirror import (
-    APPENDED_IN_ATTEMPT,
-    APPENDED_IN_RUN,
-    REPLACED_IN_ATTEMPT,
-    REPLACED_IN_RUN,
-    PlacementMirror,
-)
 from trainmaster.plan.facts import HostFacts
 
-_CHUNK_BYTES = 8 << 20
-_WHOLE_FILE_BYTES = 16 << 20
 _VERIFY_TIMEOUT_S = 3600.0
 _FACTS_TIMEOUT_S = 30.0
+_LIST_TIMEOUT_S = 300.0
 
 
 class HostedBackend:
-    """`host` says how files and commands get there, `launcher` what holds the supervisor."""
+    """`host` says how files and commands get there, `launcher` what holds the supervisor.
 
-    def __init__(self, host: Host, launcher: Launcher) -> None:
+    `multiplexed`: runs are followed by a process on the host rather than by asking for each file.
+    """
+
+    def __init__(self, host: Host, launcher: Launcher, *, multiplexed: bool = False) -> None:
         self._host = host
+        self._multiplexed = multiplexed
         self._launcher = launcher
         self.name = host.name
         self.launcher_name = launcher.name
@@ -52,26 +56,48 @@ class HostedBackend:
         path = posixpath.join(await self.folder(run_id), "desired.json")
         await self._host.put_file(path, json.dumps(desired.to_dict()).encode())
 
+    async def deliver_secrets(
+        self, run_id: str, generation: int, values: Mapping[str, str]
+    ) -> None:
+        path = posixpath.join(await self.folder(run_id), ".secrets.json")
+        given = {"v": 1, "generation": generation, "values": dict(values)}
+        await self._host.put_file(path, json.dumps(given).encode(), mode=0o600)
+
     async def start(self, run_id: str) -> bool:
         return await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
 
-    async def copy_new(self, run_id: str, mirror: PlacementMirror) -> bool:
-        # The journal first: what it tells of an attempt's end is then never ahead of that
-        # attempt's own files, which are read after it.
-        folder = await self.folder(run_id)
-        found = False
-        for name in APPENDED_IN_RUN:
-            found |= await self._copy_appended(folder, name, mirror)
-        for number in await self._host.names(posixpath.join(folder, "attempts")):
-            for name in APPENDED_IN_ATTEMPT:
-                found |= await self._copy_appended(folder, f"attempts/{number}/{name}", mirror)
-            for name in REPLACED_IN_ATTEMPT:
-                if mirror.size(f"attempts/{number}/{name}") == 0:  # written once
-                    await self._copy_whole(folder, f"attempts/{number}/{name}", mirror)
-        if found:
-            for name in REPLACED_IN_RUN:
-                await self._copy_whole(folder, name, mirror)
-        return found
+    @asynccontextmanager
+    async def follower(self) -> AsyncIterator[Follower]:
+        kind = MultiplexedFollower if self._multiplexed else PolledFollower
+        follower = kind(self._host, self.folder)
+        try:
+            yield follower
+        finally:
+            await follower.close()
+
+    async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:
+        return await list_corpus(self._host, paths)
+
+    async def has_shards(self, fingerprint: str) -> bool:
+        return await has_shards(self._host, fingerprint)
+
+    async def send(
+        self,
+        files: Sequence[TreeFile],
+        destination: str,
+        *,
+        whole: bool = False,
+        mark: bool = False,
+        on_progress: OnTreeProgress | None = None,
+    ) -> None:
+        await put_tree(
+            self._host, files, destination, whole=whole, mark=mark, on_progress=on_progress
+        )
+
+    async def refuse_upload(self, run_id: str, attempt: int, message: str) -> None:
+        path = posixpath.join(await self.folder(run_id), "upload_refused.json")
+        told = {"attempt": attempt, "message": message}
+        await self._host.put_file(path, json.dumps(told).encode())
 
     async def verify(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         done = await self._host.run(
@@ -87,6 +113,18 @@ class HostedBackend:
                 retryable=True,
             )
         found: list[Mapping[str, Any]] = json.loads(done.output)["checkpoints"]
+        return found
+
+    async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:
+        return await self._ask(run_id, "files", pattern, timeout_s=_LIST_TIMEOUT_S)
+
+    async def read(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
+        return await self._host.read(f"{await self.folder(run_id)}/{path}", offset, limit)
+
+    async def digest(self, run_id: str, path: str, chunk: int, size_bytes: int) -> str | None:
+        wanted = (path, str(chunk), str(size_bytes))
+        told = await self._ask(run_id, "digest", *wanted, timeout_s=_LIST_TIMEOUT_S)
+        found: str | None = told[0]["sha256"]
         return found
 
     async def contents(self, run_id: str) -> list[str]:
@@ -105,19 +143,25 @@ class HostedBackend:
     async def disconnect(self) -> None:
         await self._host.disconnect()
 
-    async def _copy_appended(self, folder: str, name: str, mirror: PlacementMirror) -> bool:
-        path = posixpath.join(folder, name)
-        size, offset = await self._host.size(path) or 0, mirror.size(name)
-        found = offset < size
-        while offset < size:
-            data = await self._host.read(path, offset, min(_CHUNK_BYTES, size - offset))
-            if not data:
-                break
-            mirror.append(name, data)
-            offset += len(data)
-        return found
-
-    async def _copy_whole(self, folder: str, name: str, mirror: PlacementMirror) -> None:
-        data = await self._host.read(posixpath.join(folder, name), 0, _WHOLE_FILE_BYTES)
-        if data:
-            mirror.replace(name, data)
+    async def _ask(
+        self, run_id: str, command: str, *arguments: str, timeout_s: float
+    ) -> list[Mapping[str, Any]]:
+        """What the box's side says about a run, a line of JSON each."""
+        folder = await self.folder(run_id)
+        done = await self._host.run(
+            [await self._host.python(), "-m", "trainer_runtime", command, "--", folder, *arguments],
+            folder=await self._host.runtime(),
+            timeout_s=timeout_s,
+        )
+        try:
+            if done.code == 0:
+                return [json.loads(line) for line in done.output.splitlines()]
+        except ValueError:
+            pass
+        raise HostError(
+            "INTERNAL",
+            f"The files of {run_id} on {self.name} could not be listed: "
+            f"{(done.errors or done.output).strip()[-300:]}",
+            f"Look at {folder} there; `trainmaster doctor` checks the host.",
+            retryable=True,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +19,9 @@ def ask(call: Callable[[Workspace], Awaitable[Answered]]) -> Answered:
 
     Raises: TrainmasterError, whatever the service raises.
     """
+
+    # It warns of each write to a connection that broke; what came of that is told as an error.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
 
     async def within() -> Answered:
         from trainmaster.workspace import open_workspace

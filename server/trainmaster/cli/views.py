@@ -194,7 +194,9 @@ def _(answer: CleanAnswer) -> list[Block]:
 @view.register
 def _(answer: FetchAnswer) -> list[Block]:
     return [
-        f"{answer.files} files, {size(answer.bytes)}, in {answer.folder}",
+        f"In {answer.folder}: {answer.files} of the files, {size(answer.bytes)}"
+        if answer.more
+        else f"In {answer.folder}: all files ({answer.files}), {size(answer.bytes)}",
         *(f"Left out: {item.path}: {item.reason}" for item in answer.skipped),
         *_named("Next", answer.next_step),
     ]

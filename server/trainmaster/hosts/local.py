@@ -54,9 +54,12 @@ class LocalHost:
         try:
             output, errors = await asyncio.wait_for(process.communicate(stdin or None), timeout_s)
         except TimeoutError:
-            process.kill()
-            await process.wait()
             return Completed(124, "", f"no answer within {timeout_s:.0f} s")
+        finally:
+            if process.returncode is None:  # it took too long, or nobody waits any more
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
         code = process.returncode if process.returncode is not None else -1
         return Completed(code, output.decode(errors="replace"), errors.decode(errors="replace"))
 

@@ -1,0 +1,56 @@
+"""Following the runs of one place: what their boxes wrote, copied into their mirrors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from trainmaster.masking import Mask
+from trainmaster.mirror import PlacementMirror
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A placement to follow.
+
+    `mask` gives what masks the run's secrets as they are known at that moment, None where it has
+    none. `over`: its box has nothing more to write, so everything is read to its very end.
+    """
+
+    mirror: PlacementMirror
+    mask: Callable[[], Mask | None]
+    over: bool
+
+
+@dataclass(slots=True)
+class News:
+    """What one look has brought.
+
+    `changed`: by run, the names of the mirrored files that have grown or were put aside. `failed`:
+    runs whose mirror could not be written; they are looked at anew the next time. `more`: there is
+    more to copy right now. `skew_s`: how far the box's clock is ahead of ours, where that is known.
+    """
+
+    changed: dict[str, set[str]] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    more: bool = False
+    skew_s: float | None = None
+
+    def note(self, run_id: str, name: str) -> None:
+        self.changed.setdefault(run_id, set()).add(name)
+
+
+class Follower(Protocol):
+    """Follows for as long as its caller holds the host's follower lock."""
+
+    async def copy_new(self, placements: Mapping[str, Followed]) -> News:
+        """Copy into the mirrors of these runs what is new; bounded, see `News.more`.
+
+        News of an attempt's end never precede that attempt's events. An original that was truncated
+        or replaced begins anew in the mirror, and what was mirrored of it is put aside.
+
+        Raises:
+            HostError: the place can't be reached, or was lost on the way; what was copied until
+                then is in the mirrors. The follower is of no more use after it.
+        """

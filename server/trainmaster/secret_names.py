@@ -1,0 +1,22 @@
+"""Which names a secret may have: it becomes an environment variable of the trainer."""
+
+from __future__ import annotations
+
+import re
+
+ACCEPTED = "the name of an environment variable, such as HF_TOKEN"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+# These steer the shell, the loader, the interpreter or Trainmaster itself.
+_RESERVED = re.compile(
+    r"(?i)(PATH|HOME|SHELL|USER|LOGNAME|PWD|IFS|ENV|BASH_ENV|TMPDIR|LANG"
+    r"|(LD|DYLD|LC|TRAINMASTER|BASH_FUNC|GCONV)_.*|PYTHON.*)"
+)
+
+
+def name_problem(name: str) -> str | None:
+    """What is wrong with a secret's name; None where nothing is."""
+    if not _NAME.fullmatch(name):
+        return "is no name of an environment variable"
+    if _RESERVED.fullmatch(name):
+        return "names a variable that decides what runs, which no secret may replace"
+    return None

@@ -1,0 +1,153 @@
+"""What the operator allows and prefers: `settings.yaml` in the home, all of it optional.
+
+No tool writes this file, so nothing that stands in it can be widened by an agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from trainmaster.errors import SpecError, StateError
+from trainmaster.paths import Home
+from trainmaster.secret_names import ACCEPTED, name_problem
+from trainmaster.yaml12 import load_yaml
+
+
+def _setting(default: Any, text: str, takes: str) -> Any:
+    """A setting; `text` says what it does and why its default is what it is."""
+    return Field(default, description=text, json_schema_extra={"takes": takes})
+
+
+def _secret_name(name: str) -> str:
+    if name_problem(name) is not None:
+        raise ValueError(name_problem(name))
+    return name
+
+
+def _folder(path: str) -> str:
+    if not path.startswith(("/", "~/")) or "\0" in path:
+        raise ValueError("is no absolute path")
+    return path
+
+
+class Group(BaseModel):
+    """A mapping of the settings: unknown keys are refused and nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SecretsSettings(Group):
+    """What of this machine's secrets may leave it."""
+
+    allow: list[Annotated[str, AfterValidator(_secret_name)]] = _setting(
+        [],
+        "Secrets that runs may be given: a spec can name no others. None, until you say so.",
+        f"a list of names, each {ACCEPTED}",
+    )
+
+
+class Settings(Group):
+    """The whole file."""
+
+    secrets: SecretsSettings = _setting(
+        SecretsSettings(), "What of this machine's secrets may leave it.", "a mapping with allow"
+    )
+    downloads: Annotated[str, AfterValidator(_folder)] | None = _setting(
+        None,
+        "The folder below which the MCP tool `fetch_files` may write; `downloads` in the home "
+        "where this is null. The command `fetch` writes wherever it is told to.",
+        "an absolute path, or one that starts with ~/",
+    )
+
+    def download_root(self, home: Home) -> Path:
+        """The folder below which tools may write."""
+        return Path(self.downloads).expanduser() if self.downloads else home.root / "downloads"
+
+
+def read_settings(home: Home) -> Settings:
+    """The settings of a home; the defaults where there is no file.
+
+    Raises:
+        StateError: `SETTINGS_NOT_READABLE`, naming the place and what would be accepted there.
+    """
+    try:
+        text = home.settings.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, ValueError) as error:
+        raise _unreadable(home, f"can't be read: {error}", "Make it readable UTF-8.") from error
+    try:
+        document = load_yaml(text)
+    except SpecError as error:
+        raise _unreadable(home, f"can't be read: {error.message}", error.fix) from error
+    try:
+        return Settings.model_validate({} if document is None else document)
+    except ValidationError as error:
+        place = tuple(map(str, error.errors()[0]["loc"]))
+        path = ".".join(place)
+        told = f"is not accepted at `{path}`" if path else "is no mapping"
+        raise _unreadable(home, told, _accepted(place), path or None) from error
+
+
+def all_settings() -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting with its dotted path, in the order of the file."""
+    for name, info in Settings.model_fields.items():
+        default = info.default
+        if isinstance(default, Group):
+            for member, part in type(default).model_fields.items():
+                yield f"{name}.{member}", part
+        else:
+            yield name, info
+
+
+def takes(info: FieldInfo) -> str:
+    """What a setting accepts, in words."""
+    extra = info.json_schema_extra
+    return str(extra["takes"]) if isinstance(extra, dict) else ""
+
+
+def _accepted(place: tuple[str, ...]) -> str:
+    """What would be accepted at a place, or around it where there is no such key."""
+    known = dict(all_settings())
+    for length in range(len(place), 0, -1):
+        info = known.get(".".join(place[:length]))
+        if info is not None:
+            return f"`{'.'.join(place[:length])}` takes {takes(info)}."
+    within = [path for path in known if place and path.startswith(f"{place[0]}.")]
+    return f"There are these settings: {', '.join(within or known)}."
+
+
+def _unreadable(home: Home, told: str, fix: str, field: str | None = None) -> StateError:
+    return StateError("SETTINGS_NOT_READABLE", f"{home.settings} {told}.", fix, field=field)
+
+
+def reference() -> str:
+    """`docs/settings.md`."""
+    parts = [_INTRODUCTION]
+    for path, info in all_settings():
+        default = "null" if info.default is None else info.default
+        parts.append(f"## `{path}`\n\n{info.description}\n")
+        parts.append(f"- Takes: {takes(info)}\n- Default: `{default}`\n")
+    return "\n".join(parts)
+
+
+_INTRODUCTION = """\
+# The settings
+
+Made from the code by `python -m trainmaster.settings`.
+
+`settings.yaml` in the home (`trainmaster doctor` tells where that is) is YAML by the rules of a
+spec. All of it is optional, unknown keys are refused, and nothing but an editor writes it: what
+stands here can't be widened by a tool or an agent.
+
+    secrets: {allow: [HF_TOKEN]}
+    downloads: ~/trainings
+"""
+
+if __name__ == "__main__":
+    print(reference(), end="")

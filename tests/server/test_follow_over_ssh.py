@@ -1,0 +1,144 @@
+"""Following through a real sshd whose connections are cut at random."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from boxes import Sshd
+from followed import HOST, FakeRun, FollowedWorkspace
+from recorded import FIRST_T, metric
+from running import run_async
+
+from trainmaster.follow import following, last_pass
+from trainmaster.hosts.ssh import SshHost
+from trainmaster.paths import Home
+
+CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "20"))
+SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
+EVENTS, LOG = "attempts/1/events.jsonl", "attempts/1/train.log"
+_PIECES = (b"\r 50%|#####", b"\xff\xfe", b"\xc3", b"\xa9\n", b"\n", b"loss 1.5\r\n", b"\x1b[2K")
+
+
+@pytest.fixture
+def sshd() -> Iterator[Sshd]:
+    with Sshd(rc="echo Welcome to the box\n") as box:
+        yield box
+
+
+@pytest.fixture
+def workspace(home: Path, sshd: Sshd) -> Iterator[FollowedWorkspace]:
+    host = SshHost(sshd.record(HOST), Home(home))
+    opened = FollowedWorkspace(Home(home), host)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def runs(workspace: FollowedWorkspace, sshd: Sshd) -> list[FakeRun]:
+    folder = sshd.home / "trainmaster" / "runs"
+    return [FakeRun(workspace, folder / f"r{number}-abc234") for number in range(5)]
+
+
+def test_cut_connections_lose_and_double_nothing(
+    workspace: FollowedWorkspace, runs: list[FakeRun], sshd: Sshd
+) -> None:
+    print(f"seed {SEED}")
+    chosen = random.Random(SEED)
+    told = 0
+
+    def tell() -> None:
+        nonlocal told
+        told += 1
+        for run in runs:
+            run.write(LOG, b"".join(chosen.choices(_PIECES, k=200)))
+            run.tell(EVENTS, (metric(told),), first_t=FIRST_T + told)
+
+    def is_whole() -> bool:
+        return all(
+            run.mirror.size(name) == run.path(name).stat().st_size
+            for run in runs
+            for name in (LOG, EVENTS)
+        ) and all(len(run.steps()) >= told for run in runs)
+
+    async def work() -> None:
+        async with following(workspace, HOST) as follower:
+            for _ in range(CUTS):
+                until = time.monotonic() + chosen.uniform(0.0, 0.8)
+                while time.monotonic() < until:
+                    tell()
+                    await asyncio.sleep(0.02)
+                await asyncio.to_thread(sshd.drop_connections)
+            deadline = time.monotonic() + 60
+            while not is_whole():
+                assert not follower.done() and time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+        await workspace.disconnect()
+        await workspace.backend(HOST).disconnect()
+
+    run_async(work)
+    assert told > CUTS
+    for run in runs:
+        for name in (LOG, EVENTS):
+            assert run.mirrored(name) == run.path(name).read_bytes()
+        assert run.steps() == list(range(1, told + 1))
+        assert not list(run.mirror.root.rglob("*.1"))
+
+
+def test_followers_on_the_box_end_with_their_connections(
+    workspace: FollowedWorkspace, runs: list[FakeRun], sshd: Sshd
+) -> None:
+    def followers() -> list[int]:
+        return [
+            pid
+            for pid in sshd.processes
+            if b"follow" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        ]
+
+    async def work() -> None:
+        async with following(workspace, HOST):
+            for _ in range(3):
+                passed = time.time()
+                while last_pass(workspace.home, HOST).t < passed or not followers():
+                    await asyncio.sleep(0.02)
+                await asyncio.to_thread(sshd.drop_connections)
+        await workspace.backend(HOST).disconnect()
+        deadline = time.monotonic() + 20
+        while followers():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+    runs[0].write(LOG, b"line\n")
+    run_async(work)
+
+
+def test_files_are_asked_for_one_by_one_where_nothing_can_be_run_for_it(
+    home: Path, sshd: Sshd
+) -> None:
+    host = SshHost(sshd.record(HOST), Home(home))
+    polling = FollowedWorkspace(Home(home), host, multiplexed=False)
+    run = FakeRun(polling, sshd.home / "trainmaster" / "runs" / "small-abc234")
+
+    async def work() -> None:
+        async with following(polling, HOST):
+            for step in (1, 2, 3):
+                run.write(LOG, b"\xff\r\n" * 1000)
+                run.tell(EVENTS, (metric(step),), first_t=FIRST_T + step)
+                deadline = time.monotonic() + 20
+                while run.steps() != list(range(1, step + 1)):
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.05)
+                await asyncio.to_thread(sshd.drop_connections)
+            while run.mirror.size(LOG) < run.path(LOG).stat().st_size:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+        await host.disconnect()
+
+    run_async(work)
+    assert run.mirrored(LOG) == run.path(LOG).read_bytes()
+    polling.close()

@@ -1,0 +1,43 @@
+"""Which of a run's files are followed: copied to the operator's side while the run goes on."""
+
+from __future__ import annotations
+
+import re
+
+JOURNAL = "supervisor.jsonl"
+EVENTS = "events.jsonl"
+TRAIN_LOG = "train.log"
+SETUP_LOG = "setup.log"
+# Only ever appended to by their writers; copied from where the copy ends.
+APPENDED_IN_RUN = (JOURNAL,)
+APPENDED_IN_ATTEMPT = (EVENTS, TRAIN_LOG, SETUP_LOG)
+# Replaced as a whole by their writers; copied as a whole.
+REPLACED_IN_RUN = ("state.json", "training_status.md", "checkpoints_index.json")
+REPLACED_IN_ATTEMPT = ("config.json", "exit.json")
+# A file that is replaced as a whole is no longer than this, or is left out.
+LARGEST_WHOLE_BYTES = 16 << 20
+# So many bytes before the end of the copy tell whether the original still has what was copied.
+TAIL_BYTES = 64
+
+_IN_ATTEMPT = re.compile(r"attempts/([1-9]\d{0,8})/([a-z]+\.[a-z]+)")
+
+
+def attempt_of(name: str) -> int:
+    """The attempt that a file of a run's folder belongs to; 0 for the run's own."""
+    found = _IN_ATTEMPT.fullmatch(name)
+    return int(found.group(1)) if found else 0
+
+
+def is_appended(name: str) -> bool:
+    """Whether `name`, as it stands in a run's folder, is followed from where its copy ends."""
+    return _is_among(name, APPENDED_IN_RUN, APPENDED_IN_ATTEMPT)
+
+
+def is_replaced(name: str) -> bool:
+    """Whether `name`, as it stands in a run's folder, is copied as a whole."""
+    return _is_among(name, REPLACED_IN_RUN, REPLACED_IN_ATTEMPT)
+
+
+def _is_among(name: str, in_run: tuple[str, ...], in_attempt: tuple[str, ...]) -> bool:
+    found = _IN_ATTEMPT.fullmatch(name)
+    return found.group(2) in in_attempt if found else name in in_run
