@@ -153,6 +153,7 @@ def test_two_at_once_build_it_once(tmp_path: Path) -> None:
     both = [
         subprocess.Popen(
             command,
+            cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             stdout=subprocess.PIPE,
             text=True,
