@@ -1,0 +1,119 @@
+"""What reading a log yields: points by column, events, and one line's reading before that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One number of one line.
+
+    `step` is the optimizer step; `inferred` says that the line itself did not tell it. `t` is unix
+    seconds where the line carries a time (one without a zone is taken as UTC). `segment` counts how
+    often the steps of this rank went back before. `line_offset` is the line's first byte in the
+    stream. `value` may be NaN or infinite.
+    """
+
+    key: str
+    step: int
+    t: float | None
+    value: float
+    rank: int
+    segment: int
+    line_offset: int
+    inferred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """Something that a line tells beside numbers. `text` is the log's own and not to be trusted.
+
+    Kinds: `checkpoint` (text: its path), `started` (text: the number of steps meant), `resumed`,
+    `completed`, `overflow` (a step skipped by the loss scaler).
+    """
+
+    kind: str
+    step: int | None
+    rank: int
+    line_offset: int
+    text: str = ""
+
+
+class StepFrom(Enum):
+    """Where a reading's step comes from, if not from its own line."""
+
+    LINE = "line"
+    LAST = "last"  # the step that was printed before it
+    MICRO = "micro"  # a count of micro-batches, by the proportion of the lines that tell both
+    LOG = "log"  # HF's lines: progress bar, epoch, or else the count of logs
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one line says, before its step and segment are settled.
+
+    `values` are metric keys with their values; `clock` names the count that its steps belong to.
+    Where steps are counted anew in every epoch, `laps` such of `lap_steps` went before.
+    `rounded` is True where the framework printed at few digits. `facts` are about the run, not of a
+    step (`total_steps`, `steps_per_epoch`, …). `rank` is None where the line does not tell it.
+    """
+
+    clock: str
+    values: list[tuple[str, float]] = field(default_factory=list)
+    step: float | None = None
+    source: StepFrom = StepFrom.LINE
+    micro: float | None = None
+    laps: float | None = None
+    lap_steps: float | None = None
+    rank: int | None = None
+    rounded: bool = False
+    events: list[tuple[str, str]] = field(default_factory=list)
+    facts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows of one shape: `columns[k][i]` is the value of `keys[k]` at `steps[i]`."""
+
+    keys: tuple[str, ...]
+    columns: list[Sequence[float]]
+    steps: Sequence[float]
+    rank: int
+    segment: int
+    inferred: bool
+    offset_of: Callable[[int], int]
+    time_of: Callable[[int], float | None]
+
+    def __len__(self) -> int:
+        return len(self.keys) * len(self.steps)
+
+    def points(self) -> Iterator[Point]:
+        for row, step in enumerate(self.steps):
+            offset, t = self.offset_of(row), self.time_of(row)
+            for key, column in zip(self.keys, self.columns, strict=True):
+                yield Point(
+                    key, int(step), t, column[row], self.rank, self.segment, offset, self.inferred
+                )
+
+
+@dataclass(slots=True)
+class Parsed:
+    """The points and events of what was fed; `len` and iteration go by points, in line order."""
+
+    batches: list[Batch] = field(default_factory=list)
+    events: list[LogEvent] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.batches))
+
+    def __iter__(self) -> Iterator[Point]:
+        points = [point for batch in self.batches for point in batch.points()]
+        points.sort(key=lambda point: point.line_offset)
+        return iter(points)
+
+    def extend(self, other: Parsed) -> None:
+        self.batches += other.batches
+        self.events += other.events
