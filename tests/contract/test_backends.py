@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from boxes import Sshd
-from running import LONGEST_S, run_async, small_spec
+from running import LONGEST_S, run_async, small_spec, wait_until
 
+from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
 from trainmaster.answers import StatusAnswer, WaitAnswer
 from trainmaster.errors import StateError
@@ -53,7 +54,9 @@ class Place:
         if self.host != "debug":
             attempt = (await self.status(run)).attempt
             process = self.run_folder(run).attempt(attempt).process
-            os.kill(json.loads(process.read_bytes())["trainer"]["pid"], number)
+            # An attempt that has just begun is still being prepared.
+            trainer = wait_until(lambda: (read_json(process) or {}).get("trainer"), "a trainer")
+            os.kill(trainer["pid"], number)
 
     async def status(self, run: str) -> StatusAnswer:
         return await get_status(self.workspace, run, detail=True)

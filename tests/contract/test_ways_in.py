@@ -7,7 +7,9 @@ import pty
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -213,15 +215,23 @@ def test_an_encrypted_key_opens_by_the_passphrase_from_the_environment(
 def test_a_passphrase_is_in_no_process_list_and_never_reaches_the_box(
     reach: Reach, user: User
 ) -> None:
-    key = make_key(user.home / "locked", PASSPHRASE)
-    user.knows_passphrase(PASSPHRASE)
+    passphrase = f"seen nowhere {os.getpid()} {time.monotonic_ns()}"  # nor by another worker's test
+    key = make_key(user.home / "locked", passphrase)
+    user.knows_passphrase(passphrase)
     user.configure("Host *\n  SendEnv *")
     with Sshd(options={"AcceptEnv": "*"}) as box:
         box.allow(key.with_suffix(".pub").read_text())
         with _watched_process_lists() as seen:
             environment = said(reach, box, "env", key=str(key))
-        assert PASSPHRASE not in environment
-        assert seen and not [line for line in seen if PASSPHRASE.encode() in line]
+        assert passphrase not in environment
+        assert seen and not [line for line in seen if passphrase.encode() in line]
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose name leaves room for that of a socket, as pytest's own may not."""
+    with tempfile.TemporaryDirectory(prefix="tm-") as folder:
+        yield Path(folder)
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -374,11 +384,11 @@ def test_a_passphrase_is_asked_for_on_a_terminal(
 
 @pytest.mark.parametrize("way", ["disconnect", "kill"])
 def test_the_systems_ssh_leaves_nothing_running(
-    boxes: StandingBoxes, tmp_path: Path, way: str
+    boxes: StandingBoxes, tmp_path: Path, short_folder: Path, way: str
 ) -> None:
     box = boxes()
-    marker = f"ControlPath={tmp_path}".encode()  # where its socket lies: the folder for such files
-    process = _call(box, box.key, "openssh", tmp_path, stay=way == "kill", folder=tmp_path)
+    marker = f"ControlPath={short_folder}".encode()  # where its socket lies
+    process = _call(box, box.key, "openssh", tmp_path, stay=way == "kill", folder=short_folder)
     assert process.stdout is not None
     assert process.stdout.readline() == b"in there\n"
     if way == "kill":
@@ -387,7 +397,7 @@ def test_the_systems_ssh_leaves_nothing_running(
     process.communicate(timeout=60)
     wait_until(lambda: not _carrying(marker), "the end of ssh's master", 30.0)
     if way == "disconnect":
-        assert not list(tmp_path.glob("tm-ssh-*"))
+        assert not list(short_folder.glob("tm-ssh-*"))
 
 
 def _call(
