@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -19,6 +20,9 @@ from trainmaster.secret_delivery import deliver_secrets, sweep_secrets
 from trainmaster.transfer import begin_transfers
 from trainmaster.view import HEARTBEAT_S, load_view
 from trainmaster.workspace import Workspace
+
+# So long an answer waits for a host that may be away.
+LOOK_S = 10.0
 
 
 async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -> list[str]:
@@ -38,28 +42,37 @@ async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -
         os.close(lock)
 
 
-async def look_after(workspace: Workspace, run_id: str) -> None:
-    """`advance` before an answer: a host that refuses shows in the answer, not as an error."""
+async def look_after(workspace: Workspace, run_id: str, bound_s: float = LOOK_S) -> bool:
+    """`advance` before an answer, within a bound; False where it could not be done.
+
+    A host that refuses or is away shows in the answer, not as an error.
+    """
     try:
-        await advance(workspace, run_id, thorough=False)
-    except HostError:
-        return
+        async with asyncio.timeout(bound_s):
+            await advance(workspace, run_id, thorough=False)
+    except (HostError, TimeoutError):
+        return False
+    return True
 
 
 async def tick(workspace: Workspace) -> TickAnswer:
     """Advance every run once of which anything may be due, and read what its host has to say."""
-    rows = []
+    rows: list[TickRow] = []
+    away: dict[str, str] = {}
     sweep_secrets(workspace)
     for run in workspace.control.runs():
         if run.closed and not is_mirrored_here(run):
             continue
         try:
-            did = await advance(workspace, run.run_id)
+            did = [away[run.host]] if run.host in away else await advance(workspace, run.run_id)
         except HostError as error:
-            did = [str(error)]
+            did = [f"{error.code}: {error.message}"]
+            if error.code in ("HOST_UNREACHABLE", "LINK_LOST"):
+                away[run.host] = did[0]
         if run.closed and not did:
             continue
-        await catch_up(workspace, run.host)
+        if run.host not in away:
+            await catch_up(workspace, run.host)
         rows.append(
             TickRow(run_id=run.run_id, state=load_view(workspace, run.run_id).state.value, did=did)
         )

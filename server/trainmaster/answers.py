@@ -66,6 +66,9 @@ class LaunchAnswer(Answer):
     attempt: int
     host: str
     name: str | None = None
+    pending: bool | None = Field(
+        default=None, description="true where the host is still to be reached"
+    )
     cursor: str | None = Field(
         default=None, description="for the first wait: everything that happens from here on counts"
     )
@@ -132,6 +135,12 @@ class StatusAnswer(Answer):
     host: str
     as_of: float | None = None
     heartbeat_age_s: float | None = None
+    unreachable: str | None = Field(
+        default=None, description="why the host could not be reached just now"
+    )
+    pending: bool | None = Field(
+        default=None, description="true where the newest request has not reached the host"
+    )
     unconfirmed: bool | None = Field(
         default=None, description="true where three heartbeats have passed unheard"
     )

@@ -91,11 +91,17 @@ class Control:
                 self._insert_key(key, "launch", run.run_id, run.created_t)
         return "added"
 
-    def forget_run(self, run_id: str) -> None:
-        """Take back a run of which nothing ever reached its host."""
+    def forget_unplaced(self, run_id: str) -> bool:
+        """Take back a run of which nothing reached its host; False, and it stays, where it did."""
         with transaction(self._connection) as connection:
+            placed = connection.execute(
+                "SELECT 1 FROM placements WHERE run_id = ? AND placed_t IS NOT NULL", (run_id,)
+            )
+            if placed.fetchone() is not None:
+                return False
             for table in ("requests", "placements", "idempotency", "runs"):
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+        return True
 
     def free_name(self, wanted: str) -> str:
         """`wanted`, or with the first number behind it that makes it new."""

@@ -64,6 +64,7 @@ CODES: dict[str, str] = {
     "RUN_NOT_FOUND": "No run has this id or name.",
     "RUN_IS_RUNNING": "The run is still running, which this command does not allow.",
     "RUN_ENDED": "The run has ended, which this command does not allow.",
+    "NOT_MIRRORED": "A checkpoint that is to be brought here has not arrived yet.",
     "NO_CHECKPOINT": "The run has no checkpoint that could be used.",
     "CHECKPOINT_DAMAGED": "The checkpoint asked for does not match its digests.",
     "DATABASE_DAMAGED": "A database file of the home is no database any more.",

@@ -48,7 +48,7 @@ async def following(workspace: Workspace, host: str) -> AsyncIterator[asyncio.Ta
             await task
 
 
-async def catch_up(workspace: Workspace, host: str) -> None:
+async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S) -> None:
     """See to it that the database is at most as old as this call; bounded, never an error.
 
     Where another process follows the host, its next pass is waited for.
@@ -58,7 +58,7 @@ async def catch_up(workspace: Workspace, host: str) -> None:
         lock = try_lock(workspace.home.follower_lock(host))
         if lock is not None:
             try:
-                await _pass_alone(workspace, host)
+                await _pass_alone(workspace, host, bound_s)
             finally:
                 os.close(lock)
             return
@@ -147,10 +147,10 @@ async def _follow(workspace: Workspace, host: str) -> None:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-async def _pass_alone(workspace: Workspace, host: str) -> None:
+async def _pass_alone(workspace: Workspace, host: str, bound_s: float) -> None:
     last = last_pass(workspace.home, host)
     has_just_failed = last.error is not None and time.time() - last.t < _RECENTLY_S
-    bound_s = _CATCH_UP_S if has_just_failed else _OWN_PASS_S
+    bound_s = min(bound_s, _CATCH_UP_S if has_just_failed else _OWN_PASS_S)
     passes = _Passes(workspace, host)
     try:
         async with (

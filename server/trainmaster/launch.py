@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.states import DesiredState
 from trainmaster import planning, secret_values
 from trainmaster.advance import advance
@@ -19,6 +20,9 @@ from trainmaster.run import Run, new_run_id
 from trainmaster.view import load_view
 from trainmaster.wait import BEGINNING, until_attempt
 from trainmaster.workspace import Workspace
+
+# The host was there when the run was planned: what went on its way may have arrived.
+_ON_THE_WAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST"})
 
 
 async def plan_run(
@@ -58,11 +62,11 @@ async def launch(
         return await launch(workspace, spec, host=host, sets=sets, idempotency_key=idempotency_key)
     try:
         await advance(workspace, run.run_id)
-    except HostError:
-        if not workspace.control.is_placed(run):
-            workspace.control.forget_run(run.run_id)
-            secret_values.forget(workspace.home, run.run_id)
-        raise
+    except HostError as error:
+        if error.code not in _ON_THE_WAY:
+            _take_back(workspace, run)
+            raise
+        return launched(workspace, run.run_id)  # placed or not: it is started when it can be
     await until_attempt(workspace, run.run_id)
     return launched(workspace, run.run_id)
 
@@ -76,9 +80,21 @@ def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> Laun
         state=view.state.value,
         attempt=view.attempt,
         host=view.run.host,
+        pending=None if view.delivered else True,
         cursor=cursor,
         next_step=f"trainmaster wait {run_id} --until checkpoint,end --timeout 3600",
     )
+
+
+def _take_back(workspace: Workspace, run: Run) -> None:
+    """Forget a run of which nothing is at its host, and which nobody is just bringing there."""
+    lock = try_lock(workspace.home.advance_lock(run.run_id))
+    if lock is not None:
+        try:
+            if workspace.control.forget_unplaced(run.run_id):
+                secret_values.forget(workspace.home, run.run_id)
+        finally:
+            os.close(lock)
 
 
 async def _record(

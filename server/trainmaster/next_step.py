@@ -25,7 +25,7 @@ def next_step(view: RunView, findings: Sequence[Finding]) -> str:
     if view.run.cleaned:
         return f"Cleaned: its files are gone, `trainmaster metrics {run}` still answers."
     if state is RunState.COMPLETED:
-        return f"Done. The model is in the run's `final` folder; `trainmaster metrics {run}`."
+        return f"Done. `trainmaster fetch {run} final FOLDER` brings the model."
     if state is RunState.FAILED:
         general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
         return _BY_REASON.get(view.record.reason or "", general).format(run=run)
@@ -35,6 +35,8 @@ def next_step(view: RunView, findings: Sequence[Finding]) -> str:
         return f"`trainmaster resume {run}` goes on from the last checkpoint."
     if state is RunState.LOST:
         return f"The host is silent. `trainmaster tick` tries again; `trainmaster status {run}`."
+    if not view.delivered:
+        return "Its host has not been told yet: `trainmaster tick` tries again."
     if state is RunState.STOPPING:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
     if any(finding.severity == "critical" for finding in findings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -156,16 +157,17 @@ def status_of(view: RunView) -> StatusAnswer:
     progress, record = view.progress, view.record
     age = None if record.heartbeat_t is None else round(max(0.0, view.now - record.heartbeat_t), 1)
     findings = open_findings(view)
-    running = view.state in (RunState.RUNNING, RunState.STOPPING)
     last = progress.last if progress else {}
-    remaining = eta_s(progress) if running else None
+    remaining = eta_s(progress) if view.state is RunState.RUNNING else None
     return StatusAnswer(
         run_id=view.run.run_id,
         name=view.run.name,
         state=view.state.value,
         reason=view.reason,
         host=view.run.host,
-        as_of=record.heartbeat_t,
+        as_of=None if age is None else round(time.time() - age, 3),
+        unreachable=view.link_error[1] if view.link_error and not view.run.closed else None,
+        pending=None if view.delivered else True,
         heartbeat_age_s=None if view.ended else age,
         unconfirmed=True if not view.ended and (age or 0.0) > 3 * HEARTBEAT_S else None,
         attempt=view.attempt,
@@ -185,8 +187,8 @@ async def current_view(workspace: Workspace, run: str) -> RunView:
     """The run, after one bounded look at what is new."""
     found = workspace.control.run(run)
     if not found.closed:
-        await look_after(workspace, found.run_id)
-        await catch_up(workspace, found.host)
+        if await look_after(workspace, found.run_id):
+            await catch_up(workspace, found.host)
     elif is_mirrored_here(found):
         begin_transfers(workspace, found)  # the last checkpoints may still be to come
     view = load_view(workspace, found.run_id)

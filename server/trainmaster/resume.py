@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from trainer_runtime.core.desired import DEFAULT_GRACE_S, Desired
 from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.patch import apply_sets
-from trainer_runtime.core.states import DesiredState
+from trainer_runtime.core.states import DesiredState, RunState
 from trainmaster import secret_values
-from trainmaster.advance import advance, look_after
+from trainmaster.advance import look_after
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
+from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.errors import SpecError, StateError, UsageError
+from trainmaster.follow import catch_up
 from trainmaster.launch import launched
 from trainmaster.planning import plan_again
-from trainmaster.query import current_view, list_checkpoints
+from trainmaster.query import current_view, list_checkpoints, status_of
 from trainmaster.spec import changes_of
 from trainmaster.view import RunView, load_view
 from trainmaster.wait import cursor_of, until_attempt, until_closed
 from trainmaster.workspace import Workspace
 
 _KEPT = ("best", "final")
+# A stop goes on record soon, however long the host is looked for.
+_LOOK_FIRST_S = 5.0
 # Of the plan again, what a resume leaves as it was: the data, and what the box has added to it.
 _NEVER_RESENT = ("data", "run_id", "name")
 
@@ -35,7 +41,10 @@ async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) 
     Raises:
         StateError: `RUN_NOT_FOUND`.
     """
-    view = await current_view(workspace, run)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LOOK_FIRST_S):
+            await current_view(workspace, run)
+    view = load_view(workspace, run)
     run_id = view.run.run_id
     while not view.ended and view.desired.state is not DesiredState.STOPPED:
         desired = Desired(
@@ -46,14 +55,14 @@ async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) 
         )
         workspace.control.request(run_id, desired, time.time())
         view = load_view(workspace, run_id)
-    await look_after(workspace, run_id)
-    view = await current_view(workspace, run_id)
-    _, delivered = workspace.control.desired(run_id)
+    await _deliver(workspace, run_id)
+    view = load_view(workspace, run_id)
+    wait = f"trainmaster wait {run_id} --until end --timeout 600"
     return StopAnswer(
         run_id=run_id,
         state=view.state.value,
-        pending=None if delivered else True,
-        next_step=f"trainmaster wait {run_id} --until end --timeout 600",
+        pending=None if view.delivered else True,
+        next_step=status_of(view).next_step if view.ended else wait,
     )
 
 
@@ -85,6 +94,13 @@ async def resume(
         if known is None:
             raise
         return known
+
+
+async def _deliver(workspace: Workspace, run_id: str) -> bool:
+    """Have the host told of the newest request; False where that has to wait, within bounds."""
+    if await look_after(workspace, run_id):
+        await catch_up(workspace, workspace.control.run(run_id).host)
+    return workspace.control.desired(run_id)[1]
 
 
 def _known(workspace: Workspace, key: tuple[str, str] | None) -> LaunchAnswer | None:
@@ -125,20 +141,25 @@ async def _resume(
     now = time.time()
     if not workspace.control.request(view.run.run_id, desired, now, key=key, became=became):
         raise _running(view.run.run_id, "being started by somebody else")
-    await advance(workspace, view.run.run_id)
-    await until_attempt(workspace, view.run.run_id)
+    if await _deliver(workspace, view.run.run_id):
+        await until_attempt(workspace, view.run.run_id)
     return launched(workspace, view.run.run_id, cursor_of(view))
 
 
 async def clean(
-    workspace: Workspace, run: str, *, keep: Sequence[str] = (), dry_run: bool = False
+    workspace: Workspace,
+    run: str,
+    *,
+    keep: Sequence[str] = (),
+    dry_run: bool = False,
+    force: bool = False,
 ) -> CleanAnswer:
     """Remove what an ended run left on its host, but `best` and `final` where they are kept.
 
     The mirror and the metrics stay: status, logs and metrics go on answering.
 
     Raises:
-        StateError: `RUN_NOT_FOUND`, `RUN_IS_RUNNING`.
+        StateError: `RUN_NOT_FOUND`, `RUN_IS_RUNNING`; without `force` also `NOT_MIRRORED`.
         UsageError: `BAD_ARGUMENT` for something that can't be kept.
     """
     for name in keep:
@@ -151,6 +172,8 @@ async def clean(
             )
     view = await current_view(workspace, run)
     _refuse_unless_ended(view)
+    if not force:
+        _refuse_what_is_not_here(workspace, view)
     backend = workspace.backend(view.run.host)
     there = await backend.contents(view.run.run_id)
     kept = _kept_names(view, keep, there)
@@ -182,7 +205,29 @@ async def _until_read(workspace: Workspace, run_id: str) -> None:
         raise _running(run_id, "ended, but not yet read to its end")
 
 
+def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
+    """Raises:
+    StateError: `NOT_MIRRORED`, the newest checkpoint is to be here, and is not yet.
+    """
+    newest = view.index.resume_from
+    here = mirrored_step(workspace, view) if is_mirrored_here(view.run) else newest
+    if newest is not None and not view.run.cleaned and (here is None or here < newest):
+        raise StateError(
+            "NOT_MIRRORED",
+            f"The checkpoint of step {newest} is not here yet; mirrored so far: {here or 'none'}.",
+            "`trainmaster tick` brings it; --force removes it all the same.",
+            retryable=True,
+        )
+
+
 def _refuse_unless_ended(view: RunView) -> None:
+    if view.state is RunState.STOPPING:
+        raise StateError(
+            "RUN_IS_RUNNING",
+            f"Run {view.run.run_id} is stopping.",
+            f"Wait for its end: `trainmaster wait {view.run.run_id} --until end --timeout 600`.",
+            retryable=True,
+        )
     if not view.ended:
         raise _running(view.run.run_id, view.state.value)
 

@@ -32,7 +32,7 @@ from trainmaster.workspace import Workspace
 _WRITE_EVERY_S = 0.5
 _LOOK_EVERY_S = 1.0
 _CATCH_UP_EVERY_S = 30.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 10.0
 _RATE_OVER_S = 10.0
 
 

@@ -24,7 +24,8 @@ LOST_AFTER_S = 12 * HEARTBEAT_S
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """`now` is by the clock of the run's host. `link_error`: why the host could not be reached the
+    """`now` is by the clock of the run's host. `delivered`: whether the newest request has reached
+    that. `link_error`: why the host could not be reached the
     last time, code and message; None where it could. `transfer`: of an open run, how far what
     travels between here and there is."""
 
@@ -33,6 +34,7 @@ class RunView:
     record: Record
     attempts: Sequence[Progress]
     now: float
+    delivered: bool = True
     link_error: tuple[str, str] | None = None
     transfer: TransferProgress | None = None
 
@@ -115,7 +117,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
             record = Record.from_dict(body["record"])
         else:
             attempts.append(Progress.from_dict(body["progress"]))
-    desired, _ = workspace.control.desired(found.run_id)
+    desired, delivered = workspace.control.desired(found.run_id)
     last = last_pass(workspace.home, found.host)
     now = time.time() + last.skew_s
     return RunView(
@@ -124,6 +126,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         record,
         attempts,
         now,
+        delivered=delivered,
         link_error=last.error,
-        transfer=None if found.closed else read_progress(workspace.home, found.run_id),
+        transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
     )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from trainmaster.backends import Backend, open_backend
 from trainmaster.control import Control
 from trainmaster.database import storage_error
+from trainmaster.host_record import HostRecord
 from trainmaster.metrics_store import MetricsStore
 from trainmaster.mirror import Mirror
 from trainmaster.paths import Home, find_home
@@ -22,7 +23,8 @@ class Workspace:
         self.control = Control(home.control_db)
         self.metrics = MetricsStore(home.metrics_db)
         self.mirror = Mirror(home.mirror)
-        self._backends: dict[str, Backend] = {}
+        self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
+        self._replaced: list[Backend] = []
 
     def backend(self, host: str) -> Backend:
         """The backend of a host's name.
@@ -30,13 +32,17 @@ class Workspace:
         Raises:
             HostError: `HOST_UNKNOWN`.
         """
-        if host not in self._backends:
-            self._backends[host] = open_backend(self.home, host, self.control.host(host))
-        return self._backends[host]
+        record = self.control.host(host)
+        known = self._backends.get(host)
+        if known is None or known[0] != record:  # a host may be replaced by another of its name
+            if known is not None:
+                self._replaced.append(known[1])
+            known = self._backends[host] = (record, open_backend(self.home, host, record))
+        return known[1]
 
     async def disconnect(self) -> None:
         """End the connections to hosts; the next call that needs one makes it anew."""
-        for backend in self._backends.values():
+        for backend in [*self._replaced, *(known[1] for known in self._backends.values())]:
             await backend.disconnect()
 
     def close(self) -> None:

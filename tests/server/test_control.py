@@ -145,7 +145,7 @@ def test_a_run_is_placed_once_its_host_has_it(control: Control) -> None:
 def test_a_forgotten_run_leaves_nothing_and_its_name_and_key_are_free(control: Control) -> None:
     add(control, "gpt", key="k")
     add(control, "kept")
-    control.forget_run("gpt-abc234")
+    control.forget_unplaced("gpt-abc234")
     assert [found.name for found in control.runs()] == ["kept"]
     assert add(control, "gpt", key="k") == "added"
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
+_SHORTEST_LINE = 12
 SHORTEST_VALUE = 4  # characters; a shorter one stands by chance in every log
 # Values may overlap each other without end, as `----` does in a ruler of dashes. What follows on so
 # many overlapping ones is looked at anew: that bounds what is held back and the time it takes.
@@ -95,3 +96,8 @@ def _forms(value: str) -> Iterator[bytes]:
     yield quote(text).encode()
     yield quote_plus(text).encode()
     yield text.replace("\n", "\r\n").encode()
+    yield repr(text)[1:-1].encode()  # as in a traceback, or a printed environment
+    yield text.replace("'", "'\\''").encode()  # as shells quote it
+    for line in text.splitlines():  # of a key, say, that is printed line by line
+        if len(line) >= _SHORTEST_LINE:
+            yield line.encode()

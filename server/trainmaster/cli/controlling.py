@@ -57,6 +57,9 @@ def clean(
         str, typer.Option("--keep", metavar="WHAT,...", help="Leave these, e.g. best,final.")
     ] = "",
     confirmed: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also checkpoints that were not mirrored here yet.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove what an ended run left on its host. The record of it stays here."""
@@ -65,9 +68,16 @@ def clean(
     kept = split_commas(keep)
     if not confirmed:
         _refuse_unless_somebody_answers(as_json)
-        emit(ask(lambda workspace: service.clean(workspace, run, keep=kept, dry_run=True)), False)
+        emit(
+            ask(
+                lambda workspace: service.clean(
+                    workspace, run, keep=kept, dry_run=True, force=force
+                )
+            ),
+            False,
+        )
         typer.confirm("Remove this for good?", abort=True, err=True)
-    emit(ask(lambda workspace: service.clean(workspace, run, keep=kept)), as_json)
+    emit(ask(lambda workspace: service.clean(workspace, run, keep=kept, force=force)), as_json)
 
 
 def _refuse_unless_somebody_answers(as_json: bool) -> None:

@@ -74,6 +74,7 @@ def _(answer: PlanAnswer) -> list[Block]:
 def _(answer: LaunchAnswer) -> list[Block]:
     return [
         f"{answer.run_id}: {answer.state}, attempt {answer.attempt} on {answer.host}",
+        *(["The host could not be reached yet; it is told when it can be."] * bool(answer.pending)),
         *_named("Next", answer.next_step),
     ]
 
@@ -107,6 +108,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *_named("Cost", None if answer.cost is None else f"{answer.cost:.2f} USD"),
         *_named("Folder", answer.folder),
         *_named("Window", answer.window),
+        *_named("Not reached", answer.unreachable),
         *_named("Heard from", _age(answer.heartbeat_age_s, unconfirmed)),
         f"Next: {answer.next_step}",
     ]
@@ -350,6 +352,7 @@ def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
         "" if newest.mirrored_step is None else f", mirrored up to {value(newest.mirrored_step)}"
     )
     yield f"Checkpoint: step {value(newest.step)}, {spoken_duration(newest.age_s)} old{mirrored}"
+    yield from _named("Not mirrored", newest.mirror_problem)
 
 
 def _transfer(answer: StatusAnswer) -> Iterable[Block]:

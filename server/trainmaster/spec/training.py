@@ -181,7 +181,7 @@ class DataSpec(Section):
     prepare: Literal["auto", "box", "here"] = setting(
         "auto",
         "Where texts become shards. auto is the box, which keeps them in a cache for later runs; "
-        "here sends the shards instead of the texts, which are half their size.",
+        "here sends the shards, which with the byte tokenizer are twice the size of the texts.",
         changes="never",
     )
 

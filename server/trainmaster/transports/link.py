@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 # sshd lets ten sessions of a connection run at a time: SFTP keeps one, ending a command takes one.
 CHANNELS = 8
-REPEAT_FOR_S = 20.0
+REPEAT_FOR_S = 8.0
 # What was never reached is more likely wrong than away.
 REPEAT_AT_FIRST_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
@@ -68,8 +68,8 @@ class Link:
         """Do what may be done more than once, again and again where the connection breaks.
 
         Raises:
-            HostError: `LINK_LOST`, `HOST_UNREACHABLE` where that lasts for 20 s (2 s where the host
-                was never reached); all others at once.
+            HostError: `LINK_LOST`, `HOST_UNREACHABLE` where that lasts for 8 s (2 s where the host
+                was not reached before); all others at once.
         """
         loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
         begun = loop.time()
@@ -79,7 +79,10 @@ class Link:
             except HostError as error:
                 lasts_s = REPEAT_FOR_S if self._was_reached else REPEAT_AT_FIRST_S
                 over = loop.time() + pause_s > begun + lasts_s
-                if error.code not in _MAY_PASS or not error.retryable or over:
+                if error.code not in _MAY_PASS or not error.retryable:
+                    raise
+                if over:
+                    self._was_reached = False  # whoever asks next is told sooner
                     raise
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
