@@ -1,0 +1,32 @@
+"""Failures, recognised by what logs, kernels and exit codes say of them.
+
+    scan = SignatureScan()
+    scan.feed(...)                                  # in any pieces, as often as there are bytes
+    scan.finish()
+    findings = find(scan.seen(), Outcome(code=1))   # the first cause first
+
+A signature is data (catalogue/). The way through: shapes.py stops at lines that could be a failure,
+the signature's pattern and credible.py decide, scan.py remembers, conclude.py finds the first cause
+by causes.py, explain.py and remedies.py put it in our own words.
+"""
+
+from __future__ import annotations
+
+from trainer_runtime.core.signatures.catalogue import CATALOGUE
+from trainer_runtime.core.signatures.conclude import Cause, conclude
+from trainer_runtime.core.signatures.diagnose import find, find_in
+from trainer_runtime.core.signatures.outcome import Outcome
+from trainer_runtime.core.signatures.remedies import LADDER
+from trainer_runtime.core.signatures.scan import Seen, SignatureScan
+
+__all__ = [
+    "CATALOGUE",
+    "LADDER",
+    "Cause",
+    "Outcome",
+    "Seen",
+    "SignatureScan",
+    "conclude",
+    "find",
+    "find_in",
+]

@@ -1,0 +1,82 @@
+"""Which failure leads to which: the first cause is found by what explains what."""
+
+from __future__ import annotations
+
+SIGNALS = frozenset({"preempted_sigterm", "session_hangup", "interrupted", "time_limit"})
+COLLECTIVES = frozenset({"nccl_timeout", "nccl_peer_lost", "nccl_system_error"})
+# A process died of it, whatever the others said then.
+CRASHES = frozenset(
+    {
+        "cuda_oom",
+        "host_oom",
+        "shm_too_small",
+        "dataloader_crash",
+        "disk_full",
+        "disk_quota",
+        "cuda_illegal_memory",
+        "index_out_of_range",
+        "cuda_driver_too_old",
+        "cuda_arch_mismatch",
+        "flash_attn_abi_mismatch",
+        "bitsandbytes_cuda_setup",
+        "triton_missing",
+        "compiler_missing",
+        "gpu_hw_ecc",
+        "gpu_fell_off_bus",
+        "gpu_mmu_fault",
+        "checkpoint_corrupt",
+        "checkpoint_shape_mismatch",
+        "hf_gated_repo",
+        "hf_network",
+        "ddp_unused_params",
+        "rendezvous_port_in_use",
+        "fp16_scale_floor",
+        "hang_data",
+    }
+)
+
+# symptom -> causes, in whatever order they are seen
+ALWAYS: dict[str, frozenset[str]] = {
+    "nccl_timeout": CRASHES | {"time_limit"},
+    "nccl_peer_lost": CRASHES | {"time_limit"},
+    "nccl_system_error": CRASHES | {"time_limit", "nccl_peer_lost"},
+    "dataloader_crash": SIGNALS
+    | {
+        "host_oom",
+        "shm_too_small",
+        "disk_full",
+        "disk_quota",
+        "cuda_oom",
+        "cuda_illegal_memory",
+        "index_out_of_range",
+    },
+    "hang_data": frozenset({"host_oom", "shm_too_small", "dataloader_crash"}),
+    "preempted_sigterm": frozenset({"time_limit"}),
+    "cuda_illegal_memory": frozenset({"gpu_hw_ecc", "gpu_fell_off_bus", "index_out_of_range"}),
+    "gpu_mmu_fault": frozenset({"gpu_hw_ecc", "gpu_fell_off_bus", "cuda_illegal_memory"}),
+    "disk_full": frozenset({"disk_quota"}),
+    "disk_filling": frozenset({"disk_full", "disk_quota"}),
+    "hf_network": frozenset({"hf_gated_repo"}),
+    "bitsandbytes_cuda_setup": frozenset({"cuda_driver_too_old"}),
+    "cuda_arch_mismatch": frozenset({"cuda_driver_too_old"}),
+    "compiler_missing": frozenset({"disk_full", "disk_quota", "triton_missing"}),
+    "fp16_overflow": frozenset({"fp16_scale_floor"}),
+}
+
+# symptom -> causes that were seen before it
+IF_EARLIER: dict[str, frozenset[str]] = {
+    "nccl_timeout": SIGNALS | {"nccl_peer_lost", "nccl_system_error"},
+    "nccl_peer_lost": SIGNALS | {"nccl_timeout"},
+    "nccl_system_error": SIGNALS | {"nccl_timeout"},
+    "preempted_sigterm": CRASHES | COLLECTIVES | {"session_hangup", "interrupted"},
+    "session_hangup": CRASHES | COLLECTIVES | {"preempted_sigterm"},
+    "interrupted": CRASHES | COLLECTIVES | {"preempted_sigterm", "session_hangup", "time_limit"},
+    "checkpoint_corrupt": frozenset({"disk_full", "disk_quota"}),
+    "cuda_illegal_memory": SIGNALS | {"cuda_oom"},
+    "nan_grad": frozenset({"nan_loss"}),
+    "nan_loss": frozenset({"nan_grad"}),
+    "fp16_scale_floor": frozenset({"nan_loss", "nan_grad"}),
+}
+
+# What a killed process alone may mean; a signal that was announced explains it in any order.
+KILLED = frozenset({"host_oom", "shm_too_small"})
