@@ -302,7 +302,8 @@ def _last_seen(home: Home, name: str, *, followed: bool) -> _Seen:
     if not followed:  # nobody needed to ask it anything
         return checked
     state: HostState = "failing" if checked.state == "failing" else "ok"
-    return replace(checked, state=state, t=newest.t)
+    reason = checked.reason if state == "failing" else None
+    return replace(checked, state=state, t=newest.t, reason=reason)
 
 
 def _checked(home: Home, name: str) -> _Seen:

@@ -182,7 +182,8 @@ def test_hosts_and_their_checks_are_tables_with_what_stands_in_the_way() -> None
     check = answers.HostCheckAnswer(host="gpu1", ok=False, checks=checks)
     told = text_of(answers.HostsAnswer(hosts=[row], check=check))
     for words in (
-        "gpu1  unreachable  me@box  asyncssh  ~/.trainmaster, cache /scratch/tm  H100 (80 GiB), ",
+        "  me@box  asyncssh  ~/.trainmaster, cache /scratch/tm  H100 (80 GiB), ",
+        "gpu1  unreachable  ",
         "gpu1: no route",
         "warn  gpu 0  held: ann  Ask ann.",
         "gpu1 can't train like this.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
@@ -247,6 +248,7 @@ def _(answer: HostsAnswer) -> list[Block]:
         (
             row.name,
             row.state,
+            "" if row.as_of is None else time.strftime("%m-%d %H:%M", time.localtime(row.as_of)),
             row.address,
             row.transport or "",
             row.root if row.cache is None else f"{row.root}, cache {row.cache}",
@@ -255,9 +257,9 @@ def _(answer: HostsAnswer) -> list[Block]:
         )
         for row in answer.hosts
     ]
-    grid = Grid(("host", "state", "address", "transport", "root", "GPUs", "open runs"), rows)
+    columns = ("host", "state", "as of", "address", "transport", "root", "GPUs", "open runs")
     reasons = (f"{row.name}: {row.reason}" for row in answer.hosts if row.reason)
-    return [grid, *reasons, *(view(answer.check) if answer.check else ())]
+    return [Grid(columns, rows), *reasons, *(view(answer.check) if answer.check else ())]
 
 
 @view.register
