@@ -325,8 +325,7 @@ def test_without_pip_venv_and_uv_the_remedy_is_told(box: Box, tmp_path: Path) ->
 def uv_on_path(tmp_path: Path) -> str:
     """A search path with uv and little else."""
     uv = Path(sys.executable).with_name("uv")
-    if not uv.exists():
-        pytest.skip("uv is not installed beside the tests' interpreter")
+    assert uv.exists(), "uv is not installed beside the tests' interpreter: run `make setup`"
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "uv").symlink_to(uv)
     return f"{tmp_path}/bin:/bin"
