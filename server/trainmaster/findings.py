@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import Literal
 
+from trainer_runtime.core.finding import Severity, finding_id
 from trainmaster.view import RunView
 
 _SAVE_FAILED = "checkpoint_failed"
-
-Severity = Literal["info", "warning", "critical"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +43,4 @@ def open_findings(view: RunView) -> list[Finding]:
 def _finding(
     placement: int, attempt: int, code: str, severity: Severity, step: int | None
 ) -> Finding:
-    named = f"{placement}:{attempt}:{code}:{step}"
-    return Finding(hashlib.sha256(named.encode()).hexdigest()[:8], code, severity, step)
+    return Finding(finding_id(placement, attempt, code, step), code, severity, step)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from trainer_runtime.box.prepare import END_OF_TEXT, DataUnusableError, main, prepare
+from trainer_runtime.box.preparation import main
+from trainer_runtime.box.prepare import END_OF_TEXT, DataUnusableError, prepare
 from trainer_runtime.core.corpus import Source, fingerprint, list_files
 
 REPOSITORY = Path(__file__).parents[2]
@@ -137,6 +138,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_built(tmp_path: Path) -> No
     done = subprocess.run(
         [sys.executable, __file__, str(tmp_path / "config.json")],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=60,
@@ -150,15 +152,16 @@ def test_two_at_once_build_it_once(tmp_path: Path) -> None:
     config = config_of(tmp_path, corpus_of(tmp_path, {"a": b"some text " * 300_000}))
     (tmp_path / "config.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "trainer_runtime", "prepare", str(tmp_path / "config.json")]
+    (tmp_path / "cache").mkdir(exist_ok=True)
     both = [
         subprocess.Popen(
             command,
-            cwd=tmp_path,
+            cwd=folder,  # of two runs: they share the cache alone
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for _ in range(2)
+        for folder in (tmp_path, tmp_path / "cache")
     ]
     outputs = [process.communicate(timeout=60)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from boxes import Sshd
+from running import CommandLine
 
 from trainer_runtime.core.corpus import Source, list_files
 from trainmaster.plan import CorpusFacts, HostFacts, SourceFacts, TorchFacts
 from trainmaster.spec import TrainingSpec, load_spec
+from trainmaster.workspace import Workspace
 
 SMALL_SPEC = """\
 name: small
@@ -85,3 +89,16 @@ def plannable(
 ) -> Callable[..., tuple[TrainingSpec, HostFacts, CorpusFacts]]:
     """The arguments of `plan` for the small spec with --set arguments applied."""
     return lambda *sets: (make_spec(*sets), cpu_host, text_corpus)
+
+
+@pytest.fixture
+def sshd() -> Iterator[Sshd]:
+    with Sshd() as box:
+        yield box
+
+
+@pytest.fixture
+def remote(home: Path, sshd: Sshd, workspace: Workspace) -> CommandLine:
+    """`trainmaster` in a home that knows the box."""
+    workspace.control.put_host(sshd.record("box"), time.time())
+    return CommandLine(home, "box", sshd.home / "trainmaster")

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from boxes import Sshd
 from running import CommandLine, kill, small_spec, wait_until
 
@@ -25,19 +24,6 @@ from trainmaster.transfer import due_transfers
 from trainmaster.workspace import Workspace
 
 LARGE_BYTES = 96 << 20
-
-
-@pytest.fixture
-def sshd() -> Iterator[Sshd]:
-    with Sshd() as box:
-        yield box
-
-
-@pytest.fixture
-def remote(home: Path, sshd: Sshd, workspace: Workspace) -> CommandLine:
-    """`trainmaster` in a home that knows the box."""
-    workspace.control.put_host(sshd.record("box"), time.time())
-    return CommandLine(home, "box", sshd.home / "trainmaster")
 
 
 def spec_of(folder: Path, corpus: Path | str, **changes: str) -> str:

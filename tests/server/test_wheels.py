@@ -5,29 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from boxes import Sshd
 from packages import make_wheel
 from running import CommandLine, small_spec
 
 from trainmaster.workspace import Workspace
-
-
-@pytest.fixture
-def sshd() -> Iterator[Sshd]:
-    with Sshd() as box:
-        yield box
-
-
-@pytest.fixture
-def remote(home: Path, sshd: Sshd, workspace: Workspace) -> CommandLine:
-    workspace.control.put_host(sshd.record("box"), time.time())
-    return CommandLine(home, "box", sshd.home / "trainmaster")
 
 
 def spec_with_wheels(folder: Path, wheels: Path) -> str:

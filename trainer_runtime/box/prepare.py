@@ -15,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,6 @@ from trainer_runtime.core.corpus import (
     list_files,
 )
 from trainer_runtime.core.durable import sync_folder
-from trainer_runtime.core.protocol import ExitCode
 
 Report = Callable[[str], None]
 
@@ -48,21 +46,6 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 class DataUnusableError(Exception):
     """The data can't be trained on as the config asks; a retry would end the same way."""
-
-
-def main(config_path: str) -> int:
-    """Prepares the data of a config for the command line; progress goes to stdout."""
-    try:
-        config = json.loads(Path(config_path).read_bytes())
-        folder = prepare(config, lambda line: print(line, flush=True))
-    except (OSError, ValueError) as error:
-        print(f"prepare: {config_path} can't be read: {error}", file=sys.stderr)
-        return ExitCode.UNUSABLE
-    except DataUnusableError as error:
-        print(f"prepare: {error}", file=sys.stderr)
-        return ExitCode.UNUSABLE
-    print(f"data: ready in {folder}", flush=True)
-    return 0
 
 
 def prepare(config: Mapping[str, Any], report: Report) -> Path:

@@ -16,6 +16,7 @@ from trainmaster.backends.polled import PolledFollower
 from trainmaster.errors import HostError
 from trainmaster.hosts import Host, Stream
 from trainmaster.mirror import MirrorWriter
+from trainmaster.transports.refusals import link_lost
 
 _MOST_BYTES = 8 << 20
 _LEAST_BYTES = 128 << 10
@@ -117,7 +118,7 @@ class MultiplexedFollower:
             code, errors = await frames.stream.end()
             if self._scan == 1 and 0 < code < _FIRST_SIGNAL:
                 raise _HelperUnusable
-            raise _lost(
+            raise link_lost(
                 self._host.name, f"its follower ended with code {code}: {errors.strip()[-300:]}"
             )
         try:
@@ -275,7 +276,7 @@ class _Frames:
             async with asyncio.timeout(_SILENCE_S):
                 await self.stream.write(json.dumps(request).encode() + b"\n")
         except TimeoutError:
-            raise _lost(self._host_name, "it takes nothing any more") from None
+            raise link_lost(self._host_name, "it takes nothing any more") from None
 
     async def line(self) -> bytes | None:
         """The next line without its end; None where the output has ended before it."""
@@ -299,7 +300,7 @@ class _Frames:
         while missing > 0:
             more = await self._read()
             if not more:
-                raise _lost(self._host_name, "its follower ended in the middle of a file")
+                raise link_lost(self._host_name, "its follower ended in the middle of a file")
             parts.append(more[:missing])
             self._data, self._at = more, min(missing, len(more))
             missing -= len(more)
@@ -310,24 +311,15 @@ class _Frames:
             async with asyncio.timeout(_SILENCE_S):
                 return await self.stream.read(_READ_BYTES)
         except TimeoutError:
-            raise _lost(self._host_name, "it says nothing any more") from None
+            raise link_lost(self._host_name, "it says nothing any more") from None
 
 
 class _HelperUnusable(Exception):
     """The machine can't run the helper; its files may be read all the same."""
 
 
-def _lost(host_name: str, why: str) -> HostError:
-    return HostError(
-        "LINK_LOST",
-        f"The connection to {host_name} broke: {why}.",
-        "It is made again by itself.",
-        retryable=True,
-    )
-
-
 def _unreadable(host_name: str) -> HostError:
-    return _lost(host_name, "its follower's answer can't be read")
+    return link_lost(host_name, "its follower's answer can't be read")
 
 
 _is_appended = lru_cache(maxsize=4096)(is_appended)
