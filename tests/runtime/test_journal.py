@@ -131,3 +131,19 @@ def test_a_refused_state_is_not_written(tmp_path: Path) -> None:
         journal.write(*state("recovering"))
     journal.close()
     assert path.read_bytes() == b""
+
+
+def _found(id: str, severity: str = "warning") -> dict[str, object]:
+    return {"id": id, "code": "loss_spike", "severity": severity, "step": 40}
+
+
+def test_a_finding_is_open_until_it_is_closed_or_another_attempt_begins() -> None:
+    opened = ("finding", {"attempt": 1, "finding": _found("aaaa")})
+    worse = ("finding", {"attempt": 1, "finding": _found("aaaa", "critical")})
+    told = record(*WHOLE[:6], opened, ("finding", {"attempt": 1, "finding": _found("bbbb")}), worse)
+    assert [item.finding["severity"] for item in told.open_findings] == ["critical", "warning"]
+    assert told.findings["aaaa"].opened_t < told.findings["bbbb"].opened_t
+    closed = record(*WHOLE[:6], opened, worse, ("finding_closed", {"id": "aaaa"}))
+    assert closed.open_findings == []
+    assert Record.from_dict(json.loads(json.dumps(closed.to_dict()))) == closed
+    assert record(*WHOLE[:6], opened, *WHOLE[6:10]).open_findings == []

@@ -13,6 +13,8 @@ from typing import Any
 from trainer_runtime.core.protocol import Event
 from trainer_runtime.core.states import AttemptState, PlacementState, may_follow
 
+_MOST_CLOSED_FINDINGS = 64
+
 
 @dataclass(slots=True)
 class AttemptRecord:
@@ -53,12 +55,26 @@ class AttemptRecord:
 
 
 @dataclass(slots=True)
+class FoundRecord:
+    """A finding as the journal tells of it: `finding` is its newest `Finding.to_dict()`.
+
+    `closed_t`: when it was over; None while it is not.
+    """
+
+    attempt: int
+    opened_t: float
+    finding: dict[str, Any]
+    closed_t: float | None = None
+
+
+@dataclass(slots=True)
 class Record:
     """A placement's history. `apply` takes the journal's events one by one, in order.
 
     `closed`: ended, and the supervisor has nothing more to write. `mirrored_step`: the newest
     checkpoint that stands whole in its second place on the box, where it has one, `mirror_problem`
-    why a newer one does not.
+    why a newer one does not. `findings`: by id, in the order of their opening; of those that are
+    over the newest 64.
     """
 
     state: PlacementState = PlacementState.PLACED
@@ -74,6 +90,7 @@ class Record:
     closed: bool = False
     mirrored_step: int | None = None
     mirror_problem: str | None = None
+    findings: dict[str, FoundRecord] = field(default_factory=dict)
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
@@ -88,6 +105,16 @@ class Record:
     def current(self) -> AttemptRecord | None:
         """The newest attempt, ended or not."""
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def open_findings(self) -> list[FoundRecord]:
+        """What is wrong with the newest attempt, and not over."""
+        newest = self.attempts[-1].number if self.attempts else 0
+        return [
+            found
+            for found in self.findings.values()
+            if found.closed_t is None and found.attempt == newest
+        ]
 
     @property
     def started_at(self) -> dict[int, int]:
@@ -110,6 +137,9 @@ class Record:
             AttemptRecord(**{**attempt, "state": AttemptState(attempt["state"])})
             for attempt in fields["attempts"]
         ]
+        fields["findings"] = {
+            name: FoundRecord(**found) for name, found in (fields.get("findings") or {}).items()
+        }
         return cls(**fields)
 
 
@@ -208,6 +238,22 @@ def _mirror_failed(record: Record, event: Event) -> None:
     record.mirror_problem = str(event.get("reason"))
 
 
+def _finding(record: Record, event: Event) -> None:
+    finding, known = event["finding"], record.findings.get(event["finding"]["id"])
+    opened_t = known.opened_t if known is not None else event["t"]
+    record.findings[finding["id"]] = FoundRecord(int(event["attempt"]), opened_t, dict(finding))
+
+
+def _finding_closed(record: Record, event: Event) -> None:
+    found = record.findings.get(str(event["id"]))
+    if found is None:
+        return
+    found.closed_t = event["t"]
+    over = [name for name, item in record.findings.items() if item.closed_t is not None]
+    for name in over[:-_MOST_CLOSED_FINDINGS]:
+        del record.findings[name]
+
+
 def _sample(record: Record, event: Event) -> None:
     record.telemetry = dict(event.get("values") or {})
 
@@ -228,6 +274,8 @@ _HANDLERS = {
     "attempt_ended": _attempt_ended,
     "restart_planned": _restart_planned,
     "sample": _sample,
+    "finding": _finding,
+    "finding_closed": _finding_closed,
     "mirrored": _mirrored,
     "mirror_failed": _mirror_failed,
     "closed": _closed,
