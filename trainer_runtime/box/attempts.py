@@ -98,6 +98,13 @@ def last_words(run: RunFolder, attempt: int, prepared: bool) -> str | None:
     return lines[-1][:_LONGEST_LAST_WORDS] if lines else None
 
 
+def pids(run: RunFolder, attempt: int) -> tuple[int, ...]:
+    """The processes of an attempt that hold noted: its own and the trainer's."""
+    noted = (read_json(run.attempt(attempt).process) or {}).values()
+    found = [one.get("pid") for one in noted if isinstance(one, dict)]
+    return tuple(pid for pid in found if isinstance(pid, int))
+
+
 def _tail(path: Path, size_bytes: int) -> bytes:
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size_bytes))

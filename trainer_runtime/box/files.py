@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,9 @@ class AppendedLog:
         os.close(self._descriptor)
 
 
+_PIECE_BYTES = 1 << 20
+
+
 class LineReader:
     """Reads what was appended to a file since the last time, whole lines only."""
 
@@ -82,3 +85,18 @@ class LineReader:
         lines, used = complete_lines(data)
         self._offset += used
         return lines
+
+    def stream(self) -> Iterator[bytes]:
+        """The same, line by line, holding a piece of the file at a time."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(self._offset)
+            rest = b""
+            while piece := file.read(_PIECE_BYTES):
+                lines, used = complete_lines(rest + piece)
+                rest = (rest + piece)[used:]
+                self._offset += used
+                yield from lines

@@ -10,6 +10,7 @@ from pathlib import Path
 
 # Version 1 says "no limit" by a number of nearly 2^63, rounded down to a page.
 _NO_LIMIT_BYTES = 1 << 60
+_GIB = 2.0**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ def limits(root: Path = Path("/")) -> Limits:
         memory_bytes=min(memory),
         memory_there_bytes=memory_there,
     )
+
+
+def host_memory_gib() -> float | None:
+    """What this process may use of the memory; None where nothing tells."""
+    try:
+        return limits().memory_bytes / _GIB or None
+    except (OSError, ValueError):
+        return None
 
 
 def _groups(root: Path) -> Iterator[Path]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer_runtime.box.files import AppendedLog, LineReader
 from trainer_runtime.core.journal import Record, TransitionError, check_transition
-from trainer_runtime.core.protocol import ProtocolError, decode
+from trainer_runtime.core.protocol import Event, ProtocolError, decode
 from trainer_runtime.core.states import PlacementState
 
 
@@ -17,6 +17,7 @@ class Journal:
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._heard: Callable[[Event], None] = _nobody
         self.record = Record()
         for line in LineReader(path).read():
             self._fold(line)
@@ -35,6 +36,11 @@ class Journal:
         self._fold(line)
         if kind != "sample":
             self._log.sync()
+        self._heard(decode(line))
+
+    def listen(self, heard: Callable[[Event], None]) -> None:
+        """Have everything told that is written from now on, as it stands in the file."""
+        self._heard = heard
 
     def close(self) -> None:
         self._log.close()
@@ -44,3 +50,7 @@ class Journal:
             self.record.apply(decode(line))
         except (ProtocolError, TransitionError):
             return  # a line torn by a kill
+
+
+def _nobody(event: Event) -> None:
+    """Nobody listens."""

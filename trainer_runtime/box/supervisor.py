@@ -14,12 +14,15 @@ from typing import Any
 from trainer_runtime.box import attempts
 from trainer_runtime.box.files import LineReader, read_json
 from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.limits import host_memory_gib
 from trainer_runtime.box.mirroring import CheckpointMirror
 from trainer_runtime.box.processes import Processes
 from trainer_runtime.box.publish import Publisher
 from trainer_runtime.box.record import Journal
+from trainer_runtime.box.replay import JOURNAL, replayed
 from trainer_runtime.box.secret_file import remove_secrets
 from trainer_runtime.box.telemetry import Telemetry
+from trainer_runtime.box.watch import Ended, Watch
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.policy import (
@@ -69,9 +72,10 @@ class Supervisor:
         self._mirror = CheckpointMirror(run, clock, self._journal.write, record.mirrored_step)
         self._prepared_attempt: int | None = None
         self._heartbeat_due = 0.0
+        self._watch = Watch(run, self._journal.write, host_memory_gib=host_memory_gib())
+        self._recall()
         self._journal.write("started", {"pid": os.getpid()})
         for attempt in self._journal.record.attempts:
-            self._read_events(attempt.number)
             if attempt.state is AttemptState.RUNNING:
                 self._publisher.show(attempt.number)
 
@@ -82,6 +86,7 @@ class Supervisor:
         attempt = record.current
         if attempt is not None and attempt.state is not AttemptState.ENDED:
             self._read_events(attempt.number)
+            self._watch.look(self._clock())
             self._tend(attempt, desired)
             self._mirror_checkpoints()
         elif attempt is not None and self._is_undecided():
@@ -252,6 +257,7 @@ class Supervisor:
         progress = self._progress[attempt.number]
         ending = classify(end, progress, attempt.terminated_why)
         index = attempts.index(self._progress, self._config)
+        self._diagnose(attempt, end, ending)
         self._journal.write(
             "attempt_ended",
             {
@@ -267,6 +273,20 @@ class Supervisor:
             },
         )
         self._decide(attempt)
+
+    def _diagnose(self, attempt: AttemptRecord, end: Exit, ending: Ending) -> None:
+        """Tell what it ended of before telling that it did: what ended is not looked at again."""
+        ended = Ended(
+            end.code,
+            end.signal,
+            asked=attempt.terminated_why,
+            completed=ending.reason is EndReason.COMPLETED,
+            prepared=end.prepared,
+            since_t=attempt.starting_t,
+            pids=attempts.pids(self._run, attempt.number),
+            telemetry=self._journal.record.telemetry,
+        )
+        self._watch.end(ended, self._clock())
 
     def _decide(self, attempt: AttemptRecord) -> None:
         """Act on the end of the newest attempt, from what the journal says of it."""
@@ -314,15 +334,30 @@ class Supervisor:
             fields["generation"] = generation
         self._journal.write("state", fields)
 
-    def _read_events(self, number: int) -> None:
+    def _recall(self) -> None:
+        """Take in what the files tell of the time before, and from then on what is written."""
+        for attempt in self._journal.record.attempts:
+            self._follow(attempt.number)
+        for number, event in replayed(LineReader(self._run.journal), self._readers):
+            if number != JOURNAL:
+                self._progress[number].apply(event)
+            self._watch.feed_event(number, event)
+        self._journal.listen(lambda event: self._watch.feed_event(JOURNAL, event))
+
+    def _follow(self, number: int) -> None:
         if number not in self._progress:
             self._progress[number] = Progress(number)
             self._readers[number] = LineReader(self._run.attempt(number).events)
+
+    def _read_events(self, number: int) -> None:
+        self._follow(number)
         for line in self._readers[number].read():
             try:
-                self._progress[number].apply(decode(line))
+                event = decode(line)
             except ProtocolError:
                 continue  # a line torn by a kill; the mirror keeps it as it is
+            self._progress[number].apply(event)
+            self._watch.feed_event(number, event)
 
     def _mirror_checkpoints(self, *, last: bool = False) -> bool:
         """True where no checkpoint waits for a second copy."""

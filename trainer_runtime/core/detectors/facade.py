@@ -124,7 +124,7 @@ class Detectors:
 
     def findings(self, *, closed: bool = False) -> list[Finding]:
         """What is wrong now, in order of onset; with `closed` also what was and is over."""
-        return [self._finding(found) for found in self.sightings(closed=closed)]
+        return [self.described(found) for found in self.sightings(closed=closed)]
 
     def sightings(self, *, closed: bool = True) -> list[Sighting]:
         """The same with all figures, and where each ended."""
@@ -228,7 +228,8 @@ class Detectors:
         if -_LARGEST < value < _LARGEST:
             self._board.latest[key] = value
 
-    def _finding(self, found: Sighting) -> Finding:
+    def described(self, found: Sighting) -> Finding:
+        """One of `sightings` in words, with its patches while it is not over."""
         board, words = self._board, wording.WORDS[found.code]
         numbers = {
             name: value
