@@ -14,6 +14,7 @@ from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.processes import Observation
 from trainer_runtime.box.supervisor import Supervisor
 from trainer_runtime.box.telemetry import Telemetry
+from trainer_runtime.core.finding import Finding
 from trainer_runtime.core.journal import Record
 from trainer_runtime.core.policy import Exit
 from trainer_runtime.core.protocol import Event, decode
@@ -37,7 +38,8 @@ _COMPLETE, _SAVED = Exit(0, None), Exit(75, None)
 class Life:
     """What one attempt's trainer does. `end` None: it runs until it is told to end.
 
-    `prepared` is the exit code of its preparation, None for one that never ends.
+    `prepared` is the exit code of its preparation, None for one that never ends. `log` is what it
+    printed.
     """
 
     events: Sequence[Told] = ()
@@ -45,13 +47,15 @@ class Life:
     prepared: int | None = 0
     on_sigterm: Exit | None = _SAVED
     setup_log: str = ""
+    log: str = ""
 
 
 @dataclass
 class Box:
     """The machine: outlives its supervisors. `told`: every request, in order.
 
-    `can_hear` is False while hold has no trainer yet that could hear a signal.
+    `can_hear` is False while hold has no trainer yet that could hear a signal. `verdict` is what
+    the stacks of a stalled trainer show.
     """
 
     root: Path
@@ -61,6 +65,7 @@ class Box:
     ends: dict[int, Exit] = field(default_factory=dict)
     told: list[tuple[str, int]] = field(default_factory=list)
     can_hear: bool = True
+    verdict: Finding | None = None
 
     @property
     def run(self) -> RunFolder:
@@ -79,7 +84,12 @@ class Box:
     def supervisor(self) -> Supervisor:
         telemetry = Telemetry(self.root)
         return Supervisor(
-            self.run, ScriptedProcesses(self), lambda: self.now, telemetry, window=False
+            self.run,
+            ScriptedProcesses(self),
+            lambda: self.now,
+            telemetry,
+            window=False,
+            inspect=lambda run, attempt: self.verdict,
         )
 
     def tick(self, supervisor: Supervisor, until: str) -> None:
@@ -121,6 +131,7 @@ class Box:
         folder = self.run.attempt(number)
         folder.root.mkdir(parents=True, exist_ok=True)
         folder.events.write_bytes(b"".join(lines(life.events, first_t=self.now)))
+        folder.train_log.write_text(life.log)
         for step in _saved(life.events):
             checkpoint = self.run.checkpoints / f"step-{step:08d}"
             checkpoint.mkdir(parents=True, exist_ok=True)

@@ -117,7 +117,8 @@ async def _resume(
     key: tuple[str, str] | None,
 ) -> LaunchAnswer:
     view = await current_view(workspace, run)
-    _refuse_unless_ended(view)
+    if not view.record.awaits_choice(view.now):
+        _refuse_unless_ended(view)
     _refuse_cleaned(view)
     mode, step = await _start(workspace, view, start)
     changed, spec = _changed(view, sets)

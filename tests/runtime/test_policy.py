@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from recorded import Told, attempt_ended, attempt_starting, kept, metric, progress, record, started
 
+from trainer_runtime.core.finding import Finding, Patch
+from trainer_runtime.core.intervention import DETERMINISTIC, intervention
+from trainer_runtime.core.intervention import Told as ToldFinding
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.policy import (
     Action,
@@ -18,8 +22,10 @@ from trainer_runtime.core.policy import (
     restarts_spent,
 )
 from trainer_runtime.core.progress import Progress
+from trainer_runtime.core.signatures import CATALOGUE
 
 RUNNING = progress(1, started(), metric(1), metric(2))
+CODES = {signature.code for signature in CATALOGUE}
 DONE = progress(1, started(), metric(100), *kept(100), ("completed", {"step": 100}))
 
 
@@ -175,3 +181,79 @@ def test_a_guard_that_left_no_warning_is_counted_from_the_last_step() -> None:
     assert ending.detail == "ended by the guard"
     decision = decide(ending, attempts(None), RUNNING, config())
     assert decision.skip == {"at_step": 0, "sequences": 2 * 8}
+
+
+def found(code: str, *, confidence: float = 0.95, patches: tuple[Patch, ...] = ()) -> ToldFinding:
+    words = ("what the log said",)
+    finding = Finding("0" * 8, code, "critical", confidence, 2, words, "What it is.", patches)
+    return finding.to_dict()
+
+
+HALVED = Patch("halve", {"optimizer.lr": 0.5}, {"optimizer.lr": 1.0}, "It helps.")
+
+
+def decided_on(
+    told: ToldFinding, reason: EndReason = EndReason.CRASHED, **recovery: Any
+) -> Decision:
+    ending = Ending(reason, "how it ended")
+    settings = config(**recovery) | {"optimizer": {"lr": 1.0, "betas": [0.9, 0.95]}}
+    return decide(ending, attempts(None), RUNNING, settings, [told])
+
+
+def test_a_patch_is_applied_where_it_changes_only_what_the_box_may_change() -> None:
+    oom = found("cuda_oom", patches=(HALVED,))
+    decision = decided_on(oom, on_oom="patch")
+    assert (decision.action, decision.set) == (Action.RESTART, {"optimizer.lr": 0.5})
+    assert (decision.why, decision.by) == ("cuda_oom", "policy:on_oom halve")
+    assert decided_on(oom, on_oom="stop").action is Action.FAIL
+    assert not decided_on(oom, on_oom=None).set
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        replace(HALVED, set={"optimizer.betas": [0.9, 0.99]}),
+        replace(HALVED, set={"optimizer.lr": 0.5, "steps": 10}),
+        replace(HALVED, expected={"optimizer.lr": 2.0}),
+        replace(HALVED, expected={"optimizer.rate": 1.0}),
+        replace(HALVED, keeps_batch=False),
+    ],
+)
+def test_any_other_patch_is_left_to_the_operator(patch: Patch) -> None:
+    assert not decided_on(found("cuda_oom", patches=(patch,)), on_oom="patch").set
+
+
+def test_a_guess_changes_nothing() -> None:
+    guess = found("host_oom", confidence=0.6, patches=(HALVED,))
+    decision = decided_on(guess, EndReason.KILLED, on_oom="patch")
+    assert (decision.action, decision.set) == (Action.RESTART, {})
+    assert decided_on(guess, EndReason.KILLED, on_oom="stop").action is Action.RESTART
+
+
+@pytest.mark.parametrize("code", sorted(DETERMINISTIC))
+def test_what_every_try_would_meet_again_needs_the_operator(code: str) -> None:
+    decision = decided_on(found(code))
+    assert (decision.action, decision.reason) == (Action.FAIL, "needs_operator")
+    assert decision.detail == f"{code}: What it is."
+    assert code in CODES
+
+
+def test_a_patched_run_too_has_only_so_many_restarts() -> None:
+    oom = found("cuda_oom", patches=(HALVED,))
+    settings = config(on_oom="patch") | {"optimizer": {"lr": 1.0}}
+    ending = Ending(EndReason.CRASHED, "exit code 1")
+    last = decide(ending, attempts(10, 10, 10, 10), RUNNING, settings, [oom])
+    assert (last.action, last.reason) == (Action.FAIL, "max_restarts")
+
+
+def test_a_running_attempt_is_ended_only_for_what_is_critical_and_lasts() -> None:
+    def wanted(told: ToldFinding, **recovery: Any) -> str | None:
+        return intervention([told], config(**recovery))
+
+    stall, spike = found("stall"), found("loss_spike", patches=(replace(HALVED, set={}),))
+    assert wanted(stall, on_stall="stacks_restart") == "stall"
+    assert wanted(stall) is None
+    assert wanted({**stall, "severity": "warning"}, on_stall="stacks_restart") is None
+    assert wanted(spike, on_spike="warn") is None
+    assert wanted(spike, on_spike="stop") == "loss_spike"
+    assert wanted(spike, on_spike="rewind_skip_data") is None, "it has no such patch"

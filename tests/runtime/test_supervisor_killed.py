@@ -54,6 +54,18 @@ def told_of(box: Box) -> list[tuple[Any, ...]]:
     ]
 
 
+def found_in(box: Box) -> set[tuple[str, bool]]:
+    """The ids of the findings that the journal tells of, and whether each is over."""
+    told: dict[str, bool] = {}
+    for event in box.journal():
+        if event["kind"] == "finding":
+            assert told.get(event["finding"]["id"]) is not False, "told twice"
+            told[event["finding"]["id"]] = False
+        elif event["kind"] == "finding_closed":
+            told[event["id"]] = True
+    return set(told.items())
+
+
 def killed_after(finished: Box, lines: int, folder: Path, *, start_was_made: bool) -> Box:
     """The box as a kill right after that many lines leaves it.
 
@@ -119,6 +131,7 @@ def test_a_new_supervisor_comes_to_the_same_end_and_starts_nothing_twice(
         before = list(box.started)
         brought_to_the_end(box)
         assert told_of(box) == told_of(finished), f"killed after {lines} lines"
+        assert found_in(box) == found_in(finished), f"killed after {lines} lines"
         assert box.started == [*before, *range(len(before) + 1, 6)], f"killed after {lines} lines"
         assert box.record().closed
         shutil.rmtree(tmp_path / str(lines))

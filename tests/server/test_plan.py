@@ -71,9 +71,9 @@ TINY_CONFIG: dict[str, Any] = {
         "max_restarts": 3,
         "on_crash": "resume",
         "on_nan": "rewind_skip_data",
-        "on_spike": None,
-        "on_oom": None,
-        "on_stall": None,
+        "on_spike": "warn",
+        "on_oom": "patch",
+        "on_stall": "stacks_restart",
         "decide_within": None,
     },
     "compute": {

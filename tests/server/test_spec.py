@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer_runtime.core.patch import BOX_FIELDS
 from trainmaster.errors import SpecError
 from trainmaster.spec import TrainingSpec, all_fields, changes_of, load_spec, reference_markdown
 from trainmaster.yaml12 import dump_yaml
@@ -236,10 +237,6 @@ def test_a_required_field_that_is_missing_is_named(small_spec: str, missing: str
         "schedule.kind=polynomial",
         "precision=fp8",
         "checkpoint.mirror=s3://bucket/x",
-        "recovery.on_spike=warn",
-        "recovery.on_oom=patch",
-        "recovery.on_stall=stacks_stop",
-        "recovery.decide_within=15m",
         "compute.gpus=2",
         "compute.nodes=2",
         "compute.strategy=ddp",
@@ -375,3 +372,14 @@ def test_the_reference_page_is_the_generated_one() -> None:
 
 def test_the_spec_has_a_json_schema() -> None:
     assert TrainingSpec.model_json_schema()["additionalProperties"] is False
+
+
+def test_the_box_may_change_by_itself_what_the_annotations_say() -> None:
+    of_config_alone = {"batch.accumulation", "checkpoint.every_is_auto"}
+    sections = {field.path.rpartition(".")[0] for field in all_fields()}
+    annotated = {
+        field.path
+        for field in all_fields()
+        if field.annotation.changes == "box" and field.path not in sections
+    }
+    assert annotated | of_config_alone == BOX_FIELDS

@@ -16,7 +16,9 @@ from trainer_runtime.core.journal import AttemptRecord, Record
 from trainer_runtime.core.lineage import is_live
 from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.patch import PatchError, apply_sets
+from trainer_runtime.core.policy import Decision
 from trainer_runtime.core.progress import Progress
+from trainer_runtime.core.states import DesiredState
 from trainer_runtime.core.text import shown
 
 _LAST_WORDS_BYTES = 2000
@@ -75,6 +77,33 @@ def candidates(
         (step for step, attempt in _manifests(run).items() if is_live(attempt, step, started_at)),
         reverse=True,
     )
+
+
+def restart_plan(
+    run: RunFolder,
+    progress: Mapping[int, Progress],
+    config: Mapping[str, Any],
+    attempt: AttemptRecord,
+    decision: Decision,
+) -> dict[str, Any]:
+    """What a restart after `attempt` resumes from and changes, as the journal tells of it."""
+    mode, tried = "latest", None
+    if decision.resume_from == "scratch":
+        mode, tried = "scratch", []
+    elif isinstance(decision.resume_from, int):
+        newest_first = candidates(run, progress, config, Desired(DesiredState.RUNNING, 0))
+        tried = [step for step in newest_first if step <= decision.resume_from]
+    elif progress[attempt.number].started_at_step is None:
+        # It never came to its start, and has not used up what it was told to resume from.
+        mode, tried = attempt.mode, attempt.candidates
+    return {
+        "why": decision.why or decision.reason,
+        "by": decision.by,
+        "mode": mode,
+        "candidates": tried,
+        "set": dict(decision.set),
+        "skip": dict(decision.skip) if decision.skip else None,
+    }
 
 
 def index(progress: Mapping[int, Progress], config: Mapping[str, Any]) -> CheckpointIndex:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+import math
 from collections.abc import Iterator, Mapping
 
 from trainer_runtime.box.files import LineReader
@@ -14,23 +14,44 @@ JOURNAL = 0
 def replayed(
     journal: LineReader, attempts: Mapping[int, LineReader]
 ) -> Iterator[tuple[int, Event]]:
-    """Every event with its attempt's number, `JOURNAL` for the journal's own, by time.
+    """Every event with its attempt's number, `JOURNAL` for the journal's own, as they came.
 
-    The readers stand where they end afterwards. Each file's own order stays, whatever the clock
-    did meanwhile.
+    By time, but that an attempt's events stand between its start and its end whatever the clock did
+    meanwhile. The readers stand where they end afterwards.
     """
-    streams = [_events(JOURNAL, journal)]
-    streams += [_events(number, attempts[number]) for number in sorted(attempts)]
-    return heapq.merge(*streams, key=_time)
+    streams = {number: _Events(number, reader) for number, reader in attempts.items()}
+    living: _Events | None = None
+    for event in _decoded(journal):
+        if living is not None:
+            over = event["kind"] == "attempt_ended"
+            yield from living.until(math.inf if over else event["t"])
+        yield JOURNAL, event
+        if event["kind"] == "attempt_starting":
+            living = streams.get(event["attempt"])
+    for number in sorted(streams):
+        yield from streams[number].until(math.inf)
 
 
-def _events(number: int, reader: LineReader) -> Iterator[tuple[int, Event]]:
+class _Events:
+    """An attempt's events, as far as they were asked for. Its file is open meanwhile."""
+
+    def __init__(self, number: int, reader: LineReader) -> None:
+        self._number = number
+        self._rest = _decoded(reader)
+        self._next: Event | None = None
+        self._begun = False
+
+    def until(self, t: float) -> Iterator[tuple[int, Event]]:
+        if not self._begun:
+            self._begun, self._next = True, next(self._rest, None)
+        while self._next is not None and self._next["t"] <= t:
+            yield self._number, self._next
+            self._next = next(self._rest, None)
+
+
+def _decoded(reader: LineReader) -> Iterator[Event]:
     for line in reader.stream():
         try:
-            yield number, decode(line)
+            yield decode(line)
         except ProtocolError:
             continue  # a line torn by a kill
-
-
-def _time(told: tuple[int, Event]) -> float:
-    return float(told[1]["t"])

@@ -21,13 +21,14 @@ from trainer_runtime.box.publish import Publisher
 from trainer_runtime.box.record import Journal
 from trainer_runtime.box.replay import JOURNAL, replayed
 from trainer_runtime.box.secret_file import remove_secrets
+from trainer_runtime.box.stalls import Inspect, StallLook, no_verdict
 from trainer_runtime.box.telemetry import Telemetry
 from trainer_runtime.box.watch import Ended, Watch
 from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.intervention import INTERVENTIONS, intervention
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.policy import (
     Action,
-    Decision,
     Ending,
     EndReason,
     Exit,
@@ -57,6 +58,7 @@ class Supervisor:
         telemetry: Telemetry,
         *,
         window: bool = True,
+        inspect: Inspect = no_verdict,
     ) -> None:
         self._run = run
         self._processes = processes
@@ -73,6 +75,7 @@ class Supervisor:
         self._prepared_attempt: int | None = None
         self._heartbeat_due = 0.0
         self._watch = Watch(run, self._journal.write, host_memory_gib=host_memory_gib())
+        self._stalls = StallLook(run, self._watch, inspect)
         self._recall()
         self._journal.write("started", {"pid": os.getpid()})
         for attempt in self._journal.record.attempts:
@@ -86,7 +89,7 @@ class Supervisor:
         attempt = record.current
         if attempt is not None and attempt.state is not AttemptState.ENDED:
             self._read_events(attempt.number)
-            self._watch.look(self._clock())
+            self._look(attempt)
             self._tend(attempt, desired)
             self._mirror_checkpoints()
         elif attempt is not None and self._is_undecided():
@@ -165,6 +168,7 @@ class Supervisor:
             candidates,
             pending["set"],
             pending["skip"],
+            by=pending["by"],
         )
 
     def _begin(
@@ -175,9 +179,11 @@ class Supervisor:
         candidates: list[int],
         sets: dict[str, Any],
         skip: dict[str, int] | None,
+        *,
+        by: str | None = None,
     ) -> None:
         number = 1 + max((item.number for item in self._journal.record.attempts), default=0)
-        fields = {"mode": mode, "candidates": candidates, "set": sets, "skip": skip}
+        fields = {"mode": mode, "candidates": candidates, "set": sets, "skip": skip, "by": by}
         self._journal.write(
             "attempt_starting", {"attempt": number, "generation": generation, "why": why, **fields}
         )
@@ -225,7 +231,7 @@ class Supervisor:
 
     def _ended_by_request(self, attempt: AttemptRecord, desired: Desired) -> bool:
         """End the attempt where it is not wanted any more; True if it was ended just now."""
-        why = self._unwanted(desired)
+        why = self._unwanted(desired) or self._intervention(attempt)
         if why is None:
             return False
         if attempt.terminated_t is None:
@@ -250,6 +256,19 @@ class Supervisor:
         now = self._clock()
         spent = sum(attempt.seconds(now) for attempt in self._journal.record.attempts)
         return EndReason.TIME_LIMIT.value if limit is not None and spent > limit else None
+
+    def _look(self, attempt: AttemptRecord) -> None:
+        now = self._clock()
+        self._watch.look(now)
+        self._stalls.look(attempt.number, self._watch.findings, now)
+
+    def _intervention(self, attempt: AttemptRecord) -> str | None:
+        if attempt.terminated_why in INTERVENTIONS:
+            return attempt.terminated_why
+        if attempt.state is not AttemptState.RUNNING or attempt.terminated_t is not None:
+            return None
+        found = [finding.to_dict() for finding in self._watch.findings]
+        return intervention(found, self._config)
 
     def _finish(self, attempt: AttemptRecord, end: Exit) -> None:
         self._processes.kill(attempt.number)  # whatever the trainer left behind
@@ -279,7 +298,7 @@ class Supervisor:
         ended = Ended(
             end.code,
             end.signal,
-            asked=attempt.terminated_why,
+            asked="stopped" if attempt.terminated_why in INTERVENTIONS else attempt.terminated_why,
             completed=ending.reason is EndReason.COMPLETED,
             prepared=end.prepared,
             since_t=attempt.starting_t,
@@ -293,10 +312,13 @@ class Supervisor:
         progress = self._progress[attempt.number]
         ending = Ending(EndReason(attempt.reason), attempt.detail or "")
         record = self._journal.record
-        decision = decide(ending, record.attempts, progress, self._config)
+        found = [one.finding for one in record.open_findings]
+        decision = decide(ending, record.attempts, progress, self._config, found)
         if decision.action is Action.RESTART:
             self._enter(PlacementState.RECOVERING, decision.reason, decision.detail)
-            self._plan_restart(attempt, progress, decision)
+            plan = attempts.restart_plan(self._run, self._progress, self._config, attempt, decision)
+            due_t = self._clock() + decision.delay_s
+            self._journal.write("restart_planned", {"due_t": due_t, **plan})
             return
         state = {
             Action.COMPLETE: PlacementState.COMPLETED,
@@ -306,21 +328,6 @@ class Supervisor:
         desired = self._desired()
         answered = desired.generation if desired.state is DesiredState.STOPPED else None
         self._enter(state, decision.reason, decision.detail, answered)
-
-    def _plan_restart(self, attempt: AttemptRecord, progress: Progress, decision: Decision) -> None:
-        # An attempt that never came to its start has not used up what it was told to resume from.
-        never_started = progress.started_at_step is None
-        self._journal.write(
-            "restart_planned",
-            {
-                "due_t": self._clock() + decision.delay_s,
-                "why": decision.reason,
-                "mode": attempt.mode if never_started else "latest",
-                "candidates": attempt.candidates if never_started else None,
-                "set": {},
-                "skip": dict(decision.skip) if decision.skip else None,
-            },
-        )
 
     def _enter(
         self,

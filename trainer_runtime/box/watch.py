@@ -19,6 +19,7 @@ from trainer_runtime.box.secret_file import secret_values
 from trainer_runtime.box.telling import Present, Telling, Write
 from trainer_runtime.core.detectors import Detectors, Settings
 from trainer_runtime.core.finding import Finding
+from trainer_runtime.core.intervention import STALL
 from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.merged import merged
 from trainer_runtime.core.protocol import Event, number
@@ -71,6 +72,7 @@ class Watch:
         self._detectors = Detectors(placement=_PLACEMENT)
         self._open: list[Finding] = []
         self._of_log: list[Finding] = []
+        self._verdict: Finding | None = None
         self._points: LogPoints | None = None
         self._log: GrowingLog
         self._due_t = 0.0
@@ -138,7 +140,9 @@ class Watch:
 
     def add_verdict(self, finding: Finding, now: float) -> None:
         """Tell what a stall of the present attempt was found to be; it is over with the stall."""
-        self._telling.tell_while("stall", self._attempt, finding, now)
+        self._verdict = finding
+        self._open = [*(one for one in self._open if one.code != finding.code), finding]
+        self._telling.tell_while(STALL, self._attempt, finding, now)
 
     def _begin(self, attempt: int) -> None:
         self._attempt, self._ended = attempt, attempt == 0
@@ -146,7 +150,7 @@ class Watch:
         self._scan = MaskedScan(self._mask)
         self._log = GrowingLog(self._run.attempt(attempt).train_log)
         self._points = self._points_of(attempt) if attempt else None
-        self._of_log, self._has_news = [], False
+        self._of_log, self._has_news, self._verdict = [], False, None
         self._due_t = 0.0
 
     def _configure(self, attempt: int) -> None:
@@ -194,6 +198,9 @@ class Watch:
     def _tell(self, now: float, *, settle: bool = False) -> None:
         present = self._present()
         self._open = [one.finding for one in present if one.is_open]
+        if all(finding.code != STALL for finding in self._open):
+            self._verdict = None
+        self._open += [self._verdict] if self._verdict is not None else []
         self._telling.tell(self._attempt, present, now, settle=settle)
         if self._log.is_read:  # else what was told by an earlier supervisor may stand further on
             self._telling.close_others(self._attempt, present)

@@ -13,7 +13,9 @@ from typing import Any
 from trainer_runtime.core.protocol import Event
 from trainer_runtime.core.states import AttemptState, PlacementState, may_follow
 
+NEEDS_OPERATOR = "needs_operator"
 _MOST_CLOSED_FINDINGS = 64
+_TIME_TO_CHOOSE_S = 10.0  # a choice takes some seconds to come to the box
 
 
 @dataclass(slots=True)
@@ -21,7 +23,8 @@ class AttemptRecord:
     """One life of the trainer process, as the supervisor saw it.
 
     `why` says what it was started for, `set` what was changed for it, `mode` and `candidates` what
-    it was told to resume from, `skip` which data to leave out. `reason` (an `EndReason`), `code`,
+    it was told to resume from, `skip` which data to leave out, `by` which rule and patch chose so
+    (None: whoever asked for it). `reason` (an `EndReason`), `code`,
     `signal` and `detail` tell how it ended, `last_words` what its log said last: text that anybody
     may have written; `verified_step` is the newest checkpoint that stood
     verified then.
@@ -48,6 +51,7 @@ class AttemptRecord:
     last_step: int | None = None
     verified_step: int | None = None
     started_at_step: int | None = None
+    by: str | None = None
 
     def seconds(self, now: float) -> float:
         """How long it has lived, preparation included."""
@@ -115,6 +119,11 @@ class Record:
             for found in self.findings.values()
             if found.closed_t is None and found.attempt == newest
         ]
+
+    def awaits_choice(self, now: float) -> bool:
+        """Whether a restart waits for the operator to choose another one, for some time yet."""
+        paused = self.state is PlacementState.RECOVERING and self.reason == NEEDS_OPERATOR
+        return paused and (self.restart_due_t or 0.0) > now + _TIME_TO_CHOOSE_S
 
     @property
     def started_at(self) -> dict[int, int]:
@@ -187,6 +196,7 @@ def _attempt_starting(record: Record, event: Event) -> None:
             skip=event.get("skip"),
             state=AttemptState.STARTING,
             starting_t=event["t"],
+            by=event.get("by"),
         )
     )
 
@@ -224,6 +234,7 @@ def _attempt_ended(record: Record, event: Event) -> None:
 def _restart_planned(record: Record, event: Event) -> None:
     record.restart_due_t = event["due_t"]
     record.pending = {key: event[key] for key in ("why", "mode", "candidates", "set", "skip")}
+    record.pending["by"] = event.get("by")
 
 
 def _closed(record: Record, event: Event) -> None:

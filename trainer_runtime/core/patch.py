@@ -6,6 +6,20 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+# The fields of a resolved configuration that the box may change by itself: those whose annotation
+# in the spec says `box`, and what the resolved configuration has beside them.
+BOX_FIELDS = frozenset(
+    {
+        "batch.accumulation",
+        "batch.micro_batch",
+        "checkpoint.every",
+        "checkpoint.every_is_auto",
+        "optimizer.grad_clip",
+        "optimizer.lr",
+        "precision",
+    }
+)
+
 
 class PatchError(ValueError):
     """A dotted name that leads nowhere."""
@@ -39,3 +53,22 @@ def _step_into(node: Any, part: str, dotted: str) -> Any:
             if isinstance(item, dict) and item.get("name") == part:
                 return item
     raise PatchError(f"`{dotted}`: there is no `{part}`")
+
+
+def may_apply(
+    sets: Mapping[str, Any], expected: Mapping[str, Any], config: Mapping[str, Any]
+) -> bool:
+    """Whether the box may make these changes by itself: of its own fields, and not stale."""
+    return BOX_FIELDS.issuperset(sets) and all(
+        _value_at(config, dotted) == value for dotted, value in expected.items()
+    )
+
+
+def _value_at(config: Mapping[str, Any], dotted: str) -> Any:
+    node: Any = config
+    try:
+        for part in dotted.split("."):
+            node = _step_into(node, part, dotted)
+    except PatchError:
+        return None
+    return node

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from trainer_runtime.core.journal import AttemptRecord
+from trainer_runtime.core.duration import parse_duration, spoken_duration
+from trainer_runtime.core.intervention import (
+    DETERMINISTIC,
+    OUT_OF_MEMORY,
+    SPIKE,
+    STALL,
+    Remedy,
+    Told,
+    first_cause,
+    remedy_of,
+)
+from trainer_runtime.core.journal import NEEDS_OPERATOR, AttemptRecord
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.protocol import ExitCode
 
@@ -23,6 +34,8 @@ class EndReason(str, Enum):
     TIME_LIMIT = "time_limit"
     PREEMPTED = "preempted"
     GUARD = "guard"
+    STALL = STALL
+    LOSS_SPIKE = SPIKE
     UNUSABLE = "unusable"
     FAILED_BEFORE_FIRST_STEP = "failed_before_first_step"
     CRASHED = "crashed"
@@ -60,14 +73,19 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do next. `mode` and `step` say where a restart resumes; `set` what it changes."""
+    """What to do next. `resume_from` says where a restart resumes: `latest`, `scratch`, or at a
+    step and no later; `set` what it changes, `skip` which data it leaves out, `by` the rule and the
+    patch that chose so. `why` is what a restart is for, where that isn't `reason`."""
 
     action: Action
     reason: str
     detail: str
     delay_s: float = 0.0
-    mode: str = "latest"
+    resume_from: str | int = "latest"
     skip: Mapping[str, int] | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    by: str | None = None
+    why: str | None = None
 
 
 def classify(end: Exit, progress: Progress, terminated_why: str | None) -> Ending:
@@ -104,25 +122,93 @@ def decide(
     attempts: Sequence[AttemptRecord],
     progress: Progress,
     config: Mapping[str, Any],
+    findings: Sequence[Told] = (),
 ) -> Decision:
-    """What follows from the end of the newest of `attempts` (all of them ended)."""
-    recovery = config["recovery"]
-    fixed = _FIXED.get(ending.reason)
-    if fixed is not None:
-        return Decision(fixed, ending.reason.value, ending.detail)
-    if ending.reason is EndReason.GUARD and recovery.get("on_nan") == "stop":
-        return Decision(Action.FAIL, "nan", f"{ending.detail}; recovery.on_nan is stop")
-    if recovery.get("on_crash") == "stop" and ending.reason is not EndReason.GUARD:
-        return Decision(Action.FAIL, ending.reason.value, "recovery.on_crash is stop")
-    spent, allowed = restarts_spent(attempts), int(recovery["max_restarts"])
+    """What follows from the end of the newest of `attempts` (all of them ended).
+
+    `findings`: what the journal tells is wrong with it.
+    """
+    remedy = _remedy(ending, progress, attempts, config, findings)
+    if remedy is None:
+        refused = _refused(ending, config["recovery"], findings, progress)
+        if refused is not None:
+            return refused
+    spent, allowed = restarts_spent(attempts), int(config["recovery"]["max_restarts"])
     if spent >= allowed:
         detail = f"{ending.detail}; {spent} restarts without a newer verified checkpoint"
         return Decision(Action.FAIL, "max_restarts", detail)
-    skip = None
-    if ending.reason is EndReason.GUARD:
-        skip = _skip_to_after(progress, attempts[-1].verified_step or 0, config)
-    return Decision(
-        Action.RESTART, ending.reason.value, ending.detail, backoff_s(spent), "latest", skip
+    decision = Decision(Action.RESTART, ending.reason.value, ending.detail, backoff_s(spent))
+    return decision if remedy is None else _with(remedy, decision, config["recovery"])
+
+
+def _remedy(
+    ending: Ending,
+    progress: Progress,
+    attempts: Sequence[AttemptRecord],
+    config: Mapping[str, Any],
+    findings: Sequence[Told],
+) -> Remedy | None:
+    """What a restart is to change, by the rule for what was found."""
+    recovery = config["recovery"]
+    if ending.reason is EndReason.GUARD and recovery.get("on_nan") != "stop":
+        verified = attempts[-1].verified_step or 0
+        skip = _skip_to_after(progress, verified, config)
+        return Remedy(ending.reason.value, "policy:on_nan rewind_skip_data", skip=skip)
+    if ending.reason is EndReason.LOSS_SPIKE:
+        spike = next((told for told in findings if told["code"] == SPIKE), None)
+        chosen = recovery.get("on_spike")
+        return remedy_of(spike, config, "on_spike", chosen) if spike is not None else None
+    out_of_memory = first_cause(findings, OUT_OF_MEMORY)
+    if ending.reason in _CRASHES and out_of_memory is not None:
+        is_wanted = recovery.get("on_oom") == "patch"
+        return remedy_of(out_of_memory, config, "on_oom") if is_wanted else None
+    return None
+
+
+def _refused(
+    ending: Ending, recovery: Mapping[str, Any], findings: Sequence[Told], progress: Progress
+) -> Decision | None:
+    """The decision where nothing is tried again as it was."""
+    if ending.reason in _FIXED:
+        return Decision(_FIXED[ending.reason], ending.reason.value, ending.detail)
+    rule = _STOPPED_BY.get(ending.reason)
+    if rule is not None and str(recovery.get(rule)).endswith("stop"):
+        reason = "nan" if ending.reason is EndReason.GUARD else ending.reason.value
+        detail = f"{ending.detail}; recovery.{rule} is {recovery[rule]}"
+        return Decision(Action.FAIL, reason, detail)
+    if ending.reason in _CRASHES:
+        cause = first_cause(findings, OUT_OF_MEMORY)
+        if cause is not None and recovery.get("on_oom") == "stop":
+            return Decision(Action.FAIL, cause["code"], f"{ending.detail}; recovery.on_oom is stop")
+        # A step that once fitted into memory may fit again, as others' memory comes and goes.
+        cause = first_cause(findings, DETERMINISTIC) or (cause if not progress.steps_done else None)
+        if cause is not None:
+            told = f"{cause['code']}: {cause['explanation']}"
+            return Decision(Action.FAIL, NEEDS_OPERATOR, told)
+    if ending.reason is EndReason.FAILED_BEFORE_FIRST_STEP:
+        return Decision(Action.FAIL, ending.reason.value, ending.detail)
+    if recovery.get("on_crash") == "stop" and rule is None:
+        return Decision(Action.FAIL, ending.reason.value, "recovery.on_crash is stop")
+    return None
+
+
+def _with(remedy: Remedy, decision: Decision, recovery: Mapping[str, Any]) -> Decision:
+    """The decision with the remedy's changes, after the operator's time to choose another."""
+    decision = replace(
+        decision,
+        resume_from=remedy.resume_from,
+        skip=remedy.skip,
+        set=remedy.set,
+        by=remedy.by,
+        why=remedy.code,
+    )
+    within = recovery.get("decide_within")
+    if within is None:
+        return decision
+    wait_s = parse_duration(within)
+    detail = f"{remedy.code}: {remedy.by} in {spoken_duration(wait_s)} unless somebody chooses else"
+    return replace(
+        decision, reason=NEEDS_OPERATOR, detail=detail, delay_s=max(wait_s, decision.delay_s)
     )
 
 
@@ -149,8 +235,20 @@ _FIXED = {
     EndReason.STOPPED: Action.STOP,
     EndReason.TIME_LIMIT: Action.STOP,
     EndReason.UNUSABLE: Action.FAIL,
-    EndReason.FAILED_BEFORE_FIRST_STEP: Action.FAIL,
 }
+_STOPPED_BY = {
+    EndReason.GUARD: "on_nan",
+    EndReason.STALL: "on_stall",
+    EndReason.LOSS_SPIKE: "on_spike",
+}
+_CRASHES = frozenset(
+    {
+        EndReason.CRASHED,
+        EndReason.KILLED,
+        EndReason.FAILED_BEFORE_FIRST_STEP,
+        EndReason.EXITED_EARLY,
+    }
+)
 
 
 def _end_confirmed(end: Exit, progress: Progress) -> bool:

@@ -90,20 +90,36 @@ class RecoverySpec(Section):
         changes="resume",
         nanogpt="supervisor",
     )
-    on_spike: Literal["warn", "rewind_skip_data", "rewind_halve_lr", "stop"] | None = setting(
-        None, "After a jump of the loss. Null until diagnosis is built.", changes="resume"
+    on_spike: Literal["warn", "rewind_skip_data", "rewind_halve_lr", "stop"] = setting(
+        "warn",
+        "After a jump of the loss that stays: 50 steps, or two of over three times the loss. The "
+        "default only tells: most spikes come back by themselves. rewind_… go back to the last "
+        "checkpoint before it and leave out the data, or halve the learning rate.",
+        changes="resume",
+        nanogpt="supervisor",
     )
-    on_oom: Literal["patch", "stop"] | None = setting(
-        None, "After running out of memory. Null until diagnosis is built.", changes="resume"
+    on_oom: Literal["patch", "stop"] = setting(
+        "patch",
+        "After running out of memory. The default halves the micro-batch and doubles the "
+        "accumulation: each step still sees the same tokens, and the same again would fail again.",
+        changes="resume",
+        nanogpt="supervisor",
     )
-    on_stall: Literal["stacks_restart", "stacks_stop"] | None = setting(
-        None, "When steps stop coming. Null until diagnosis is built.", changes="resume"
+    on_stall: Literal["stacks_restart", "stacks_stop"] = setting(
+        "stacks_restart",
+        "When steps stop coming for five times as long as the run's own pace explains, at least "
+        "ten minutes: look at the stacks, then restart from the last checkpoint, since a hung "
+        "trainer never ends by itself.",
+        changes="resume",
+        nanogpt="supervisor",
     )
     decide_within: Duration | None = setting(
         None,
-        "Save, pause and let the operator choose first, for this long.",
+        "Before a restart that changes or leaves out something, wait this long for the operator "
+        "to choose first (resume, or stop). Null waits for nobody: at night nobody chooses.",
         changes="resume",
         unit="duration",
+        nanogpt="supervisor",
     )
 
 
