@@ -7,7 +7,7 @@ import re
 import subprocess
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 _KMSG = Path("/dev/kmsg")
@@ -17,38 +17,41 @@ _LONGEST_RECORD = 8192  # the kernel's own bound
 _DMESG_TIMEOUT_S = 2.0
 # Messages are stamped by a clock that a few seconds of doubt do not hurt.
 _DOUBT_S = 5.0
-_OF_INTEREST = re.compile(
-    rb"Out of memory|oom[-_]kill|Killed process|NVRM: |\bXid\b|fallen off the bus"
-)
+_OF_A_GPU = re.compile(rb"NVRM: |\bXid\b|fallen off the bus")
+_OF_MEMORY = re.compile(rb"(?i)out of memory|oom-kill:|Killed process")
+# The card's own faults, whoever used it: they name the process that met them, or none.
+_HARDWARE = re.compile(rb"\bXid \([^)]*\): (?:48|63|64|74|79|92|94|95)\b")
 _RECORD = re.compile(rb"\d+,\d+,(\d+),[^;]*;([^\n]*)")
 _DMESG_LINE = re.compile(rb"(?:<\d+>)?\[\s*(\d+\.\d+)\] ([^\n]*)")
-_NAMED_PID = re.compile(rb"(?:Killed process |\bpid[= ]'?|,pid=)(\d+)")
+_NAMED_PID = re.compile(rb"(?:Killed process |\bpid=)(\d+)")
 
 
-def kernel_lines(
-    since_t: float, now: float, pids: Collection[int] = (), *, kmsg: Path = _KMSG
-) -> tuple[bytes, ...]:
+def kernel_lines(since_t: float, now: float, pids: Collection[int] = ()) -> tuple[bytes, ...]:
     """The newest lines on failures since `since_t` (Unix seconds); () where nobody may read them.
 
-    A line that names a process is kept where that is one of `pids`: other processes of the machine
-    are killed for memory, too.
+    Other processes of the machine are killed for memory, too, and misuse their GPUs: such lines
+    count where they name one of `pids`.
     """
     since_s = time.clock_gettime(time.CLOCK_MONOTONIC) - (now - since_t) - _DOUBT_S
-    found: deque[bytes] = deque(maxlen=_MOST_LINES)
     try:
-        messages = _read(kmsg)
-        found.extend(line for at, line in messages if at >= since_s and _concerns(line, pids))
+        return concerning(_read(_KMSG), since_s, pids)
     except OSError:
-        messages = _ask_dmesg()
-        found.extend(line for at, line in messages if at >= since_s and _concerns(line, pids))
-    return tuple(found)
+        return concerning(_ask_dmesg(), since_s, pids)
+
+
+def concerning(
+    messages: Iterable[tuple[float, bytes]], since_s: float, pids: Collection[int]
+) -> tuple[bytes, ...]:
+    """Of (seconds since boot, line) the newest 64 that concern these processes or the cards."""
+    found = (line for at, line in messages if at >= since_s and _concerns(line, pids))
+    return tuple(deque(found, maxlen=_MOST_LINES))
 
 
 def _concerns(line: bytes, pids: Collection[int]) -> bool:
-    if not _OF_INTEREST.search(line):
-        return False
     named = [int(pid) for pid in _NAMED_PID.findall(line)]
-    return not named or any(pid in pids for pid in named)
+    if _OF_A_GPU.search(line):
+        return not named or any(pid in pids for pid in named) or bool(_HARDWARE.search(line))
+    return bool(_OF_MEMORY.search(line)) and any(pid in pids for pid in named)
 
 
 def _read(kmsg: Path) -> Iterator[tuple[float, bytes]]:
