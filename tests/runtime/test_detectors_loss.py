@@ -117,6 +117,16 @@ def test_the_spike_report_carries_what_one_wants_to_know() -> None:
     assert finding.advice and any("before: 2.4" in line for line in finding.evidence)
 
 
+def test_the_spike_report_counts_data_that_was_left_out() -> None:
+    config = {"derived": {"sequences_per_step": 8}}
+    skips = [{"at_step": 50, "sequences": 40}, {"at_step": 500, "sequences": 8}]
+    detectors = Detectors(Settings.from_config({**config, "data": {"skip": skips}}))
+    feed(detectors, [2.4 + 0.01 * (step % 5) for step in range(99)] + [9.0] * 4)
+    found = only(detectors, "loss_spike", closed=False)
+    assert found.slots["first_sequence"] == 99 * 8 + 40
+    assert found.slots["last_sequence"] == 103 * 8 - 1 + 40
+
+
 def test_bloom_s_spike_is_announced_by_its_gradient_norm() -> None:
     told = [
         (31214, 2.198845, 0.242),

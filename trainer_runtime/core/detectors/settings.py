@@ -16,7 +16,8 @@ class Settings:
     `config` is the resolved configuration that patches are made against; empty: no patches.
     `checkpoint_every_steps` and `checkpoint_every_s` exclude each other; `keeps_checkpoints` is how
     many are kept before the first is pruned. `host_memory_gib` is what
-    the machine or its cgroup has, `gpu_memory_gib` what one GPU has.
+    the machine or its cgroup has, `gpu_memory_gib` what one GPU has. `skips` are (step, sequences):
+    data that was left out after that step.
     """
 
     steps: int | None = None
@@ -29,6 +30,7 @@ class Settings:
     keeps_checkpoints: int | None = None
     host_memory_gib: float | None = None
     gpu_memory_gib: float | None = None
+    skips: tuple[tuple[int, int], ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -53,6 +55,7 @@ class Settings:
             peak_flops=derived.get("peak_flops"),
             host_memory_gib=host_memory_gib,
             gpu_memory_gib=gpu_memory_gib,
+            skips=_skips(_section(config, "data").get("skip")),
             config=config,
         )
 
@@ -69,6 +72,13 @@ def _count(value: Any) -> int | None:
 def _kept(checkpoint: Mapping[str, Any]) -> int | None:
     latest = _count(checkpoint.get("keep_latest"))
     return None if latest is None else latest + (_count(checkpoint.get("keep_best")) or 0)
+
+
+def _skips(given: Any) -> tuple[tuple[int, int], ...]:
+    try:
+        return tuple((int(skip["at_step"]), int(skip["sequences"])) for skip in given or [])
+    except (KeyError, TypeError, ValueError):
+        return ()
 
 
 def _seconds(value: Any) -> float | None:

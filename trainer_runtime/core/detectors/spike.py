@@ -143,8 +143,15 @@ def _gradients(board: Board, onset: int) -> dict[str, float]:
 
 
 def _batches(board: Board, first: int, last: int) -> dict[str, float]:
-    """Which sequences, counted from the start of the run, the steps in question were made of."""
+    """Which sequences, counted from the start of the data, the steps in question were made of."""
     per_step = board.settings.sequences_per_step
     if per_step is None:
         return {}
-    return {"first_sequence": max(0, first - 1) * per_step, "last_sequence": last * per_step - 1}
+    return {
+        "first_sequence": max(0, first - 1) * per_step + _skipped(board, first),
+        "last_sequence": last * per_step - 1 + _skipped(board, last),
+    }
+
+
+def _skipped(board: Board, step: int) -> int:
+    return sum(sequences for at, sequences in board.settings.skips if at < step)

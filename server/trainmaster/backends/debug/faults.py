@@ -11,6 +11,8 @@ KINDS = {
     "kill": "the trainer is killed (SIGKILL)",
     "crash": "the trainer raises and exits with 1",
     "exit": "the trainer exits with 0 without having completed",
+    "oom": "the trainer runs out of GPU memory and exits with 1",
+    "spike": "the loss is four times as high for 80 steps, unless a restart goes back before",
     "nan": "the loss becomes NaN; the guard ends the trainer with 76",
     "preempt": "somebody sends SIGTERM; the trainer saves and exits with 75",
     "damage": "one bit of the newest checkpoint flips, then the trainer is killed",

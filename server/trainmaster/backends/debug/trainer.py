@@ -29,6 +29,11 @@ from trainmaster.backends.debug.faults import (
 _DEFAULT_STEP_S = 0.01
 _PARAMETER_BYTES = 4096
 _SIGKILL = 9
+_SPIKE_STEPS = 80
+_OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+    "capacity of 79.15 GiB of which 1.06 GiB is free."
+)
 
 
 class _Killed(Exception):
@@ -57,6 +62,7 @@ class SimulatedTrainer(threading.Thread):
         self._step = 0
         self._evaluated = (-1, math.nan)
         self._skipped_sequences = 0
+        self._spike_until = 0
         self._saved_t = time.monotonic()
         self.asked_to_end = threading.Event()
         self.killed = threading.Event()
@@ -150,6 +156,11 @@ class SimulatedTrainer(threading.Thread):
         if fault.kind == "damage":
             self._damage_newest()
             raise _Killed
+        if fault.kind == "spike":
+            self._spike_until = self._step + _SPIKE_STEPS
+            return
+        if fault.kind == "oom":
+            self._say(_OUT_OF_MEMORY)
         if fault.kind == "nan":
             self._report(math.nan)
             warning = {"code": "nan_loss", "step": self._step, "message": "the loss is NaN"}
@@ -159,7 +170,7 @@ class SimulatedTrainer(threading.Thread):
             self._report(self._loss())
             self._save()
             raise _Ended(ExitCode.SAVED_ON_SIGTERM)
-        codes = {"crash": 1, "exit": 0, "unusable": int(ExitCode.UNUSABLE)}
+        codes = {"crash": 1, "oom": 1, "exit": 0, "unusable": int(ExitCode.UNUSABLE)}
         raise _Ended(codes[fault.kind])
 
     def _report(self, loss: float) -> None:
@@ -185,7 +196,8 @@ class SimulatedTrainer(threading.Thread):
         """Falls from 6 towards 2 with noise that depends on step, seed and skipped data alone."""
         seed = f"{self._config['seed']}:{self._step}:{self._skipped_sequences}"
         noise = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") / 2**32
-        return 2.0 + 4.0 * math.exp(-self._step / 50.0) + 0.1 * noise
+        factor = 4.0 if self._step < self._spike_until else 1.0
+        return factor * (2.0 + 4.0 * math.exp(-self._step / 50.0) + 0.1 * noise)
 
     def _evaluate(self) -> None:
         loss = 2.0 + 4.0 * math.exp(-self._step / 50.0)

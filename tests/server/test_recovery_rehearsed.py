@@ -1,0 +1,49 @@
+"""What the policy does, seen from the operator's side on simulated trainers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from running import LONGEST_S, run_async, small_spec
+
+from trainmaster.answers import StatusAnswer
+from trainmaster.launch import launch
+from trainmaster.query import get_status
+from trainmaster.wait import wait_for_event
+from trainmaster.workspace import Workspace
+
+
+async def rehearsed(
+    workspace: Workspace, folder: Path, faults: str, **changes: str
+) -> StatusAnswer:
+    """Launch with planted faults, and wait for the end."""
+    env = f'{{TRAINMASTER_STEP_S: "0.03", TRAINMASTER_FAULTS: "{faults}"}}'
+    batch = "{tokens: 256, micro_batch: 8}"
+    spec = small_spec(folder, host="debug", env=env, batch=batch, **changes)
+    run = (await launch(workspace, spec)).run_id
+    ended = await wait_for_event(workspace, run, until=["end"], timeout_s=LONGEST_S)
+    assert ended.state == "completed", ended
+    return await get_status(workspace, run, detail=True)
+
+
+def test_a_simulated_training_out_of_memory_goes_on_with_half_the_micro_batch(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        status = await rehearsed(workspace, tmp_path, "oom@30")
+        first, second = status.attempts or []
+        assert (first.reason, second.why, second.reason) == ("crashed", "cuda_oom", "completed")
+        assert second.set == {"batch.micro_batch": 4, "batch.accumulation": 2}
+
+    run_async(work)
+
+
+def test_a_simulated_spike_is_rewound_to_before_it(workspace: Workspace, tmp_path: Path) -> None:
+    async def work() -> None:
+        rewind = "{on_spike: rewind_skip_data}"
+        status = await rehearsed(workspace, tmp_path, "spike@170", steps="280", recovery=rewind)
+        first, second = status.attempts or []
+        assert (first.reason, second.why) == ("loss_spike", "loss_spike")
+        assert second.started_at_step == 160
+
+    run_async(work)
