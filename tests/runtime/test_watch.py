@@ -263,6 +263,18 @@ def test_a_flood_of_findings_leaves_the_journal_bounded(box: Box) -> None:
     assert box.run.journal.stat().st_size - size < 2000
 
 
+def test_a_stop_that_was_asked_for_is_no_failure_while_it_takes_its_time(box: Box) -> None:
+    log = "Received SIGTERM, terminating\nTraceback (most recent call last):\nSIGTERM\n"
+    lived(box, Life(STEADY, end=None, on_sigterm=None))
+    supervisor = box.supervisor()
+    box.tick(supervisor, "running")
+    box.ask("stopped", 2, grace_s=10)
+    box.tick(supervisor, "attempt_signalled")
+    box.run.attempt(1).train_log.write_text(log)
+    assert box.to_the_end(supervisor).state is PlacementState.STOPPED
+    assert codes(box) == []
+
+
 def test_a_log_that_is_truncated_is_read_anew(box: Box) -> None:
     lived(box, Life(STEADY, end=None, log="nothing\n" * 50))
     supervisor = box.supervisor()

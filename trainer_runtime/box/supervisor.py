@@ -298,7 +298,6 @@ class Supervisor:
         ended = Ended(
             end.code,
             end.signal,
-            asked="stopped" if attempt.terminated_why in INTERVENTIONS else attempt.terminated_why,
             completed=ending.reason is EndReason.COMPLETED,
             prepared=end.prepared,
             since_t=attempt.starting_t,

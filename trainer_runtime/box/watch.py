@@ -7,9 +7,9 @@ findings under the same ids, and what the journal has told already is not told a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.kernel_log import kernel_lines
@@ -19,7 +19,7 @@ from trainer_runtime.box.secret_file import secret_values
 from trainer_runtime.box.telling import Present, Telling, Write
 from trainer_runtime.core.detectors import Detectors, Settings
 from trainer_runtime.core.finding import Finding
-from trainer_runtime.core.intervention import STALL
+from trainer_runtime.core.intervention import INTERVENTIONS, STALL
 from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.merged import merged
 from trainer_runtime.core.protocol import Event, number
@@ -32,20 +32,15 @@ _MOST_AT_THE_END = 2 << 30
 _MOST_OF_SETUP = 16 << 20
 
 
-class LogPoints(Protocol):
-    """Makes events of a log's bytes, for a training that writes no events of its own."""
-
-    def feed(self, data: bytes) -> Iterable[Event]:
-        """The events that the next bytes of the attempt's log tell of."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an attempt ended: `Outcome`'s fields, beside `prepared` (`Exit`) and when it began."""
+    """How an attempt ended: `Outcome`'s fields, beside `prepared` (`Exit`) and when it began.
+
+    `pids`: its processes', by which the kernel may have named them.
+    """
 
     code: int | None
     signal: int | None
-    asked: str | None
     completed: bool
     prepared: bool
     since_t: float
@@ -62,18 +57,16 @@ class Watch:
         write: Write,
         *,
         host_memory_gib: float | None = None,
-        points_of: Callable[[int], LogPoints | None] = lambda attempt: None,
     ) -> None:
-        """`write` is the journal's. `points_of` an attempt's log, where it has no events."""
+        """`write` is the journal's."""
         self._run = run
         self._host_memory_gib = host_memory_gib
-        self._points_of = points_of
         self._telling = Telling(write)
         self._detectors = Detectors(placement=_PLACEMENT)
         self._open: list[Finding] = []
         self._of_log: list[Finding] = []
         self._verdict: Finding | None = None
-        self._points: LogPoints | None = None
+        self._asked: str | None = None
         self._log: GrowingLog
         self._due_t = 0.0
         self._begin(0)
@@ -90,6 +83,8 @@ class Watch:
             self._telling.hear(event)
             if kind == "attempt_starting":
                 self._begin(int(event["attempt"]))
+            elif kind == "attempt_signalled":
+                self._asked = _asked(event["why"])
             elif kind == "attempt_ended":
                 self._ended = True
         elif kind == "started":
@@ -105,9 +100,6 @@ class Watch:
             return
         self._scan.feed(data)
         self._has_news = True
-        if self._points is not None:
-            for event in self._points.feed(data):
-                self.feed_event(attempt, event)
 
     def sample(self, t: float, values: Mapping[str, Any]) -> None:
         """Take in a telemetry sample that stands in no journal."""
@@ -121,7 +113,7 @@ class Watch:
         self._read_log(_MOST_A_LOOK)
         if self._has_news:
             self._has_news = False
-            self._find_in_log(Outcome(running=True))
+            self._find_in_log(Outcome(running=True, asked=self._asked))
         self._tell(now)
 
     def end(self, ended: Ended, now: float) -> None:
@@ -146,10 +138,10 @@ class Watch:
 
     def _begin(self, attempt: int) -> None:
         self._attempt, self._ended = attempt, attempt == 0
+        self._asked = None
         self._mask = Mask(secret_values(self._run).values())
         self._scan = MaskedScan(self._mask)
         self._log = GrowingLog(self._run.attempt(attempt).train_log)
-        self._points = self._points_of(attempt) if attempt else None
         self._of_log, self._has_news, self._verdict = [], False, None
         self._due_t = 0.0
 
@@ -167,7 +159,6 @@ class Watch:
     def _read_log(self, most_bytes: int | None) -> None:
         if self._log.is_anew():
             self._scan = MaskedScan(self._mask)
-            self._points = self._points_of(self._attempt)
         for piece in self._log.pieces(most_bytes):
             self.feed_log(self._attempt, piece)
 
@@ -189,7 +180,7 @@ class Watch:
         return Outcome(
             code=ended.code,
             signal=ended.signal,
-            asked=ended.asked,
+            asked=self._asked,
             completed=ended.completed,
             kernel=() if ended.completed else kernel_lines(ended.since_t, now, ended.pids),
             telemetry=telemetry,
@@ -219,3 +210,8 @@ class Watch:
             and one.id(_PLACEMENT) not in named
         ]
         return [*map(Present, found), *over]
+
+
+def _asked(why: str) -> str:
+    """What an attempt was ended for, as `Outcome` knows it: our own reasons look like a stop."""
+    return "stopped" if why in INTERVENTIONS else why
