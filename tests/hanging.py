@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -27,8 +28,9 @@ class Hanging:
     Its processes are ended when the context is left.
     """
 
-    def __init__(self, root: Path, attempt: int = 1) -> None:
-        self.run = RunFolder(root)
+    def __init__(self, folder: Path, attempt: int = 1) -> None:
+        # Processes are found by the run's name alone: no other test may have it.
+        self.run = RunFolder(folder / f"hanging-{secrets.token_hex(6)}")
         self.number = attempt
         self.folder.root.mkdir(parents=True)
         self._started: list[subprocess.Popen[bytes]] = []
@@ -73,6 +75,10 @@ class Hanging:
     def wait_for(self, name: str) -> None:
         """Until a script has touched this file of the run's folder."""
         wait_until((self.run.root / name).exists, f"{name}: {self.log()}")
+
+    def fifo(self, name: str) -> None:
+        """A file in the run's folder that nobody writes: to open it is to wait for ever."""
+        os.mkfifo(self.run.root / name)
 
     def log(self) -> str:
         return self.folder.train_log.read_text()[-2000:]

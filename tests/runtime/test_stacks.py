@@ -31,7 +31,7 @@ wait_for_ever()
 
 
 def test_every_rank_tells_where_it_stands(tmp_path: Path) -> None:
-    with Hanging(tmp_path / "run-1") as hanging:
+    with Hanging(tmp_path) as hanging:
         for rank in range(3):
             hanging.start(
                 _WAITS.replace('"ready"', f'"ready{rank}"'), environment={"RANK": str(rank)}
@@ -45,7 +45,7 @@ def test_every_rank_tells_where_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_forked_worker_answers_for_itself(tmp_path: Path) -> None:
-    with Hanging(tmp_path / "run-1") as hanging:
+    with Hanging(tmp_path) as hanging:
         trainer = hanging.start(_FORKS)
         hanging.wait_for("ready")
         hanging.wait_for("forked")
@@ -56,7 +56,7 @@ def test_a_forked_worker_answers_for_itself(tmp_path: Path) -> None:
 
 
 def test_a_process_without_a_handler_is_left_alone(tmp_path: Path) -> None:
-    with Hanging(tmp_path / "run-1") as hanging:
+    with Hanging(tmp_path) as hanging:
         trainer = hanging.start(_WAITS, answers=False)
         hanging.wait_for("ready")
         assert [one.text for one in take(hanging.run, 1)] == [""]
@@ -65,7 +65,7 @@ def test_a_process_without_a_handler_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_dump_of_all_processes_is_one_file_that_is_replaced(tmp_path: Path) -> None:
-    with Hanging(tmp_path / "run-1") as hanging:
+    with Hanging(tmp_path) as hanging:
         hanging.start(_WAITS)
         hanging.wait_for("ready")
         for _ in range(2):
@@ -76,12 +76,12 @@ def test_the_dump_of_all_processes_is_one_file_that_is_replaced(tmp_path: Path) 
 
 @pytest.mark.parametrize("missing", ["no process", "no attempt"])
 def test_where_nothing_lives_there_are_no_stacks(tmp_path: Path, missing: str) -> None:
-    with Hanging(tmp_path / "run-1") as hanging:
+    with Hanging(tmp_path) as hanging:
         assert dump_stacks(hanging.run, 1 if missing == "no process" else 7) is None
 
 
 def test_a_stopped_process_costs_a_second_and_not_the_others_answers(tmp_path: Path) -> None:
-    with Hanging(tmp_path / "run-1") as hanging:
+    with Hanging(tmp_path) as hanging:
         stopped = hanging.start(_WAITS, environment={"RANK": "1"})
         hanging.wait_for("ready")
         (hanging.run.root / "ready").unlink()
@@ -99,7 +99,7 @@ os.mkfifo("pipe")
 pathlib.Path("ready").touch()
 os.open("pipe", os.O_RDONLY)
 """
-    with Hanging(tmp_path / "run-1") as hanging:
+    with Hanging(tmp_path) as hanging:
         trainer = hanging.start(script)
         hanging.wait_for("ready")
         (state,) = states(hanging.run, 1)

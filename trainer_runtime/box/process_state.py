@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.hold import marker
-from trainer_runtime.box.identity import ProcessIdentity, carriers, identify
+from trainer_runtime.box.identity import ProcessIdentity, carriers, identify, is_alive
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.core.stacks.names import RANK_VARIABLE, WORLD_VARIABLE, rank_of
 
@@ -70,13 +70,11 @@ class ProcessState:
 
 
 def states(run: RunFolder, attempt: int) -> list[ProcessState]:
-    """The living processes of an attempt, by pid: who carries its marker, the trainer that is on
-    record, and their children."""
+    """The living processes of an attempt, by pid: who carries its marker, those that are on record,
+    and their children."""
     found = {process.pid: process for process in carriers(marker(run.run_id, attempt))}
-    trainer = (read_json(run.attempt(attempt).process) or {}).get("trainer")
-    if isinstance(trainer, dict):
-        recorded = ProcessIdentity.from_dict(trainer)
-        if identify(recorded.pid) == recorded:
+    for recorded in _on_record(run, attempt):
+        if is_alive(recorded):
             found[recorded.pid] = recorded
     _add_children(found)
     folder = run.attempt(attempt).root.resolve()
@@ -109,6 +107,14 @@ def look(process: ProcessIdentity, folder: Path) -> ProcessState | None:
         world_size=int(world) if world.isdecimal() else None,
         stacks=stacks,
     )
+
+
+def _on_record(run: RunFolder, attempt: int) -> list[ProcessIdentity]:
+    """The trainer that hold has started; of an attached run, the processes that it is told by."""
+    trainer = (read_json(run.attempt(attempt).process) or {}).get("trainer")
+    attached = (read_json(run.config) or {}).get("attached") or {}
+    told = [trainer, *(attached.get("processes") or [])]
+    return [ProcessIdentity.from_dict(one) for one in told if isinstance(one, dict)]
 
 
 def _add_children(found: dict[int, ProcessIdentity]) -> None:
