@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.box.pace import read_pace
+from trainer_runtime.box.pace import last_steps, read_pace
 from trainer_runtime.box.process_state import ProcessState
 from trainer_runtime.box.py_spy import find_py_spy, spy
 from trainer_runtime.box.secret_file import secret_values
@@ -34,8 +34,11 @@ _LARGEST_TEXT = 256 << 10  # characters
 
 @dataclass(slots=True)
 class Inspection:
-    """What was seen. `text`: the stacks of the last look, masked. `py_spy` tells what came of it
-    where a process did not answer by itself: `used`, `not_allowed`, `not_installed`, `refused`."""
+    """What was seen. `text`: the stacks of the last look, masked. `steps`: each rank's last one.
+
+    `py_spy` tells what came of it where a process did not answer by itself: `used`, `not_allowed`,
+    `not_installed`, `refused`.
+    """
 
     attempt: int
     ranks: list[Rank]
@@ -45,6 +48,7 @@ class Inspection:
     gpus: dict[str, Any]
     text: str
     py_spy: str | None = None
+    steps: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -83,7 +87,10 @@ def inspect(
         write_atomic(run.attempt(attempt).stacks, text.encode())
     verdict = judge(ranks, pace, world_size)
     gpus = _gpus(query)
-    return Inspection(attempt, ranks, world_size, pace, verdict, gpus, text, outside)
+    steps = last_steps(run.attempt(attempt).train_log)
+    if pace.step is not None:
+        steps[0] = pace.step
+    return Inspection(attempt, ranks, world_size, pace, verdict, gpus, text, outside, steps)
 
 
 def described(found: Inspection) -> dict[str, Any]:
@@ -93,16 +100,17 @@ def described(found: Inspection) -> dict[str, Any]:
         "world_size": found.world_size,
         "pace": asdict(found.pace),
         "verdict": asdict(found.verdict),
-        "ranks": [_described_rank(one) for one in found.ranks],
+        "ranks": [_described_rank(one, found.steps.get(one.rank)) for one in found.ranks],
         "gpus": found.gpus,
         "py_spy": found.py_spy,
         "stacks": found.text[:_LARGEST_TEXT],
     }
 
 
-def _described_rank(one: Rank) -> dict[str, Any]:
+def _described_rank(one: Rank, step: int | None) -> dict[str, Any]:
     return {
         "rank": one.rank,
+        "step": step,
         **_described_process(one.process, _FRAMES),
         "at": standing(one.process.main).place.value,
         "workers": [_described_process(worker, _WORKER_FRAMES) for worker in one.workers][

@@ -6,10 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from trainer_runtime.core.parse import LogParser
 from trainer_runtime.core.protocol import Event, ProtocolError, decode
 from trainer_runtime.core.stacks.verdict import Pace
 
 _TAIL_BYTES = 256 << 10
+_LOG_TAIL_BYTES = 1 << 20
 _NEWEST = 3
 # What shows that the loop went on; a checkpoint is told by a thread beside it.
 _SIGNS = frozenset({"started", "metric", "eval"})
@@ -32,6 +34,20 @@ def read_pace(events: Path, now: float, since_step: int | None = None) -> Pace:
         recent_s=max(between[-_NEWEST:]) if between else None,
         gained=step - since_step if step is not None and since_step is not None else 0,
     )
+
+
+def last_steps(log: Path) -> dict[int, int]:
+    """The last step that each rank has told of, by the end of the trainer's log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LOG_TAIL_BYTES))
+            data = file.read(_LOG_TAIL_BYTES)
+    except OSError:
+        return {}
+    steps: dict[int, int] = {}
+    for point in LogParser().feed(data):
+        steps[point.rank] = point.step
+    return steps
 
 
 def _tail(path: Path) -> list[Event]:

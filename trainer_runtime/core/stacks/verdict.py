@@ -107,6 +107,10 @@ def judge(ranks: Sequence[Rank], pace: Pace, world_size: int | None = None) -> V
     by_pace = _by_pace(pace, stands)
     if by_pace is not None:
         return by_pace
+    stopped = next((one for one in ranks if one.process.state in _STOPPED), None)
+    if stopped is not None:
+        slots: dict[str, float | int] = {"pid": stopped.process.pid, "rank": stopped.rank}
+        return Verdict(STALL, 0.95, "stopped_process", stopped.rank, slots)
     if not any(one.process.samples for one in ranks):
         return _by_kernel(ranks)
     compiling = [one for one in ranks if stands[one.rank].place is Place.COMPILE]
@@ -248,6 +252,7 @@ def _by_kernel(ranks: Sequence[Rank]) -> Verdict:
 
 _WRITES = frozenset({"write", "pwrite", "writev", "fsync", "fdatasync"})
 _READS = frozenset({"read", "pread", "readv"})
+_STOPPED = frozenset("Tt")
 
 
 def _main(threads: Sequence[Thread]) -> tuple[Frame, ...]:

@@ -11,6 +11,8 @@ from trainer_runtime.core.stacks.verdict import Verdict
 REASONS: dict[str, str] = {
     "no_process": "No process of the attempt was found on the machine.",
     "no_stacks": "The processes live, but none of them tells where it stands.",
+    "stopped_process": "The process of rank {rank}, pid {pid}, was stopped by a signal or a "
+    "debugger; `kill -CONT {pid}` lets it go on.",
     "moving": "Steps come as they usually do.",
     "slow_steps": "Steps come, but a step takes {recent_s:.3g} s where {usual_s:.3g} s are usual.",
     "slow_data": "The data comes, but more slowly than the steps need it.",
