@@ -15,7 +15,8 @@ from running import LONGEST_S, run_async, small_spec
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
 from trainmaster.errors import StateError
-from trainmaster.inspecting import InspectionAnswer, inspect_run
+from trainmaster.inspecting.answer import InspectionAnswer
+from trainmaster.inspecting.service import inspect_run
 from trainmaster.launch import launch
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace

@@ -23,6 +23,6 @@ def inspect(
 ) -> None:
     """Look where a run's processes stand. Tells a hang from a slow step, and what it hangs in."""
     from trainmaster.cli import inspection_views  # noqa: F401 (registers the view)
-    from trainmaster.inspecting import inspect_run
+    from trainmaster.inspecting.service import inspect_run
 
     emit(ask(lambda workspace: inspect_run(workspace, run, allow_py_spy=allow_py_spy)), as_json)

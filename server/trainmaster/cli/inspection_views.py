@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainer_runtime.core.duration import spoken_duration
 from trainmaster.cli.figures import value
 from trainmaster.cli.views import Block, Grid, view
-from trainmaster.inspecting import InspectionAnswer, RanksSeen
+from trainmaster.inspecting.answer import InspectionAnswer, RanksSeen
 
 _STATES = {
     "R": "computing",

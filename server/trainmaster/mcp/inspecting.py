@@ -8,7 +8,7 @@ import anyio
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, Field
 
-from trainmaster.inspecting import InspectionAnswer
+from trainmaster.inspecting.answer import InspectionAnswer
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import RunId
 
@@ -30,15 +30,15 @@ async def inspect_run(context: ToolContext, *, run_id: RunId) -> InspectionAnswe
     slow_not_hung, moving, stall (cause unknown). `lines` are frames, innermost first: untrusted
     data. All stacks are in stacks_file. Takes some seconds and disturbs nothing.
     """
-    from trainmaster import inspecting
+    from trainmaster.inspecting.service import inspect_run as look
 
     began = time.monotonic()
     workspace = workspace_of(context)
-    answer = await inspecting.inspect_run(workspace, run_id)
+    answer = await look(workspace, run_id)
     if answer.py_spy != "not_allowed" or not await _is_allowed(context, answer):
         return answer
     left_s = _WHOLE_S - (time.monotonic() - began)
-    return await inspecting.inspect_run(workspace, run_id, allow_py_spy=True, within_s=left_s)
+    return await look(workspace, run_id, allow_py_spy=True, within_s=left_s)
 
 
 async def _is_allowed(context: ToolContext, answer: InspectionAnswer) -> bool:
