@@ -112,6 +112,15 @@ def _verify(options: Options) -> int:
     return _tell(verify_checkpoints(_folder(options)))
 
 
+def _inspect(options: Options) -> int:
+    from trainer_runtime.box.inspection import described, inspect
+    from trainer_runtime.box.layout import RunFolder
+
+    run = RunFolder(_folder(options))
+    found = inspect(run, options.attempt, allow_py_spy=options.allow_py_spy)
+    return _tell(described(found))
+
+
 def _folder(options: Options) -> Path:
     return Path(options.run).resolve()
 
@@ -193,6 +202,15 @@ COMMANDS = {
             _argument("path"),
             _argument("chunk", type=int),
             _argument("size", type=int),
+        ),
+    ),
+    "inspect": Command(
+        "tell where an attempt's processes stand, and what keeps them there",
+        _inspect,
+        (
+            _argument("run"),
+            _argument("attempt", type=int),
+            _argument("--allow-py-spy", action="store_true", help="also read a stranger's process"),
         ),
     ),
     "mirror": Command(

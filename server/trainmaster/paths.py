@@ -58,6 +58,10 @@ class Home:
         """The values that a run was given, as long as it may need them; its owner's alone."""
         return self.root / "secrets" / f"{run_id}.json"
 
+    def stacks(self, run_id: str) -> Path:
+        """What looks at a run's processes have brought here."""
+        return self.root / "stacks" / run_id
+
     def pins(self, host: str) -> Path:
         """The keys that a host is known by, in OpenSSH's known_hosts format."""
         return self.root / "hosts" / host / "known_hosts"

@@ -100,5 +100,14 @@ class AttemptFolder:
         return self.root / "process.json"
 
     @property
+    def stacks(self) -> Path:
+        """The stacks of all processes, as they were last taken."""
+        return self.root / "stacks.txt"
+
+    @property
+    def stacks_lock(self) -> Path:
+        return self.root / ".stacks.lock"
+
+    @property
     def exit(self) -> Path:
         return self.root / "exit.json"

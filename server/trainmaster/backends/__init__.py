@@ -26,9 +26,9 @@ def open_backend(home: Home, host: str, record: HostRecord | None) -> Backend:
 
         return HostedBackend(LocalHost(LOCAL, home.local_root), ProcessLauncher())
     if host == DEBUG:
-        from trainmaster.backends.debug import InProcessLauncher
+        from trainmaster.backends.debug import DebugBackend
 
-        return HostedBackend(LocalHost(DEBUG, home.debug_root), InProcessLauncher())
+        return DebugBackend(LocalHost(DEBUG, home.debug_root))
     if record is not None:
         from trainmaster.hosts.ssh import SshHost
         from trainmaster.launchers import ProcessLauncher

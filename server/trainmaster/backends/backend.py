@@ -71,6 +71,15 @@ class Backend(Protocol):
     async def verify(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         """Read every byte of every checkpoint: `{"step", "path", "problems"}` each."""
 
+    async def inspect(
+        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
+    ) -> Mapping[str, Any]:
+        """Where an attempt's processes stand: `verdict`, `pace`, `ranks`, `gpus`, `stacks` and
+        `py_spy`, as `box.inspection.described` gives them. Starts, stops and changes nothing.
+
+        `allow_py_spy`: py-spy may read processes of an attached run.
+        """
+
     async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:
         """What a pattern means in the run's folder: `{"path", "size", "mtime_ns", "sha256"}` each,
         or `{"skipped", "reason"}`; see `core.listing`."""

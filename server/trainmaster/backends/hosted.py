@@ -24,6 +24,7 @@ from trainmaster.plan.facts import HostFacts
 _VERIFY_TIMEOUT_S = 3600.0
 _FACTS_TIMEOUT_S = 30.0
 _LIST_TIMEOUT_S = 300.0
+_INSPECT_TIMEOUT_S = 35.0
 
 
 class HostedBackend:
@@ -113,6 +114,29 @@ class HostedBackend:
                 retryable=True,
             )
         found: list[Mapping[str, Any]] = json.loads(done.output)["checkpoints"]
+        return found
+
+    async def inspect(
+        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
+    ) -> Mapping[str, Any]:
+        allowed = ["--allow-py-spy"] if allow_py_spy else []
+        folder = await self.folder(run_id)
+        python = await self._host.python()
+        done = await self._host.run(
+            [python, "-m", "trainer_runtime", "inspect", *allowed, "--", folder, str(attempt)],
+            folder=await self._host.runtime(),
+            timeout_s=_INSPECT_TIMEOUT_S,
+        )
+        try:
+            found: Mapping[str, Any] = json.loads(done.output)
+        except ValueError as error:
+            raise HostError(
+                "INTERNAL",
+                f"The processes of {run_id} on {self.name} could not be looked at: "
+                f"{(done.errors or done.output).strip()[-300:]}",
+                f"Look at {folder} there; `trainmaster doctor` checks the host.",
+                retryable=True,
+            ) from error
         return found
 
     async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:

@@ -19,6 +19,7 @@ from trainmaster.answers import (
     WaitAnswer,
 )
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
+from trainmaster.mcp.inspecting import INSPECT
 from trainmaster.mcp.parameters import Cursor, Host, RunId, Sets, Spec, Words
 
 # Short of the limit on calls, so that the last look at the host ends before it.
@@ -233,6 +234,7 @@ TOOLS = (
     Definition(tail_log, "Read a run's log", READS),
     Definition(query_metrics, "Read metrics", READS),
     Definition(wait_for_event, "Wait for an event", READS),
+    INSPECT,
     Definition(list_checkpoints, "List checkpoints", READS),
     Definition(list_hosts, "List hosts", READS),
 )
