@@ -9,7 +9,7 @@ from typing import Any
 from trainer_runtime.core.detectors import throughput, wording
 from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.happenings import HAPPENINGS
-from trainer_runtime.core.detectors.remedies import patches_for
+from trainer_runtime.core.detectors.patches import patches_for
 from trainer_runtime.core.detectors.settings import Settings
 from trainer_runtime.core.detectors.sightings import Ledger, Sighting
 from trainer_runtime.core.detectors.state import described, restore
