@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.states import RunState
-from trainmaster.findings import Finding
+from trainmaster.diagnosis.of_run import FoundOfRun
 from trainmaster.view import RunView
 
 _BY_REASON = {
@@ -18,7 +18,7 @@ _BY_REASON = {
 }
 
 
-def next_step(view: RunView, findings: Sequence[Finding]) -> str:
+def next_step(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     """One sentence that says what an operator or agent would do now."""
     run = view.run.run_id
     state = view.state

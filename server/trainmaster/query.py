@@ -25,8 +25,8 @@ from trainmaster.answers import (
 )
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.downsample import summarize
+from trainmaster.diagnosis.of_run import open_findings
 from trainmaster.errors import UsageError
-from trainmaster.findings import open_findings
 from trainmaster.follow import catch_up
 from trainmaster.history import run_points
 from trainmaster.next_step import next_step

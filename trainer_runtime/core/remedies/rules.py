@@ -51,7 +51,7 @@ def next_zero_stage(config: Config) -> Changes:
 
 
 def is_lora(config: Config) -> bool:
-    return value_at(config, "adapter.kind") == "lora"
+    return bool(value_at(config, "adapter.kind") == "lora")
 
 
 def to_bf16(config: Config) -> Changes:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from failure_samples import FAILURES
 
-from trainmaster.diagnose_file import diagnose_file
+from trainmaster.diagnosis.of_file import diagnose_file
 
 
 def test_the_answer_has_the_shape_that_programs_rely_on(tmp_path: Path) -> None:
