@@ -16,6 +16,7 @@ import typer
 
 from trainmaster.cli import (
     controlling,
+    diagnosing,
     fetching,
     hosting,
     keeping,
@@ -46,6 +47,7 @@ for command in (
     reading.logs,
     watching.metrics,
     watching.wait,
+    diagnosing.diagnose,
     controlling.stop,
     controlling.resume,
     controlling.checkpoints,

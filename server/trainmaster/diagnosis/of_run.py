@@ -16,7 +16,7 @@ from trainmaster.diagnosis.order import place
 from trainmaster.view import RunView
 
 _SAVE_FAILED = "checkpoint_failed"
-_TOLD_BY_TRAINER = {
+TOLD_BY_TRAINER = {
     "nan_loss": "The loss is no number any more; the trainer's guard ended it.",
     "nan_grad": "The gradient is no number any more; the trainer's guard ended it.",
     _SAVE_FAILED: "A checkpoint could not be saved, or did not stand the check.",
@@ -110,7 +110,7 @@ def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
             severity: Severity = "warning" if code == _SAVE_FAILED else "critical"
             told = {
                 **_told(view, progress.attempt, code, severity, step),
-                "explanation": _TOLD_BY_TRAINER.get(code, _BY_GUARD),
+                "explanation": TOLD_BY_TRAINER.get(code, _BY_GUARD),
                 "advice": _SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
                 "evidence": as_evidence([str(warning.get("message") or "").encode()]),
             }

@@ -7,13 +7,14 @@ findings of series propose, and `advice.py` what a person can do where no patch 
 
 from trainer_runtime.core.remedies.advice import ADVICE, advice
 from trainer_runtime.core.remedies.ladder import FRAMEWORKS, LADDER, RUNGS, patches
-from trainer_runtime.core.remedies.rewinds import REMEDIES, Remedy
+from trainer_runtime.core.remedies.rewinds import OF_SERIES, REMEDIES, Remedy
 from trainer_runtime.core.remedies.rung import Changes, Config, Rung, value_at
 
 __all__ = [
     "ADVICE",
     "FRAMEWORKS",
     "LADDER",
+    "OF_SERIES",
     "REMEDIES",
     "RUNGS",
     "Changes",

@@ -17,6 +17,23 @@ class Remedy:
     why: str = ""
 
 
+# Code of a series' finding -> remedies, best first.
+OF_SERIES: Mapping[str, tuple[str, ...]] = {
+    "nan_loss": ("bf16", "rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip"),
+    "nan_grad": ("bf16", "rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip"),
+    "loss_spike": (
+        "rewind_skip_data",
+        "rewind_halve_lr",
+        "rewind_tighter_clip",
+        "denser_checkpoints",
+    ),
+    "divergence": ("rewind_halve_lr", "rewind_skip_data", "rewind_tighter_clip"),
+    "grad_norm_rising": ("tighter_clip", "denser_checkpoints"),
+    "disk_filling": ("keep_fewer_checkpoints",),
+    "gpu_idle": ("double_micro_batch",),
+    "resume_mismatch": ("rewind",),
+}
+
 _BACK = "Go back to the newest verified checkpoint before it."
 REMEDIES: Mapping[str, Remedy] = {
     "rewind": Remedy(rewinds=True, why=_BACK),
