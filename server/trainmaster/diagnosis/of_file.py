@@ -44,7 +44,8 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
         raise _not_readable(path, error.strerror or type(error).__name__) from error
     scan.finish()
     of_series, over = series.findings()
-    found = _in_order(merged(of_series, find(scan.seen())), over)
+    of_log = find(scan.seen())
+    found = _in_order(merged(_that_count(of_series, of_log, over), of_log), over)
     return DiagnosisAnswer(
         findings=[finding_answer(one.to_dict(), over=one.id in over) for one in found],
         read_bytes=size,
@@ -84,6 +85,17 @@ def _not_readable(path: Path, why: str) -> UsageError:
         f"{path} can't be read as a log: {why}.",
         "Give the path of a text file that you may read.",
     )
+
+
+def _that_count(of_series: list[Finding], of_log: list[Finding], over: set[str]) -> list[Finding]:
+    """Without gradients that overflowed and came back: so a loss scale is found, and nothing tells
+    the precision of a stranger's run. The signatures count how many there were."""
+    named = {one.code for one in of_log}
+    return [
+        one
+        for one in of_series
+        if one.code != "nan_grad" or one.id not in over or "nan_grad" in named
+    ]
 
 
 def _in_order(found: list[Finding], over: set[str]) -> list[Finding]:

@@ -22,7 +22,7 @@ TOLD_BY_TRAINER = {
     _SAVE_FAILED: "A checkpoint could not be saved, or did not stand the check.",
 }
 _BY_GUARD = "The trainer's guard reported it."
-_SAVE_ADVICE = ("Look at the disk and at the log; the checkpoint before it stands.",)
+SAVE_ADVICE = ("Look at the disk and at the log; the checkpoint before it stands.",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
             told = {
                 **_told(view, progress.attempt, code, severity, step),
                 "explanation": TOLD_BY_TRAINER.get(code, _BY_GUARD),
-                "advice": _SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
+                "advice": SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
                 "evidence": as_evidence([str(warning.get("message") or "").encode()]),
             }
             yield FoundOfRun(progress.attempt, told, over)

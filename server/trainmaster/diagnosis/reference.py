@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from trainer_runtime.core.detectors.wording import WORDS
+from trainer_runtime.core.detectors.wording import WORDS, Words
 from trainer_runtime.core.remedies import LADDER, OF_SERIES, REMEDIES, RUNGS, Remedy, advice
 from trainer_runtime.core.signatures import CATALOGUE
 from trainer_runtime.core.signatures.explain import EXPLANATIONS
-from trainmaster.diagnosis.of_run import TOLD_BY_TRAINER
+from trainmaster.diagnosis.of_run import SAVE_ADVICE, TOLD_BY_TRAINER
 
 _INTRODUCTION = """\
 # Diagnosis
@@ -42,8 +42,16 @@ million steps are looked at.
 # What a stall turns out to be; `inspect` tells.
 OF_STACKS = {
     "hang_collective": "Ranks wait in a collective operation for one that does not take part.",
+    "hang_data": "The ranks wait for their next batch, and it does not come.",
     "hang_checkpoint": "Saving does not come to an end: the storage does not answer.",
-    "slow_not_hung": "The ranks work, only slowly: stacks differ from look to look.",
+    "slow_not_hung": "The ranks work, only slowly: their stacks differ from look to look.",
+}
+_BESIDE = {
+    "checkpoint_failed": SAVE_ADVICE,
+    "hang_collective": ("Look at the rank that differs, and at its machine.",),
+    "hang_data": ("Look at the storage that the data is read from.",),
+    "hang_checkpoint": ("Look at the storage that checkpoints are written to.",),
+    "slow_not_hung": ("Look at what its steps wait for; a restart would gain nothing.",),
 }
 
 
@@ -55,7 +63,7 @@ def reference() -> str:
             "## From logs, kernels and exit codes\n",
             _codes(EXPLANATIONS),
             "## From series and telemetry\n",
-            _codes({code: words.explanation for code, words in WORDS.items()}),
+            _codes({code: words.explanation for code, words in WORDS.items()}, WORDS),
             "## From stacks (`inspect`)\n",
             _codes(OF_STACKS),
             "## From the trainer's own checks\n",
@@ -71,17 +79,17 @@ def every_code() -> set[str]:
     return {*EXPLANATIONS, *WORDS, *OF_STACKS, *TOLD_BY_TRAINER, *(one.code for one in CATALOGUE)}
 
 
-def _codes(explanations: dict[str, str]) -> str:
+def _codes(explanations: Mapping[str, str], words: Mapping[str, Words] | None = None) -> str:
     rows = (
-        f"| `{code}` | {text} | {' '.join(_advice(code))} | {_named(_patches_of(code))} |"
+        f"| `{code}` | {text} | {' '.join(_advice(code, words or {}))} |"
+        f" {_named(_patches_of(code))} |"
         for code, text in sorted(explanations.items())
     )
     return "\n".join(["| code | meaning | what to do | patches |", "|---|---|---|---|", *rows, ""])
 
 
-def _advice(code: str) -> tuple[str, ...]:
-    words = WORDS.get(code)
-    return advice(code) or (words.advice if words is not None else ())
+def _advice(code: str, words: Mapping[str, Words]) -> tuple[str, ...]:
+    return words[code].advice if code in words else _BESIDE.get(code) or advice(code)
 
 
 def _patches_of(code: str) -> Iterable[str]:
