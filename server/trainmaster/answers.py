@@ -106,8 +106,14 @@ class CheckpointState(Answer):
 
 
 class AttemptRow(Answer):
+    """`changed`: dotted field to [old, new], against the attempt before."""
+
     number: int
     why: str
+    by: str | None = Field(
+        default=None, description="who started it: operator, policy:FIELD or patch:FINDING:PATCH"
+    )
+    changed: dict[str, list[Any]] | None = None
     started_at_step: int | None = None
     last_step: int | None = None
     reason: str | None = None

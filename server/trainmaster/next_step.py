@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.states import RunState
-from trainmaster.findings import Finding
+from trainmaster.diagnosis.of_run import FoundOfRun
 from trainmaster.view import RunView
 
 _BY_REASON = {
@@ -16,9 +16,11 @@ _BY_REASON = {
     "`trainmaster resume {run}`.",
     "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
 }
+# The box has stopped for a decision that is not its own.
+_FOR_THE_OPERATOR = frozenset({"needs_operator"})
 
 
-def next_step(view: RunView, findings: Sequence[Finding]) -> str:
+def next_step(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     """One sentence that says what an operator or agent would do now."""
     run = view.run.run_id
     state = view.state
@@ -26,9 +28,8 @@ def next_step(view: RunView, findings: Sequence[Finding]) -> str:
         return f"Cleaned: its files are gone, `trainmaster metrics {run}` still answers."
     if state is RunState.COMPLETED:
         return f"Done. `trainmaster fetch {run} final FOLDER` brings the model."
-    if state is RunState.FAILED:
-        general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
-        return _BY_REASON.get(view.record.reason or "", general).format(run=run)
+    if state is RunState.FAILED or view.record.reason in _FOR_THE_OPERATOR:
+        return _after_failure(view, findings)
     if state is RunState.STOPPED and view.record.reason == "time_limit":
         return f"Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`."
     if state is RunState.STOPPED:
@@ -40,5 +41,20 @@ def next_step(view: RunView, findings: Sequence[Finding]) -> str:
     if state is RunState.STOPPING:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
     if any(finding.severity == "critical" for finding in findings):
-        return f"It recovers by itself; look at `trainmaster logs {run}`, then wait for the end."
+        return f"It recovers by itself; `trainmaster diagnose {run}` says from what. Then wait."
     return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
+
+
+def _after_failure(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    run = view.run.run_id
+    if not findings:
+        general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
+        return _BY_REASON.get(view.record.reason or "", general).format(run=run)
+    for finding in findings:
+        if finding.patches:
+            patch = f"{finding.id}:{finding.patches[0]}"
+            return (
+                f"`trainmaster diagnose {run}` explains it; `trainmaster resume {run} "
+                f"--apply {patch}` applies the first patch and starts."
+            )
+    return f"`trainmaster diagnose {run}` says what to mend; then `trainmaster resume {run}`."

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.protocol import finite_or_named
 from trainer_runtime.core.states import RunState
 from trainer_runtime.core.status_page import eta_s
@@ -24,9 +25,10 @@ from trainmaster.answers import (
     TransferState,
 )
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
+from trainmaster.diagnosis.attempts import Started, started
+from trainmaster.diagnosis.of_run import open_findings
 from trainmaster.downsample import summarize
 from trainmaster.errors import UsageError
-from trainmaster.findings import open_findings
 from trainmaster.follow import catch_up
 from trainmaster.history import run_points
 from trainmaster.next_step import next_step
@@ -82,7 +84,7 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
         return status
     return status.model_copy(
         update={
-            "attempts": [_attempt_row(attempt) for attempt in view.record.attempts],
+            "attempts": _attempt_rows(workspace, view),
             "telemetry": finite_or_named(view.record.telemetry),
             "folder": workspace.control.folder(view.run),
         }
@@ -251,10 +253,17 @@ def _transfer_state(view: RunView) -> TransferState | None:
     )
 
 
-def _attempt_row(attempt: Any) -> AttemptRow:
+def _attempt_rows(workspace: Workspace, view: RunView) -> list[AttemptRow]:
+    how = started(workspace, view)
+    return [_attempt_row(attempt, how[attempt.number]) for attempt in view.record.attempts]
+
+
+def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
     return AttemptRow(
         number=attempt.number,
-        why=attempt.why,
+        why=how.why or attempt.why,
+        by=how.by,
+        changed={path: list(values) for path, values in how.changes.items()} or None,
         started_at_step=attempt.started_at_step,
         last_step=attempt.last_step,
         reason=attempt.reason,

@@ -12,7 +12,7 @@ from trainer_runtime.core.states import ENDED_RUNS
 from trainmaster.advance import LOOK_S, advance, look_after
 from trainmaster.answers import Change, StatusAnswer, WaitAnswer
 from trainmaster.errors import UsageError
-from trainmaster.events import change_of
+from trainmaster.events import news_of
 from trainmaster.follow import catch_up, following
 from trainmaster.metrics_store import StoredEvent
 from trainmaster.query import status_of
@@ -184,8 +184,7 @@ class _Watch:
             (position.journal_seq, position.attempt, position.seq),
         )
         seen = _newest(view)  # what came after the view was loaded is told the next time
-        found = [change_of(event) for event in stored if seen.covers(event)]
-        return [change for change in found if change is not None]
+        return news_of([event for event in stored if seen.covers(event)], view)
 
     def _event(self, view: RunView, changes: Sequence[Change]) -> str | None:
         happened = {change.event for change in changes}

@@ -29,7 +29,8 @@ _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _COMMON_WORDS = "run_id spec host set cursor until timeout_s idempotency_key"
 _OWN_WORDS = (
-    "state label limit detail stream grep width key points verify start check folder pattern"
+    "state label limit detail stream grep width key points verify start check folder pattern "
+    "everything apply"
 )
 _HOST_WORDS = "name address jump root cache"
 # A token is taken for three characters of JSON, which is on the safe side.

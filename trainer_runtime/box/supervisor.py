@@ -152,7 +152,8 @@ class Supervisor:
             return
         candidates = attempts.candidates(self._run, self._progress, self._config, desired)
         mode = "step" if desired.mode == "best" else desired.mode
-        self._begin(desired.generation, desired.why, mode, candidates, dict(desired.set), None)
+        skip = None if desired.skip is None else dict(desired.skip)
+        self._begin(desired.generation, desired.why, mode, candidates, dict(desired.set), skip)
 
     def _restart(self, pending: dict[str, Any]) -> None:
         desired = Desired(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainer_runtime.core.finding import SEVERITIES
 from trainer_runtime.core.protocol import Event
 from trainer_runtime.core.states import AttemptState, PlacementState, may_follow
 
@@ -62,13 +63,15 @@ class AttemptRecord:
 class FoundRecord:
     """A finding as the journal tells of it: `finding` is its newest `Finding.to_dict()`.
 
-    `closed_t`: when it was over; None while it is not.
+    `closed_t`: when it was over; None while it is not. `news_t`: when it was last news, that is
+    opened, opened again, or more severe than before.
     """
 
     attempt: int
     opened_t: float
     finding: dict[str, Any]
     closed_t: float | None = None
+    news_t: float = 0.0
 
 
 @dataclass(slots=True)
@@ -252,7 +255,15 @@ def _mirror_failed(record: Record, event: Event) -> None:
 def _finding(record: Record, event: Event) -> None:
     finding, known = event["finding"], record.findings.get(event["finding"]["id"])
     opened_t = known.opened_t if known is not None else event["t"]
-    record.findings[finding["id"]] = FoundRecord(int(event["attempt"]), opened_t, dict(finding))
+    news_t = event["t"] if known is None or _is_news(known, finding) else known.news_t
+    record.findings[finding["id"]] = FoundRecord(
+        int(event["attempt"]), opened_t, dict(finding), news_t=news_t
+    )
+
+
+def _is_news(known: FoundRecord, finding: Mapping[str, Any]) -> bool:
+    before = SEVERITIES.index(known.finding["severity"])
+    return known.closed_t is not None or SEVERITIES.index(finding["severity"]) > before
 
 
 def _finding_closed(record: Record, event: Event) -> None:

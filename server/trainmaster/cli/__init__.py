@@ -16,6 +16,7 @@ import typer
 
 from trainmaster.cli import (
     controlling,
+    diagnosing,
     fetching,
     hosting,
     inspecting,
@@ -48,6 +49,7 @@ for command in (
     watching.metrics,
     watching.wait,
     inspecting.inspect,
+    diagnosing.diagnose,
     controlling.stop,
     controlling.resume,
     controlling.checkpoints,

@@ -385,3 +385,7 @@ def _attempts(answer: StatusAnswer) -> Iterable[Block]:
         for row in answer.attempts
     ]
     yield Grid(("attempt", "why", "from step", "to step", "ended by"), rows)
+    for row in answer.attempts:
+        for path, (old, new) in (row.changed or {}).items():
+            change = f"{_setting(old)} -> {_setting(new)}"
+            yield f"Attempt {row.number}: {path}: {change} (by {row.by}: {row.why})"

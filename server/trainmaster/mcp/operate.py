@@ -53,9 +53,13 @@ async def resume(
     *,
     run_id: RunId,
     start: Annotated[
-        str, Field(description="`latest`, `best`, `scratch`, or a checkpoint's step")
-    ] = "latest",
+        str,
+        Field(description="`latest` (default), `best`, `scratch`, or a checkpoint's step"),
+    ] = "",
     set: Sets = (),
+    apply: Annotated[
+        str, Field(description="`FINDING[:PATCH]` of diagnose: take that patch's changes")
+    ] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer:
     """Start a run that has ended again, as a new attempt from one of its verified checkpoints.
@@ -68,8 +72,9 @@ async def resume(
     return await service.resume(
         workspace_of(context),
         run_id,
-        start=start,
+        start=start or None,
         sets=set,
+        apply=apply or None,
         idempotency_key=idempotency_key or None,
     )
 
