@@ -13,23 +13,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainmaster.buckets import Bucket, Row, joined_pair
+from trainmaster.buckets import Row
 from trainmaster.database import open_derived_database, transaction, version_of
 from trainmaster.errors import StorageError
 from trainmaster.rollup import (
     FINITE,
-    LEVELS,
     SCHEMA,
     Rollup,
-    bucket_of,
-    cover,
+    StoredRow,
     flag_of,
     rows_between,
-    stats,
 )
 
 # A newer one throws what an older one wrote away; what is derived is made again from the mirror.
@@ -62,12 +58,13 @@ _SCHEMA = f"""
     ) WITHOUT ROWID;
     {SCHEMA}
 """
-_ASKED = "FROM series LEFT JOIN stats USING (sid) %s WHERE key = ?2 AND run_id IN (SELECT value FROM json_each(?1))"
 MOST_KEYS = 2000
 # 16 MiB. A page that many small transactions change goes to the database, and to the disk, once.
 _WAL_PAGES = 4096
 _LONGEST_KEY = 200
 _FARTHEST_X = 2**53
+_Place = tuple[str, int, int, int]  # run, placement, attempt, segment
+_Rows = list[StoredRow]
 _MOST_ROWS = 10_000
 
 
@@ -111,12 +108,12 @@ class MetricsStore:
         self.connection = open_derived_database(path, _SCHEMA, _VERSION, synchronous="NORMAL")
         self.connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         self._rollup = Rollup(self.connection)
-        # Series' numbers by key, for each (run, placement, attempt, segment).
-        self._sids: dict[tuple[str, int, int, int], dict[str, int | None]] = {}
+        # By key, for each (run, placement, attempt, segment): a series' number, and its points that
+        # wait for the others of their transaction.
+        self._known: dict[_Place, dict[str, tuple[int, _Rows] | None]] = {}
         self._keys: dict[str, set[str]] = {}
         self._version = -1
-        # Points wait here, by series, for the others of their transaction.
-        self._rows: dict[int, list[tuple[int, int, float | None, float | None, int]]] = {}
+        self._touched: dict[_Place, dict[str, tuple[int, _Rows] | None]] = {}
         self._waiting = 0
 
     def close(self) -> None:
@@ -132,8 +129,6 @@ class MetricsStore:
                 self._insert_rows()
             except BaseException:
                 self._forget()  # series and sums that are taken back
-                self._rows.clear()
-                self._waiting = 0
                 raise
 
     def clear(self, run_id: str | None = None) -> None:
@@ -178,18 +173,19 @@ class MetricsStore:
         Of a run's keys, the first 2000 of at most 200 characters are kept; see `leaves_out`.
         """
         place = (run_id, placement, attempt, segment)
-        sids = self._sids.setdefault(place, {})
+        known = self._touched[place] = self._known.setdefault(place, {})
+        added = 0
         for key, x, t, value in points:
-            sid = sids[key] if key in sids else self._learn(place, key)
-            if sid is None or not -_FARTHEST_X <= x <= _FARTHEST_X:
+            series = known[key] if key in known else self._learn(place, key)
+            if series is None or not -_FARTHEST_X <= x <= _FARTHEST_X:
                 continue
-            flag = 0 if isfinite(value) else flag_of(value)
-            row = (sid, x, t, None if flag else value, flag)
-            if sid in self._rows:
-                self._rows[sid].append(row)
+            sid, rows = series
+            if value - value == 0.0:  # finite; this loop is most of what a point costs us
+                rows.append((sid, x, t, value, FINITE))
             else:
-                self._rows[sid] = [row]
-            self._waiting += 1
+                rows.append((sid, x, t, None, flag_of(value)))
+            added += 1
+        self._waiting += added
         if self._waiting > _MOST_ROWS:
             self._insert_rows()
 
@@ -271,62 +267,11 @@ class MetricsStore:
         found = self.connection.execute("SELECT 1 FROM left_out WHERE run_id = ?", (run_id,))
         return found.fetchone() is not None
 
-    def extent(self, sid: int) -> tuple[int, int] | None:
-        """The first and the last x of a series."""
-        first, last = self.connection.execute(
-            "SELECT (SELECT min(x) FROM points WHERE sid = :sid),"
-            " (SELECT max(x) FROM points WHERE sid = :sid)",
-            {"sid": sid},
-        ).fetchone()
-        return None if first is None else (first, last)
-
     def points(
         self, sid: int, until_x: float = math.inf, from_x: float = -math.inf
     ) -> list[Row]:
         """The points of a series from `from_x` up to `until_x`, rising."""
         return rows_between(self.connection, sid, from_x, until_x)
-
-    def last_point(self, sid: int, until_x: int) -> Row | None:
-        """The newest point at or before `until_x`."""
-        row = self.connection.execute(
-            "SELECT max(x) FROM points WHERE sid = ? AND x <= ?", (sid, until_x)
-        ).fetchone()
-        return None if row[0] is None else self.points(sid, row[0], row[0])[0]
-
-    def first_since(self, sid: int, t: float) -> int | None:
-        """The first x that was measured at or after `t`, by blocks first."""
-        row = self.connection.execute(
-            "SELECT min(first_x) FROM blocks WHERE sid = ? AND level = ? AND last_t >= ?",
-            (sid, LEVELS[0], t),
-        ).fetchone()
-        whole = stats(self.connection, sid)
-        begin = row[0] if row[0] is not None else whole.last_x + 1 if whole else -_FARTHEST_X
-        return self.connection.execute(  # type: ignore[no-any-return]
-            "SELECT min(x) FROM points WHERE sid = ? AND x >= ? AND t >= ?", (sid, begin, t)
-        ).fetchone()[0]
-
-    def cover(self, sid: int, first: int, last: int, coarsest: int) -> list[Bucket]:
-        """The points from `first` to `last` in buckets of at most `coarsest` points each."""
-        return cover(self.connection, sid, first, last, coarsest)
-
-    def bests(
-        self, run_ids: Sequence[str], key: str, *, highest: bool = False
-    ) -> list[tuple[str, Series, int, float]]:
-        """The least finite value of a key, or the highest, and its x, of each of the runs' series.
-
-        Over all of a series' points, superseded or not; the first x where there are several.
-        """
-        words = _HIGHEST if highest else _LOWEST
-        asked = (json.dumps(list(run_ids)), key)
-        beyond = {row[0]: row[1:] for row in self.connection.execute(_BEYOND % words, asked)}
-        found = []
-        for run_id, *series, x, value in self.connection.execute(_BLOCKS_BEST % words, asked):
-            later_x, later = beyond.get(series[0], (None, None))
-            if value is None or (later is not None and (later > value) == highest != (later == value)):
-                x, value = later_x, later
-            if value is not None:
-                found.append((run_id, Series(*series), x, value))
-        return found
 
     def count_points(self) -> int:
         return int(self.connection.execute("SELECT count(*) FROM points").fetchone()[0])
@@ -340,16 +285,20 @@ class MetricsStore:
         self.connection.execute("DELETE FROM replays")
 
     def _insert_rows(self) -> None:
-        if not self._rows:
-            return
+        waiting = [
+            series
+            for known in self._touched.values()
+            for series in known.values()
+            if series is not None and series[1]
+        ]
         self.connection.executemany(
             "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)",
-            chain.from_iterable(self._rows.values()),
+            chain.from_iterable(rows for _, rows in waiting),
         )
-        for sid, rows in self._rows.items():
-            lowest = rows[0][1] if len(rows) == 1 else min(row[1] for row in rows)
-            self._rollup.inserted(sid, len(rows), lowest)
-        self._rows.clear()
+        for sid, rows in waiting:
+            self._rollup.inserted(sid, rows)
+            rows.clear()
+        self._touched.clear()
         self._waiting = 0
 
     def _look_for_others(self) -> None:
@@ -367,11 +316,13 @@ class MetricsStore:
         self._version = version
 
     def _forget(self) -> None:
-        self._sids.clear()
+        self._known.clear()
+        self._touched.clear()
+        self._waiting = 0
         self._keys.clear()
         self._rollup.forget()
 
-    def _learn(self, place: tuple[str, int, int, int], key: str) -> int | None:
+    def _learn(self, place: _Place, key: str) -> tuple[int, _Rows] | None:
         """The series' number, a new one where it has none; None where the key is left out."""
         run_id, placement, attempt, segment = place
         if not self._keeps(run_id, key):
@@ -388,8 +339,9 @@ class MetricsStore:
             " AND attempt = ? AND segment = ?",
             wanted,
         ).fetchone()
-        self._sids.setdefault(place, {})[key] = int(row[0])
-        return int(row[0])
+        series: tuple[int, _Rows] = (int(row[0]), [])
+        self._known[place][key] = series
+        return series
 
     def _keeps(self, run_id: str, key: str) -> bool:
         if run_id not in self._keys:

@@ -42,12 +42,24 @@ SCHEMA = """
 """
 
 
+# A point as it is stored: sid, x, t, value (None where it is not finite), flag.
+StoredRow = tuple[int, int, float | None, float | None, int]
+
+
 @dataclass(slots=True)
 class _Head:
-    """How far a series is summed up, and at most how many points lie beyond."""
+    """How far a series is summed up, and what lies beyond: at most `beyond` points, which are
+    `tail` where that is known."""
 
     whole: Bucket | None
     beyond: int
+    tail: list[StoredRow] | None
+
+    @property
+    def end(self) -> float:
+        if self.tail:
+            return self.tail[-1][1]
+        return -math.inf if self.whole is None else self.whole.last_x
 
 
 class Rollup:
@@ -61,16 +73,22 @@ class Rollup:
         """What is known of the database may not be so any more."""
         self._heads.clear()
 
-    def inserted(self, sid: int, count: int, lowest_x: int) -> None:
-        """`count` points of a series were written, new or in another's place."""
+    def inserted(self, sid: int, rows: Sequence[StoredRow]) -> None:
+        """These points of a series were written, new ones or in another's place."""
         head = self._heads.get(sid)
         if head is None:
             head = self._heads[sid] = self._load(sid)
         else:
-            head.beyond += count
-        if head.whole is not None and lowest_x <= head.whole.last_x:
-            head.whole = self._take_back(sid, lowest_x)
-            head.beyond = _FINEST
+            head.beyond += len(rows)
+            if head.tail is not None and _go_on(head.end, rows):
+                head.tail += rows
+            else:
+                head.tail = None
+        if head.tail is None and head.whole is not None:
+            lowest = min(row[1] for row in rows)
+            if lowest <= head.whole.last_x:
+                head.whole = self._take_back(sid, lowest)
+                head.beyond = _FINEST
         if head.beyond >= _FINEST:
             self._sum_up(sid, head)
 
@@ -79,7 +97,7 @@ class Rollup:
         beyond = self._connection.execute(
             "SELECT count(*) FROM points WHERE sid = ? AND x > ?", (sid, _end(whole))
         ).fetchone()[0]
-        return _Head(whole, beyond)
+        return _Head(whole, beyond, None)
 
     def _take_back(self, sid: int, x: int) -> Bucket | None:
         """Drop every block from the one that `x` falls into; what is left, as one."""
@@ -96,24 +114,34 @@ class Rollup:
         return whole
 
     def _sum_up(self, sid: int, head: _Head) -> None:
-        while True:
-            rows = rows_between(self._connection, sid, _end(head.whole) + 1, limit=_PORTION)
-            whole_blocks = len(rows) // _FINEST * _FINEST
-            head.beyond = len(rows) - whole_blocks
-            if not whole_blocks:
-                return
-            before = head.whole.n if head.whole else 0
-            fresh = [of_rows(rows[i : i + _FINEST]) for i in range(0, whole_blocks, _FINEST)]
-            self._put_blocks(sid, _FINEST, fresh)
-            for block in fresh:
-                head.whole = joined_pair(head.whole, block) if head.whole else block
-            assert head.whole is not None
-            for finer, level in zip(LEVELS, LEVELS[1:], strict=False):
-                if head.whole.n // level > before // level:
-                    self._join_blocks(sid, finer, level)
-            self._put_stats(sid, head.whole)
-            if len(rows) < _PORTION:
-                return
+        """Make the blocks that the points beyond suffice for by now, a portion at a time."""
+        while head.beyond >= _FINEST:
+            rows = self._rows_beyond(sid, head) if head.tail is None else head.tail
+            end = len(rows) // _FINEST * _FINEST
+            if end:
+                self._put_sums(sid, head, rows[:end])
+            is_all = head.tail is not None or len(rows) < _PORTION
+            head.tail = rows[end:] if is_all else None
+            head.beyond = len(rows) - end if is_all else _FINEST
+
+    def _put_sums(self, sid: int, head: _Head, rows: Sequence[StoredRow]) -> None:
+        before = head.whole.n if head.whole else 0
+        fresh = [
+            of_rows([_row(row) for row in rows[i : i + _FINEST]])
+            for i in range(0, len(rows), _FINEST)
+        ]
+        self._put_blocks(sid, _FINEST, fresh)
+        head.whole = joined([head.whole, *fresh] if head.whole else fresh)
+        for finer, level in zip(LEVELS, LEVELS[1:], strict=False):
+            if head.whole.n // level > before // level:
+                self._join_blocks(sid, finer, level)
+        self._put_stats(sid, head.whole)
+
+    def _rows_beyond(self, sid: int, head: _Head) -> list[StoredRow]:
+        return self._connection.execute(
+            "SELECT sid, x, t, value, flag FROM points WHERE sid = ? AND x > ? ORDER BY x LIMIT ?",
+            (sid, _end(head.whole), _PORTION),
+        ).fetchall()
 
     def _join_blocks(self, sid: int, finer: int, level: int) -> None:
         """Make the blocks of `level` that those of `finer` suffice for by now."""
@@ -181,6 +209,20 @@ def rows_between(
         _ROWS_BETWEEN, (sid, whole_number(first), whole_number(last), limit)
     ).fetchall()
     return [row if row[2] is not None else (row[0], row[1], math.nan) for row in rows]
+
+
+def _go_on(end: float, rows: Sequence[StoredRow]) -> bool:
+    """Whether the points rise in x, from beyond `end`."""
+    for row in rows:
+        if row[1] <= end:
+            return False
+        end = row[1]
+    return True
+
+
+def _row(stored: StoredRow) -> Row:
+    _, x, t, value, flag = stored
+    return (x, t, _FLAG_VALUES[flag] if value is None else value)
 
 
 def flag_of(value: float) -> int:
