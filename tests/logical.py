@@ -7,10 +7,10 @@ from typing import Any
 
 from trainmaster.metrics_store import MetricsStore
 
-
 _SUMS = (
     "SELECT run_id, placement, attempt, segment, key, n, finite, first_x, last_x, last_t, last,"
     " flag, total, low, low_x, high, high_x"
+    " FROM {} JOIN series USING (sid)"
 )
 
 
@@ -25,8 +25,8 @@ def contents(store: MetricsStore) -> dict[str, list[Any]]:
     folds = [(*row[:3], json.loads(row[3])) for row in query("SELECT * FROM folds").fetchall()]
     return {
         "points": sorted(points),
-        "blocks": sorted(query(f"{_SUMS} FROM blocks JOIN series USING (sid)").fetchall(), key=repr),
-        "stats": sorted(query(f"{_SUMS} FROM stats JOIN series USING (sid)").fetchall(), key=repr),
+        "blocks": sorted(query(_SUMS.format("blocks")).fetchall(), key=repr),
+        "stats": sorted(query(_SUMS.format("stats")).fetchall(), key=repr),
         "events": sorted(query("SELECT * FROM events").fetchall(), key=repr),
         "folds": sorted(folds, key=lambda row: row[:3]),
         "offsets": sorted(query("SELECT * FROM offsets").fetchall()),

@@ -200,6 +200,14 @@ class BestRun(Answer):
     value: Number
 
 
+class Ranking(Answer):
+    """Runs by their best value of a metric, the best first."""
+
+    runs: list[str]
+    steps: list[int]
+    values: list[Number]
+
+
 class LogCoverage(Answer):
     """How much of a log file was understood."""
 
@@ -211,6 +219,7 @@ class LogCoverage(Answer):
 class MetricsAnswer(Answer):
     runs: dict[str, dict[str, MetricSeries]]
     best: dict[str, BestRun] | None = None
+    ranking: dict[str, Ranking] | None = None
     coverage: dict[str, LogCoverage] | None = None
     notes: list[str] | None = None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import NamedTuple
-
 
 # A point of one series: x, Unix seconds (None where nothing tells them), value.
 Row = tuple[int, float | None, float]
@@ -95,7 +95,7 @@ def cut_rows(rows: Sequence[Row], most: int) -> list[Bucket]:
     """The points in at most `most` buckets that differ by at most one in size."""
     count = min(most, len(rows))
     edges = [len(rows) * i // count for i in range(count + 1)] if count else []
-    return [of_rows(rows[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    return [of_rows(rows[a:b]) for a, b in pairwise(edges)]
 
 
 def cut_buckets(buckets: Sequence[Bucket], most: int) -> list[Bucket]:

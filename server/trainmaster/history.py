@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from trainer_runtime.core.lineage import live_until
 from trainmaster.buckets import Bucket, Row, cut_buckets, cut_rows, joined, of_rows
@@ -35,8 +36,8 @@ class Piece:
 class RunSeries:
     """One key of a run as one series that rises in x.
 
-    `stretches` follow each other in x. One of a single piece is read by its sums; in one of several,
-    newest last, each x has the newest piece's value.
+    `stretches` follow each other in x. One of a single piece is read by its sums; in one of
+    several, newest last, each x has the newest piece's value.
     """
 
     def __init__(self, store: MetricsStore, stretches: Sequence[Sequence[Piece]]) -> None:
@@ -140,9 +141,7 @@ class RunSeries:
 
 def run_series(workspace: Workspace, view: RunView, key: str) -> RunSeries:
     """One key of a run; what later attempts superseded is left out."""
-    return live_series(
-        workspace.metrics, view.run.run_id, view.run.placement, key, view.started_at
-    )
+    return live_series(workspace.metrics, view.run.run_id, view.run.placement, key, view.started_at)
 
 
 def live_series(
@@ -190,7 +189,7 @@ def _stretches(pieces: Sequence[Piece]) -> list[list[Piece]]:
         return [list(pieces)]
     edges = sorted({edge for piece in pieces for edge in (piece.first, piece.last + 1)})
     stretches: list[list[Piece]] = []
-    for first, after in zip(edges, edges[1:], strict=False):
+    for first, after in pairwise(edges):
         over = [
             piece.between(first, after - 1)
             for piece in pieces

@@ -267,9 +267,7 @@ class MetricsStore:
         found = self.connection.execute("SELECT 1 FROM left_out WHERE run_id = ?", (run_id,))
         return found.fetchone() is not None
 
-    def points(
-        self, sid: int, until_x: float = math.inf, from_x: float = -math.inf
-    ) -> list[Row]:
+    def points(self, sid: int, until_x: float = math.inf, from_x: float = -math.inf) -> list[Row]:
         """The points of a series from `from_x` up to `until_x`, rising."""
         return rows_between(self.connection, sid, from_x, until_x)
 

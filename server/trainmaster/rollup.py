@@ -12,9 +12,10 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from trainmaster.buckets import Bucket, Row, joined, joined_pair, of_rows
+from trainmaster.buckets import Bucket, Row, joined, of_rows
 
 LEVELS = (64, 512, 4096)
 _FINEST = LEVELS[0]
@@ -132,7 +133,7 @@ class Rollup:
         ]
         self._put_blocks(sid, _FINEST, fresh)
         head.whole = joined([head.whole, *fresh] if head.whole else fresh)
-        for finer, level in zip(LEVELS, LEVELS[1:], strict=False):
+        for finer, level in pairwise(LEVELS):
             if head.whole.n // level > before // level:
                 self._join_blocks(sid, finer, level)
         self._put_stats(sid, head.whole)
@@ -155,9 +156,7 @@ class Rollup:
         parts = list(_blocks(self._connection, sid, finer, after + 1))
         size = level // finer
         whole = len(parts) // size * size
-        self._put_blocks(
-            sid, level, [joined(parts[i : i + size]) for i in range(0, whole, size)]
-        )
+        self._put_blocks(sid, level, [joined(parts[i : i + size]) for i in range(0, whole, size)])
 
     def _put_blocks(self, sid: int, level: int, blocks: Sequence[Bucket]) -> None:
         self._connection.executemany(

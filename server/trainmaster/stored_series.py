@@ -37,11 +37,12 @@ def bests(
     extreme, end = ("high", "max") if highest else ("low", "min")
     query = _QUERY.format(extreme=extreme, end=end, before_all=_BEFORE_ALL)
     rows = store.connection.execute(query, (json.dumps(list(run_ids)), key)).fetchall()
-    for run_id, *series, value, x, last_x, beyond in rows:
+    for run_id, *found, value, x, last_x, beyond in rows:
+        series = Series(*found)
         if beyond is not None and (value is None or _is_better(beyond, value, highest)):
-            value, x = beyond, _first_x(store, series[0], last_x, beyond)
-        if value is not None:
-            yield Best(run_id, Series(*series), x, value)
+            yield Best(run_id, series, _first_x(store, series.sid, last_x, beyond), beyond)
+        elif value is not None:
+            yield Best(run_id, series, x, value)
 
 
 def extent(store: MetricsStore, sid: int) -> tuple[int, int] | None:
