@@ -81,7 +81,7 @@ def _ruler(source: Source, wanted: Sequence[str], asked: Selection) -> Ruler:
     steps = [key for key in clocks if not source.is_by_time(key)]
     ruler = Ruler(asked.axis, source.series((steps or clocks or ["loss"])[0]))
     if asked.axis == "time" and known and source.end_t() is None:
-        raise _no_times(source)
+        raise _no_times(source, "x")
     return ruler
 
 
@@ -104,14 +104,12 @@ def _since_t(source: Source, asked: Selection) -> float | None:
     if end is None:
         if not source.keys():
             return None
-        raise _no_times(source)
+        raise _no_times(source, "since")
     return end - asked.since_s
 
 
-def _no_times(source: Source) -> Exception:
-    return bad_argument(
-        "since", f"The lines of {source.name} carry no times.", "Choose its part by steps."
-    )
+def _no_times(source: Source, field: str) -> Exception:
+    return bad_argument(field, f"The lines of {source.name} carry no times.", "Go by steps.")
 
 
 def _best(answers: Mapping[str, Mapping[str, MetricSeries]]) -> dict[str, BestRun]:
