@@ -199,8 +199,8 @@ class MetricsStore:
                     event.attempt,
                     event.seq,
                     event.t,
-                    event.kind,
-                    event.step,
+                    event.kind.encode(errors="replace").decode(),
+                    _step(event.step),
                     json.dumps(event.body),
                 )
                 for event in events
@@ -351,6 +351,11 @@ class MetricsStore:
             return False
         keys.add(key)
         return True
+
+
+def _step(told: object) -> int | None:
+    """Whoever writes a kind of events of their own may put anything there."""
+    return told if isinstance(told, int) and abs(told) <= _FARTHEST_X else None
 
 
 def _is_text(key: str) -> bool:
