@@ -27,12 +27,15 @@ from trainmaster.answers import (
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.diagnosis.attempts import Started, started
 from trainmaster.diagnosis.of_run import open_findings
-from trainmaster.downsample import summarize
 from trainmaster.errors import UsageError
+from trainmaster.file_metrics import is_file
 from trainmaster.follow import catch_up
-from trainmaster.history import run_points
+from trainmaster.metric_sources import FileSource, RunSource, Source
+from trainmaster.metrics_answer import metrics_of
 from trainmaster.next_step import next_step
+from trainmaster.ranking import ranked
 from trainmaster.secret_delivery import forget_secrets
+from trainmaster.selection import EVERYTHING, Selection
 from trainmaster.transfer import begin_transfers
 from trainmaster.transfer_progress import AWAITED
 from trainmaster.view import HEARTBEAT_S, RunView, load_view
@@ -40,7 +43,6 @@ from trainmaster.workspace import Workspace
 
 DEFAULT_POINTS = 20
 _HEADLINES = ("loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "mfu")
-_MOST_KEYS = 40
 
 
 async def list_runs(
@@ -98,29 +100,28 @@ async def query_metrics(
     keys: Sequence[str] = (),
     points: int = DEFAULT_POINTS,
     everything: bool = False,
+    part: Selection = EVERYTHING,
 ) -> MetricsAnswer:
-    """Series of one or several runs: one value per step, the newest attempt's.
+    """Series of one or several runs, one value per step, the newest attempt's; or of log files,
+    every point in order. Without any: which of all runs has the best value.
 
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
     means over buckets with their lows and highs; `everything` gives every step's own.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have.
+        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, a part that can't be told,
+            a file that can't be read.
     """
-    answer = {}
-    for name in runs:
-        view = await current_view(workspace, name)
-        known = workspace.metrics.keys(view.run.run_id)
-        wanted = keys or [key for key in ("loss", "val_loss") if key in known]
-        for key in wanted:
-            if key not in known and known:
-                raise _unknown_key(view.run.run_id, key, known)
-        answer[name] = {
-            key: summarize(run_points(workspace, view, key), None if everything else max(1, points))
-            for key in wanted
-        }
-    return MetricsAnswer(runs=answer)
+    if not runs:
+        return ranked(workspace, keys or ("val_loss", "loss"), most=max(1, points))
+    sources: list[Source] = []
+    for name in dict.fromkeys(runs):
+        if is_file(workspace, name):
+            sources.append(FileSource(name))
+        else:
+            sources.append(RunSource(workspace, await current_view(workspace, name), name))
+    return metrics_of(sources, keys, None if everything else max(1, points), part)
 
 
 async def list_checkpoints(
@@ -291,13 +292,4 @@ def _verified(answer: CheckpointsAnswer, problems: dict[int, list[str]]) -> Chec
             SkippedCheckpoint(step=step, reason=reason) for step, reason in sorted(skipped.items())
         ],
         resume_from=newest,
-    )
-
-
-def _unknown_key(run_id: str, key: str, known: Sequence[str]) -> UsageError:
-    return UsageError(
-        "BAD_ARGUMENT",
-        f"Run {run_id} has no metric {key!r}.",
-        f"It has {', '.join(known[:_MOST_KEYS])}.",
-        field="key",
     )

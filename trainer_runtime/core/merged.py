@@ -19,7 +19,8 @@ def merged(
     """The open findings of one attempt: critical ones first, then the log's in order of causes.
 
     What both name by one code (the newest of it) is one: a guard's NaN and the line that the
-    trainer printed of it are the same. It keeps the id under which the code was told before (`told`), else has the series'.
+    trainer printed of it are the same. It keeps the id under which the code was told before
+    (`told`), else has the series'.
     What a cause of the log explains (`led_to`) is left out.
     """
     newest = {finding.code: finding for finding in of_series}

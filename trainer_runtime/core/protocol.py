@@ -101,7 +101,10 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # a whole number beyond what a float can hold
+            return math.inf if value > 0 else -math.inf
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     return None

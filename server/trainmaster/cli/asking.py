@@ -27,6 +27,10 @@ def ask(call: Callable[[Workspace], Awaitable[Answered]]) -> Answered:
         from trainmaster.workspace import open_workspace
 
         with open_workspace(os.environ) as workspace:
+            if workspace.metrics.replay_due:
+                from trainmaster.replay import replay_if_new
+
+                replay_if_new(workspace)
             try:
                 return await call(workspace)
             finally:

@@ -35,6 +35,7 @@ from trainmaster.answers import (
     WaitAnswer,
 )
 from trainmaster.cli.figures import size, sparkline, value
+from trainmaster.cli.metric_views import ranked_runs, remarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,9 @@ def _(answer: MetricsAnswer) -> list[Block]:
         for run, by_key in answer.runs.items()
         for key, series in by_key.items()
     ]
-    if not rows:
-        return ["No points yet."]
-    return [Grid(("run", "metric", "curve", "first", "last", "min", "max", "points"), rows)]
+    grid = Grid(("run", "metric", "curve", "first", "last", "min", "max", "points"), rows)
+    grids: list[Block] = [grid] if rows else []
+    return [*grids, *ranked_runs(answer), *remarks(answer)] or ["No points yet."]
 
 
 @view.register

@@ -31,6 +31,10 @@ ENDS = ToolAnnotations(
 )
 
 
+# Of a call; what is left then is taken in by the next one.
+_LONGEST_REPLAY_S = 20.0
+
+
 class OpenWorkspace:
     """The server's workspace, opened by the first call that needs it.
 
@@ -49,6 +53,10 @@ class OpenWorkspace:
             from trainmaster.workspace import open_workspace
 
             self._workspace = self._closing.enter_context(open_workspace(self._environment))
+        if self._workspace.metrics.replay_due:
+            from trainmaster.replay import replay_if_new
+
+            replay_if_new(self._workspace, within_s=_LONGEST_REPLAY_S)
         return self._workspace
 
     async def disconnect(self) -> None:
