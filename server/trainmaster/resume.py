@@ -17,6 +17,7 @@ from trainer_runtime.core.states import DesiredState, RunState
 from trainmaster import secret_values
 from trainmaster.advance import look_after
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
+from trainmaster.attaching import detach, refuse_attached
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.errors import SpecError, StateError, UsageError
 from trainmaster.follow import catch_up
@@ -45,6 +46,7 @@ async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) 
         async with asyncio.timeout(_LOOK_FIRST_S):
             await current_view(workspace, run)
     view = load_view(workspace, run)
+    refuse_attached(view.run, "stopped")
     run_id = view.run.run_id
     while not view.ended and view.desired.state is not DesiredState.STOPPED:
         desired = Desired(
@@ -117,6 +119,7 @@ async def _resume(
     key: tuple[str, str] | None,
 ) -> LaunchAnswer:
     view = await current_view(workspace, run)
+    refuse_attached(view.run, "resumed")
     _refuse_unless_ended(view)
     _refuse_cleaned(view)
     mode, step = await _start(workspace, view, start)
@@ -156,6 +159,8 @@ async def clean(
 ) -> CleanAnswer:
     """Remove what an ended run left on its host, but `best` and `final` where they are kept.
 
+    A training that others started is watched no longer; it goes on, and nothing of it is removed.
+
     The mirror and the metrics stay: status, logs and metrics go on answering.
 
     Raises:
@@ -171,7 +176,10 @@ async def clean(
                 field="keep",
             )
     view = await current_view(workspace, run)
-    _refuse_unless_ended(view)
+    if view.run.is_attached and not view.ended and not dry_run:
+        view = await detach(workspace, view)
+    elif not view.run.is_attached:
+        _refuse_unless_ended(view)
     if not force:
         _refuse_what_is_not_here(workspace, view)
     backend = workspace.backend(view.run.host)

@@ -100,5 +100,10 @@ class AttemptFolder:
         return self.root / "process.json"
 
     @property
+    def source(self) -> Path:
+        """Where the log of a training that is only watched was copied from."""
+        return self.root / "source.jsonl"
+
+    @property
     def exit(self) -> Path:
         return self.root / "exit.json"
