@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from trainer_runtime.box.identity import ProcessIdentity
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.log_copy import LogCopy
 from trainer_runtime.box.log_events import LogEvents, tail
+from trainer_runtime.box.open_files import writers
 from trainer_runtime.box.processes import Observation
 from trainer_runtime.box.stranger import Stranger
 from trainer_runtime.core.policy import Exit
@@ -135,12 +137,16 @@ class _Watched:
         self._capture = capture
         self._setup_log = folder.setup_log
         self._events = LogEvents(folder, clock)
-        log = None if capture is not None else Path(source["path"])
-        parts = [log] if log is not None else [capture.history, capture.spool]  # type: ignore[union-attr]
+        if capture is not None:
+            parts, successors = [capture.history, capture.spool], capture.running
+        else:
+            parts = [Path(source["path"])]
+            successors = partial(writers, parts[0])
         begin = int(source.get("begin") or 0)
         self._copy = LogCopy(folder.train_log, folder.source, parts, begin, clock, self._tell)
         processes = [ProcessIdentity.from_dict(one) for one in source.get("processes") or []]
-        self._stranger = Stranger(processes, log, float(source["ends_after_s"]))
+        silence_s = float(source["ends_after_s"])
+        self._stranger = Stranger(processes, successors, parts[-1], silence_s)
         self._live = False
         self._end: str | None = None
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.identity import ProcessIdentity
 from trainer_runtime.box.terminals import (
     Pane,
     begin_capture,
     end_capture,
+    foreground,
     screen_windows,
     tmux_panes,
     whole_history,
@@ -52,6 +54,11 @@ class Capture:
         width = width_of(pane) if pane is not None else None
         write_atomic(self.history, whole_history(str(self._wanted["program"]), width, data))
         return None
+
+    def running(self) -> list[ProcessIdentity]:
+        """The job in the pane's foreground; none where its shell waits for one."""
+        pane = find_pane(self._wanted)
+        return [] if pane is None else [one for one in foreground(pane) if one.pid != pane.pid]
 
     def end(self) -> None:
         """Leave the pane as it was found."""

@@ -80,6 +80,7 @@ async def attach(
             return launched(workspace, known)
     backend = workspace.backend(host)
     source = await backend.examine_source(kind, target, options.start)
+    _refuse_watched(workspace, host, source)
     source = {**source, "ends_after_s": _silence_s(options.ends_after)}
     key = (idempotency_key, asked) if idempotency_key else None
     run = await _record(workspace, host, source, options, key)
@@ -162,6 +163,22 @@ def _silence_s(text: str | None) -> float:
             field="ends-after",
         )
     return float(seconds)
+
+
+def _refuse_watched(workspace: Workspace, host: str, source: Mapping[str, Any]) -> None:
+    """Raises:
+    HostError: `PANE_TAKEN`, another run watches the same pane.
+    """
+    for run in workspace.control.runs(only_open=True):
+        if source.get("pane") is None or run.host != host or not run.is_attached:
+            continue
+        if run.config["attached"].get("pane") == source["pane"]:
+            raise HostError(
+                "PANE_TAKEN",
+                f"Run {run.run_id} watches this pane already.",
+                f"See `trainmaster status {run.run_id}`; `trainmaster clean {run.run_id}` ends "
+                "that.",
+            )
 
 
 async def _record(
