@@ -62,6 +62,12 @@ def _facts(options: Options) -> int:
     return _tell(examine(Path(options.root), Path(options.cache) if options.cache else None))
 
 
+def _source(options: Options) -> int:
+    from trainer_runtime.box.examine_source import examine_source
+
+    return _tell(examine_source(options.kind, options.target, options.begin))
+
+
 def _corpus(options: Options) -> int:
     from trainer_runtime.box.list_corpus import tell_corpus
 
@@ -156,6 +162,15 @@ COMMANDS = {
         "what this machine has to offer a training",
         _facts,
         (_argument("root"), _argument("cache", nargs="?")),
+    ),
+    "source": Command(
+        "find what is to be watched",
+        _source,
+        (
+            _argument("--begin", choices=("start", "end"), default="start"),
+            _argument("kind", choices=("log", "tmux", "screen", "pid")),
+            _argument("target"),
+        ),
     ),
     "corpus": Command(
         "list the documents at paths",

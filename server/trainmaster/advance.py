@@ -14,7 +14,7 @@ from trainmaster.checkpoint_mirror import is_mirrored_here
 from trainmaster.errors import HostError
 from trainmaster.follow import catch_up
 from trainmaster.plan import Decision, Estimates, GpuAdvice, Plan
-from trainmaster.render import Bundle, render
+from trainmaster.render import Bundle, render, render_attached
 from trainmaster.run import Run
 from trainmaster.secret_delivery import deliver_secrets, sweep_secrets
 from trainmaster.transfer import begin_transfers
@@ -81,6 +81,8 @@ async def tick(workspace: Workspace) -> TickAnswer:
 
 def bundle_of(run: Run) -> Bundle:
     """The run's bundle, rendered from what is on record."""
+    if run.is_attached:
+        return render_attached(run.config, find_assets())
     config = {name: value for name, value in run.config.items() if name != "run_id"}
     plan = Plan(
         config=config,

@@ -88,7 +88,8 @@ class Control:
             )
             self._insert_request(run.run_id, desired, run.created_t)
             if key is not None:
-                self._insert_key(key, "launch", run.run_id, run.created_t)
+                action = "attach" if run.is_attached else "launch"
+                self._insert_key(key, action, run.run_id, run.created_t)
         return "added"
 
     def forget_unplaced(self, run_id: str) -> bool:

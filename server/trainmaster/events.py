@@ -32,6 +32,8 @@ def change_of(event: StoredEvent) -> Change | None:
         return Change(
             event="checkpoint_skipped", t=event.t, step=body.get("value"), detail=body.get("reason")
         )
+    if event.kind == "decision" and body.get("what") == "log_replaced":
+        return Change(event="log_replaced", t=event.t, detail=str(body.get("reason")))
     if event.kind == "phase":
         return Change(event="phase", t=event.t, step=event.step, detail=str(body.get("name", "")))
     return None

@@ -22,6 +22,10 @@ _FOR_THE_OPERATOR = frozenset({"needs_operator"})
 
 def next_step(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     """One sentence that says what an operator or agent would do now."""
+    return _of_attached(view) if view.run.is_attached else _of_ours(view, findings)
+
+
+def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     run = view.run.run_id
     state = view.state
     if view.run.cleaned:
@@ -58,3 +62,21 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun]) -> str:
                 f"--apply {patch}` applies the first patch and starts."
             )
     return f"`trainmaster diagnose {run}` says what to mend; then `trainmaster resume {run}`."
+
+
+def _of_attached(view: RunView) -> str:
+    """Of a training that is only watched: nothing of it can be stopped or resumed from here."""
+    run = view.run.run_id
+    if view.run.cleaned:
+        return f"Watched no longer; `trainmaster metrics {run}` still answers."
+    if view.state is RunState.FAILED:
+        return f"Read `trainmaster diagnose {run}`; whoever started it has to start it again."
+    if view.state is RunState.COMPLETED:
+        return f"Done. `trainmaster clean {run}` removes what watching it left on its host."
+    if view.state is RunState.STOPPED:
+        return f"Its end was not seen: `trainmaster logs {run}` shows what it said last."
+    if view.state is RunState.LOST:
+        return f"The host is silent. `trainmaster tick` tries again; `trainmaster status {run}`."
+    if not view.delivered:
+        return "Its host has not been told yet: `trainmaster tick` tries again."
+    return f"trainmaster wait {run} --until finding,end --timeout 3600"

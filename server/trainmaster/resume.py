@@ -17,6 +17,7 @@ from trainer_runtime.core.states import DesiredState, RunState
 from trainmaster import secret_values
 from trainmaster.advance import look_after
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
+from trainmaster.attaching import detach, refuse_attached
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.diagnosis.patches import (
     ChosenPatch,
@@ -52,6 +53,7 @@ async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) 
         async with asyncio.timeout(_LOOK_FIRST_S):
             await current_view(workspace, run)
     view = load_view(workspace, run)
+    refuse_attached(view.run, "stopped")
     run_id = view.run.run_id
     while not view.ended and view.desired.state is not DesiredState.STOPPED:
         desired = Desired(
@@ -133,6 +135,7 @@ async def _resume(
     key: tuple[str, str] | None,
 ) -> LaunchAnswer:
     view = await current_view(workspace, run)
+    refuse_attached(view.run, "resumed")
     if not view.record.awaits_choice(view.now):
         _refuse_unless_ended(view)
     _refuse_cleaned(view)
@@ -175,6 +178,8 @@ async def clean(
 ) -> CleanAnswer:
     """Remove what an ended run left on its host, but `best` and `final` where they are kept.
 
+    A training that others started is watched no longer; it goes on, and nothing of it is removed.
+
     The mirror and the metrics stay: status, logs and metrics go on answering.
 
     Raises:
@@ -190,7 +195,10 @@ async def clean(
                 field="keep",
             )
     view = await current_view(workspace, run)
-    _refuse_unless_ended(view)
+    if view.run.is_attached and not view.ended and not dry_run:
+        view = await detach(workspace, view)
+    elif not view.run.is_attached:
+        _refuse_unless_ended(view)
     if not force:
         _refuse_what_is_not_here(workspace, view)
     backend = workspace.backend(view.run.host)

@@ -84,11 +84,13 @@ class RunView:
         return self.progress.step if self.progress else 0
 
     @property
-    def target_step(self) -> int:
+    def target_step(self) -> int | None:
+        """The last step that it means to take; None where nobody knows."""
         progress = self.progress
         if progress is not None and progress.target_step is not None:
             return progress.target_step
-        return int(self.run.config["steps"])
+        steps = self.run.config["steps"]
+        return None if steps is None else int(steps)
 
     @property
     def index(self) -> CheckpointIndex:

@@ -109,5 +109,10 @@ class AttemptFolder:
         return self.root / ".stacks.lock"
 
     @property
+    def source(self) -> Path:
+        """Where the log of a training that is only watched was copied from."""
+        return self.root / "source.jsonl"
+
+    @property
     def exit(self) -> Path:
         return self.root / "exit.json"

@@ -97,6 +97,10 @@ def _started(progress: Progress, event: Event) -> None:
     progress.described = {key: event[key] for key in keys if event.get(key) is not None}
 
 
+def _target(progress: Progress, event: Event) -> None:
+    progress.target_step = event.get("target_step")
+
+
 def _metric(progress: Progress, event: Event) -> None:
     progress.step = int(event["step"])
     progress.steps_done += 1
@@ -165,6 +169,7 @@ def _completed(progress: Progress, event: Event) -> None:
 
 _HANDLERS = {
     "started": _started,
+    "target": _target,
     "metric": _metric,
     "eval": _evaluated,
     "checkpoint": _checkpoint,

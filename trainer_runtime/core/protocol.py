@@ -15,6 +15,7 @@ from typing import Any
 
 FORMAT_VERSION = 1
 OLDEST_FORMAT_VERSION = 1
+ATTACHED = "attached"  # the framework of a run that others started and that is only watched
 
 Event = dict[str, Any]
 

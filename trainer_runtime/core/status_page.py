@@ -12,7 +12,7 @@ from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.journal import AttemptRecord, Record
 from trainer_runtime.core.lineage import is_live
 from trainer_runtime.core.progress import Progress
-from trainer_runtime.core.protocol import number
+from trainer_runtime.core.protocol import ATTACHED, number
 from trainer_runtime.core.states import ENDED_PLACEMENTS, PlacementState
 
 _BAR_WIDTH = 30
@@ -73,14 +73,22 @@ def _head(record: Record, newest: Progress | None, config: Mapping[str, Any], no
     if record.reason:
         state += f" ({record.reason}{': ' + record.detail if record.detail else ''})"
     lines.append(f"- State: {state}, as of {_clock_time(now)}")
-    target = config["steps"]
-    step = newest.step if newest else 0
-    lines.append(f"- Progress: `{_bar(step / target)}` step {step:,} of {target:,}")
+    lines.append(f"- Progress: {_progress(newest, config)}")
     remaining = eta_s(newest)
     if remaining is not None and record.state is PlacementState.RUNNING:
         lines.append(f"- Time left: about {spoken_duration(remaining)}")
-    lines.append(f"- Run: `{config['run_id']}`, {config['framework']}, {_model_words(newest)}")
+    model = "" if config["framework"] == ATTACHED else f", {_model_words(newest)}"
+    lines.append(f"- Run: `{config['run_id']}`, {config['framework']}{model}")
     return "\n".join(lines) + "\n"
+
+
+def _progress(newest: Progress | None, config: Mapping[str, Any]) -> str:
+    told = newest.target_step if newest is not None else None
+    target = config["steps"] if told is None else told
+    step = newest.step if newest else 0
+    if not target:  # of a training that others started
+        return f"step {step:,}"
+    return f"`{_bar(step / target)}` step {step:,} of {target:,}"
 
 
 def _model_words(newest: Progress | None) -> str:

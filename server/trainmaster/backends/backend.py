@@ -48,6 +48,14 @@ class Backend(Protocol):
     def follower(self) -> AbstractAsyncContextManager[Follower]:
         """What follows runs there; connects when it is first asked, and lets go at its end."""
 
+    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
+        """What is meant by a log, pane, session or process that is to be watched, as a run's config
+        holds it; see `box.examine_source`.
+
+        Raises:
+            HostError: it can't be watched.
+        """
+
     async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:
         """The documents at these paths of the place, one listing each."""
 

@@ -76,6 +76,30 @@ class HostedBackend:
         finally:
             await follower.close()
 
+    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
+        done = await self._host.run(
+            [
+                *(await self._host.python(), "-m", "trainer_runtime", "source"),
+                *("--begin", begin, "--", kind, target),
+            ],
+            folder=await self._host.runtime(),
+            timeout_s=_FACTS_TIMEOUT_S,
+        )
+        try:
+            answer = json.loads(done.output)
+        except ValueError:
+            raise HostError(
+                "INTERNAL",
+                f"{self.name} could not be asked for {target}: "
+                f"{(done.errors or done.output).strip()[-300:]}",
+                "`trainmaster doctor` checks the host.",
+                retryable=True,
+            ) from None
+        if "refused" in answer:
+            raise HostError(**answer["refused"])
+        found: Mapping[str, Any] = answer["source"]
+        return found
+
     async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:
         return await list_corpus(self._host, paths)
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import typer
 
 from trainmaster.cli import (
+    attaching,
     controlling,
     diagnosing,
     fetching,
@@ -43,6 +44,7 @@ app = typer.Typer(
 for command in (
     planning.plan,
     planning.launch,
+    attaching.attach,
     watching.runs,
     watching.status,
     reading.logs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,6 +35,39 @@ async def launch(
         host=host or None,
         sets=set,
         idempotency_key=idempotency_key or None,
+    )
+
+
+async def attach(
+    context: ToolContext,
+    *,
+    host: Annotated[str, Field(description="Where it runs")] = "local",
+    log: Annotated[str, Field(description="Path of its log")] = "",
+    tmux: Annotated[str, Field(description="Its tmux session, window or pane")] = "",
+    screen: Annotated[str, Field(description="Its screen session")] = "",
+    pid: Annotated[str, Field(description="Its process; the log is found by it")] = "",
+    start: Annotated[
+        Literal["start", "end"], Field(description="All it has told, or what is to come")
+    ] = "start",
+    name: Annotated[str, Field(description="What the run is to be called")] = "",
+    idempotency_key: IdempotencyKey = "",
+) -> LaunchAnswer:
+    """Follow a training that somebody else started; give one of log, tmux, screen, pid.
+
+    It is watched like any run, and can't be stopped or resumed.
+    """
+    from trainmaster import attaching
+
+    options = attaching.AttachOptions(
+        log=log or None,
+        tmux=tmux or None,
+        screen=screen or None,
+        pid=pid or None,
+        start=start,
+        name=name or None,
+    )
+    return await attaching.attach(
+        workspace_of(context), host, options, idempotency_key=idempotency_key or None
     )
 
 
@@ -128,6 +161,7 @@ async def fetch_files(
 
 TOOLS = (
     Definition(launch, "Launch a training", STARTS),
+    Definition(attach, "Watch a training of others", STARTS),
     Definition(stop, "Stop a run", ENDS),
     Definition(resume, "Resume a run", STARTS),
     Definition(fetch_files, "Fetch files of a run", BRINGS),
