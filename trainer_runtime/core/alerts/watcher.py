@@ -59,6 +59,12 @@ class Watcher:
         condition = self._condition
         return condition.key if isinstance(condition, MetricCondition) else None
 
+    @property
+    def waits_for_loss(self) -> bool:
+        """Whether it is the box's silence that counts, rather than the trainer's."""
+        condition = self._condition
+        return isinstance(condition, StateCondition) and condition.state == "lost"
+
     def point(self, attempt: int, x: int, t: float, value: float) -> Onset | None:
         """Take in one value of `key`; `x`: its step, or milliseconds for telemetry (attempt 0)."""
         condition = self._condition
