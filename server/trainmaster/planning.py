@@ -90,7 +90,7 @@ async def plan_spec(
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     _refuse_bad_rehearsal(loaded)
     find_values(workspace.home, loaded.secrets, os.environ)  # missing ones are told before anything
-    refuse_unknown_destinations(workspace.home, loaded)
+    refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
     facts = await _look_at_host(backend, loaded)
     attached = await asyncio.to_thread(read_attached, loaded)

@@ -16,6 +16,7 @@ from trainer_runtime.core.patch import apply_sets
 from trainer_runtime.core.states import DesiredState, RunState
 from trainmaster import secret_values
 from trainmaster.advance import look_after
+from trainmaster.alerting.destinations import refuse_unknown_destinations
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.errors import SpecError, StateError, UsageError
@@ -121,6 +122,8 @@ async def _resume(
     _refuse_cleaned(view)
     mode, step = await _start(workspace, view, start)
     changed, spec = _changed(view, sets)
+    told = [alert["to"] for alert in changed.get("alerts", [])]
+    refuse_unknown_destinations(workspace.home, told)
     _refuse_if_nothing_is_left(view, mode, step, changed)
     _refuse_if_time_is_up(view, changed)
     desired = Desired(

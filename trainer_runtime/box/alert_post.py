@@ -46,20 +46,11 @@ def post(url: str, body: object, name: str) -> dict[str, Any]:
     Raises:
         TimeoutError: the alarm of `main`.
     """
-    request = urllib.request.Request(
-        url,
-        json.dumps(body).encode(),
-        {
-            "Content-Type": "application/json",
-            "User-Agent": f"trainmaster/{__version__}",
-            "Idempotency-Key": name,
-        },
-        method="POST",
-    )
-    if request.type not in ("http", "https"):
-        return _failed("the address is not of http or https")
-    opener = urllib.request.build_opener(_NoRedirect)
     try:
+        request = _request(url, body, name)
+        if request.type not in ("http", "https"):
+            return _failed("the address is not of http or https")
+        opener = urllib.request.build_opener(_NoRedirect)
         with opener.open(request, timeout=TIMEOUT_S) as answer:
             return {"sent": True, "status": answer.status, "said": _said(answer)}
     except urllib.error.HTTPError as error:
@@ -71,6 +62,15 @@ def post(url: str, body: object, name: str) -> dict[str, Any]:
         return _failed(_reason(error.reason))
     except (OSError, http.client.HTTPException, ValueError) as error:
         return _failed(_reason(error))
+
+
+def _request(url: str, body: object, name: str) -> urllib.request.Request:
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": f"trainmaster/{__version__}",
+        "Idempotency-Key": name,
+    }
+    return urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

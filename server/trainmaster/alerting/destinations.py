@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from trainer_runtime.core.alerts.condition import Condition, needs_operator
@@ -11,7 +11,6 @@ from trainmaster.errors import StateError, UsageError
 from trainmaster.paths import Home
 from trainmaster.secret_values import find_value
 from trainmaster.settings import Destination, read_settings
-from trainmaster.spec import TrainingSpec
 
 
 def destinations(home: Home) -> dict[str, Destination]:
@@ -44,13 +43,15 @@ def known_destination(home: Home, name: str, field: str) -> Destination:
     )
 
 
-def refuse_unknown_destinations(home: Home, spec: TrainingSpec) -> None:
-    """Raises:
-    UsageError: `DESTINATION_UNKNOWN`, an alert of the spec goes where the settings name nothing.
-    StateError: `SETTINGS_NOT_READABLE`.
+def refuse_unknown_destinations(home: Home, names: Iterable[str]) -> None:
+    """Those that a spec's alerts name, in their order.
+
+    Raises:
+        UsageError: `DESTINATION_UNKNOWN`, the settings name no such one.
+        StateError: `SETTINGS_NOT_READABLE`.
     """
-    for index, alert in enumerate(spec.alerts):
-        known_destination(home, alert.to, f"alerts[{index}].to")
+    for index, name in enumerate(names):
+        known_destination(home, name, f"alerts[{index}].to")
 
 
 def address(home: Home, name: str, given: Destination, environment: Mapping[str, str]) -> str:

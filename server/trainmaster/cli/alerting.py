@@ -18,11 +18,20 @@ OneRun = Annotated[
 ]
 
 alerts = typer.Typer(
-    help="Have somebody told when a run fails, falls silent or meets a condition.",
+    help="List alerts. They tell somebody when a run fails, falls silent or meets a condition.",
     rich_markup_mode=None,
     add_completion=False,
-    no_args_is_help=True,
 )
+
+
+@alerts.callback(invoke_without_command=True)
+def list_all(context: typer.Context, as_json: AsJson = False) -> None:
+    """List alerts. They tell somebody when a run fails, falls silent or meets a condition."""
+    if context.invoked_subcommand is not None:
+        return
+    from trainmaster.alerting import service
+
+    _show(ask(service.list_alerts), as_json)
 
 
 @alerts.command()
