@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from running import run_async, small_spec
 from trainmaster.advance import tick
 from trainmaster.alerting import service
 from trainmaster.alerting.book import DEFAULTS
+from trainmaster.alerting.looking import look
 from trainmaster.alerting.sending import send_due
 from trainmaster.errors import SpecError, StateError, TrainmasterError, UsageError
 from trainmaster.launch import launch, plan_run
@@ -229,6 +231,46 @@ def test_what_the_box_gave_up_is_sent_from_here_under_the_same_id(
     operator.hook(receiver, "box")
     run_async(lambda: tick(operator.workspace))
     assert [body["id"] for body in receiver.taken] == [name]
+
+
+def test_loss_and_silence_are_seen_from_here_once(operator: Operator, receiver: Receiver) -> None:
+    operator.hook(receiver, "operator")
+    workspace = operator.workspace
+
+    async def work() -> str:
+        run = await operator.launch()
+        await operator.ended(run)
+        for when in ("state lost", "silence 10m", "silence 2h"):
+            await service.add_alert(workspace, when=when, run=run)
+        return run
+
+    run = run_async(work)
+    long_ago = time.time() - 3600.0
+    _as_if_unheard_since(workspace, run, long_ago)
+    # A run that is lost is told of; its silence counts from the alert on.
+    assert [look(workspace, run) for _ in range(3)] == [1, 0, 0]
+    for row in workspace.control.alerts.of(run):
+        back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
+        workspace.control.alerts.add(back)
+    assert look(workspace, run) == 2
+    assert look(workspace, run) == 0
+    assert run_async(lambda: send_due(workspace)) == 3
+    told = {body["alert"]: body for body in receiver.taken}
+    assert set(told) == {"state-lost", "state-lost-since", "silence-10m-since"}
+    assert "nothing was heard for 1 h" in told["state-lost-since"]["text"]
+    assert told["state-lost-since"]["state"] == "lost"
+
+
+def _as_if_unheard_since(workspace: Workspace, run: str, t: float) -> None:
+    """The record of a run whose box fell silent in the middle of training."""
+    with workspace.metrics.writing():
+        for attempt, body in workspace.metrics.folds(run, 1):
+            if attempt == 0:
+                body["record"].update(state="running", heartbeat_t=t, closed=False)
+                body["record"]["attempts"][0].update(state="running", running_t=t, ended_t=None)
+            else:
+                body["progress"].update(last_event_t=t)
+            workspace.metrics.put_fold(run, 1, attempt, body)
 
 
 def test_a_message_that_is_refused_waits_and_is_shown_with_the_reason(

@@ -12,6 +12,7 @@ from trainmaster.alerting.book import alerts_of, watched
 from trainmaster.alerting.destinations import address, destinations
 from trainmaster.errors import StateError
 from trainmaster.run import Run
+from trainmaster.view import load_view
 from trainmaster.workspace import Workspace
 
 
@@ -32,12 +33,18 @@ async def deliver_alerts(workspace: Workspace, run: Run, desired: Desired) -> bo
     if not given["alerts"] and delivered is None:
         return False
     digest = _digest(given, desired.generation)
-    if digest == delivered:
+    if digest == delivered or _has_said_all(workspace, run):
         return False
     given["generation"] = desired.generation
     await workspace.backend(run.host).deliver_alerts(run.run_id, given)
     records.set_delivered(run.run_id, digest)
     return True
+
+
+def _has_said_all(workspace: Workspace, run: Run) -> bool:
+    """An address would stay where no supervisor comes to remove it."""
+    view = load_view(workspace, run.run_id)
+    return view.record.closed and not view.request_pending
 
 
 def _given(workspace: Workspace, run: Run) -> dict[str, Any]:
