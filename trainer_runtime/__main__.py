@@ -112,6 +112,12 @@ def _mirror(options: Options) -> int:
     return copy_checkpoints.main(_folder(options), Path(options.destination), options.name)
 
 
+def _alert(options: Options) -> int:
+    from trainer_runtime.box import alert_post
+
+    return alert_post.main()
+
+
 def _verify(options: Options) -> int:
     from trainer_runtime.box.verify import verify_checkpoints
 
@@ -233,6 +239,7 @@ COMMANDS = {
         _mirror,
         (_argument("run"), _argument("destination"), _argument("name", nargs="*")),
     ),
+    "alert": Command("post a message that standard input describes", _alert, ()),
     "verify": Command(
         "read every byte of every checkpoint and tell what is damaged", _verify, (_RUN,)
     ),

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainer_runtime.core.desired import Desired
+from trainmaster.control_alerts import MIGRATION as ALERTS
+from trainmaster.control_alerts import AlertRecords
 from trainmaster.database import open_database, transaction
 from trainmaster.errors import HostError, StateError, UsageError
 from trainmaster.host_record import HostRecord
@@ -45,6 +47,7 @@ _MIGRATIONS = (
     CREATE TABLE hosts (name TEXT PRIMARY KEY, body TEXT NOT NULL, created_t REAL NOT NULL);
     CREATE INDEX open_runs ON runs (host, run_id, placement) WHERE closed = 0
     """,
+    ALERTS,
 )
 _RUN_COLUMNS = (
     "run_id, name, created_t, host, placement, spec, config, plan, labels, closed, cleaned"
@@ -56,6 +59,7 @@ class Control:
 
     def __init__(self, path: Path) -> None:
         self._connection = open_database(path, _MIGRATIONS, synchronous="FULL")
+        self.alerts = AlertRecords(self._connection)
 
     def close(self) -> None:
         self._connection.close()

@@ -80,6 +80,11 @@ class Home:
     def transfer_progress(self, run_id: str) -> Path:
         return self.root / "transfers" / f"{run_id}.json"
 
+    @property
+    def alerts_lock(self) -> Path:
+        """Held by the process that sends this side's alerts."""
+        return self.root / "alerts" / "sending.lock"
+
     def advance_lock(self, run_id: str) -> Path:
         return self.root / "advancing" / f"{run_id}.lock"
 

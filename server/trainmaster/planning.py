@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from trainmaster.alerting.destinations import refuse_unknown_destinations
 from trainmaster.answers import PlanAnswer, PlanDecision
 from trainmaster.backends import DEBUG, Backend
 from trainmaster.calibration import measured_on
@@ -89,6 +90,7 @@ async def plan_spec(
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     _refuse_bad_rehearsal(loaded)
     find_values(workspace.home, loaded.secrets, os.environ)  # missing ones are told before anything
+    refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
     facts = await _look_at_host(backend, loaded)
     attached = await asyncio.to_thread(read_attached, loaded)

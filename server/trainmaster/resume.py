@@ -16,6 +16,7 @@ from trainer_runtime.core.patch import apply_sets
 from trainer_runtime.core.states import DesiredState, RunState
 from trainmaster import secret_values
 from trainmaster.advance import look_after
+from trainmaster.alerting.destinations import refuse_unknown_destinations
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
 from trainmaster.attaching import detach, refuse_attached
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
@@ -142,6 +143,8 @@ async def _resume(
     chosen = None if apply is None else chosen_patch(workspace, view, apply)
     mode, step = await start_of(workspace, view, start, chosen)
     changed, spec = _changed(view, sets, chosen)
+    told = [alert["to"] for alert in changed.get("alerts", [])]
+    refuse_unknown_destinations(workspace.home, told)
     _refuse_if_nothing_is_left(view, mode, step, changed)
     _refuse_if_time_is_up(view, changed)
     desired = Desired(

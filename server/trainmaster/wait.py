@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.states import ENDED_RUNS
-from trainmaster.advance import LOOK_S, advance, look_after
+from trainmaster.advance import LOOK_S, advance, look_after, look_for_alerts
 from trainmaster.answers import Change, StatusAnswer, WaitAnswer
 from trainmaster.errors import UsageError
 from trainmaster.events import news_of
@@ -81,6 +81,7 @@ async def wait_for_event(
             if time.monotonic() >= deadline:
                 return watch.timed_out()
             await asyncio.sleep(_LOOK_S)
+    look_for_alerts(workspace, run_id)
     begin_transfers(workspace, view.run)  # the checkpoint that was waited for may be to come here
     return answer
 

@@ -33,6 +33,7 @@ _OWN_WORDS = (
     "everything apply"
 )
 _HOST_WORDS = "name address jump root cache"
+_ALERT_WORDS = "when to severity"
 # A token is taken for three characters of JSON, which is on the safe side.
 _CHARACTERS_PER_TOKEN = 3
 _SPEC = """\
@@ -146,7 +147,7 @@ def test_every_tool_has_all_four_hints_and_every_parameter_the_common_words(
         assert [
             name for name, value in hints.items() if name.endswith("Hint") and value is None
         ] == []
-        known = f"{_COMMON_WORDS} {_OWN_WORDS} {_HOST_WORDS}".split()
+        known = f"{_COMMON_WORDS} {_OWN_WORDS} {_HOST_WORDS} {_ALERT_WORDS}".split()
         assert set(tool.input_schema["properties"]) <= set(known)
         assert tool.input_schema["additionalProperties"] is False
 
@@ -171,6 +172,7 @@ def test_toolsets_choose_among_the_tools_in_a_stable_order(environment: dict[str
         "resume",
         "fetch_files",
         "add_host",
+        "create_alert",
     ]
     with pytest.raises(UsageError, match="destroy"):
         build_server(environment, toolsets=("destroy",))

@@ -59,6 +59,11 @@ class RunFolder:
         return self.root / ".secrets.json"
 
     @property
+    def alerts(self) -> Path:
+        """Alerts that the box sends, with their addresses: its owner's alone, as secrets are."""
+        return self.root / ".alerts.json"
+
+    @property
     def supervisor_errors(self) -> Path:
         return self.root / "logs" / "supervisor.err"
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainer_runtime.core.alerts.told import AlertRecord
 from trainer_runtime.core.finding import SEVERITIES
 from trainer_runtime.core.protocol import Event
 from trainer_runtime.core.states import AttemptState, PlacementState, may_follow
@@ -81,7 +82,7 @@ class Record:
     `closed`: ended, and the supervisor has nothing more to write. `mirrored_step`: the newest
     checkpoint that stands whole in its second place on the box, where it has one, `mirror_problem`
     why a newer one does not. `findings`: by id, in the order of their opening; of those that are
-    over the newest 64.
+    over the newest 64. `alerts`: the messages that the box has to send, and what became of them.
     """
 
     state: PlacementState = PlacementState.PLACED
@@ -98,6 +99,7 @@ class Record:
     mirrored_step: int | None = None
     mirror_problem: str | None = None
     findings: dict[str, FoundRecord] = field(default_factory=dict)
+    alerts: AlertRecord = field(default_factory=AlertRecord)
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
@@ -152,6 +154,7 @@ class Record:
         fields["findings"] = {
             name: FoundRecord(**found) for name, found in (fields.get("findings") or {}).items()
         }
+        fields["alerts"] = AlertRecord.from_dict(fields.get("alerts") or {})
         return cls(**fields)
 
 
@@ -276,6 +279,10 @@ def _finding_closed(record: Record, event: Event) -> None:
         del record.findings[name]
 
 
+def _alert(record: Record, event: Event) -> None:
+    record.alerts.apply(event)
+
+
 def _sample(record: Record, event: Event) -> None:
     record.telemetry = dict(event.get("values") or {})
 
@@ -298,6 +305,7 @@ _HANDLERS = {
     "sample": _sample,
     "finding": _finding,
     "finding_closed": _finding_closed,
+    "alert": _alert,
     "mirrored": _mirrored,
     "mirror_failed": _mirror_failed,
     "closed": _closed,

@@ -42,6 +42,9 @@ class Backend(Protocol):
     ) -> None:
         """Give a placed run the secrets for a request, in a file that its owner alone can read."""
 
+    async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
+        """Give a placed run the alerts that its box sends, in a file of its owner alone."""
+
     async def start(self, run_id: str) -> bool:
         """Make sure that a supervisor runs; True if it had to be started."""
 

@@ -64,6 +64,10 @@ class HostedBackend:
         given = {"v": 1, "generation": generation, "values": dict(values)}
         await self._host.put_file(path, json.dumps(given).encode(), mode=0o600)
 
+    async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
+        path = posixpath.join(await self.folder(run_id), ".alerts.json")
+        await self._host.put_file(path, json.dumps({"v": 1, **given}).encode(), mode=0o600)
+
     async def start(self, run_id: str) -> bool:
         return await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import typer
 
 from trainmaster.cli import (
+    alerting,
     attaching,
     controlling,
     diagnosing,
@@ -66,6 +67,8 @@ for command in (
 app.command("demo")(demo_command)
 app.command("transfer", hidden=True)(keeping.transfer)
 app.add_typer(hosting.hosts, name="hosts")
+app.add_typer(alerting.alerts, name="alerts")
+app.command("send-alerts", hidden=True)(alerting.send_alerts)
 
 
 def main() -> None:

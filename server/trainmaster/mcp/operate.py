@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainmaster.answers import FetchAnswer, HostAddedAnswer, LaunchAnswer, StopAnswer
+from trainmaster.mcp.alerting import CREATE_ALERT
 from trainmaster.mcp.definition import BRINGS, ENDS, STARTS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec
 
@@ -166,4 +167,5 @@ TOOLS = (
     Definition(resume, "Resume a run", STARTS),
     Definition(fetch_files, "Fetch files of a run", BRINGS),
     Definition(add_host, "Add a host", STARTS),
+    CREATE_ALERT,
 )
