@@ -38,6 +38,10 @@ class Home:
     def debug_root(self) -> Path:
         return self.root / "debug"
 
+    def plot(self, name: str) -> Path:
+        """The picture of this name that was drawn for an agent."""
+        return self.root / "plots" / f"{name}.png"
+
     def follower_lock(self, host: str) -> Path:
         return self.root / "followers" / f"{host}.lock"
 

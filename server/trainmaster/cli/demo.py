@@ -17,10 +17,10 @@ import typer
 
 from trainer_runtime.core.duration import spoken_duration
 from trainmaster.cli.asking import ask
-from trainmaster.cli.curve import curve
 from trainmaster.cli.figures import value
 from trainmaster.cli.waiting import describe, showing_progress
 from trainmaster.errors import StateError
+from trainmaster.plotting.sketch import curve
 
 if TYPE_CHECKING:
     from trainmaster.answers import StatusAnswer, WaitAnswer

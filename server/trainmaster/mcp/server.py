@@ -10,11 +10,14 @@ from mcp.server.mcpserver.tools import Tool
 
 from trainer_runtime import __version__
 from trainmaster.errors import UsageError
-from trainmaster.mcp import observe, operate
+from trainmaster.mcp import observe, operate, plotting
 from trainmaster.mcp.answering import AnsweringServer
 from trainmaster.mcp.definition import Definition, OpenWorkspace, build_tool
 
-TOOLSETS: dict[str, tuple[Definition, ...]] = {"observe": observe.TOOLS, "operate": operate.TOOLS}
+TOOLSETS: dict[str, tuple[Definition, ...]] = {
+    "observe": (*observe.TOOLS, *plotting.TOOLS),
+    "operate": operate.TOOLS,
+}
 
 INSTRUCTIONS = """\
 Trainmaster runs LLM trainings that outlive this session. A training is a run; it goes on whether \
