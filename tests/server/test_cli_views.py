@@ -4,9 +4,10 @@ import math
 
 import pytest
 
+from trainer_runtime.core.curve import sparkline
 from trainmaster import answers
 from trainmaster.answers import Answer
-from trainmaster.cli.figures import size, sparkline, value
+from trainmaster.cli.figures import size, value
 from trainmaster.cli.output import emit, printable
 from trainmaster.cli.views import Grid, view
 from trainmaster.cli.waiting import describe

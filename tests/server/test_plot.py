@@ -26,13 +26,19 @@ from trainmaster.workspace import Workspace
 
 RUN, OTHER = "small-abc234", "other-def567"
 _PNG = b"\x89PNG\r\n\x1a\n"
+_CONFIG = {
+    "run_id": RUN,
+    "name": "small",
+    "framework": "nanogpt",
+    "steps": 60,
+    "checkpoint": {"metric": "val_loss", "mirror": None},
+}
 _FINDING = {"id": "f1", "code": "loss_spike", "severity": "critical", "step": 20}
 
 
 def recorded(workspace: Workspace, run_id: str, *, name: str = "loss") -> None:
     """An ended run that spiked and was NaN at step 30, died at 40 and went on from 20 to 60."""
-    config = {"steps": 60, "checkpoint": {"metric": "val_loss", "mirror": None}}
-    run = Run(run_id, run_id[:-7], 1.0, "debug", 1, "", config, {}, {}, False, False)
+    run = Run(run_id, run_id[:-7], 1.0, "debug", 1, "", _CONFIG, {}, {}, False, False)
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
     mirror = workspace.mirror.of(run_id, 1)
     first = [started(0, 60, tokens_per_step=100), *(_measured(step, name) for step in range(1, 41))]
@@ -98,8 +104,7 @@ def test_a_key_with_signs_of_mathematics_is_drawn_as_it_stands(
 
 
 def test_a_run_without_points_gives_an_empty_picture(workspace: Workspace, tmp_path: Path) -> None:
-    config = {"steps": 60, "checkpoint": {"metric": "val_loss", "mirror": None}}
-    run = Run(RUN, "small", 1.0, "debug", 1, "", config, {}, {}, False, False)
+    run = Run(RUN, "small", 1.0, "debug", 1, "", _CONFIG, {}, {}, False, False)
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
     workspace.control.close_run(RUN, 1)
     answer = asyncio.run(plot_runs(workspace, [RUN], tmp_path / "a.png"))
@@ -180,6 +185,15 @@ def test_a_curve_falls_from_its_first_corner_to_its_last() -> None:
     assert rows[9] == "        0 |         *"
     assert rows[-1] == "           0        9"
     assert curve([(0.0, math.nan)]) == ["(nothing to draw)"]
+
+
+def test_the_status_page_is_there_without_the_box(
+    drawn: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line(["status", RUN, "--page"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("# small\n")
+    assert "step 60 of 60" in told and "| 2 | killed | 20 | 60 |" in told
 
 
 def test_an_unknown_axis_is_refused() -> None:

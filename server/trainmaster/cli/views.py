@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
+from trainer_runtime.core.curve import sparkline
 from trainer_runtime.core.duration import spoken_duration
 from trainmaster.answers import (
     Answer,
@@ -34,7 +35,7 @@ from trainmaster.answers import (
     TransferAnswer,
     WaitAnswer,
 )
-from trainmaster.cli.figures import size, sparkline, value
+from trainmaster.cli.figures import size, value
 
 
 @dataclass(frozen=True, slots=True)
