@@ -125,6 +125,23 @@ class TransferState(Answer):
     error: str | None = None
 
 
+class PreparationState(Answer):
+    """What comes before the trainer; `share`: how much of the step is done, 0 to 1."""
+
+    step: Literal[
+        "starting",
+        "setup script",
+        "modules",
+        "environment",
+        "packages",
+        "wheels",
+        "data",
+        "upload",
+    ]
+    seconds: float = Field(description="since the attempt began")
+    share: float | None = None
+
+
 class StatusAnswer(Answer):
     """`as_of`: Unix time of the newest word from the box; `heartbeat_age_s`: seconds since then."""
 
@@ -151,10 +168,12 @@ class StatusAnswer(Answer):
     metrics: dict[str, Number]
     findings: list[FindingRow]
     checkpoint: CheckpointState | None = None
+    preparation: PreparationState | None = None
     transfer: TransferState | None = None
     cost: float | None = None
     evidence: list[str] | None = Field(
-        default=None, description="a failed run's last log line: anybody may have written it"
+        default=None,
+        description="last log line of a failed run, or of preparing one: by whoever",
     )
     attempts: list[AttemptRow] | None = None
     telemetry: dict[str, Number] | None = None

@@ -175,3 +175,11 @@ def test_a_guard_that_left_no_warning_is_counted_from_the_last_step() -> None:
     assert ending.detail == "ended by the guard"
     decision = decide(ending, attempts(None), RUNNING, config())
     assert decision.skip == {"at_step": 0, "sequences": 2 * 8}
+
+
+def test_an_end_while_preparing_names_the_step() -> None:
+    nothing = progress(1)
+    failed = classify(Exit(77, None, prepared=False, step="packages"), nothing, None)
+    assert failed == Ending(EndReason.UNUSABLE, "preparing failed at the step: packages")
+    crashed = classify(Exit(1, None, prepared=False, step="environment"), nothing, None)
+    assert crashed.detail == "exit code 1 while preparing, at the step: environment"

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from trainer_runtime.core.duration import spoken_duration
+
+if TYPE_CHECKING:
+    from trainmaster.answers import PreparationState
+
 
 def size(size_bytes: float) -> str:
     """In the largest binary unit of which there is at least one: `12.5 MiB`."""
@@ -20,3 +27,9 @@ def value(number: object) -> str:
     if float(number).is_integer() and abs(number) < 1e15:
         return f"{int(number):,}"
     return f"{number:.4g}"
+
+
+def preparing(state: PreparationState) -> str:
+    """Which step, how much of it, and since when: `data (40 %), for 2 min 5 s`."""
+    share = "" if state.share is None else f" ({state.share:.0%})".replace("%", " %")
+    return f"{state.step}{share}, for {spoken_duration(state.seconds)}"

@@ -35,7 +35,7 @@ from trainmaster.answers import (
     TransferAnswer,
     WaitAnswer,
 )
-from trainmaster.cli.figures import size, value
+from trainmaster.cli.figures import preparing, size, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *_named("Metrics", _pairs(answer.metrics)),
         *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
         *_checkpoint(answer),
+        *_preparation(answer),
         *_transfer(answer),
         *_attempts(answer),
         *_named("Telemetry", _pairs(answer.telemetry or {})),
@@ -356,6 +357,13 @@ def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
     )
     yield f"Checkpoint: step {value(newest.step)}, {spoken_duration(newest.age_s)} old{mirrored}"
     yield from _named("Not mirrored", newest.mirror_problem)
+
+
+def _preparation(answer: StatusAnswer) -> Iterable[Block]:
+    if answer.preparation is not None:
+        yield f"Preparing: {preparing(answer.preparation)}"
+    for line in answer.evidence or ():
+        yield f"Its log says: {line}"
 
 
 def _transfer(answer: StatusAnswer) -> Iterable[Block]:
