@@ -282,6 +282,7 @@ class FetchAnswer(Answer):
     run_id: str
     files: int
     bytes: int
+    brought: list[str] | None = Field(default=None, description="what, in a few paths")
     skipped: list[SkippedFile]
     folder: str
     more: bool | None = None

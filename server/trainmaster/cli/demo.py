@@ -51,7 +51,7 @@ def demo_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Train a small GPT on the Python standard library's source, and kill it half-way."""
-    told = ask(lambda workspace: _Demo(workspace, steps, as_json).run())
+    told = ask(lambda workspace: _Demo(workspace, steps, as_json).run(), tells_itself=True)
     if as_json:
         print(json.dumps(told, separators=(",", ":")))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from trainmaster.answers import (
     LaunchAnswer,
     LogAnswer,
     MetricsAnswer,
-    PlanAnswer,
     ReplayAnswer,
     RunsAnswer,
     StatusAnswer,
@@ -51,25 +49,6 @@ Block = str | Grid
 def view(answer: Answer) -> list[Block]:
     """The answer as blocks, in reading order."""
     return [answer.model_dump_json(indent=2)]
-
-
-@view.register
-def _(answer: PlanAnswer) -> list[Block]:
-    decisions = [(item.field, _setting(item.value), item.reason) for item in answer.decisions]
-    ranges = answer.estimates.get("ranges", {})
-    estimates = [
-        (name, value(figure), " to ".join(value(bound) for bound in ranges.get(name, ())))
-        for name, figure in answer.estimates.items()
-        if name != "ranges"
-    ]
-    return [
-        f"Plan for {answer.name} on {answer.host}",
-        Grid(("field", "value", "reason"), decisions),
-        Grid(("estimate", "value", "range"), estimates),
-        *_named("GPU", _pairs(answer.gpu or {})),
-        *(f"Warning: {warning}" for warning in answer.warnings),
-        *_named("Next", answer.next_step),
-    ]
 
 
 @view.register
@@ -145,6 +124,7 @@ def _(answer: WaitAnswer) -> list[Block]:
     state = "" if answer.event == answer.state else f"; {answer.state}"
     return [
         f"{answer.run_id}: {answer.event}{state} at step {value(answer.step)}",
+        *([f"- {value(answer.omitted)} older left out"] if answer.omitted else []),
         *(
             f"- {change.event}"
             + ("" if change.step is None else f" at step {value(change.step)}")
@@ -198,10 +178,11 @@ def _(answer: CleanAnswer) -> list[Block]:
 
 @view.register
 def _(answer: FetchAnswer) -> list[Block]:
+    what = ", ".join(answer.brought or ("nothing",))
+    rest = "; the rest is still to come" if answer.more else ""
+    files = "1 file" if answer.files == 1 else f"{value(answer.files)} files"
     return [
-        f"In {answer.folder}: {answer.files} of the files, {size(answer.bytes)}"
-        if answer.more
-        else f"In {answer.folder}: all files ({answer.files}), {size(answer.bytes)}",
+        f"{what}: {files}, {size(answer.bytes)}, in {answer.folder}{rest}",
         *(f"Left out: {item.path}: {item.reason}" for item in answer.skipped),
         *_named("Next", answer.next_step),
     ]
@@ -325,11 +306,6 @@ def _(answer: TransferAnswer) -> list[Block]:
 
 def _named(name: str, text: str | None) -> Iterable[Block]:
     return (f"{name}: {text}",) if text else ()
-
-
-def _setting(item: object) -> str:
-    """As it would stand in the spec."""
-    return item if isinstance(item, str) else json.dumps(item)
 
 
 def _steps(step: int, target_step: int | None) -> str:

@@ -112,7 +112,8 @@ def wait(
                 timeout_s=timeout_s,
                 cursor=cursor,
                 on_progress=on_progress,
-            )
+            ),
+            tells_itself=True,
         )
     emit(answer, as_json)
     raise typer.Exit(exit_code(answer, wanted))
