@@ -7,9 +7,11 @@ but where null itself says something (`resume_from`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+
+from trainmaster.tool_names import tools_in
 
 State = Literal[
     "planned",
@@ -32,6 +34,14 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     null_says_something: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="after")
+    def _name_tools(self) -> Self:
+        """`next_step` speaks of commands: `next_tools` says which tools do what those do."""
+        step = getattr(self, "next_step", None)
+        if step and "next_tools" in type(self).model_fields:
+            self.next_tools = tools_in(step) or None
+        return self
 
     @model_serializer(mode="wrap")
     def _lean(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -58,6 +68,7 @@ class PlanAnswer(Answer):
     gpu: Any = None
     warnings: list[str]
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 class LaunchAnswer(Answer):
@@ -73,6 +84,7 @@ class LaunchAnswer(Answer):
         default=None, description="for the first wait: everything that happens from here on counts"
     )
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 class RunRow(Answer):
@@ -180,6 +192,7 @@ class StatusAnswer(Answer):
     folder: str | None = None
     window: str | None = None
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class LogAnswer(Answer):
@@ -228,6 +241,7 @@ class WaitAnswer(Answer):
     changes: list[Change]
     omitted: int | None = Field(default=None, description="older changes that were left out")
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class CheckpointRow(Answer):
@@ -260,6 +274,7 @@ class StopAnswer(Answer):
     state: State
     pending: bool | None = None
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class CleanAnswer(Answer):
@@ -287,6 +302,7 @@ class FetchAnswer(Answer):
     folder: str
     more: bool | None = None
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 class DoctorCheck(Answer):
@@ -349,6 +365,7 @@ class HostAddedAnswer(Answer):
     fingerprint: str | None = None
     checks: list[HostCheckRow]
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class HostTrustAnswer(Answer):
