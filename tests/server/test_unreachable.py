@@ -24,7 +24,12 @@ from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
 RUN = "small-abc234"
-_CONFIG: dict[str, Any] = {"steps": 60, "checkpoint": {"metric": "val_loss", "mirror": None}}
+_CONFIG: dict[str, Any] = {
+    "steps": 60,
+    "checkpoint": {"metric": "val_loss", "mirror": None},
+    "data": {},
+    "environment": {},
+}
 
 
 @pytest.fixture
