@@ -7,9 +7,11 @@ but where null itself says something (`resume_from`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+
+from trainmaster.tool_names import tools_in
 
 State = Literal[
     "planned",
@@ -23,6 +25,7 @@ State = Literal[
     "stopped",
     "lost",
 ]
+_WHY_OLD = "why the host could not be reached just now"
 # A metric's value; the strings are the ones that aren't finite.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 
@@ -32,6 +35,14 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     null_says_something: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="after")
+    def _name_tools(self) -> Self:
+        """`next_step` speaks of commands: `next_tools` says which tools do what those do."""
+        step = getattr(self, "next_step", None)
+        if step and "next_tools" in type(self).model_fields:
+            self.next_tools = tools_in(step) or None
+        return self
 
     @model_serializer(mode="wrap")
     def _lean(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -58,6 +69,7 @@ class PlanAnswer(Answer):
     gpu: Any = None
     warnings: list[str]
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 class LaunchAnswer(Answer):
@@ -73,6 +85,7 @@ class LaunchAnswer(Answer):
         default=None, description="for the first wait: everything that happens from here on counts"
     )
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 class RunRow(Answer):
@@ -131,6 +144,23 @@ class TransferState(Answer):
     error: str | None = None
 
 
+class PreparationState(Answer):
+    """What comes before the trainer; `share`: how much of the step is done, 0 to 1."""
+
+    step: Literal[
+        "starting",
+        "setup script",
+        "modules",
+        "environment",
+        "packages",
+        "wheels",
+        "data",
+        "upload",
+    ]
+    seconds: float = Field(description="since the attempt began")
+    share: float | None = None
+
+
 class StatusAnswer(Answer):
     """`as_of`: Unix time of the newest word from the box; `heartbeat_age_s`: seconds since then."""
 
@@ -141,9 +171,7 @@ class StatusAnswer(Answer):
     host: str
     as_of: float | None = None
     heartbeat_age_s: float | None = None
-    unreachable: str | None = Field(
-        default=None, description="why the host could not be reached just now"
-    )
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
     pending: bool | None = Field(
         default=None, description="true where the newest request has not reached the host"
     )
@@ -157,22 +185,26 @@ class StatusAnswer(Answer):
     metrics: dict[str, Number]
     findings: list[FindingRow]
     checkpoint: CheckpointState | None = None
+    preparation: PreparationState | None = None
     transfer: TransferState | None = None
     cost: float | None = None
     evidence: list[str] | None = Field(
-        default=None, description="a failed run's last log line: anybody may have written it"
+        default=None,
+        description="last log line of a failed run, or of preparing one: by whoever",
     )
     attempts: list[AttemptRow] | None = None
     telemetry: dict[str, Number] | None = None
     folder: str | None = None
     window: str | None = None
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class LogAnswer(Answer):
     lines: list[str]
     cursor: str
     more: bool
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 
 class MetricSeries(Answer):
@@ -247,7 +279,9 @@ class WaitAnswer(Answer):
     cursor: str
     changes: list[Change]
     omitted: int | None = Field(default=None, description="older changes that were left out")
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class CheckpointRow(Answer):
@@ -273,6 +307,7 @@ class CheckpointsAnswer(Answer):
     checkpoints: list[CheckpointRow]
     skipped: list[SkippedCheckpoint]
     resume_from: int | None
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 
 class StopAnswer(Answer):
@@ -280,6 +315,7 @@ class StopAnswer(Answer):
     state: State
     pending: bool | None = None
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class CleanAnswer(Answer):
@@ -302,10 +338,12 @@ class FetchAnswer(Answer):
     run_id: str
     files: int
     bytes: int
+    brought: list[str] | None = Field(default=None, description="what, in a few paths")
     skipped: list[SkippedFile]
     folder: str
     more: bool | None = None
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 class DoctorCheck(Answer):
@@ -368,6 +406,7 @@ class HostAddedAnswer(Answer):
     fingerprint: str | None = None
     checks: list[HostCheckRow]
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class HostTrustAnswer(Answer):

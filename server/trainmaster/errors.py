@@ -51,6 +51,7 @@ CODES: dict[str, str] = {
     "HOST_KEY_CHANGED": "The host shows another key than the one that was pinned.",
     "SHELL_UNUSABLE": "The host's login shell lets no command through.",
     "PYTHON_MISSING": "The host has no Python 3.10 or newer.",
+    "PACKAGE_MISSING": "An optional package that this needs is not installed here.",
     "TRANSPORT_MISSING": "The program or package that a transport needs is not installed here.",
     "SECRET_NOT_ALLOWED": "The settings don't allow a secret of this name to leave this machine.",
     "SECRET_MISSING": "A secret that the spec names has no value here.",

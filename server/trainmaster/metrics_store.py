@@ -271,16 +271,6 @@ class MetricsStore:
         """The points of a series from `from_x` up to `until_x`, rising."""
         return rows_between(self.connection, sid, from_x, until_x)
 
-    def points_after(self, sid: int, after_x: int) -> list[tuple[int, float, float]]:
-        """(x, t, value) of a series beyond `after_x`, rising."""
-        rows = self.connection.execute(
-            "SELECT x, t, value, flag FROM points WHERE sid = ? AND x > ? ORDER BY x",
-            (sid, after_x),
-        )
-        return [
-            (x, t, value if flag == FINITE else _FLAG_VALUES[flag]) for x, t, value, flag in rows
-        ]
-
     def count_points(self) -> int:
         return int(self.connection.execute("SELECT count(*) FROM points").fetchone()[0])
 

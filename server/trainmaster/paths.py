@@ -38,6 +38,10 @@ class Home:
     def debug_root(self) -> Path:
         return self.root / "debug"
 
+    def plot(self, name: str) -> Path:
+        """The picture of this name that was drawn for an agent."""
+        return self.root / "plots" / f"{name}.png"
+
     def follower_lock(self, host: str) -> Path:
         return self.root / "followers" / f"{host}.lock"
 
@@ -69,6 +73,10 @@ class Home:
     def found(self, host: str) -> Path:
         """What was found out about a host and may be found out again."""
         return self.root / "hosts" / host / "found.json"
+
+    def reached(self, host: str) -> Path:
+        """Empty; its time is when the host last did what a command wanted of it."""
+        return self.root / "hosts" / host / "reached"
 
     def checked(self, host: str) -> Path:
         """How a host was when it was last checked."""

@@ -18,6 +18,7 @@ from trainmaster.answers import (
     CheckpointState,
     FindingRow,
     MetricsAnswer,
+    PreparationState,
     RunRow,
     RunsAnswer,
     SkippedCheckpoint,
@@ -141,6 +142,7 @@ async def list_checkpoints(
         checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
         skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
         resume_from=index["resume_from"],
+        unreachable=view.unreachable,
     )
     if view.run.cleaned:
         there = await workspace.backend(view.run.host).contents(view.run.run_id)
@@ -169,7 +171,7 @@ def status_of(view: RunView) -> StatusAnswer:
         reason=view.reason,
         host=view.run.host,
         as_of=None if age is None else round(time.time() - age, 3),
-        unreachable=view.link_error[1] if view.link_error and not view.run.closed else None,
+        unreachable=view.unreachable,
         pending=None if view.delivered else True,
         heartbeat_age_s=None if view.ended else age,
         unconfirmed=True if not view.ended and (age or 0.0) > 3 * HEARTBEAT_S else None,
@@ -180,6 +182,7 @@ def status_of(view: RunView) -> StatusAnswer:
         metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
         findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
         checkpoint=_checkpoint_state(view),
+        preparation=_preparation_state(view),
         transfer=_transfer_state(view),
         evidence=_evidence(view),
         next_step=next_step(view, findings),
@@ -219,8 +222,21 @@ def _has_label(labels: Any, label: str | None) -> bool:
     return key in labels and (not equals or labels[key] == value)
 
 
+def _preparation_state(view: RunView) -> PreparationState | None:
+    found = view.preparation
+    if found is None or view.ended:
+        return None
+    return PreparationState(
+        step=found.step.name if found.step else "starting",  # type: ignore[arg-type]
+        seconds=round(max(0.0, view.now - found.since_t), 1),
+        share=found.step.share if found.step else None,
+    )
+
+
 def _evidence(view: RunView) -> list[str] | None:
     current = view.record.current
+    if view.preparation is not None and view.preparation.line is not None and not view.ended:
+        return [view.preparation.line]
     if view.state is not RunState.FAILED or current is None or current.last_words is None:
         return None
     return [current.last_words]

@@ -281,6 +281,7 @@ class Supervisor:
         self._processes.kill(attempt.number)  # whatever the trainer left behind
         self._read_events(attempt.number)
         progress = self._progress[attempt.number]
+        end = attempts.in_step(self._run, attempt.number, end)
         ending = classify(end, progress, attempt.terminated_why)
         index = attempts.index(self._progress, self._config)
         self._diagnose(attempt, end, ending)

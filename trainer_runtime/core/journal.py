@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainer_runtime.core.alerts.told import AlertRecord
+from trainer_runtime.core.curve import Curve
 from trainer_runtime.core.finding import SEVERITIES
-from trainer_runtime.core.protocol import Event
+from trainer_runtime.core.protocol import Event, number
 from trainer_runtime.core.states import AttemptState, PlacementState, may_follow
 
 NEEDS_OPERATOR = "needs_operator"
@@ -81,8 +82,9 @@ class Record:
 
     `closed`: ended, and the supervisor has nothing more to write. `mirrored_step`: the newest
     checkpoint that stands whole in its second place on the box, where it has one, `mirror_problem`
-    why a newer one does not. `findings`: by id, in the order of their opening; of those that are
-    over the newest 64. `alerts`: the messages that the box has to send, and what became of them.
+    why a newer one does not. `disk_free`: GiB over Unix seconds. `findings`: by id, in the order of
+    their opening; of those that are over the newest 64. `alerts`: the messages that the box has to
+    send, and what became of them.
     """
 
     state: PlacementState = PlacementState.PLACED
@@ -95,6 +97,7 @@ class Record:
     restart_due_t: float | None = None
     pending: dict[str, Any] | None = None
     telemetry: dict[str, Any] = field(default_factory=dict)
+    disk_free: Curve = field(default_factory=Curve)
     closed: bool = False
     mirrored_step: int | None = None
     mirror_problem: str | None = None
@@ -155,6 +158,7 @@ class Record:
             name: FoundRecord(**found) for name, found in (fields.get("findings") or {}).items()
         }
         fields["alerts"] = AlertRecord.from_dict(fields.get("alerts") or {})
+        fields["disk_free"] = Curve.from_dict(fields.get("disk_free"))
         return cls(**fields)
 
 
@@ -285,6 +289,9 @@ def _alert(record: Record, event: Event) -> None:
 
 def _sample(record: Record, event: Event) -> None:
     record.telemetry = dict(event.get("values") or {})
+    free_gib = number(record.telemetry.get("disk_free_gib"))
+    if free_gib is not None:
+        record.disk_free.add(event["t"], free_gib)
 
 
 def _named(record: Record, event: Event) -> AttemptRecord:

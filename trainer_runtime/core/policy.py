@@ -58,15 +58,16 @@ class Exit:
     """How the trainer's process ended, as far as it is known.
 
     `code` and `signal` are None where nobody saw the end (hold was killed too). `prepared` is
-    False where the attempt ended while its data or environment were being prepared. `unseen`: how
-    a training ended that others had started and that was only watched, in words; `failure`: what
-    its log says went wrong.
+    False where the attempt ended while its data or environment were being prepared, `step` which
+    step of that it was (a name of core/setup_log.py). `unseen`: how a training ended that others
+    had started and that was only watched, in words; `failure`: what its log says went wrong.
     """
 
     code: int | None
     signal: int | None
     rebooted: bool = False
     prepared: bool = True
+    step: str | None = None
     unseen: str | None = None
     failure: str | None = None
 
@@ -115,7 +116,7 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
     if end.rebooted:
         return Ending(EndReason.REBOOT, "the machine was restarted while the trainer ran")
     if end.code == ExitCode.UNUSABLE:
-        return Ending(EndReason.UNUSABLE, "the configuration or the data can't be used")
+        return Ending(EndReason.UNUSABLE, _unusable(end))
     if end.code == ExitCode.SAVED_ON_SIGTERM:
         return Ending(EndReason.PREEMPTED, "SIGTERM from outside; saved and ended")
     if end.code == ExitCode.GUARD:
@@ -303,9 +304,16 @@ def _guard_detail(progress: Progress) -> str:
     return f"{last['code']} at step {last['step']}"
 
 
+def _unusable(end: Exit) -> str:
+    if end.prepared or end.step is None:
+        return "the configuration or the data can't be used"
+    return f"preparing failed at the step: {end.step}"
+
+
 def _how(end: Exit) -> str:
+    during = f" while preparing, at the step: {end.step}" if end.step is not None else ""
     if end.signal is not None:
-        return f"ended by signal {end.signal}"
+        return f"ended by signal {end.signal}{during}"
     if end.code is not None:
-        return f"exit code {end.code}"
-    return "gone, and nobody saw its end"
+        return f"exit code {end.code}{during}"
+    return f"gone, and nobody saw its end{during}"

@@ -101,9 +101,9 @@ def _of_points(
             if piece.placement != view.run.placement or place < newest[:2]:
                 continue
             after_x = newest[2] if place == newest[:2] else -1
-            for x, t, value in workspace.metrics.points_after(piece.sid, after_x):
+            for x, t, value in workspace.metrics.points(piece.sid, from_x=after_x + 1):
                 seen[name] = [*place, x]
-                onset = watcher.point(piece.attempt, x, t, value)
+                onset = watcher.point(piece.attempt, x, view.now if t is None else t, value)
                 if onset is not None:
                     yield watcher.alert, onset
 

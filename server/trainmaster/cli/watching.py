@@ -36,15 +36,28 @@ def status(
     detail: Annotated[
         bool, typer.Option("--detail", help="Also attempts, telemetry and the run's folder.")
     ] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="The whole page, training_status.md, as Markdown.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how a run stands, and what to do next."""
+    if page:
+        _page(run, as_json)
+        return
     from trainmaster.query import get_status
 
     answer = ask(lambda workspace: get_status(workspace, run, detail=detail))
     emit(answer, as_json)
     if not as_json and "loss" in answer.metrics:
         metrics([answer.run_id], key=["loss"], points=_CURVE_POINTS)
+
+
+def _page(run: str, as_json: bool) -> None:
+    from trainmaster.cli import status_views  # noqa: F401  (what people see of the answer)
+    from trainmaster.status_page import get_page
+
+    emit(ask(lambda workspace: get_page(workspace, run)), as_json)
 
 
 def metrics(
@@ -139,7 +152,8 @@ def wait(
                 timeout_s=timeout_s,
                 cursor=cursor,
                 on_progress=on_progress,
-            )
+            ),
+            tells_itself=True,
         )
     emit(answer, as_json)
     raise typer.Exit(exit_code(answer, wanted))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, ToolAnnotations
 
 from trainmaster.answers import Answer
 
@@ -77,7 +77,7 @@ def workspace_of(context: ToolContext) -> Workspace:
 class Definition:
     """A tool before it is registered; name, description and schemas come from `function`."""
 
-    function: Callable[..., Awaitable[Answer]]
+    function: Callable[..., Awaitable[Answer | CallToolResult]]
     title: str
     hints: ToolAnnotations
 

@@ -122,6 +122,10 @@ async def add_host(
     ],
     key: Annotated[str, Field(description="Path of a private key here")] = "",
     jump: Annotated[str, Field(description="Hosts to go through, as addresses with commas")] = "",
+    transport: Annotated[
+        Literal["asyncssh", "openssh", "paramiko"],
+        Field(description="`openssh`: the system's own, for 2FA, GSSAPI, ProxyCommand"),
+    ] = "asyncssh",
     root: Annotated[str, Field(description="Folder of the host for runs")] = "~/.trainmaster",
     cache: Annotated[str, Field(description="Folder of the host for what runs share")] = "",
 ) -> HostAddedAnswer:
@@ -131,7 +135,7 @@ async def add_host(
     from trainmaster import registry
 
     options = registry.HostOptions(
-        key=key or None, jump=jump or None, root=root, cache=cache or None
+        key=key or None, jump=jump or None, root=root, cache=cache or None, transport=transport
     )
     return await registry.add_host(workspace_of(context), name, address, options)
 
