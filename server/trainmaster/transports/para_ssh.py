@@ -56,7 +56,9 @@ class ParamikoTransport(ChannelTransport):
         cls, endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins
     ) -> ParamikoTransport:
         """Raises: `HostError`, as `connect_all`."""
-        connecting = _in_thread_of_its_own(lambda: connect_all(endpoint, keys, pins))
+        connecting: Future[Sequence[paramiko.Transport]] = _in_thread_of_its_own(
+            lambda: connect_all(endpoint, keys, pins)
+        )
         try:
             return cls(endpoint.name, await asyncio.wrap_future(connecting))
         except asyncio.CancelledError:
@@ -165,6 +167,6 @@ def _in_thread_of_its_own(work: Callable[[], Answer]) -> Future[Answer]:
     return told
 
 
-def _close_made(connecting: Future[list[paramiko.Transport]]) -> None:
+def _close_made(connecting: Future[Sequence[paramiko.Transport]]) -> None:
     if connecting.exception() is None:
         close_all(connecting.result())
