@@ -23,6 +23,7 @@ from trainmaster.follow import catch_up
 from trainmaster.launch import launched
 from trainmaster.planning import plan_again
 from trainmaster.query import current_view, list_checkpoints, status_of
+from trainmaster.second_place import refuse_unwritable_mirror
 from trainmaster.spec import changes_of
 from trainmaster.view import RunView, load_view
 from trainmaster.wait import cursor_of, until_attempt, until_closed
@@ -123,6 +124,8 @@ async def _resume(
     changed, spec = _changed(view, sets)
     _refuse_if_nothing_is_left(view, mode, step, changed)
     _refuse_if_time_is_up(view, changed)
+    backend = workspace.backend(view.run.host)
+    await refuse_unwritable_mirror(backend, changed.get("checkpoint.mirror"))
     desired = Desired(
         DesiredState.RUNNING,
         view.desired.generation + 1,

@@ -90,6 +90,18 @@ class HostedBackend:
     async def has_shards(self, fingerprint: str) -> bool:
         return await has_shards(self._host, fingerprint)
 
+    async def try_folder(self, path: str) -> str | None:
+        done = await self._host.run(
+            [await self._host.python(), "-m", "trainer_runtime", "try", path],
+            folder=await self._host.runtime(),
+            timeout_s=_FACTS_TIMEOUT_S,
+        )
+        try:
+            problem: str | None = json.loads(done.output)["problem"]
+        except ValueError:
+            problem = f"{path} could not be tried: {(done.errors or done.output).strip()[-300:]}"
+        return problem
+
     async def send(
         self,
         files: Sequence[TreeFile],
