@@ -110,6 +110,7 @@ def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
 ) -> None:
     run = remote("launch", remote_spec(tmp_path, steps="1500", model=MODEL))["run_id"]
     remote("wait", run, "--until", "step:20", "--timeout", str(LONGEST_S))
+    assert list(sshd.root.glob("windows/*/*")), "a window on the log, on this box alone"
     assert remote("hosts", "remove", "gpu1", "--force")["abandoned"] == [run]
     added(remote, sshd, root=f"{sshd.home}/another")
     ended = remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))

@@ -138,7 +138,7 @@ class SshHost:
             return path
         known = self._found()
         if "home" not in known:
-            done = await self._plain(["printenv", "HOME"])
+            done = await self._plain(["/bin/sh", "-c", 'echo "$HOME"'])
             if done.code != 0 or not done.output.startswith("/"):
                 raise HostError(
                     "SHELL_UNUSABLE",
