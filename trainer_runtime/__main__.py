@@ -88,6 +88,12 @@ def _collect(options: Options) -> int:
     return _tell(collect(cache, runs, named, dry_run=options.dry_run))
 
 
+def _try_folder(options: Options) -> int:
+    from trainer_runtime.box.try_folder import try_folder
+
+    return _tell(try_folder(Path(options.path)))
+
+
 def _remove(options: Options) -> int:
     from trainer_runtime.core.durable import remove_tree
 
@@ -206,6 +212,7 @@ COMMANDS = {
             _argument("--named", action="store_true", help="what standard input names stays too"),
         ),
     ),
+    "try": Command("whether a folder can be written", _try_folder, (_argument("path"),)),
     "remove": Command(
         "remove a file or folder, and tell what that freed", _remove, (_argument("path"),)
     ),

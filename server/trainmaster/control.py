@@ -173,11 +173,15 @@ class Control:
 
     def folder(self, run: Run) -> str:
         """Where the run's newest placement lies on its host."""
+        return str(self.recorded_folder(run.run_id))
+
+    def recorded_folder(self, run_id: str) -> str | None:
+        """Where a run's newest placement lies on its host; None for a run that is new."""
         row = self._connection.execute(
-            "SELECT folder FROM placements WHERE run_id = ? AND number = ?",
-            (run.run_id, run.placement),
+            "SELECT folder FROM placements WHERE run_id = ? ORDER BY number DESC LIMIT 1",
+            (run_id,),
         ).fetchone()
-        return str(row[0])
+        return None if row is None else str(row[0])
 
     def set_placed(self, run: Run, t: float) -> None:
         self._connection.execute(

@@ -59,6 +59,7 @@ CODES: dict[str, str] = {
     "SETTINGS_NOT_READABLE": "The settings file can't be read, or says what it may not say.",
     "UNSAFE_NAME": "A name or path is one that must not be used.",
     "DIGEST_MISMATCH": "What arrived is not what was sent.",
+    "PLACE_BUSY": "Another sender is at the same place of the host, and does not come on.",
     "ROOT_NOT_WRITABLE": "The host's folder for runs can't be written.",
     "DISK_FULL": "The disk had no room left for what had to be written.",
     "ENVIRONMENT_UNUSABLE": "The Python environment for the training can't be used or built.",

@@ -25,6 +25,7 @@ from trainmaster.plan import (
     may_install,
     plan,
 )
+from trainmaster.second_place import refuse_unwritable_mirror
 from trainmaster.secret_values import find_values
 from trainmaster.spec import (
     EnvironmentSpec,
@@ -93,6 +94,7 @@ async def plan_spec(
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
     facts = await _look_at_host(backend, loaded)
+    await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
     listed = await look_at_data(loaded, backend)

@@ -32,6 +32,7 @@ from trainmaster.launch import launched
 from trainmaster.planning import plan_again
 from trainmaster.query import current_view, status_of
 from trainmaster.resume_start import start_of
+from trainmaster.second_place import refuse_unwritable_mirror
 from trainmaster.spec import changes_of
 from trainmaster.view import RunView, load_view
 from trainmaster.wait import cursor_of, until_attempt, until_closed
@@ -147,6 +148,8 @@ async def _resume(
     refuse_unknown_destinations(workspace.home, told)
     _refuse_if_nothing_is_left(view, mode, step, changed)
     _refuse_if_time_is_up(view, changed)
+    backend = workspace.backend(view.run.host)
+    await refuse_unwritable_mirror(backend, changed.get("checkpoint.mirror"))
     desired = Desired(
         DesiredState.RUNNING,
         view.desired.generation + 1,

@@ -34,6 +34,8 @@ from trainmaster.registry import (
 from trainmaster.run import Run, new_run_id
 from trainmaster.workspace import Workspace
 
+BINARIES = ("/usr/bin", "/usr/local/bin", "/bin")
+
 
 @pytest.fixture
 def box() -> Iterator[Sshd]:
@@ -329,11 +331,24 @@ def test_a_box_without_an_interpreter_still_tells_what_plain_commands_can(
     assert told["root"].state == "ok"
 
 
+def test_a_box_without_env_has_a_sound_shell_and_is_used_as_any_other(
+    workspace: Workspace, box: Sshd
+) -> None:
+    hide(box, {Path(folder, name) for folder in BINARIES for name in ("env", "printenv")})
+    add(workspace, box, root="~/trainings")
+    told = rows(check(workspace))
+    assert (told["shell"].state, told["root"].state) == ("ok", "ok")
+    assert f"{box.home}/trainings" in told["root"].found
+
+
 def hide_interpreters(box: Sshd) -> None:
+    folders = (*BINARIES, "/opt/conda/bin", "/opt/miniconda3/bin")
+    hide(box, {path.resolve() for name in folders for path in Path(name).glob("python*")})
+
+
+def hide(box: Sshd, paths: set[Path]) -> None:
     """Put nothing in the place of each, in the box's own view of the disk."""
-    folders = ("/usr/bin", "/usr/local/bin", "/opt/conda/bin", "/opt/miniconda3/bin")
-    found = {path.resolve() for name in folders for path in Path(name).glob("python*")}
-    for path in found:
+    for path in filter(Path.exists, paths):
         command = ["nsenter", f"--mount=/proc/{box.listener}/ns/mnt", "mount", "--bind"]
         subprocess.run([*command, "/dev/null", str(path)], check=True)
 

@@ -65,6 +65,9 @@ class Backend(Protocol):
     async def has_shards(self, fingerprint: str) -> bool:
         """Whether the cache of the place holds the shards of a fingerprint, whole."""
 
+    async def try_folder(self, path: str) -> str | None:
+        """Why nothing can be written into a folder of the place; None where it can."""
+
     async def send(
         self,
         files: Sequence[TreeFile],

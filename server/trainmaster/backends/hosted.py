@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,17 +31,26 @@ class HostedBackend:
     """`host` says how files and commands get there, `launcher` what holds the supervisor.
 
     `multiplexed`: runs are followed by a process on the host rather than by asking for each file.
+    `recorded`: where a run that is on record lies, whatever the host's root is by now.
     """
 
-    def __init__(self, host: Host, launcher: Launcher, *, multiplexed: bool = False) -> None:
+    def __init__(
+        self,
+        host: Host,
+        launcher: Launcher,
+        *,
+        multiplexed: bool = False,
+        recorded: Callable[[str], str | None] = lambda _run_id: None,
+    ) -> None:
         self._host = host
+        self._recorded = recorded
         self._multiplexed = multiplexed
         self._launcher = launcher
         self.name = host.name
         self.launcher_name = launcher.name
 
     async def folder(self, run_id: str) -> str:
-        return posixpath.join(await self._host.root(), "runs", run_id)
+        return self._recorded(run_id) or posixpath.join(await self._host.root(), "runs", run_id)
 
     async def facts(self, python: str | None) -> HostFacts:
         from trainmaster.hosts.facts import examine_host
@@ -109,6 +118,18 @@ class HostedBackend:
 
     async def has_shards(self, fingerprint: str) -> bool:
         return await has_shards(self._host, fingerprint)
+
+    async def try_folder(self, path: str) -> str | None:
+        done = await self._host.run(
+            [await self._host.python(), "-m", "trainer_runtime", "try", path],
+            folder=await self._host.runtime(),
+            timeout_s=_FACTS_TIMEOUT_S,
+        )
+        try:
+            problem: str | None = json.loads(done.output)["problem"]
+        except ValueError:
+            problem = f"{path} could not be tried: {(done.errors or done.output).strip()[-300:]}"
+        return problem
 
     async def send(
         self,

@@ -10,7 +10,7 @@ import hashlib
 import json
 import posixpath
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from trainer_runtime.core.durable import write_atomic
@@ -76,10 +76,7 @@ class SshHost:
                 command, folder=folder, stdin=stdin, timeout_s=timeout_s
             )
         )
-        if done.code == _NOT_FOUND:
-            self._known.unlink(missing_ok=True)  # an interpreter that was taken away, perhaps
-        if done.code == _NO_FOLDER:
-            self._runtime = None  # or a runtime that nobody had used for long
+        self._learn(done.code)
         return done
 
     @asynccontextmanager
@@ -88,7 +85,7 @@ class SshHost:
             self._link.use() as transport,
             transport.stream(command, folder=folder) as stream,
         ):
-            yield stream
+            yield _Learning(stream, self._learn)
 
     async def put_folder(
         self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
@@ -110,10 +107,11 @@ class SshHost:
         return await self._link.repeat(lambda transport: transport.names(folder))
 
     async def remove(self, path: str) -> int:
-        if not path.startswith((await self.root()) + "/") or ".." in path.split("/"):
+        parts = path.split("/")
+        if parts[0] or ".." in parts or "runs" not in parts[2:-1]:
             raise HostError(
                 "UNSAFE_NAME",
-                f"{path} does not lie in the root of {self.name}.",
+                f"{path} does not lie among the runs of a root of {self.name}.",
                 "Remove it by hand if that is what you want.",
             )
         done = await self.run(
@@ -132,12 +130,19 @@ class SshHost:
     async def disconnect(self) -> None:
         await self._link.disconnect()
 
+    def _learn(self, code: int) -> None:
+        """Forget what a command's exit code tells to be gone; the next one looks for it anew."""
+        if code == _NOT_FOUND:
+            self._known.unlink(missing_ok=True)  # an interpreter that was taken away, perhaps
+        if code == _NO_FOLDER:
+            self._runtime = None  # or a runtime that nobody had used for long
+
     async def _absolute(self, path: str) -> str:
         if path != "~" and not path.startswith("~/"):
             return path
         known = self._found()
         if "home" not in known:
-            done = await self._plain(["printenv", "HOME"])
+            done = await self._plain(["/bin/sh", "-c", 'echo "$HOME"'])
             if done.code != 0 or not done.output.startswith("/"):
                 raise HostError(
                     "SHELL_UNUSABLE",
@@ -176,6 +181,20 @@ class SshHost:
     def _remember(self, found: Mapping[str, str]) -> None:
         self._known.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(self._known, json.dumps(dict(found)).encode())
+
+
+class _Learning:
+    """A stream of whose exit code the host is told."""
+
+    def __init__(self, stream: Stream, learn: Callable[[int], None]) -> None:
+        self._learn = learn
+        self.write, self.finish, self.read = stream.write, stream.finish, stream.read
+        self._end = stream.end
+
+    async def end(self) -> tuple[int, str]:
+        code, errors = await self._end()
+        self._learn(code)
+        return code, errors
 
 
 def _runtime_files() -> dict[str, bytes]:
