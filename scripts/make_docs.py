@@ -5,11 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainmaster.cli.reference import reference as commands
+from trainmaster.diagnosis.reference import reference as diagnosis
 from trainmaster.mcp.reference import reference as tools
 from trainmaster.settings import reference as settings
 from trainmaster.spec import reference_markdown as spec
 
-PAGES = {"cli.md": commands, "mcp.md": tools, "settings.md": settings, "spec.md": spec}
+PAGES = {
+    "cli.md": commands,
+    "diagnosis.md": diagnosis,
+    "mcp.md": tools,
+    "settings.md": settings,
+    "spec.md": spec,
+}
 
 
 def main() -> None:

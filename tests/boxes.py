@@ -76,6 +76,7 @@ class Sshd:
         self.root = Path(tempfile.mkdtemp(prefix="tm-box-"))
         self.root.chmod(0o755)  # the ordinary user passes through
         self.home = self.root / "home"
+        self._windows = self.root / "windows"  # else all boxes of this machine would share theirs
         self.key, self.log = self.root / "id_ed25519", self.root / "sshd.log"
         self._starter: subprocess.Popen[bytes] | None = None
         self._namespaces: list[int] = []  # open descriptors: so long, none is given to others
@@ -232,6 +233,7 @@ class Sshd:
             "PermitRootLogin": "prohibit-password",
             "PrintLastLog": "no",
             "LogLevel": "VERBOSE",
+            "SetEnv": f"TMUX_TMPDIR={self._windows}/tmux SCREENDIR={self._windows}/screen",
             **self._options,
         }
 
@@ -268,6 +270,9 @@ class Sshd:
             path.write_text(rc)
         for path in [self.home, *self.home.rglob("*")]:
             os.chown(path, number, number)
+        for folder in (self._windows, self._windows / "tmux", self._windows / "screen"):
+            folder.mkdir(mode=0o700)
+            os.chown(folder, number, number)
         etc = self.root / "etc"
         etc.mkdir()
         _write_entries(

@@ -7,9 +7,16 @@ from typing import Any
 
 from trainmaster.metrics_store import MetricsStore
 
+_SUMS = (
+    "SELECT run_id, placement, attempt, segment, key, n, finite, first_x, last_x, last_t, last,"
+    " flag, total, low, low_x, high, high_x"
+    " FROM {} JOIN series USING (sid)"
+)
+
 
 def contents(store: MetricsStore) -> dict[str, list[Any]]:
-    """All points, events, folds and offsets, sorted; series by what they are, not by number."""
+    """All points and their sums, events, folds and offsets, sorted; series by what they are, not by
+    number."""
     query = store.connection.execute
     points = query(
         "SELECT run_id, placement, attempt, segment, key, x, t, quote(value), flag"
@@ -18,7 +25,9 @@ def contents(store: MetricsStore) -> dict[str, list[Any]]:
     folds = [(*row[:3], json.loads(row[3])) for row in query("SELECT * FROM folds").fetchall()]
     return {
         "points": sorted(points),
+        "blocks": sorted(query(_SUMS.format("blocks")).fetchall(), key=repr),
+        "stats": sorted(query(_SUMS.format("stats")).fetchall(), key=repr),
         "events": sorted(query("SELECT * FROM events").fetchall(), key=repr),
         "folds": sorted(folds, key=lambda row: row[:3]),
-        "sources": sorted(query("SELECT * FROM sources").fetchall()),
+        "offsets": sorted(query("SELECT * FROM offsets").fetchall()),
     }

@@ -89,7 +89,7 @@ class Box:
             lambda: self.now,
             telemetry,
             window=False,
-            inspect=lambda run, attempt: self.verdict,
+            inspect=lambda run, attempt, step: self.verdict,
         )
 
     def tick(self, supervisor: Supervisor, until: str) -> None:

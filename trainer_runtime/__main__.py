@@ -62,6 +62,12 @@ def _facts(options: Options) -> int:
     return _tell(examine(Path(options.root), Path(options.cache) if options.cache else None))
 
 
+def _source(options: Options) -> int:
+    from trainer_runtime.box.examine_source import examine_source
+
+    return _tell(examine_source(options.kind, options.target, options.begin))
+
+
 def _corpus(options: Options) -> int:
     from trainer_runtime.box.list_corpus import tell_corpus
 
@@ -80,6 +86,12 @@ def _collect(options: Options) -> int:
     named = sys.stdin.read() if options.named else ""
     cache, runs = Path(options.cache), Path(options.runs)
     return _tell(collect(cache, runs, named, dry_run=options.dry_run))
+
+
+def _try_folder(options: Options) -> int:
+    from trainer_runtime.box.try_folder import try_folder
+
+    return _tell(try_folder(Path(options.path)))
 
 
 def _remove(options: Options) -> int:
@@ -106,10 +118,25 @@ def _mirror(options: Options) -> int:
     return copy_checkpoints.main(_folder(options), Path(options.destination), options.name)
 
 
+def _alert(options: Options) -> int:
+    from trainer_runtime.box import alert_post
+
+    return alert_post.main()
+
+
 def _verify(options: Options) -> int:
     from trainer_runtime.box.verify import verify_checkpoints
 
     return _tell(verify_checkpoints(_folder(options)))
+
+
+def _inspect(options: Options) -> int:
+    from trainer_runtime.box.inspection import described, inspect
+    from trainer_runtime.box.layout import RunFolder
+
+    run = RunFolder(_folder(options))
+    found = inspect(run, options.attempt, allow_py_spy=options.allow_py_spy)
+    return _tell(described(found))
 
 
 def _folder(options: Options) -> Path:
@@ -148,6 +175,15 @@ COMMANDS = {
         _facts,
         (_argument("root"), _argument("cache", nargs="?")),
     ),
+    "source": Command(
+        "find what is to be watched",
+        _source,
+        (
+            _argument("--begin", choices=("start", "end"), default="start"),
+            _argument("kind", choices=("log", "tmux", "screen", "pid")),
+            _argument("target"),
+        ),
+    ),
     "corpus": Command(
         "list the documents at paths",
         _corpus,
@@ -176,6 +212,7 @@ COMMANDS = {
             _argument("--named", action="store_true", help="what standard input names stays too"),
         ),
     ),
+    "try": Command("whether a folder can be written", _try_folder, (_argument("path"),)),
     "remove": Command(
         "remove a file or folder, and tell what that freed", _remove, (_argument("path"),)
     ),
@@ -195,11 +232,21 @@ COMMANDS = {
             _argument("size", type=int),
         ),
     ),
+    "inspect": Command(
+        "tell where an attempt's processes stand, and what keeps them there",
+        _inspect,
+        (
+            _argument("run"),
+            _argument("attempt", type=int),
+            _argument("--allow-py-spy", action="store_true", help="also read a stranger's process"),
+        ),
+    ),
     "mirror": Command(
         "copy checkpoints to another disk",
         _mirror,
         (_argument("run"), _argument("destination"), _argument("name", nargs="*")),
     ),
+    "alert": Command("post a message that standard input describes", _alert, ()),
     "verify": Command(
         "read every byte of every checkpoint and tell what is damaged", _verify, (_RUN,)
     ),

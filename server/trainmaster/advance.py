@@ -8,13 +8,16 @@ import os
 import time
 
 from trainer_runtime.core.durable import try_lock
+from trainmaster.alerting.delivery import deliver_alerts
+from trainmaster.alerting.looking import look
+from trainmaster.alerting.sending import begin_sending, send_due
 from trainmaster.answers import TickAnswer, TickRow
 from trainmaster.assets import find_assets
 from trainmaster.checkpoint_mirror import is_mirrored_here
 from trainmaster.errors import HostError
 from trainmaster.follow import catch_up
 from trainmaster.plan import Decision, Estimates, GpuAdvice, Plan
-from trainmaster.render import Bundle, render
+from trainmaster.render import Bundle, render, render_attached
 from trainmaster.run import Run
 from trainmaster.secret_delivery import deliver_secrets, sweep_secrets
 from trainmaster.transfer import begin_transfers
@@ -23,6 +26,8 @@ from trainmaster.workspace import Workspace
 
 # So long an answer waits for a host that may be away.
 LOOK_S = 10.0
+# A tick sends by itself: a timer that called it may end whatever it leaves behind.
+_SENDS_S = 20.0
 
 
 async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -> list[str]:
@@ -39,7 +44,14 @@ async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -
     try:
         return await _advance(workspace, workspace.control.run(run_id), thorough)
     finally:
+        look(workspace, run_id)  # also where the host is away: that may be what is to be told
         os.close(lock)
+
+
+def look_for_alerts(workspace: Workspace, run_id: str) -> None:
+    """Fire what is due for a run after news of it came in, and have it sent, detached."""
+    _look(workspace, run_id)
+    begin_sending(workspace)
 
 
 async def look_after(workspace: Workspace, run_id: str, bound_s: float = LOOK_S) -> bool:
@@ -52,6 +64,8 @@ async def look_after(workspace: Workspace, run_id: str, bound_s: float = LOOK_S)
             await advance(workspace, run_id, thorough=False)
     except (HostError, TimeoutError):
         return False
+    finally:
+        begin_sending(workspace)
     return True
 
 
@@ -60,7 +74,10 @@ async def tick(workspace: Workspace) -> TickAnswer:
     rows: list[TickRow] = []
     away: dict[str, str] = {}
     sweep_secrets(workspace)
+    watched = workspace.control.alerts.watched_to_end()
     for run in workspace.control.runs():
+        if run.closed and run.run_id not in watched:
+            _look(workspace, run.run_id)
         if run.closed and not is_mirrored_here(run):
             continue
         try:
@@ -73,14 +90,18 @@ async def tick(workspace: Workspace) -> TickAnswer:
             continue
         if run.host not in away:
             await catch_up(workspace, run.host)
+        _look(workspace, run.run_id)
         rows.append(
             TickRow(run_id=run.run_id, state=load_view(workspace, run.run_id).state.value, did=did)
         )
+    await send_due(workspace, stays_s=_SENDS_S)
     return TickAnswer(runs=rows)
 
 
 def bundle_of(run: Run) -> Bundle:
     """The run's bundle, rendered from what is on record."""
+    if run.is_attached:
+        return render_attached(run.config, find_assets())
     config = {name: value for name, value in run.config.items() if name != "run_id"}
     plan = Plan(
         config=config,
@@ -109,15 +130,27 @@ async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
         did.append("placed")
     if not delivered:
         await deliver_secrets(workspace, run, desired)
+        await deliver_alerts(workspace, run, desired)
         await backend.request(run.run_id, desired)
         control.set_delivered(run.run_id, desired.generation, time.time())
         did.append(f"requested {desired.state.value}")
+    elif await deliver_alerts(workspace, run, desired):
+        did.append("delivered alerts")
     quiet = not did and not thorough and not _silent(workspace, run)
     if not quiet and not _is_over(workspace, run) and await backend.start(run.run_id):
         did.append("started the supervisor")
     if begin_transfers(workspace, run):
         did.append("started a transfer")
     return did
+
+
+def _look(workspace: Workspace, run_id: str) -> None:
+    lock = try_lock(workspace.home.advance_lock(run_id))
+    if lock is not None:
+        try:
+            look(workspace, run_id)
+        finally:
+            os.close(lock)
 
 
 def _silent(workspace: Workspace, run: Run) -> bool:

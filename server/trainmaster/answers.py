@@ -7,9 +7,11 @@ but where null itself says something (`resume_from`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+
+from trainmaster.tool_names import tools_in
 
 State = Literal[
     "planned",
@@ -23,6 +25,7 @@ State = Literal[
     "stopped",
     "lost",
 ]
+_WHY_OLD = "why the host could not be reached just now"
 # A metric's value; the strings are the ones that aren't finite.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 
@@ -32,6 +35,14 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     null_says_something: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="after")
+    def _name_tools(self) -> Self:
+        """`next_step` speaks of commands: `next_tools` says which tools do what those do."""
+        step = getattr(self, "next_step", None)
+        if step and "next_tools" in type(self).model_fields:
+            self.next_tools = tools_in(step) or None
+        return self
 
     @model_serializer(mode="wrap")
     def _lean(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -58,6 +69,7 @@ class PlanAnswer(Answer):
     gpu: Any = None
     warnings: list[str]
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 class LaunchAnswer(Answer):
@@ -73,6 +85,7 @@ class LaunchAnswer(Answer):
         default=None, description="for the first wait: everything that happens from here on counts"
     )
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 class RunRow(Answer):
@@ -106,8 +119,14 @@ class CheckpointState(Answer):
 
 
 class AttemptRow(Answer):
+    """`changed`: dotted field to [old, new], against the attempt before."""
+
     number: int
     why: str
+    by: str | None = Field(
+        default=None, description="who started it: operator, policy:FIELD or patch:FINDING:PATCH"
+    )
+    changed: dict[str, list[Any]] | None = None
     started_at_step: int | None = None
     last_step: int | None = None
     reason: str | None = None
@@ -125,6 +144,23 @@ class TransferState(Answer):
     error: str | None = None
 
 
+class PreparationState(Answer):
+    """What comes before the trainer; `share`: how much of the step is done, 0 to 1."""
+
+    step: Literal[
+        "starting",
+        "setup script",
+        "modules",
+        "environment",
+        "packages",
+        "wheels",
+        "data",
+        "upload",
+    ]
+    seconds: float = Field(description="since the attempt began")
+    share: float | None = None
+
+
 class StatusAnswer(Answer):
     """`as_of`: Unix time of the newest word from the box; `heartbeat_age_s`: seconds since then."""
 
@@ -135,9 +171,7 @@ class StatusAnswer(Answer):
     host: str
     as_of: float | None = None
     heartbeat_age_s: float | None = None
-    unreachable: str | None = Field(
-        default=None, description="why the host could not be reached just now"
-    )
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
     pending: bool | None = Field(
         default=None, description="true where the newest request has not reached the host"
     )
@@ -151,22 +185,26 @@ class StatusAnswer(Answer):
     metrics: dict[str, Number]
     findings: list[FindingRow]
     checkpoint: CheckpointState | None = None
+    preparation: PreparationState | None = None
     transfer: TransferState | None = None
     cost: float | None = None
     evidence: list[str] | None = Field(
-        default=None, description="a failed run's last log line: anybody may have written it"
+        default=None,
+        description="last log line of a failed run, or of preparing one: by whoever",
     )
     attempts: list[AttemptRow] | None = None
     telemetry: dict[str, Number] | None = None
     folder: str | None = None
     window: str | None = None
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class LogAnswer(Answer):
     lines: list[str]
     cursor: str
     more: bool
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 
 class MetricSeries(Answer):
@@ -179,16 +217,49 @@ class MetricSeries(Answer):
     first: Number | None = None
     last: Number | None = None
     min: Number | None = None
+    min_step: int | None = None
     max: Number | None = None
+    max_step: int | None = None
     steps: list[int]
+    x: list[Number] | None = Field(
+        default=None, description="where the points stand in tokens, or seconds since the beginning"
+    )
     values: list[Number]
     lows: list[Number] | None = None
     highs: list[Number] | None = None
     nonfinite: int | None = None
 
 
+class BestRun(Answer):
+    """The best finite value of a metric among the compared runs."""
+
+    run: str
+    step: int
+    value: Number
+
+
+class Ranking(Answer):
+    """Runs by their best value of a metric, the best first."""
+
+    runs: list[str]
+    steps: list[int]
+    values: list[Number]
+
+
+class LogCoverage(Answer):
+    """How much of a log file was understood."""
+
+    read_share: float = Field(description="of the lines with numbers, 0 to 1")
+    too_long: int | None = Field(default=None, description="lines that were passed over")
+    other_ranks: int | None = Field(default=None, description="how many ranks are left out")
+
+
 class MetricsAnswer(Answer):
     runs: dict[str, dict[str, MetricSeries]]
+    best: dict[str, BestRun] | None = None
+    ranking: dict[str, Ranking] | None = None
+    coverage: dict[str, LogCoverage] | None = None
+    notes: list[str] | None = None
 
 
 class Change(Answer):
@@ -208,7 +279,9 @@ class WaitAnswer(Answer):
     cursor: str
     changes: list[Change]
     omitted: int | None = Field(default=None, description="older changes that were left out")
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class CheckpointRow(Answer):
@@ -234,6 +307,7 @@ class CheckpointsAnswer(Answer):
     checkpoints: list[CheckpointRow]
     skipped: list[SkippedCheckpoint]
     resume_from: int | None
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 
 class StopAnswer(Answer):
@@ -241,6 +315,7 @@ class StopAnswer(Answer):
     state: State
     pending: bool | None = None
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class CleanAnswer(Answer):
@@ -263,10 +338,12 @@ class FetchAnswer(Answer):
     run_id: str
     files: int
     bytes: int
+    brought: list[str] | None = Field(default=None, description="what, in a few paths")
     skipped: list[SkippedFile]
     folder: str
     more: bool | None = None
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 class DoctorCheck(Answer):
@@ -329,6 +406,7 @@ class HostAddedAnswer(Answer):
     fingerprint: str | None = None
     checks: list[HostCheckRow]
     next_step: str
+    next_tools: list[str] | None = None
 
 
 class HostTrustAnswer(Answer):

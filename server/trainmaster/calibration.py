@@ -27,7 +27,7 @@ def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> C
         progress = load_view(workspace, run.run_id).progress
         if progress is None or progress.steps_done < _LEAST_STEPS or not progress.step_time_s:
             continue
-        if not _alike(run.config, config):
+        if run.is_attached or not _alike(run.config, config):
             continue
         tokens = number(progress.described.get("tokens_per_step"))
         flops = number(run.config["derived"]["flops_per_token"])

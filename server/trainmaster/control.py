@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainer_runtime.core.desired import Desired
+from trainmaster.control_alerts import MIGRATION as ALERTS
+from trainmaster.control_alerts import AlertRecords
 from trainmaster.database import open_database, transaction
 from trainmaster.errors import HostError, StateError, UsageError
 from trainmaster.host_record import HostRecord
@@ -45,6 +47,7 @@ _MIGRATIONS = (
     CREATE TABLE hosts (name TEXT PRIMARY KEY, body TEXT NOT NULL, created_t REAL NOT NULL);
     CREATE INDEX open_runs ON runs (host, run_id, placement) WHERE closed = 0
     """,
+    ALERTS,
 )
 _RUN_COLUMNS = (
     "run_id, name, created_t, host, placement, spec, config, plan, labels, closed, cleaned"
@@ -56,6 +59,7 @@ class Control:
 
     def __init__(self, path: Path) -> None:
         self._connection = open_database(path, _MIGRATIONS, synchronous="FULL")
+        self.alerts = AlertRecords(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -88,7 +92,8 @@ class Control:
             )
             self._insert_request(run.run_id, desired, run.created_t)
             if key is not None:
-                self._insert_key(key, "launch", run.run_id, run.created_t)
+                action = "attach" if run.is_attached else "launch"
+                self._insert_key(key, action, run.run_id, run.created_t)
         return "added"
 
     def forget_unplaced(self, run_id: str) -> bool:
@@ -168,11 +173,15 @@ class Control:
 
     def folder(self, run: Run) -> str:
         """Where the run's newest placement lies on its host."""
+        return str(self.recorded_folder(run.run_id))
+
+    def recorded_folder(self, run_id: str) -> str | None:
+        """Where a run's newest placement lies on its host; None for a run that is new."""
         row = self._connection.execute(
-            "SELECT folder FROM placements WHERE run_id = ? AND number = ?",
-            (run.run_id, run.placement),
+            "SELECT folder FROM placements WHERE run_id = ? ORDER BY number DESC LIMIT 1",
+            (run_id,),
         ).fetchone()
-        return str(row[0])
+        return None if row is None else str(row[0])
 
     def set_placed(self, run: Run, t: float) -> None:
         self._connection.execute(

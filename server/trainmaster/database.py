@@ -27,13 +27,41 @@ def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) ->
             `ROOT_NOT_WRITABLE` where it can't be created, `DATABASE_DAMAGED`.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        _enter_wal(connection)
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection = _connect(path, synchronous)
         _migrate(connection, path, migrations)
     except (OSError, sqlite3.Error) as error:
         raise storage_error(error, path) from error
+    return connection
+
+
+def open_derived_database(
+    path: Path, schema: str, version: int, *, synchronous: str
+) -> sqlite3.Connection:
+    """The same for a database that can be made again from elsewhere: what an older version wrote
+    is thrown away, and the database begins anew with `schema`.
+
+    Raises:
+        StorageError: as above.
+    """
+    try:
+        connection = _connect(path, synchronous)
+        if version_of(connection) != version:
+            _begin_anew(connection, path, schema, version)
+    except (OSError, sqlite3.Error) as error:
+        raise storage_error(error, path) from error
+    return connection
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The schema's version, 0 in an empty file."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    _enter_wal(connection)
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
     return connection
 
 
@@ -91,30 +119,47 @@ def _is_full(error: OSError | sqlite3.Error, path: Path) -> bool:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
-    found = _version(connection)
+    found = version_of(connection)
     if found == len(migrations):
         return
     if 0 < found < len(migrations):
         _back_up(connection, path.with_name(f"{path.name}.v{found}.{int(time.time())}"))
     with transaction(connection):
-        version = _version(connection)  # another process may have been faster
-        if version > len(migrations):
-            raise StorageError(
-                "HOME_IS_NEWER",
-                f"{path} has schema version {version}, this Trainmaster knows {len(migrations)}.",
-                "Upgrade Trainmaster, or point TRAINMASTER_HOME at another folder.",
-            )
+        version = version_of(connection)  # another process may have been faster
+        _refuse_newer(path, version, len(migrations))
         for statements in migrations[version:]:
-            for statement in statements.split(";"):
-                if statement.strip():
-                    connection.execute(statement)
+            _execute_all(connection, statements)
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def _begin_anew(connection: sqlite3.Connection, path: Path, schema: str, version: int) -> None:
+    with transaction(connection):
+        found = version_of(connection)  # another process may have been faster
+        _refuse_newer(path, found, version)
+        if found == version:
+            return
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        for (name,) in tables.fetchall():
+            connection.execute(f'DROP TABLE "{name}"')
+        _execute_all(connection, schema)
+        connection.execute(f"PRAGMA user_version = {version}")
+
+
+def _refuse_newer(path: Path, found: int, known: int) -> None:
+    if found > known:
+        raise StorageError(
+            "HOME_IS_NEWER",
+            f"{path} has schema version {found}, this Trainmaster knows {known}.",
+            "Upgrade Trainmaster, or point TRAINMASTER_HOME at another folder.",
+        )
+
+
+def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):
+        if statement.strip():
+            connection.execute(statement)
 
 
 def _back_up(connection: sqlite3.Connection, path: Path) -> None:
     with closing(sqlite3.connect(path)) as copy:
         connection.backup(copy)
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])

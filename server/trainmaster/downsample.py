@@ -2,56 +2,61 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from trainer_runtime.core.protocol import named
+from trainer_runtime.core.protocol import finite_or_named
 from trainmaster.answers import MetricSeries, Number
+from trainmaster.buckets import Bucket, Row, cut_rows, joined, of_rows
 
 
 def summarize(points: Sequence[tuple[int, float]], most: int | None) -> MetricSeries:
-    """`points` (x, value), rising, in at most `most` values; all of them for None.
+    """`points` (x, value) in at most `most` values; all of them for None.
 
     A bucket of several is told by its mean, low and high and its last x, since means alone hide
     spikes; minimum and maximum are taken over what is finite.
     """
-    finite = [value for _, value in points if math.isfinite(value)]
-    whole = MetricSeries(
-        n=len(points),
-        first=shown(points[0][1]) if points else None,
-        last=shown(points[-1][1]) if points else None,
-        min=min(finite, default=None),
-        max=max(finite, default=None),
-        nonfinite=len(points) - len(finite) or None,
-        steps=[x for x, _ in points],
-        values=[shown(value) for _, value in points],
+    rows: list[Row] = [(x, None, value) for x, value in points]
+    if most is None or len(rows) <= most:
+        return told(rows[0] if rows else None, [of_rows([row]) for row in rows])
+    return told(rows[0], cut_rows(rows, most))
+
+
+def told(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:
+    """The series that consists of these buckets and begins with the point `first`."""
+    if first is None or not buckets:
+        return MetricSeries(n=0, steps=[], values=[])
+    whole = joined(buckets)
+    series = MetricSeries(
+        n=whole.n,
+        first=shown(first[2]),
+        last=shown(whole.last),
+        min=whole.low,
+        min_step=whole.low_x,
+        max=whole.high,
+        max_step=whole.high_x,
+        nonfinite=whole.n - whole.finite or None,
+        steps=[bucket.last_x for bucket in buckets],
+        values=[shown(bucket.last) for bucket in buckets],
     )
-    if most is None or len(points) <= most:
-        return whole
-    buckets = [points[len(points) * i // most : len(points) * (i + 1) // most] for i in range(most)]
-    return whole.model_copy(
+    if whole.n == len(buckets):
+        return series
+    return series.model_copy(
         update={
-            "steps": [bucket[-1][0] for bucket in buckets],
-            "values": [_rounded(_mean(bucket)) for bucket in buckets],
-            "lows": [_rounded(min(_finite(bucket))) for bucket in buckets],
-            "highs": [_rounded(max(_finite(bucket))) for bucket in buckets],
+            "values": [_rounded(bucket.mean) for bucket in buckets],
+            "lows": [_rounded(_or_last(bucket.low, bucket)) for bucket in buckets],
+            "highs": [_rounded(_or_last(bucket.high, bucket)) for bucket in buckets],
         }
     )
 
 
 def shown(value: float) -> Number:
     """The value as JSON can hold it."""
-    return value if math.isfinite(value) else named(value)  # type: ignore[return-value]
+    return finite_or_named(value)  # type: ignore[no-any-return]
 
 
-def _mean(bucket: Sequence[tuple[int, float]]) -> float:
-    values = _finite(bucket)
-    return sum(values) / len(values)
-
-
-def _finite(bucket: Sequence[tuple[int, float]]) -> list[float]:
-    """The finite values, or where there are none, the last one."""
-    return [value for _, value in bucket if math.isfinite(value)] or [bucket[-1][1]]
+def _or_last(extreme: float | None, bucket: Bucket) -> float:
+    """Where nothing is finite, the last value stands for all."""
+    return bucket.last if extreme is None else extreme
 
 
 def _rounded(value: float) -> Number:

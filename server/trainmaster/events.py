@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainmaster.answers import Change
 from trainmaster.metrics_store import StoredEvent
+from trainmaster.view import RunView
 
 
 def change_of(event: StoredEvent) -> Change | None:
@@ -29,13 +32,54 @@ def change_of(event: StoredEvent) -> Change | None:
         return Change(
             event="checkpoint_skipped", t=event.t, step=body.get("value"), detail=body.get("reason")
         )
+    if event.kind == "decision" and body.get("what") == "log_replaced":
+        return Change(event="log_replaced", t=event.t, detail=str(body.get("reason")))
     if event.kind == "phase":
         return Change(event="phase", t=event.t, step=event.step, detail=str(body.get("name", "")))
     return None
 
 
+def news_of(events: Sequence[StoredEvent], view: RunView) -> list[Change]:
+    """The news in `events`, in their order; a finding that both box and trainer tell of, once."""
+    told = [change_of(event) for event in events if not _is_told_already(event, view)]
+    return [change for change in told if change is not None]
+
+
+def _is_told_already(event: StoredEvent, view: RunView) -> bool:
+    """Of the guard's warning and the box's finding of one code the earlier one is news."""
+    if event.attempt == 0 and event.kind == "finding":
+        return not _is_news(event, view)
+    if event.kind == "warning":
+        return any(
+            found.attempt == event.attempt
+            and found.finding.get("code") == event.body.get("code")
+            and found.opened_t < event.t
+            for found in view.record.findings.values()
+        )
+    return False
+
+
+def _is_news(event: StoredEvent, view: RunView) -> bool:
+    """Opened, opened again or more severe; not its newest figures, nor what the trainer told."""
+    finding = event.body.get("finding") or {}
+    known = view.record.findings.get(str(finding.get("id")))
+    if known is None or event.t not in (known.opened_t, known.news_t):
+        return False
+    return event.t > known.opened_t or not any(
+        warning["code"] == finding.get("code") and (warning.get("t") or 0.0) <= event.t
+        for progress in view.attempts
+        if progress.attempt == known.attempt
+        for warning in progress.warnings
+    )
+
+
 def _of_journal(event: StoredEvent) -> Change | None:
     body = event.body
+    if event.kind == "finding":
+        finding = body["finding"]
+        return Change(
+            event="finding", t=event.t, step=finding.get("step"), detail=str(finding["code"])
+        )
     if event.kind == "state":
         return Change(event=str(body["state"]), t=event.t, detail=body.get("reason"))
     if event.kind == "attempt_ended":

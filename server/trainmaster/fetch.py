@@ -35,6 +35,7 @@ _FILES_AT_A_TIME = 4
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONGEST_NAME_BYTES = 240  # `.NAME.part` has to fit into 255
 _MOST_SKIPPED = 50
+_MOST_TOLD = 5
 
 # (bytes that are here, bytes in all)
 OnProgress = Callable[[int, int], None]
@@ -93,6 +94,7 @@ async def fetch(
         run_id=view.run.run_id,
         files=len(whole),
         bytes=sum(item.file.size_bytes for item in whole),
+        brought=_summary([item.file.path for item in whole]) or None,
         skipped=[SkippedFile(path=item.path, reason=item.reason) for item in skipped],
         folder=str(folder),
         more=True if more else None,
@@ -118,6 +120,16 @@ async def fetch_below(
             field="folder",
         )
     return await fetch(workspace, run, pattern, target, bound_s=bound_s)
+
+
+def _summary(paths: Sequence[str]) -> list[str]:
+    """The paths, or where they are many, the folders at most two deep that they lie in."""
+    if len(paths) > _MOST_TOLD:
+        folders = ("/".join(path.split("/")[:-1][:2]) for path in paths)
+        paths = [f"{folder}/" if folder else "." for folder in folders]
+    told = list(dict.fromkeys(paths))
+    left_out = len(told) - _MOST_TOLD
+    return [*told[:_MOST_TOLD], f"and {left_out} more"] if left_out > 0 else told
 
 
 def _nothing(run_id: str, pattern: str) -> UsageError:

@@ -16,7 +16,7 @@ from trainmaster.mirror import PlacementMirror
 
 _CHUNK_BYTES = 8 << 20
 # Kinds that are kept as points alone.
-_POINTS_ONLY = frozenset({"metric", "sample"})
+_POINTS_ONLY = frozenset({"metric", "rank_metric", "sample"})
 _TAKEN_IN = re.compile(rf"(?:{re.escape(JOURNAL)}|attempts/\d+/{re.escape(EVENTS)})(?:\.\d+)?")
 _PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 
@@ -223,12 +223,14 @@ class _AttemptFold:
         points: list[Point] = []
         for event in events:
             self._progress.apply(event)
-            if event["kind"] not in ("metric", "eval"):
+            if event["kind"] not in ("metric", "rank_metric", "eval"):
                 continue
             step = int(event["step"])
-            if step < self._newest_step:
+            told = event.get("segment")  # by the reader of a stranger's log, rank by rank
+            segment = self._segment + (step < self._newest_step) if told is None else int(told)
+            if segment != self._segment:
                 yield self._segment, points
-                self._segment, points = self._segment + 1, []
+                self._segment, points = segment, []
             self._newest_step = step
             points.extend(_points(event, step))
         yield self._segment, points
@@ -274,6 +276,7 @@ def _described(progress: Progress) -> dict[str, Any]:
     """`progress.to_dict()` for whoever writes it down at once: nothing is copied but what must be,
     since this is done for every run that tells anything, several times a second."""
     body = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
+    body["losses"] = asdict(progress.losses)
     body["checkpoints"] = {step: asdict(saved) for step, saved in progress.checkpoints.items()}
     return body
 

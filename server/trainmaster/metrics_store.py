@@ -12,14 +12,29 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from trainmaster.database import open_database, transaction
+from trainmaster.buckets import Row
+from trainmaster.database import open_derived_database, transaction, version_of
+from trainmaster.errors import StorageError
+from trainmaster.rollup import (
+    FINITE,
+    SCHEMA,
+    Rollup,
+    StoredRow,
+    flag_of,
+    rows_between,
+)
 
-_MIGRATIONS = (
-    """
-    CREATE TABLE sources (
+# A newer one throws what an older one wrote away; what is derived is made again from the mirror.
+_VERSION = 2
+_SCHEMA = f"""
+    CREATE TABLE replays (due INTEGER PRIMARY KEY);
+    INSERT INTO replays VALUES (1);
+    CREATE TABLE left_out (run_id TEXT PRIMARY KEY);
+    CREATE TABLE offsets (
         run_id TEXT, placement INTEGER, name TEXT, offset INTEGER NOT NULL,
         PRIMARY KEY (run_id, placement, name)
     ) WITHOUT ROWID;
@@ -40,21 +55,28 @@ _MIGRATIONS = (
         run_id TEXT, placement INTEGER, attempt INTEGER, seq INTEGER, t REAL NOT NULL,
         kind TEXT NOT NULL, step INTEGER, body TEXT NOT NULL,
         PRIMARY KEY (run_id, placement, attempt, seq)
-    ) WITHOUT ROWID
-    """,
-)
+    ) WITHOUT ROWID;
+    {SCHEMA}
+"""
+MOST_KEYS = 2000
+# 16 MiB. A page that many small transactions change goes to the database, and to the disk, once.
+_WAL_PAGES = 4096
+_LONGEST_KEY = 200
+_FARTHEST_X = 2**53
+_Place = tuple[str, int, int, int]  # run, placement, attempt, segment
+_Rows = list[StoredRow]
 _MOST_ROWS = 10_000
-FINITE, NAN, INFINITY, MINUS_INFINITY = range(4)
-_FLAG_VALUES = {NAN: math.nan, INFINITY: math.inf, MINUS_INFINITY: -math.inf}
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One value of one key. `t`: Unix seconds."""
+class Point(NamedTuple):
+    """One value of one key. `t`: Unix seconds, None where nothing tells it.
+
+    A tuple, since one is made for every number that any run reports.
+    """
 
     key: str
     x: int
-    t: float
+    t: float | None
     value: float
 
 
@@ -83,11 +105,16 @@ class MetricsStore:
     """Reads are for anyone at any time; every write happens inside `writing`."""
 
     def __init__(self, path: Path) -> None:
-        self.connection = open_database(path, _MIGRATIONS, synchronous="NORMAL")
-        self._sids: dict[tuple[str, int, int, int, str], int] = {}
+        self.connection = open_derived_database(path, _SCHEMA, _VERSION, synchronous="NORMAL")
+        self.connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+        self._rollup = Rollup(self.connection)
+        # By key, for each (run, placement, attempt, segment): a series' number, and its points that
+        # wait for the others of their transaction.
+        self._known: dict[_Place, dict[str, tuple[int, _Rows] | None]] = {}
+        self._keys: dict[str, set[str]] = {}
         self._version = -1
-        # Points wait here for the others of their transaction.
-        self._rows: list[tuple[int, int, float, float | None, int]] = []
+        self._touched: dict[_Place, dict[str, tuple[int, _Rows] | None]] = {}
+        self._waiting = 0
 
     def close(self) -> None:
         self.connection.close()
@@ -96,33 +123,30 @@ class MetricsStore:
     def writing(self) -> Iterator[None]:
         """Everything that is written inside stands at once, or not at all."""
         with transaction(self.connection):
-            version = self.connection.execute("PRAGMA data_version").fetchone()[0]
-            if version != self._version:  # another process may have thrown the series away since
-                self._sids.clear()
-                self._version = version
+            self._look_for_others()
             try:
                 yield
                 self._insert_rows()
             except BaseException:
-                self._sids.clear()  # series that are taken back
-                self._rows.clear()
+                self._forget()  # series and sums that are taken back
                 raise
 
     def clear(self, run_id: str | None = None) -> None:
         """Forget one run, or everything."""
         self._insert_rows()
-        self._sids.clear()
+        self._forget()
         where, arguments = ("WHERE run_id = ?", (run_id,)) if run_id else ("", ())
-        self.connection.execute(
-            f"DELETE FROM points WHERE sid IN (SELECT sid FROM series {where})", arguments
-        )
-        for table in ("series", "sources", "folds", "events"):
+        for table in ("points", "blocks", "stats"):
+            self.connection.execute(
+                f"DELETE FROM {table} WHERE sid IN (SELECT sid FROM series {where})", arguments
+            )
+        for table in ("series", "offsets", "folds", "events", "left_out"):
             self.connection.execute(f"DELETE FROM {table} {where}", arguments)
 
     def offset(self, run_id: str, placement: int, name: str) -> int:
         """How many bytes of a mirrored file have been taken in."""
         row = self.connection.execute(
-            "SELECT offset FROM sources WHERE run_id = ? AND placement = ? AND name = ?",
+            "SELECT offset FROM offsets WHERE run_id = ? AND placement = ? AND name = ?",
             (run_id, placement, name),
         ).fetchone()
         return int(row[0]) if row else 0
@@ -131,25 +155,38 @@ class MetricsStore:
         """Note how many bytes have been taken in; False, and nothing noted, where they were not
         `old` before."""
         moved = self.connection.execute(
-            "UPDATE sources SET offset = ?"
+            "UPDATE offsets SET offset = ?"
             " WHERE run_id = ? AND placement = ? AND name = ? AND offset = ?",
             (new, run_id, placement, name, old),
         )
         if moved.rowcount == 0 and old == 0:
             moved = self.connection.execute(
-                "INSERT OR IGNORE INTO sources VALUES (?, ?, ?, ?)", (run_id, placement, name, new)
+                "INSERT OR IGNORE INTO offsets VALUES (?, ?, ?, ?)", (run_id, placement, name, new)
             )
         return moved.rowcount == 1
 
     def add_points(
         self, run_id: str, placement: int, attempt: int, segment: int, points: Iterable[Point]
     ) -> None:
-        for point in points:
-            flag = _flag(point.value)
-            value = point.value if flag == FINITE else None
-            sid = self._sid(run_id, placement, attempt, segment, point.key)
-            self._rows.append((sid, point.x, point.t, value, flag))
-        if len(self._rows) > _MOST_ROWS:
+        """Points in any order; one at the `x` of an earlier one takes its place.
+
+        Of a run's keys, the first 2000 of at most 200 characters are kept; see `leaves_out`.
+        """
+        place = (run_id, placement, attempt, segment)
+        known = self._touched[place] = self._known.setdefault(place, {})
+        added = 0
+        for key, x, t, value in points:
+            series = known[key] if key in known else self._learn(place, key)
+            if series is None or not -_FARTHEST_X <= x <= _FARTHEST_X:
+                continue
+            sid, rows = series
+            if value - value == 0.0:  # finite; this loop is most of what a point costs us
+                rows.append((sid, x, t, value, FINITE))
+            else:
+                rows.append((sid, x, t, None, flag_of(value)))
+            added += 1
+        self._waiting += added
+        if self._waiting > _MOST_ROWS:
             self._insert_rows()
 
     def add_events(self, run_id: str, placement: int, events: Sequence[StoredEvent]) -> None:
@@ -162,8 +199,8 @@ class MetricsStore:
                     event.attempt,
                     event.seq,
                     event.t,
-                    event.kind,
-                    event.step,
+                    event.kind.encode(errors="replace").decode(),
+                    _step(event.step),
                     json.dumps(event.body),
                 )
                 for event in events
@@ -225,30 +262,70 @@ class MetricsStore:
         )
         return [Series(*row) for row in rows]
 
-    def points(self, sid: int, until_x: float = math.inf) -> list[tuple[int, float, float]]:
-        """(x, t, value) of a series up to `until_x`, rising."""
-        limit = until_x if math.isfinite(until_x) else 2**62
-        rows = self.connection.execute(
-            "SELECT x, t, value, flag FROM points WHERE sid = ? AND x <= ? ORDER BY x", (sid, limit)
-        )
-        return [
-            (x, t, value if flag == FINITE else _FLAG_VALUES[flag]) for x, t, value, flag in rows
-        ]
+    def leaves_out(self, run_id: str) -> bool:
+        """Whether the run has more keys, or longer ones, than are kept."""
+        found = self.connection.execute("SELECT 1 FROM left_out WHERE run_id = ?", (run_id,))
+        return found.fetchone() is not None
+
+    def points(self, sid: int, until_x: float = math.inf, from_x: float = -math.inf) -> list[Row]:
+        """The points of a series from `from_x` up to `until_x`, rising."""
+        return rows_between(self.connection, sid, from_x, until_x)
 
     def count_points(self) -> int:
         return int(self.connection.execute("SELECT count(*) FROM points").fetchone()[0])
 
-    def _insert_rows(self) -> None:
-        self.connection.executemany(
-            "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)", self._rows
-        )
-        self._rows.clear()
+    @property
+    def replay_due(self) -> bool:
+        """Whether the database is new, and nobody has taken in yet what mirrors hold."""
+        return self.connection.execute("SELECT 1 FROM replays").fetchone() is not None
 
-    def _sid(self, run_id: str, placement: int, attempt: int, segment: int, key: str) -> int:
-        name = (run_id, placement, attempt, segment, key)
-        known = self._sids.get(name)
-        if known is not None:
-            return known
+    def replayed(self) -> None:
+        self.connection.execute("DELETE FROM replays")
+
+    def _insert_rows(self) -> None:
+        waiting = [
+            series
+            for known in self._touched.values()
+            for series in known.values()
+            if series is not None and series[1]
+        ]
+        self.connection.executemany(
+            "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)",
+            chain.from_iterable(rows for _, rows in waiting),
+        )
+        for sid, rows in waiting:
+            self._rollup.inserted(sid, rows)
+            rows.clear()
+        self._touched.clear()
+        self._waiting = 0
+
+    def _look_for_others(self) -> None:
+        """Another process may have thrown series away since, or be of a newer version."""
+        version = self.connection.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._version:
+            return
+        if version_of(self.connection) != _VERSION:
+            raise StorageError(
+                "HOME_IS_NEWER",
+                "Another version of Trainmaster has made the metrics database anew meanwhile.",
+                "Start this program again, in the newer version.",
+            )
+        self._forget()
+        self._version = version
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._touched.clear()
+        self._waiting = 0
+        self._keys.clear()
+        self._rollup.forget()
+
+    def _learn(self, place: _Place, key: str) -> tuple[int, _Rows] | None:
+        """The series' number, a new one where it has none; None where the key is left out."""
+        run_id, placement, attempt, segment = place
+        if not self._keeps(run_id, key):
+            self.connection.execute("INSERT OR IGNORE INTO left_out VALUES (?)", (run_id,))
+            return None
         wanted = (run_id, key, placement, attempt, segment)
         self.connection.execute(
             "INSERT OR IGNORE INTO series (run_id, key, placement, attempt, segment)"
@@ -260,13 +337,31 @@ class MetricsStore:
             " AND attempt = ? AND segment = ?",
             wanted,
         ).fetchone()
-        self._sids[name] = int(row[0])
-        return self._sids[name]
+        series: tuple[int, _Rows] = (int(row[0]), [])
+        self._known[place][key] = series
+        return series
+
+    def _keeps(self, run_id: str, key: str) -> bool:
+        if run_id not in self._keys:
+            self._keys[run_id] = set(self.keys(run_id))
+        keys = self._keys[run_id]
+        if key in keys:
+            return True
+        if len(keys) >= MOST_KEYS or len(key) > _LONGEST_KEY or not _is_text(key):
+            return False
+        keys.add(key)
+        return True
 
 
-def _flag(value: float) -> int:
-    if math.isfinite(value):
-        return FINITE
-    if math.isnan(value):
-        return NAN
-    return INFINITY if value > 0 else MINUS_INFINITY
+def _step(told: object) -> int | None:
+    """Whoever writes a kind of events of their own may put anything there."""
+    return told if isinstance(told, int) and abs(told) <= _FARTHEST_X else None
+
+
+def _is_text(key: str) -> bool:
+    """Whether UTF-8 can hold it; JSON's escapes know letters that it can't."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.states import RunState
-from trainmaster.findings import Finding
+from trainmaster.diagnosis.of_run import FoundOfRun
 from trainmaster.view import RunView
 
 _BY_REASON = {
@@ -16,19 +16,24 @@ _BY_REASON = {
     "`trainmaster resume {run}`.",
     "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
 }
+# The box has stopped for a decision that is not its own.
+_FOR_THE_OPERATOR = frozenset({"needs_operator"})
 
 
-def next_step(view: RunView, findings: Sequence[Finding]) -> str:
+def next_step(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     """One sentence that says what an operator or agent would do now."""
+    return _of_attached(view) if view.run.is_attached else _of_ours(view, findings)
+
+
+def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     run = view.run.run_id
     state = view.state
     if view.run.cleaned:
         return f"Cleaned: its files are gone, `trainmaster metrics {run}` still answers."
     if state is RunState.COMPLETED:
         return f"Done. `trainmaster fetch {run} final FOLDER` brings the model."
-    if state is RunState.FAILED:
-        general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
-        return _BY_REASON.get(view.record.reason or "", general).format(run=run)
+    if state is RunState.FAILED or view.record.reason in _FOR_THE_OPERATOR:
+        return _after_failure(view, findings)
     if state is RunState.STOPPED and view.record.reason == "time_limit":
         return f"Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`."
     if state is RunState.STOPPED:
@@ -40,5 +45,38 @@ def next_step(view: RunView, findings: Sequence[Finding]) -> str:
     if state is RunState.STOPPING:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
     if any(finding.severity == "critical" for finding in findings):
-        return f"It recovers by itself; look at `trainmaster logs {run}`, then wait for the end."
+        return f"It recovers by itself; `trainmaster diagnose {run}` says from what. Then wait."
     return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
+
+
+def _after_failure(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    run = view.run.run_id
+    if not findings:
+        general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
+        return _BY_REASON.get(view.record.reason or "", general).format(run=run)
+    for finding in findings:
+        if finding.patches:
+            patch = f"{finding.id}:{finding.patches[0]}"
+            return (
+                f"`trainmaster diagnose {run}` explains it; `trainmaster resume {run} "
+                f"--apply {patch}` applies the first patch and starts."
+            )
+    return f"`trainmaster diagnose {run}` says what to mend; then `trainmaster resume {run}`."
+
+
+def _of_attached(view: RunView) -> str:
+    """Of a training that is only watched: nothing of it can be stopped or resumed from here."""
+    run = view.run.run_id
+    if view.run.cleaned:
+        return f"Watched no longer; `trainmaster metrics {run}` still answers."
+    if view.state is RunState.FAILED:
+        return f"Read `trainmaster diagnose {run}`; whoever started it has to start it again."
+    if view.state is RunState.COMPLETED:
+        return f"Done. `trainmaster clean {run}` removes what watching it left on its host."
+    if view.state is RunState.STOPPED:
+        return f"Its end was not seen: `trainmaster logs {run}` shows what it said last."
+    if view.state is RunState.LOST:
+        return f"The host is silent. `trainmaster tick` tries again; `trainmaster status {run}`."
+    if not view.delivered:
+        return "Its host has not been told yet: `trainmaster tick` tries again."
+    return f"trainmaster wait {run} --until finding,end --timeout 3600"

@@ -38,6 +38,10 @@ class Home:
     def debug_root(self) -> Path:
         return self.root / "debug"
 
+    def plot(self, name: str) -> Path:
+        """The picture of this name that was drawn for an agent."""
+        return self.root / "plots" / f"{name}.png"
+
     def follower_lock(self, host: str) -> Path:
         return self.root / "followers" / f"{host}.lock"
 
@@ -58,6 +62,10 @@ class Home:
         """The values that a run was given, as long as it may need them; its owner's alone."""
         return self.root / "secrets" / f"{run_id}.json"
 
+    def stacks(self, run_id: str) -> Path:
+        """What looks at a run's processes have brought here."""
+        return self.root / "stacks" / run_id
+
     def pins(self, host: str) -> Path:
         """The keys that a host is known by, in OpenSSH's known_hosts format."""
         return self.root / "hosts" / host / "known_hosts"
@@ -65,6 +73,10 @@ class Home:
     def found(self, host: str) -> Path:
         """What was found out about a host and may be found out again."""
         return self.root / "hosts" / host / "found.json"
+
+    def reached(self, host: str) -> Path:
+        """Empty; its time is when the host last did what a command wanted of it."""
+        return self.root / "hosts" / host / "reached"
 
     def checked(self, host: str) -> Path:
         """How a host was when it was last checked."""
@@ -75,6 +87,11 @@ class Home:
 
     def transfer_progress(self, run_id: str) -> Path:
         return self.root / "transfers" / f"{run_id}.json"
+
+    @property
+    def alerts_lock(self) -> Path:
+        """Held by the process that sends this side's alerts."""
+        return self.root / "alerts" / "sending.lock"
 
     def advance_lock(self, run_id: str) -> Path:
         return self.root / "advancing" / f"{run_id}.lock"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from trainmaster.alerting.destinations import refuse_unknown_destinations
 from trainmaster.answers import PlanAnswer, PlanDecision
 from trainmaster.backends import DEBUG, Backend
 from trainmaster.calibration import measured_on
@@ -24,6 +25,7 @@ from trainmaster.plan import (
     may_install,
     plan,
 )
+from trainmaster.second_place import refuse_unwritable_mirror
 from trainmaster.secret_values import find_values
 from trainmaster.spec import (
     EnvironmentSpec,
@@ -89,8 +91,10 @@ async def plan_spec(
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     _refuse_bad_rehearsal(loaded)
     find_values(workspace.home, loaded.secrets, os.environ)  # missing ones are told before anything
+    refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
     facts = await _look_at_host(backend, loaded)
+    await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
     listed = await look_at_data(loaded, backend)

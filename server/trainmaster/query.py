@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.protocol import finite_or_named
 from trainer_runtime.core.states import RunState
 from trainer_runtime.core.status_page import eta_s
@@ -17,6 +18,7 @@ from trainmaster.answers import (
     CheckpointState,
     FindingRow,
     MetricsAnswer,
+    PreparationState,
     RunRow,
     RunsAnswer,
     SkippedCheckpoint,
@@ -24,13 +26,17 @@ from trainmaster.answers import (
     TransferState,
 )
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
-from trainmaster.downsample import summarize
+from trainmaster.diagnosis.attempts import Started, started
+from trainmaster.diagnosis.of_run import open_findings
 from trainmaster.errors import UsageError
-from trainmaster.findings import open_findings
+from trainmaster.file_metrics import is_file
 from trainmaster.follow import catch_up
-from trainmaster.history import run_points
+from trainmaster.metric_sources import FileSource, RunSource, Source
+from trainmaster.metrics_answer import metrics_of
 from trainmaster.next_step import next_step
+from trainmaster.ranking import ranked
 from trainmaster.secret_delivery import forget_secrets
+from trainmaster.selection import EVERYTHING, Selection
 from trainmaster.transfer import begin_transfers
 from trainmaster.transfer_progress import AWAITED
 from trainmaster.view import HEARTBEAT_S, RunView, load_view
@@ -38,7 +44,6 @@ from trainmaster.workspace import Workspace
 
 DEFAULT_POINTS = 20
 _HEADLINES = ("loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "mfu")
-_MOST_KEYS = 40
 
 
 async def list_runs(
@@ -82,7 +87,7 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
         return status
     return status.model_copy(
         update={
-            "attempts": [_attempt_row(attempt) for attempt in view.record.attempts],
+            "attempts": _attempt_rows(workspace, view),
             "telemetry": finite_or_named(view.record.telemetry),
             "folder": workspace.control.folder(view.run),
         }
@@ -96,29 +101,28 @@ async def query_metrics(
     keys: Sequence[str] = (),
     points: int = DEFAULT_POINTS,
     everything: bool = False,
+    part: Selection = EVERYTHING,
 ) -> MetricsAnswer:
-    """Series of one or several runs: one value per step, the newest attempt's.
+    """Series of one or several runs, one value per step, the newest attempt's; or of log files,
+    every point in order. Without any: which of all runs has the best value.
 
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
     means over buckets with their lows and highs; `everything` gives every step's own.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have.
+        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, a part that can't be told,
+            a file that can't be read.
     """
-    answer = {}
-    for name in runs:
-        view = await current_view(workspace, name)
-        known = workspace.metrics.keys(view.run.run_id)
-        wanted = keys or [key for key in ("loss", "val_loss") if key in known]
-        for key in wanted:
-            if key not in known and known:
-                raise _unknown_key(view.run.run_id, key, known)
-        answer[name] = {
-            key: summarize(run_points(workspace, view, key), None if everything else max(1, points))
-            for key in wanted
-        }
-    return MetricsAnswer(runs=answer)
+    if not runs:
+        return ranked(workspace, keys or ("val_loss", "loss"), most=max(1, points))
+    sources: list[Source] = []
+    for name in dict.fromkeys(runs):
+        if is_file(workspace, name):
+            sources.append(FileSource(name))
+        else:
+            sources.append(RunSource(workspace, await current_view(workspace, name), name))
+    return metrics_of(sources, keys, None if everything else max(1, points), part)
 
 
 async def list_checkpoints(
@@ -138,6 +142,7 @@ async def list_checkpoints(
         checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
         skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
         resume_from=index["resume_from"],
+        unreachable=view.unreachable,
     )
     if view.run.cleaned:
         there = await workspace.backend(view.run.host).contents(view.run.run_id)
@@ -166,7 +171,7 @@ def status_of(view: RunView) -> StatusAnswer:
         reason=view.reason,
         host=view.run.host,
         as_of=None if age is None else round(time.time() - age, 3),
-        unreachable=view.link_error[1] if view.link_error and not view.run.closed else None,
+        unreachable=view.unreachable,
         pending=None if view.delivered else True,
         heartbeat_age_s=None if view.ended else age,
         unconfirmed=True if not view.ended and (age or 0.0) > 3 * HEARTBEAT_S else None,
@@ -177,6 +182,7 @@ def status_of(view: RunView) -> StatusAnswer:
         metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
         findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
         checkpoint=_checkpoint_state(view),
+        preparation=_preparation_state(view),
         transfer=_transfer_state(view),
         evidence=_evidence(view),
         next_step=next_step(view, findings),
@@ -216,8 +222,21 @@ def _has_label(labels: Any, label: str | None) -> bool:
     return key in labels and (not equals or labels[key] == value)
 
 
+def _preparation_state(view: RunView) -> PreparationState | None:
+    found = view.preparation
+    if found is None or view.ended:
+        return None
+    return PreparationState(
+        step=found.step.name if found.step else "starting",  # type: ignore[arg-type]
+        seconds=round(max(0.0, view.now - found.since_t), 1),
+        share=found.step.share if found.step else None,
+    )
+
+
 def _evidence(view: RunView) -> list[str] | None:
     current = view.record.current
+    if view.preparation is not None and view.preparation.line is not None and not view.ended:
+        return [view.preparation.line]
     if view.state is not RunState.FAILED or current is None or current.last_words is None:
         return None
     return [current.last_words]
@@ -251,10 +270,17 @@ def _transfer_state(view: RunView) -> TransferState | None:
     )
 
 
-def _attempt_row(attempt: Any) -> AttemptRow:
+def _attempt_rows(workspace: Workspace, view: RunView) -> list[AttemptRow]:
+    how = started(workspace, view)
+    return [_attempt_row(attempt, how[attempt.number]) for attempt in view.record.attempts]
+
+
+def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
     return AttemptRow(
         number=attempt.number,
-        why=attempt.why,
+        why=how.why or attempt.why,
+        by=how.by,
+        changed={path: list(values) for path, values in how.changes.items()} or None,
         started_at_step=attempt.started_at_step,
         last_step=attempt.last_step,
         reason=attempt.reason,
@@ -282,13 +308,4 @@ def _verified(answer: CheckpointsAnswer, problems: dict[int, list[str]]) -> Chec
             SkippedCheckpoint(step=step, reason=reason) for step, reason in sorted(skipped.items())
         ],
         resume_from=newest,
-    )
-
-
-def _unknown_key(run_id: str, key: str, known: Sequence[str]) -> UsageError:
-    return UsageError(
-        "BAD_ARGUMENT",
-        f"Run {run_id} has no metric {key!r}.",
-        f"It has {', '.join(known[:_MOST_KEYS])}.",
-        field="key",
     )

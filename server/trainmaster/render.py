@@ -63,6 +63,12 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
     return Bundle(files=files, executable=frozenset({"train.sh"}))
 
 
+def render_attached(config: Mapping[str, Any], assets: Assets) -> Bundle:
+    """What is placed to watch a training that others started: its source, and who reads it."""
+    files = {"config.json": _json(config), **_runtime(assets.runtime)}
+    return Bundle(files=files, executable=frozenset())
+
+
 def training_config(config: Mapping[str, Any], decisions: tuple[Decision, ...]) -> str:
     """The config as YAML, each decided value under a comment with its reason."""
     reasons = {_IN_CONFIG.get(item.field, item.field): _reason(item) for item in decisions}

@@ -16,13 +16,23 @@ from trainer_runtime.core.patch import apply_sets
 from trainer_runtime.core.states import DesiredState, RunState
 from trainmaster import secret_values
 from trainmaster.advance import look_after
+from trainmaster.alerting.destinations import refuse_unknown_destinations
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
+from trainmaster.attaching import detach, refuse_attached
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
+from trainmaster.diagnosis.patches import (
+    ChosenPatch,
+    all_sets,
+    chosen_patch,
+    with_patch,
+)
 from trainmaster.errors import SpecError, StateError, UsageError
 from trainmaster.follow import catch_up
 from trainmaster.launch import launched
 from trainmaster.planning import plan_again
-from trainmaster.query import current_view, list_checkpoints, status_of
+from trainmaster.query import current_view, status_of
+from trainmaster.resume_start import start_of
+from trainmaster.second_place import refuse_unwritable_mirror
 from trainmaster.spec import changes_of
 from trainmaster.view import RunView, load_view
 from trainmaster.wait import cursor_of, until_attempt, until_closed
@@ -45,6 +55,7 @@ async def stop(workspace: Workspace, run: str, *, grace_s: float | None = None) 
         async with asyncio.timeout(_LOOK_FIRST_S):
             await current_view(workspace, run)
     view = load_view(workspace, run)
+    refuse_attached(view.run, "stopped")
     run_id = view.run.run_id
     while not view.ended and view.desired.state is not DesiredState.STOPPED:
         desired = Desired(
@@ -70,24 +81,31 @@ async def resume(
     workspace: Workspace,
     run: str,
     *,
-    start: str = "latest",
+    start: str | None = None,
     sets: Sequence[str] = (),
+    apply: str | None = None,
     idempotency_key: str | None = None,
 ) -> LaunchAnswer:
     """Start an ended run again from a checkpoint, with the last attempt's configuration.
 
-    `start`: `latest` (the newest that verifies), `best`, `scratch`, or a step. `sets` change fields
-    that may change on a resume.
+    `start`: `latest` (the newest that verifies; the default), `best`, `scratch`, or a step. `sets`
+    change fields that may change on a resume. `apply`: `FINDING[:PATCH]`, whose changes, place to
+    start from and data to leave out are taken.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `RUN_IS_RUNNING`, `RUN_ENDED` (nothing is left to do),
-            `NO_CHECKPOINT`, `CHECKPOINT_DAMAGED`.
+            `NO_CHECKPOINT`, `CHECKPOINT_DAMAGED`, `FINDING_UNKNOWN`, `PATCH_UNKNOWN`,
+            `PATCH_STALE`.
         SpecError: a field that doesn't exist or may not change.
         UsageError: `BAD_ARGUMENT`, `IDEMPOTENCY_CONFLICT`.
     """
-    key = (idempotency_key, json.dumps([run, start, list(sets)])) if idempotency_key else None
+    # As it was asked for before patches were: the same key goes on meaning the same.
+    asked = [run, start or "latest", list(sets), *([apply] if apply is not None else [])]
+    key = (idempotency_key, json.dumps(asked)) if idempotency_key else None
     try:
-        return _known(workspace, key) or await _resume(workspace, run, start, sets, key)
+        return _known(workspace, key) or await _resume(
+            workspace, run, start=start, sets=sets, apply=apply, key=key
+        )
     except StateError:
         # The first call with this key may have come through in the meantime.
         known = _known(workspace, key)
@@ -112,25 +130,34 @@ def _known(workspace: Workspace, key: tuple[str, str] | None) -> LaunchAnswer | 
 async def _resume(
     workspace: Workspace,
     run: str,
-    start: str,
+    *,
+    start: str | None,
     sets: Sequence[str],
+    apply: str | None,
     key: tuple[str, str] | None,
 ) -> LaunchAnswer:
     view = await current_view(workspace, run)
+    refuse_attached(view.run, "resumed")
     if not view.record.awaits_choice(view.now):
         _refuse_unless_ended(view)
     _refuse_cleaned(view)
-    mode, step = await _start(workspace, view, start)
-    changed, spec = _changed(view, sets)
+    chosen = None if apply is None else chosen_patch(workspace, view, apply)
+    mode, step = await start_of(workspace, view, start, chosen)
+    changed, spec = _changed(view, sets, chosen)
+    told = [alert["to"] for alert in changed.get("alerts", [])]
+    refuse_unknown_destinations(workspace.home, told)
     _refuse_if_nothing_is_left(view, mode, step, changed)
     _refuse_if_time_is_up(view, changed)
+    backend = workspace.backend(view.run.host)
+    await refuse_unwritable_mirror(backend, changed.get("checkpoint.mirror"))
     desired = Desired(
         DesiredState.RUNNING,
         view.desired.generation + 1,
         mode=mode,
         step=step,
         set=changed,
-        why="resume",
+        skip=None if chosen is None else chosen.patch.skip,
+        why="resume" if chosen is None else chosen.why,
     )
     names = changed.get("secrets", view.run.config.get("secrets", []))
     secret_values.keep(
@@ -157,6 +184,8 @@ async def clean(
 ) -> CleanAnswer:
     """Remove what an ended run left on its host, but `best` and `final` where they are kept.
 
+    A training that others started is watched no longer; it goes on, and nothing of it is removed.
+
     The mirror and the metrics stay: status, logs and metrics go on answering.
 
     Raises:
@@ -172,7 +201,10 @@ async def clean(
                 field="keep",
             )
     view = await current_view(workspace, run)
-    _refuse_unless_ended(view)
+    if view.run.is_attached and not view.ended and not dry_run:
+        view = await detach(workspace, view)
+    elif not view.run.is_attached:
+        _refuse_unless_ended(view)
     if not force:
         _refuse_what_is_not_here(workspace, view)
     backend = workspace.backend(view.run.host)
@@ -250,55 +282,15 @@ def _refuse_cleaned(view: RunView) -> None:
         )
 
 
-async def _start(workspace: Workspace, view: RunView, start: str) -> tuple[str, int | None]:
-    if start in ("latest", "scratch"):
-        return start, None
-    if start == "best":
-        best = view.index.best
-        if best is None:
-            raise _no_checkpoint(view, "no verified checkpoint with a validation loss")
-        return "step", best
-    if not (start.isascii() and start.isdigit()):
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{start!r} is no place to resume from.",
-            "Use latest, best, scratch or a step.",
-            field="from",
-        )
-    return "step", await _step(workspace, view, int(start))
-
-
-async def _step(workspace: Workspace, view: RunView, step: int) -> int:
-    answer = await list_checkpoints(workspace, view.run.run_id, verify=True)
-    found = {row.step: row.verified for row in answer.checkpoints}
-    if step not in found:
-        steps = ", ".join(str(known) for known in found) or "none"
-        raise _no_checkpoint(view, f"no checkpoint of step {step}; there are: {steps}")
-    if not found[step]:
-        reasons = {item.step: item.reason for item in answer.skipped}
-        raise StateError(
-            "CHECKPOINT_DAMAGED",
-            f"The checkpoint of step {step} is damaged: {reasons.get(step)}.",
-            f"Resume from {answer.resume_from}, the newest that is whole."
-            if answer.resume_from is not None
-            else "Resume from scratch; none is whole.",
-        )
-    return step
-
-
-def _no_checkpoint(view: RunView, what: str) -> StateError:
-    return StateError(
-        "NO_CHECKPOINT",
-        f"Run {view.run.run_id} has {what}.",
-        f"`trainmaster checkpoints {view.run.run_id}` lists them; --from latest takes the newest.",
-    )
-
-
-def _changed(view: RunView, sets: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """The dotted values of the resolved configuration that `sets` change, and the changed spec."""
-    if not sets:
+def _changed(
+    view: RunView, sets: Sequence[str], chosen: ChosenPatch | None
+) -> tuple[dict[str, Any], str]:
+    """The dotted values of the resolved configuration that `sets` and the patch change, and the
+    changed spec."""
+    asked = all_sets(sets, chosen)
+    if not asked:
         return {}, view.run.spec
-    for item in sets:
+    for item in asked:
         path = item.partition("=")[0].strip()
         if changes_of(path) == "never":
             raise SpecError(
@@ -308,10 +300,11 @@ def _changed(view: RunView, sets: Sequence[str]) -> tuple[dict[str, Any], str]:
                 field=path,
             )
     before = plan_again(view.run.spec, (), view.run.plan)
-    after = plan_again(view.run.spec, sets, view.run.plan)
+    after = plan_again(view.run.spec, asked, view.run.plan)
     kept_before = _without(before.config, _NEVER_RESENT)
     kept_after = _without(after.config, _NEVER_RESENT)
-    return dict(_differences(kept_before, kept_after, "")), after.spec_text
+    found = dict(_differences(kept_before, kept_after, ""))
+    return with_patch(found, sets, chosen), after.spec_text
 
 
 def _differences(

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.protocol import ATTACHED
+
 # Base 32 without padding, lower case: no vowels get lost, nothing needs quoting anywhere.
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}-[a-z2-7]{6}")
@@ -32,6 +34,11 @@ class Run:
     labels: Mapping[str, str]
     closed: bool
     cleaned: bool
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether others started the training, and it is only watched."""
+        return bool(self.config.get("framework") == ATTACHED)
 
 
 def new_run_id(name: str) -> str:

@@ -48,6 +48,20 @@ def find_values(home: Home, names: Sequence[str], environment: Mapping[str, str]
     return values
 
 
+def find_value(home: Home, name: str, environment: Mapping[str, str], field: str) -> str:
+    """The value of one secret that this side needs itself; `field` names it in the settings.
+
+    Raises:
+        StateError: `SECRET_MISSING`, `SECRET_INVALID`.
+    """
+    value = _value(home, name, environment)
+    if value is None:
+        missing = _missing(home, name, environment)
+        missing.field = field
+        raise missing
+    return value
+
+
 def keep(home: Home, run_id: str, values: Mapping[str, str]) -> None:
     """Keep what a run is given, for deliveries and for masking; nothing for no values.
 

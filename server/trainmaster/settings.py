@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from trainmaster.errors import SpecError, StateError
@@ -35,6 +44,13 @@ def _folder(path: str) -> str:
     return path
 
 
+def _address(url: str) -> str:
+    parts = urlsplit(url)  # a ValueError is a refusal too
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
+        raise ValueError("is no http or https address")
+    return url
+
+
 class Group(BaseModel):
     """A mapping of the settings: unknown keys are refused and nothing is converted silently."""
 
@@ -51,6 +67,27 @@ class SecretsSettings(Group):
     )
 
 
+class Destination(Group):
+    """Where alerts are told. A URL is a secret: whoever has it can write there."""
+
+    kind: Literal["webhook", "slack", "discord", "command"]
+    url: Annotated[str, AfterValidator(_address)] | None = None
+    url_secret: Annotated[str, AfterValidator(_secret_name)] | None = None
+    command: (
+        Annotated[list[Annotated[str, StringConstraints(min_length=1)]], Field(min_length=1)] | None
+    ) = None
+    sender: Literal["box", "operator"] | None = None
+    defaults: bool = True
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> Destination:
+        given = [name for name in ("url", "url_secret", "command") if getattr(self, name)]
+        wanted = [("command",)] if self.kind == "command" else [("url",), ("url_secret",)]
+        if tuple(given) not in wanted or (self.kind == "command" and self.sender == "box"):
+            raise ValueError("has no address of its kind, or more than one")
+        return self
+
+
 class Settings(Group):
     """The whole file."""
 
@@ -62,6 +99,19 @@ class Settings(Group):
         "The folder below which the MCP tool `fetch_files` may write; `downloads` in the home "
         "where this is null. The command `fetch` writes wherever it is told to.",
         "an absolute path, or one that starts with ~/",
+    )
+
+    destinations: dict[
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")], Destination
+    ] = _setting(
+        {},
+        "Where alerts are told, by name; see [alerts.md](alerts.md). `url_secret` names a secret "
+        "(from the environment or `secrets.env`) that holds the URL. `sender: box`, the default, "
+        "gives the run's box the URL, so that it tells also while this machine sleeps; `operator` "
+        "keeps it here. A command is run here alone. `defaults: false` leaves out the alerts that "
+        "every destination gets by itself.",
+        "a mapping of names to {kind: webhook|slack|discord, url: … or url_secret: NAME, sender: "
+        "box|operator, defaults: true|false} or {kind: command, command: [PROGRAM, ARGUMENT…]}",
     )
 
     def download_root(self, home: Home) -> Path:
@@ -147,6 +197,7 @@ stands here can't be widened by a tool or an agent.
 
     secrets: {allow: [HF_TOKEN]}
     downloads: ~/trainings
+    destinations: {ops: {kind: slack, url_secret: OPS_WEBHOOK}}
 """
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.status_page import newest_progress
 from trainmaster.follow import last_pass
+from trainmaster.preparation import Preparation, preparation_of
 from trainmaster.run import Run
 from trainmaster.transfer_progress import TransferProgress, read_progress
 from trainmaster.workspace import Workspace
@@ -27,7 +28,8 @@ class RunView:
     """`now` is by the clock of the run's host. `delivered`: whether the newest request has reached
     that. `link_error`: why the host could not be reached the
     last time, code and message; None where it could. `transfer`: of an open run, how far what
-    travels between here and there is."""
+    travels between here and there is. `preparation`: that of an attempt whose trainer has not
+    started yet."""
 
     run: Run
     desired: Desired
@@ -37,6 +39,7 @@ class RunView:
     delivered: bool = True
     link_error: tuple[str, str] | None = None
     transfer: TransferProgress | None = None
+    preparation: Preparation | None = None
 
     @property
     def state(self) -> RunState:
@@ -58,6 +61,11 @@ class RunView:
         if self.record.reason is None or self.state is RunState.RUNNING:
             return None
         return ": ".join(filter(None, (self.record.reason, self.record.detail)))
+
+    @property
+    def unreachable(self) -> str | None:
+        """Why what is shown of the run may be old: its host could not be reached the last time."""
+        return self.link_error[1] if self.link_error and not self.run.closed else None
 
     @property
     def request_pending(self) -> bool:
@@ -84,11 +92,13 @@ class RunView:
         return self.progress.step if self.progress else 0
 
     @property
-    def target_step(self) -> int:
+    def target_step(self) -> int | None:
+        """The last step that it means to take; None where nobody knows."""
         progress = self.progress
         if progress is not None and progress.target_step is not None:
             return progress.target_step
-        return int(self.run.config["steps"])
+        steps = self.run.config["steps"]
+        return None if steps is None else int(steps)
 
     @property
     def index(self) -> CheckpointIndex:
@@ -129,4 +139,5 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         delivered=delivered,
         link_error=last.error,
         transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
+        preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
     )

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.states import ENDED_RUNS
-from trainmaster.advance import LOOK_S, advance, look_after
+from trainmaster.advance import LOOK_S, advance, look_after, look_for_alerts
 from trainmaster.answers import Change, StatusAnswer, WaitAnswer
 from trainmaster.errors import UsageError
-from trainmaster.events import change_of
+from trainmaster.events import news_of
 from trainmaster.follow import catch_up, following
 from trainmaster.metrics_store import StoredEvent
 from trainmaster.query import status_of
@@ -81,6 +81,7 @@ async def wait_for_event(
             if time.monotonic() >= deadline:
                 return watch.timed_out()
             await asyncio.sleep(_LOOK_S)
+    look_for_alerts(workspace, run_id)
     begin_transfers(workspace, view.run)  # the checkpoint that was waited for may be to come here
     return answer
 
@@ -184,8 +185,7 @@ class _Watch:
             (position.journal_seq, position.attempt, position.seq),
         )
         seen = _newest(view)  # what came after the view was loaded is told the next time
-        found = [change_of(event) for event in stored if seen.covers(event)]
-        return [change for change in found if change is not None]
+        return news_of([event for event in stored if seen.covers(event)], view)
 
     def _event(self, view: RunView, changes: Sequence[Change]) -> str | None:
         happened = {change.event for change in changes}
@@ -206,6 +206,7 @@ class _Watch:
             cursor=str(_newest(view)),
             changes=changes[-_MOST_CHANGES:],
             omitted=max(0, len(changes) - _MOST_CHANGES) or None,
+            unreachable=view.unreachable,
             next_step=self._next_step(view, event),
         )
 

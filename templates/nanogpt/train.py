@@ -16,6 +16,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+from trainer_runtime.train import stacks
+
+stacks.answer_signals()  # before what follows, which may hang as well
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

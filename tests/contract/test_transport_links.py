@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from trainmaster.transports.link import Link
 
 SOON_S = 10.0
 SEEN_S = 20.0
+GIVEN_UP_S = 8.0
 
 
 @pytest.fixture
@@ -105,6 +107,23 @@ def test_a_name_that_nobody_has_is_a_host_that_can_not_be_reached(
 def test_a_server_that_is_no_ssh_can_not_be_reached(reach: Reach, boxes: StandingBoxes) -> None:
     with CuttingProxy(("127.0.0.1", free_port("127.0.0.1"))) as nothing_behind:
         assert _refused(reach, boxes(), port=nothing_behind.port).code == "HOST_UNREACHABLE"
+
+
+def test_a_connection_that_is_given_up_keeps_nobody_waiting(
+    link: Link, proxy: CuttingProxy
+) -> None:
+    async def give_up() -> None:
+        await asyncio.to_thread(proxy.freeze)
+        asking = asyncio.create_task(link.repeat(_true))
+        while not proxy.accepted:
+            await asyncio.sleep(0.02)
+        await link.disconnect()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+    began = time.monotonic()
+    finish(give_up())  # the loop's own threads are waited for, too
+    assert time.monotonic() - began < GIVEN_UP_S
 
 
 def test_a_network_is_seen_to_part_and_used_again_once_it_is_whole(

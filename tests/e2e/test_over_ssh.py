@@ -39,8 +39,8 @@ def remote(home: Path, sshd: Sshd) -> CommandLine:
     return added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
 
 
-def added(command: CommandLine, sshd: Sshd) -> CommandLine:
-    record = sshd.record()
+def added(command: CommandLine, sshd: Sshd, **changes: str) -> CommandLine:
+    record = sshd.record(**changes)
     address = f"{record.user}@{record.address}:{record.port}"
     answer = command(
         "hosts", "add", "gpu1", address, "--key", str(record.key), "--root", record.root
@@ -103,6 +103,24 @@ def test_cut_links_and_killed_commands_lose_and_double_nothing(
     assert loss["steps"] == list(range(1, steps + 1))
     assert remote("status", run)["attempt"] == 1
     assert_mirror_equals_the_box(remote, run)
+
+
+def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
+    remote: CommandLine, tmp_path: Path, sshd: Sshd
+) -> None:
+    run = remote("launch", remote_spec(tmp_path, steps="1500", model=MODEL))["run_id"]
+    remote("wait", run, "--until", "step:20", "--timeout", str(LONGEST_S))
+    assert list(sshd.root.glob("windows/*/*")), "a window on the log, on this box alone"
+    assert remote("hosts", "remove", "gpu1", "--force")["abandoned"] == [run]
+    added(remote, sshd, root=f"{sshd.home}/another")
+    ended = remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert ended["event"] == "completed"
+    assert remote("checkpoints", run, "--verify")["resume_from"] == 1500
+    assert_mirror_equals_the_box(remote, run)
+    assert remote("clean", run, "--yes")["freed_bytes"] > 0
+    assert not remote.folder(run).root.exists()
+    later = remote("launch", remote_spec(tmp_path, steps="20"))["run_id"]
+    assert remote("status", later, "--detail")["folder"] == f"{sshd.home}/another/runs/{later}"
 
 
 def test_a_reboot_ends_an_attempt_and_the_next_goes_on(home: Path, tmp_path: Path) -> None:

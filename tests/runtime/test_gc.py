@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from running import kill, wait_until
 
+from trainer_runtime.box.cache_roots import register
 from trainer_runtime.box.gc import collect
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -75,6 +77,38 @@ def test_what_the_operators_side_names_stays(cache: Path) -> None:
     answer = gc(cache, json.dumps({"fingerprint": UNUSED}))
     assert answer["removed"] == []
     assert "a run that is on its way" in {entry["reason"] for entry in answer["kept"]}
+
+
+def test_what_a_run_of_another_root_names_stays(cache: Path, tmp_path: Path) -> None:
+    run = tmp_path / "another root" / "runs" / "gpt-xyz234"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps({"data": {"fingerprint": UNUSED}}))
+    for _ in range(2):
+        register(cache, run.parent)
+    assert {"run gpt-abc234", f"run {run}"} == {row["reason"] for row in gc(cache)["kept"]}
+    shutil.rmtree(run)
+    assert f"data/{UNUSED}" in names(gc(cache)["removed"])
+
+
+def test_nothing_goes_where_another_root_can_not_be_read(cache: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "another root" / "runs"
+    runs.mkdir(parents=True)
+    register(cache, runs)
+    runs.chmod(0)
+    unprivileged = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--"]
+    command = [sys.executable, "-m", "trainer_runtime", "gc", str(cache)]
+    done = subprocess.run(
+        [*(unprivileged if os.geteuid() == 0 else []), *command, str(cache.parent / "runs")],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["removed"] == []
+    assert {row["reason"] for row in answer["kept"]} == {
+        f"{runs} may not be read: a run there may use it"
+    }
 
 
 def test_a_link_from_a_run_into_the_cache_counts(cache: Path) -> None:

@@ -143,6 +143,7 @@ def test_a_finding_is_open_until_it_is_closed_or_another_attempt_begins() -> Non
     told = record(*WHOLE[:6], opened, ("finding", {"attempt": 1, "finding": _found("bbbb")}), worse)
     assert [item.finding["severity"] for item in told.open_findings] == ["critical", "warning"]
     assert told.findings["aaaa"].opened_t < told.findings["bbbb"].opened_t
+    assert told.findings["aaaa"].news_t > told.findings["bbbb"].news_t
     closed = record(*WHOLE[:6], opened, worse, ("finding_closed", {"id": "aaaa"}))
     assert closed.open_findings == []
     assert Record.from_dict(json.loads(json.dumps(closed.to_dict()))) == closed

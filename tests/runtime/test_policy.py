@@ -257,3 +257,11 @@ def test_a_running_attempt_is_ended_only_for_what_is_critical_and_lasts() -> Non
     assert wanted(spike, on_spike="warn") is None
     assert wanted(spike, on_spike="stop") == "loss_spike"
     assert wanted(spike, on_spike="rewind_skip_data") is None, "it has no such patch"
+
+
+def test_an_end_while_preparing_names_the_step() -> None:
+    nothing = progress(1)
+    failed = classify(Exit(77, None, prepared=False, step="packages"), nothing, None)
+    assert failed == Ending(EndReason.UNUSABLE, "preparing failed at the step: packages")
+    crashed = classify(Exit(1, None, prepared=False, step="environment"), nothing, None)
+    assert crashed.detail == "exit code 1 while preparing, at the step: environment"

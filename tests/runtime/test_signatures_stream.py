@@ -166,7 +166,7 @@ def test_patches_keep_the_batch_and_say_what_they_replace() -> None:
 def test_rungs_are_those_that_the_config_has(text: str, patches: list[str]) -> None:
     (found,) = find_in([text.encode()], config=_NANOGPT)
     assert [patch.id for patch in found.patches] == patches
-    (elsewhere,) = find_in([text.encode()], config={**_NANOGPT, "framework": "litgpt"})
+    (elsewhere,) = find_in([text.encode()], config={**_NANOGPT, "framework": "attached"})
     assert elsewhere.patches == ()
 
 

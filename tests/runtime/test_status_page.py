@@ -33,8 +33,12 @@ CONFIG: dict[str, Any] = {
     "run_id": "stdlib-gpt-abc234",
     "framework": "nanogpt",
     "steps": 1000,
+    "checkpoint": {"every": "2m"},
+    "limits": {"max_runtime_s": 86400.0},
 }
 DESCRIBED = {"parameters": 836_224, "precision": "bf16", "device": "cpu"}
+GPUS = {"gpu_util": 94.0, "gpu_mem_gib": 61.5, "gpu_temp_c": 64.0, "gpu_power_w": 610.0}
+GPUS |= {"gpu_util/0": 93.0, "gpu_util/1": 95.0}
 FIRST = progress(
     1,
     started(0, 1000, **DESCRIBED),
@@ -69,6 +73,43 @@ RUNNING = record(
     ("attempt_running", {"attempt": 2}),
     state("running"),
 )
+FINDING = {
+    "id": "0a1b2c3d",
+    "code": "cuda_oom",
+    "severity": "critical",
+    "confidence": 0.95,
+    "step": 61,
+    "evidence": ["torch.OutOfMemoryError: CUDA out of memory, said `somebody`."],
+    "explanation": "A GPU ran out of memory.",
+    "patches": [
+        {
+            "id": "p1",
+            "set": {"batch.micro_batch": 4, "batch.accumulation": 2},
+            "why": "Half the sequences at a time.",
+        }
+    ],
+    "advice": ["See who else holds the GPU's memory."],
+}
+TROUBLED = record(
+    attempt_starting(1),
+    ("attempt_running", {"attempt": 1}),
+    state("running"),
+    *(
+        ("sample", {"values": {**GPUS, "disk_free_gib": 40.0 - number}})
+        for number in range(30)
+        for _ in range(30)
+    ),
+    ("finding", {"attempt": 1, "finding": FINDING}),
+    ("finding", {"attempt": 1, "finding": {**FINDING, "id": "f2", "code": "closed"}}),
+    ("finding_closed", {"attempt": 1, "id": "f2"}),
+)
+LATE = progress(
+    1,
+    started(0, 100_000, **DESCRIBED),
+    ("phase", {"name": "domain"}),
+    *(metric(step, 2.0 + 8.0 / step, step_time_s=2.0) for step in range(1, 501)),
+    saved(20),
+)
 ENDED = record(
     attempt_starting(1),
     attempt_ended(1, "unusable", code=77, detail="data.sources.main | it is empty"),
@@ -84,6 +125,7 @@ def page(found: Record, *attempts: Progress, now: float = FIRST_T + 120) -> str:
     ("name", "text"),
     [
         ("running.md", page(RUNNING, FIRST, SECOND)),
+        ("troubled.md", page(TROUBLED, LATE, now=FIRST_T + 1200)),
         ("failed.md", page(ENDED, progress(1))),
         ("placed.md", page(Record())),
     ],
@@ -105,6 +147,32 @@ def test_without_a_verified_checkpoint_the_page_warns() -> None:
     running = record(attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
     assert "No verified checkpoint yet" in page(running, progress(1, started(), metric(1)))
     assert "No verified checkpoint yet" not in page(running, FIRST)
+
+
+def test_what_matters_most_comes_first() -> None:
+    text = page(TROUBLED, LATE, now=FIRST_T + 1200)
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings == ["## Figures", "## Findings", "## Risks", "## Checkpoints", "## Attempts"]
+
+
+def test_evidence_cannot_leave_its_place_on_the_page() -> None:
+    text = page(TROUBLED, LATE, now=FIRST_T + 1200)
+    assert "  - seen: `torch.OutOfMemoryError: CUDA out of memory, said 'somebody'.`" in text
+
+
+def test_a_finding_that_is_over_is_not_on_the_page() -> None:
+    assert "`closed`" not in page(TROUBLED, LATE)
+
+
+def test_a_run_whose_target_nobody_knows_has_no_bar() -> None:
+    text = render_status(
+        RUNNING,
+        [progress(1, ("started", {"step": 0}), metric(7))],
+        build_index([], "val_loss"),
+        {**CONFIG, "steps": None},
+        FIRST_T,
+    )
+    assert "- Progress: step 7\n" in text
 
 
 def test_an_ended_run_has_no_risks_and_no_time_left() -> None:
@@ -129,4 +197,5 @@ def test_the_time_left_is_the_steps_left_at_the_present_pace() -> None:
 def test_a_loss_that_is_no_number_is_told_as_such() -> None:
     running = record(attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
     text = page(running, progress(1, started(), metric(1, float("nan")), metric(2, float("inf"))))
-    assert "| loss | Infinity |" in text
+    assert "- Last: loss Infinity" in text
+    assert "Loss `!!`" in text

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,27 @@ def transfer_processes(home: Path) -> list[int]:
         if b"\0transfer\0" in command and f"TRAINMASTER_HOME={home}\0".encode() in environment:
             found.append(int(pid))
     return found
+
+
+@pytest.mark.parametrize("host", ["local", "box"])
+def test_a_second_place_that_can_not_be_written_is_told_before_anything(
+    command: CommandLine, remote: CommandLine, tmp_path: Path, host: str
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+
+    def spec(place: object) -> str:
+        python = f"{{python: {sys.executable}}}"
+        checkpoint = f'{{every: 20, mirror: "host:{place}"}}'
+        return small_spec(tmp_path, host=host, environment=python, checkpoint=checkpoint)
+
+    for place in (f"{blocked}/backup", "/proc/backup"):
+        for action in ("plan", "launch"):
+            error = command(action, spec(place), code=1)["error"]
+            assert (error["code"], error["field"]) == ("ROOT_NOT_WRITABLE", "checkpoint.mirror")
+    assert command("runs")["runs"] == []
+    command("plan", spec(tmp_path / "deep" / "backup"))
+    assert not (tmp_path / "deep").exists()
 
 
 def test_checkpoints_come_by_themselves_whoever_is_killed_meanwhile(

@@ -4,9 +4,11 @@ import math
 
 import pytest
 
+from trainer_runtime.core.curve import sparkline
 from trainmaster import answers
 from trainmaster.answers import Answer
-from trainmaster.cli.figures import size, sparkline, value
+from trainmaster.cli import plan_views
+from trainmaster.cli.figures import size, value
 from trainmaster.cli.output import emit, printable
 from trainmaster.cli.views import Grid, view
 from trainmaster.cli.waiting import describe
@@ -57,20 +59,36 @@ def test_a_status_while_waiting_is_one_line() -> None:
     assert describe(_STATUS) == "running  step 1200/5000  loss 1.235  1 h 1 min to go"
 
 
-def test_a_plan_shows_values_as_the_spec_has_them_and_ranges_beside_estimates() -> None:
+def test_a_plan_shows_values_as_the_spec_has_them_and_estimates_in_units_of_people() -> None:
     plan = answers.PlanAnswer(
         name="small",
         host="local",
         decisions=[answers.PlanDecision(field="compute.compile", value=False, reason="slower")],
-        estimates={"hours": 2.5, "ranges": {"hours": (2.0, 4.0)}},
-        gpu={"planned": "cpu"},
+        estimates={
+            "parameters": 23648,
+            "memory_gib": 0.4,
+            "disk_gib": 12.0,
+            "mfu": 0.413,
+            "hours": 2.5,
+            "ranges": {"hours": (9e-05, 4.0)},
+        },
+        gpu={"recommended": "none", "reason": "A CPU will do.", "planned": "cpu"},
         warnings=["small data"],
     )
-    told = text_of(plan)
-    assert "compute.compile  false  slower" in told
-    assert "hours  2.5  2 to 4" in told
-    assert "Warning: small data" in told
-    assert "GPU: planned=cpu" in told
+    assert text_of(plan).splitlines() == [
+        "Plan for small on local",
+        "field  value  reason",
+        "compute.compile  false  slower",
+        "estimate  value  range",
+        "parameters  23,648  ",
+        "memory  410 MiB  ",
+        "disk  12.0 GiB  ",
+        "MFU  41 %  ",
+        "time  2 h 30 min  under a second to 4 h",
+        "GPU: none needed (A CPU will do); planned for cpu",
+        "Warning: small data",
+    ]
+    assert plan_views.view is view
 
 
 def test_metrics_show_a_curve_and_say_so_when_there_is_none() -> None:

@@ -16,6 +16,7 @@ from running import LONGEST_S, CommandLine, let_it_run, run_async, small_spec
 from trainer_runtime.core.manifest import verify
 from trainmaster.answers import FetchAnswer
 from trainmaster.backends import Backend
+from trainmaster.cli.views import view
 from trainmaster.errors import StateError, StorageError, TrainmasterError, UsageError
 from trainmaster.fetch import fetch, fetch_below
 from trainmaster.launch import launch
@@ -87,6 +88,10 @@ def test_a_checkpoint_comes_whole_under_its_own_path(
     assert (answer.files, answer.skipped, answer.more) == (len(place.names()), [], None)
     assert answer.bytes == sum((place.folder / name).stat().st_size for name in place.names())
     assert answer.folder == str(place.folder)
+    assert answer.brought is not None
+    assert all(path.startswith(folder) for path in answer.brought)
+    told = str(view(answer)[0])
+    assert folder in told and str(place.folder) in told
 
 
 def test_the_best_checkpoint_is_the_one_with_the_lowest_loss(place: Place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,28 +94,49 @@ def test_cut_connections_lose_and_double_nothing(
 def test_followers_on_the_box_end_with_their_connections(
     workspace: FollowedWorkspace, runs: list[FakeRun], sshd: Sshd
 ) -> None:
-    def followers() -> list[int]:
-        return [
-            pid
-            for pid in sshd.processes
-            if b"follow" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        ]
-
     async def work() -> None:
         async with following(workspace, HOST):
             for _ in range(3):
                 passed = time.time()
-                while last_pass(workspace.home, HOST).t < passed or not followers():
+                while last_pass(workspace.home, HOST).t < passed or not followers(sshd):
                     await asyncio.sleep(0.02)
                 await asyncio.to_thread(sshd.drop_connections)
         await workspace.backend(HOST).disconnect()
         deadline = time.monotonic() + 20
-        while followers():
+        while followers(sshd):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
 
     runs[0].write(LOG, b"line\n")
     run_async(work)
+
+
+def test_a_runtime_that_was_taken_away_is_put_there_again(home: Path, sshd: Sshd) -> None:
+    host = SshHost(sshd.record(HOST), Home(home))
+    workspace = FollowedWorkspace(Home(home), host)
+    run = FakeRun(workspace, sshd.home / "trainmaster" / "runs" / "small-abc234")
+    run.write(LOG, b"line\n")
+
+    async def work() -> None:
+        shutil.rmtree(await host.runtime())
+        async with following(workspace, HOST):
+            deadline = time.monotonic() + 20
+            while not (followers(sshd) and run.mirrored(LOG)):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+        await host.disconnect()
+
+    run_async(work)
+    workspace.close()
+
+
+def followers(sshd: Sshd) -> list[int]:
+    """The processes on the box that tell of runs' files."""
+    return [
+        pid
+        for pid in sshd.processes
+        if b"follow" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    ]
 
 
 def test_files_are_asked_for_one_by_one_where_nothing_can_be_run_for_it(

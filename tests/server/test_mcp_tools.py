@@ -15,12 +15,13 @@ from mcp import Client, StdioServerParameters
 from mcp.server import MCPServer
 from mcp.types import Tool
 
-from trainmaster.answers import ReplayAnswer
+from trainmaster.answers import ReplayAnswer, StopAnswer
 from trainmaster.cli import run
 from trainmaster.errors import UsageError
 from trainmaster.mcp import build_server
 from trainmaster.mcp.answering import AnsweringServer
 from trainmaster.mcp.definition import READS, Definition, OpenWorkspace, build_tool
+from trainmaster.tool_names import TOOL_OF
 from trainmaster.wait import EVENTS
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -29,9 +30,12 @@ _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _COMMON_WORDS = "run_id spec host set cursor until timeout_s idempotency_key"
 _OWN_WORDS = (
-    "state label limit detail stream grep width key points verify start check folder pattern"
+    "state label limit detail stream grep width key points verify start check folder pattern "
+    "everything apply"
 )
-_HOST_WORDS = "name address jump root cache"
+_HOST_WORDS = "name address jump root cache transport"
+_ALERT_WORDS = "when to severity"
+_PLOT_WORDS = "x"
 # A token is taken for three characters of JSON, which is on the safe side.
 _CHARACTERS_PER_TOKEN = 3
 _SPEC = """\
@@ -145,9 +149,25 @@ def test_every_tool_has_all_four_hints_and_every_parameter_the_common_words(
         assert [
             name for name, value in hints.items() if name.endswith("Hint") and value is None
         ] == []
-        known = f"{_COMMON_WORDS} {_OWN_WORDS} {_HOST_WORDS}".split()
+        known = " ".join(
+            (_COMMON_WORDS, _OWN_WORDS, _HOST_WORDS, _ALERT_WORDS, _PLOT_WORDS)
+        ).split()
         assert set(tool.input_schema["properties"]) <= set(known)
         assert tool.input_schema["additionalProperties"] is False
+
+
+def test_advice_names_the_tools_that_do_what_its_commands_do(environment: dict[str, str]) -> None:
+    tools = anyio.run(lambda: tools_of(environment, "legacy"))
+    assert set(TOOL_OF.values()) <= {tool.name for tool in tools}
+    answer = StopAnswer(
+        run_id="a",
+        state="failed",
+        next_step="Read `trainmaster logs a`, then `trainmaster resume a`; `trainmaster tick`.",
+    )
+    assert answer.next_tools == ["tail_log", "resume"]
+    assert (
+        "next_tools" not in StopAnswer(run_id="a", state="failed", next_step="Wait.").model_dump()
+    )
 
 
 def test_read_only_leaves_only_what_changes_nothing(environment: dict[str, str]) -> None:
@@ -170,6 +190,7 @@ def test_toolsets_choose_among_the_tools_in_a_stable_order(environment: dict[str
         "resume",
         "fetch_files",
         "add_host",
+        "create_alert",
     ]
     with pytest.raises(UsageError, match="destroy"):
         build_server(environment, toolsets=("destroy",))

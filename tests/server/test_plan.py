@@ -103,6 +103,7 @@ TINY_CONFIG: dict[str, Any] = {
     "env": {},
     "secrets": [],
     "labels": {},
+    "alerts": [],
     "limits": {"max_runtime_s": 86400.0, "budget_usd": None},
     "pty": False,
     "derived": {

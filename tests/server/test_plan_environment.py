@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from packages import make_wheel
 
-from trainmaster.errors import SpecError
+from trainmaster.errors import PlanError, SpecError
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, TorchFacts, plan
 from trainmaster.spec import TrainingSpec, read_attached, refuse_other_files
 from trainmaster.wheels import with_place_of_wheels
@@ -88,6 +88,20 @@ def test_a_box_that_can_install_nothing_is_warned_of(
     with_uv = host.model_copy(update={"uv": "/usr/local/bin/uv"})
     warnings = plan(make_spec(), with_uv, text_corpus).warnings
     assert not any("python3-venv" in warning for warning in warnings)
+
+
+def test_a_box_without_gpu_and_torch_is_warned_of_the_build_for_gpus(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    host = cpu_host.model_copy(update={"torch": None, "disk_free_gib": 5.0})
+    planned = plan(make_spec(), host, text_corpus)
+    assert any("PIP_EXTRA_INDEX_URL" in warning for warning in planned.warnings)
+    assert planned.estimates.disk_gib > 8
+    chosen = plan(make_spec('env={PIP_INDEX_URL: "https://example.org"}'), host, text_corpus)
+    assert not any("PIP_EXTRA_INDEX_URL" in warning for warning in chosen.warnings)
+    with pytest.raises(PlanError) as refused:
+        plan(make_spec(), host.model_copy(update={"disk_free_gib": 1.5}), text_corpus)
+    assert refused.value.code == "DISK_TOO_SMALL"
 
 
 def test_what_the_spec_describes_stands_in_the_config_without_its_files(

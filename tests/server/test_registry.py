@@ -23,9 +23,18 @@ from trainmaster.errors import TrainmasterError
 from trainmaster.host_cache import collect
 from trainmaster.host_check import check_host
 from trainmaster.host_record import TransportName
-from trainmaster.registry import HostOptions, add_host, list_hosts, remove_host, trust_host
+from trainmaster.registry import (
+    HostOptions,
+    add_host,
+    list_hosts,
+    open_host,
+    remove_host,
+    trust_host,
+)
 from trainmaster.run import Run, new_run_id
 from trainmaster.workspace import Workspace
+
+BINARIES = ("/usr/bin", "/usr/local/bin", "/bin")
 
 
 @pytest.fixture
@@ -268,6 +277,27 @@ def test_the_list_shows_what_whoever_follows_its_runs_has_found(
         assert (row.reason == lost["message"]) is (error is not None)
 
 
+def test_any_command_that_reaches_a_host_refreshes_what_the_list_shows(
+    workspace: Workspace, box: Sshd
+) -> None:
+    add(workspace, box)
+    note = workspace.home.follower_pass("gpu1")
+    note.parent.mkdir(parents=True, exist_ok=True)
+    lost = {"code": "LINK_LOST", "message": "The connection to gpu1 broke."}
+    note.write_text(json.dumps({"t": time.time() - 60, "skew_s": 0.0, "error": lost}))
+    workspace.home.reached("gpu1").unlink(missing_ok=True)
+    _, before = run_async(lambda: list_hosts(workspace)).hosts
+    run_async(lambda: reach(workspace))
+    _, after = run_async(lambda: list_hosts(workspace)).hosts
+    assert (before.state, after.state, after.reason) == ("unreachable", "ok", None)
+
+
+async def reach(workspace: Workspace) -> None:
+    host = open_host(workspace, "gpu1")
+    await host.python()
+    await host.disconnect()
+
+
 def test_a_check_tells_all_of_a_sound_box(workspace: Workspace, box: Sshd) -> None:
     add(workspace, box)
     answer = check(workspace)
@@ -301,11 +331,24 @@ def test_a_box_without_an_interpreter_still_tells_what_plain_commands_can(
     assert told["root"].state == "ok"
 
 
+def test_a_box_without_env_has_a_sound_shell_and_is_used_as_any_other(
+    workspace: Workspace, box: Sshd
+) -> None:
+    hide(box, {Path(folder, name) for folder in BINARIES for name in ("env", "printenv")})
+    add(workspace, box, root="~/trainings")
+    told = rows(check(workspace))
+    assert (told["shell"].state, told["root"].state) == ("ok", "ok")
+    assert f"{box.home}/trainings" in told["root"].found
+
+
 def hide_interpreters(box: Sshd) -> None:
+    folders = (*BINARIES, "/opt/conda/bin", "/opt/miniconda3/bin")
+    hide(box, {path.resolve() for name in folders for path in Path(name).glob("python*")})
+
+
+def hide(box: Sshd, paths: set[Path]) -> None:
     """Put nothing in the place of each, in the box's own view of the disk."""
-    folders = ("/usr/bin", "/usr/local/bin", "/opt/conda/bin", "/opt/miniconda3/bin")
-    found = {path.resolve() for name in folders for path in Path(name).glob("python*")}
-    for path in found:
+    for path in filter(Path.exists, paths):
         command = ["nsenter", f"--mount=/proc/{box.listener}/ns/mnt", "mount", "--bind"]
         subprocess.run([*command, "/dev/null", str(path)], check=True)
 

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import json
+import sqlite3
 from pathlib import Path
 
+import pytest
 from logical import contents
 from running import run_async, small_spec
 
+from trainmaster.cli import run as command
+from trainmaster.errors import StorageError
 from trainmaster.launch import launch
 from trainmaster.query import get_status, query_metrics
-from trainmaster.replay import replay
+from trainmaster.replay import replay, replay_if_new
 from trainmaster.wait import until_closed, wait_for_event
 from trainmaster.workspace import Workspace, open_workspace
 
@@ -42,7 +47,7 @@ def test_replay_of_the_mirror_gives_the_same_database(workspace: Workspace, tmp_
     run_async(work)
 
 
-def test_a_database_that_was_lost_comes_back_from_the_mirror(
+def test_a_database_that_was_lost_comes_back_by_itself(
     workspace: Workspace, home: Path, tmp_path: Path
 ) -> None:
     async def work() -> None:
@@ -52,13 +57,51 @@ def test_a_database_that_was_lost_comes_back_from_the_mirror(
         for path in home.glob("metrics.db*"):
             path.unlink()
         with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
-            assert (await get_status(opened, run)).step == 0
-            await replay(opened)
+            assert opened.metrics.replay_due
+            replay_if_new(opened, within_s=0.0)
+            assert opened.metrics.replay_due
+            replay_if_new(opened)
             assert contents(opened.metrics) == before
+            assert not opened.metrics.replay_due
             metrics = await query_metrics(opened, [run], keys=["loss"], everything=True)
             assert metrics.runs[run]["loss"].steps == list(range(1, 61))
 
     run_async(work)
+
+
+def test_what_an_older_version_wrote_is_thrown_away_and_made_anew_by_the_next_command(
+    workspace: Workspace,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def work() -> str:
+        return await finished_run(workspace, tmp_path)
+
+    run = run_async(work)
+    before = contents(workspace.metrics)
+    with workspace.metrics.writing():
+        workspace.metrics.connection.execute("PRAGMA user_version = 1")
+        workspace.metrics.connection.execute("DROP TABLE blocks")
+        workspace.metrics.connection.execute("CREATE TABLE once (a TEXT)")
+    workspace.metrics.close()
+    monkeypatch.setenv("TRAINMASTER_HOME", str(home))
+    assert command(["metrics", run, "--key", "loss", "--all", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["runs"][run]["loss"]
+    assert told["steps"] == list(range(1, 61))
+    with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
+        assert contents(opened.metrics) == before
+
+
+def test_a_program_of_an_older_version_writes_nothing_into_a_newer_ones_database(
+    workspace: Workspace, home: Path
+) -> None:
+    workspace.metrics.connection.execute("SELECT count(*) FROM points").fetchone()
+    with sqlite3.connect(home / "metrics.db") as newer:
+        newer.execute("PRAGMA user_version = 99")
+    with pytest.raises(StorageError, match="HOME_IS_NEWER"), workspace.metrics.writing():
+        workspace.metrics.clear()
 
 
 def test_replay_of_an_empty_home_finds_nothing(workspace: Workspace) -> None:

@@ -245,7 +245,6 @@ def test_a_required_field_that_is_missing_is_named(small_spec: str, missing: str
         "compute.shm_size=8g",
         "compute.preemptible=true",
         "tracking.tensorboard=true",
-        "alerts=[{name: a, when: 'val_loss > 3', to: ops}]",
         "host=kaggle",
         "limits.budget_usd=10",
     ],

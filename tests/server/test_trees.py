@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 from running import run_async
 
+from trainmaster.assets import find_assets
 from trainmaster.errors import TrainmasterError
 from trainmaster.hosts import LocalHost, Stream
 from trainmaster.hosts.tree_files import TreeFile, files_of_folder
@@ -358,20 +360,47 @@ def test_two_senders_at_once_take_turns(tmp_path: Path) -> None:
     assert described(there) == described(local)
 
 
+def test_a_sender_that_does_not_come_on_is_not_waited_for_and_is_named(tmp_path: Path) -> None:
+    there, local = tmp_path / "there", LocalHost("local", Path("/"))
+    receive = find_assets().runtime / "box" / "receive.py"
+    header = {"destination": str(there), "whole": False, "mark": False}
+    data = json.dumps({**header, "files": [["large", 3, None, 0o644, None]]}).encode()
+    with subprocess.Popen(
+        [sys.executable, str(receive)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as silent:
+        assert silent.stdin is not None and silent.stdout is not None
+        silent.stdin.write(struct.pack(">cI", b"H", len(data)) + data)
+        silent.stdin.flush()
+        assert "need" in json.loads(silent.stdout.readline())
+        seen: list[TreeProgress] = []
+        error = refused({"a": b"1"}, there, patience_s=0.5, on_progress=seen.append)
+        assert (error.code, error.retryable) == ("PLACE_BUSY", True)
+        assert f"process {silent.pid}" in error.message and "0 s" in error.message
+        assert seen[0].waiting
+        silent.stdin.close()
+    assert run_async(lambda: put_tree(local, {"a": b"1"}, str(there))).sent_files == 1
+
+
 def test_a_full_disk_is_told_and_gone_on_with_once_there_is_room(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(disk)], capture_output=True
     )
     if mounted.returncode:
         pytest.skip("a small disk can't be mounted here")
     try:
-        files = {"large": random.Random(12).randbytes(3 << 20)}
+        files = {"small": b"1", "large": random.Random(12).randbytes(24 << 20)}
         error = refused(files, disk / "there")
         assert (error.code, error.retryable) == ("DISK_FULL", True)
-        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
-        assert put(files, disk / "there").sent_bytes < 3 << 20
+        told = (f"room left for {disk}/there", "24.0 MiB", f"{disk}/.there.receiving")
+        assert [words for words in told if words not in error.message] == []
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        assert put(files, disk / "there").sent_bytes < 24 << 20
+        little = {"little": random.Random(13).randbytes(8 << 20)}
+        subprocess.run(["mount", "-o", "remount,size=26m", str(disk)], check=True)
+        assert "MiB free" in refused(little, disk / "run", whole=True).message
+        assert os.listdir(disk) == ["there"]
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         assert refused({"more": b"1"}, disk / "other").code == "ROOT_NOT_WRITABLE"
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from trainer_runtime.core.journal import AttemptRecord, Record
 from trainer_runtime.core.lineage import is_live
 from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.patch import PatchError, apply_sets
-from trainer_runtime.core.policy import Decision
+from trainer_runtime.core.policy import Decision, Exit
 from trainer_runtime.core.progress import Progress
+from trainer_runtime.core.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.states import DesiredState
 from trainer_runtime.core.text import shown
 
 _LAST_WORDS_BYTES = 2000
+_SETUP_LOG_BYTES = 16_384
 _LONGEST_LAST_WORDS = 300
 
 
@@ -110,6 +113,18 @@ def index(progress: Mapping[int, Progress], config: Mapping[str, Any]) -> Checkp
     """The run's checkpoint index, from all attempts' events."""
     ordered = [progress[number] for number in sorted(progress)]
     return build_index(ordered, config["checkpoint"]["metric"])
+
+
+def in_step(run: RunFolder, attempt: int, end: Exit) -> Exit:
+    """`end` with the step of the preparation that it came in, where it came in one."""
+    if end.prepared:
+        return end
+    try:
+        tail = _tail(run.attempt(attempt).setup_log, _SETUP_LOG_BYTES)
+    except OSError:
+        return end
+    found = setup_step([line for raw in tail.split(b"\n") if (line := shown(raw))])
+    return replace(end, step=found.name if found is not None else FIRST_STEP)
 
 
 def last_words(run: RunFolder, attempt: int, prepared: bool) -> str | None:

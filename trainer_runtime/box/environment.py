@@ -27,6 +27,7 @@ from trainer_runtime.box.interpreters import (
 )
 from trainer_runtime.box.venvs import Recipe, provide
 from trainer_runtime.core.requirements import name_of, requirement_lines, satisfied, unsatisfied
+from trainer_runtime.core.torch_builds import cpu_build
 
 REQUIREMENTS = "requirements.txt"
 OWN_REQUIREMENTS = "requirements-extra.txt"
@@ -199,9 +200,15 @@ def _fresh(ours: list[str], own: list[str], search: _Search) -> dict[str, Any]:
             lines.append(f"torch{bound}" if bound else line)
     limits = tuple(f"{name}{limit}" for name, limit in sorted(bounds.items()) if limit)
     base = (able or search.found)[0]
-    recipe = Recipe(base, tuple(lines), (), limits, search.request.wheels)
+    preferred = _without_cuda(lines) if search.box.device == "cpu" and not driver() else ()
+    recipe = Recipe(base, tuple(lines), (), limits, search.request.wheels, preferred)
     built, version = _provided(recipe, search)
     return _told(built, "built", version, recipe.name())
+
+
+def _without_cuda(lines: list[str]) -> tuple[str, ...]:
+    """What a machine without a GPU is better off with, where it can be had."""
+    return tuple(build for line in lines if (build := cpu_build(line)) is not None)
 
 
 def _provided(recipe: Recipe, search: _Search) -> tuple[Interpreter, str]:

@@ -3,6 +3,8 @@
 An entry is in use where a run's folder on this machine names it (its configurations and what else
 its JSON files say, or a link into it), where the operator's side names it (a run that is on its
 way), where a process has it open, works in it or was started from it, and while its lock is held.
+Runs are those of every root that has ever used the cache. Where one of them can't be read, nothing
+is removed.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import trainer_runtime
+from trainer_runtime.box.cache_roots import registered
 from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.duration import spoken_duration
 
@@ -89,7 +92,8 @@ class Uses:
         self._runs = runs
         self._texts = {"a run that is on its way": named}
         self._processes = _told_by_processes({str(cache), os.path.realpath(cache)})
-        self._seen: set[str] = set()
+        self._seen: set[Path] = set()
+        self._unreadable: str | None = None
 
     def reason(self, kind: Kind, entry: Path) -> str | None:
         """Why an entry must stay; None where nothing says so."""
@@ -104,6 +108,8 @@ class Uses:
     def user(self, kind: Kind, entry: Path) -> str | None:
         """Who names the entry, runs that are new since the last look included."""
         self._look_for_new_runs()
+        if self._unreadable is not None:
+            return self._unreadable
         for name, text in self._texts.items():
             if _names(text, kind, entry):
                 return name
@@ -112,10 +118,15 @@ class Uses:
         return None
 
     def _look_for_new_runs(self) -> None:
-        for folder in _listed(self._runs):
-            if folder.name not in self._seen:
-                self._seen.add(folder.name)
-                self._texts[f"run {folder.name}"] = _told_by_run(folder)
+        self._unreadable = None
+        try:
+            for runs in {self._runs.resolve(), *registered(self._cache)}:
+                for folder in _listed(runs):
+                    if folder not in self._seen:
+                        self._texts[_called(folder, self._runs)] = _told_by_run(folder)
+                        self._seen.add(folder)
+        except PermissionError as error:
+            self._unreadable = f"{error.filename} may not be read: a run there may use it"
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -125,12 +136,22 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
+def _called(folder: Path, runs: Path) -> str:
+    return f"run {folder.name if folder.parent == runs.resolve() else folder}"
+
+
 def _told_by_run(folder: Path) -> str:
-    """What a run's JSON files say, and where its links lead to; secrets are not read."""
+    """What a run's JSON files say, and where its links lead to; secrets are not read.
+
+    Raises:
+        PermissionError: they are another user's, and can't be read.
+    """
     told = []
+    for below in (folder, folder / "attempts"):
+        _listed(below)  # a glob would take what it may not read for empty
     files = [*folder.glob("*.json"), *folder.glob("attempts/*/*.json")]
     for file in files:
-        with suppress(OSError):
+        with suppress(FileNotFoundError, IsADirectoryError):
             if not file.name.startswith(".") and file.stat().st_size <= _LARGEST_JSON_BYTES:
                 told.append(file.read_text(errors="replace"))
     for path in _listed(folder):

@@ -28,8 +28,9 @@ from trainer_runtime.box.secret_file import SecretsMissingError, secret_environm
 from trainer_runtime.box.settled import trainer_environment
 from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.protocol import ExitCode
+from trainer_runtime.core.stacks.names import ATTEMPT_VARIABLE
 
-MARKER = "TRAINMASTER_ATTEMPT"
+MARKER = ATTEMPT_VARIABLE
 _LOCK_WAIT_S = 20.0
 _WRITE_WAIT_S = 600.0
 # OpenMP threads that wait spin 300,000 rounds before they sleep: beside one other busy process a

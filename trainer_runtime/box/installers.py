@@ -34,6 +34,8 @@ _NO_WHEEL = re.compile(
 _CONFLICT = re.compile(
     r"ResolutionImpossible|conflicting dependencies|The conflict is caused by|are unsatisfiable"
 )
+# What is preferred has no wheel here: pip and uv call that a conflict with what is required.
+_NO_BUILD = re.compile(f"{_NO_WHEEL.pattern}|{_CONFLICT.pattern}")
 _TOLD_LINES = 3
 _TOLD_LENGTH = 600
 
@@ -60,7 +62,8 @@ class Wanted:
     """What is to be installed into `venv`: files of requirements, and what holds versions.
 
     `held` names packages of an environment beneath that stay as they are; `wheels` is the one
-    folder that wheels may come from, None for wherever pip looks.
+    folder that wheels may come from, None for wherever pip looks. `preferred`: more constraints,
+    which are let go of where nothing meets them.
     """
 
     venv: Path
@@ -68,6 +71,7 @@ class Wanted:
     constraints: Path | None
     held: Sequence[str]
     wheels: str | None
+    preferred: Path | None = None
 
 
 def find_installer(
@@ -106,8 +110,10 @@ def install(
     """
     variables = _variables(installer, environment, wanted)
 
-    def attempt(only_wheels: bool) -> Ended:
+    def attempt(only_wheels: bool, preferred: Path | None = None) -> Ended:
         command = _command(installer, wanted, variables, only_wheels=only_wheels)
+        if preferred is not None:
+            command += ["--constraint", str(preferred)]
         ended = follow(
             command,
             report,
@@ -116,9 +122,15 @@ def install(
             environment=variables,
             inherited=[lock],
         )
-        _refuse_what_stays(ended, wanted)
+        if preferred is None or not _NO_BUILD.search("\n".join(ended.lines)):
+            _refuse_what_stays(ended, wanted)
         return ended
 
+    if wanted.preferred is not None:
+        if attempt(only_wheels=True, preferred=wanted.preferred).code == 0:
+            return
+        told = ", ".join(wanted.preferred.read_text().split())
+        report(f"environment: {told} can't be had from these indexes; taking the usual build")
     first = attempt(only_wheels=True)
     if first.code == 0:
         return

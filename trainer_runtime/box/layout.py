@@ -59,6 +59,11 @@ class RunFolder:
         return self.root / ".secrets.json"
 
     @property
+    def alerts(self) -> Path:
+        """Alerts that the box sends, with their addresses: its owner's alone, as secrets are."""
+        return self.root / ".alerts.json"
+
+    @property
     def supervisor_errors(self) -> Path:
         return self.root / "logs" / "supervisor.err"
 
@@ -98,6 +103,20 @@ class AttemptFolder:
     @property
     def process(self) -> Path:
         return self.root / "process.json"
+
+    @property
+    def stacks(self) -> Path:
+        """The stacks of all processes, as they were last taken."""
+        return self.root / "stacks.txt"
+
+    @property
+    def stacks_lock(self) -> Path:
+        return self.root / ".stacks.lock"
+
+    @property
+    def source(self) -> Path:
+        """Where the log of a training that is only watched was copied from."""
+        return self.root / "source.jsonl"
 
     @property
     def exit(self) -> Path:

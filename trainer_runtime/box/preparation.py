@@ -11,10 +11,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box import cache_roots
 from trainer_runtime.box.arrival import NothingComesError, await_wheels
 from trainer_runtime.box.commands import Report, follow
 from trainer_runtime.box.environment import Box, Request, settle
@@ -41,6 +42,7 @@ def main(config_path: str, *, data_only: bool = False) -> int:
         config = json.loads(path.read_bytes())
         with _alone(Path.cwd() / _LOCK):
             if not data_only:
+                _register(Path.cwd(), config)
                 _prepare_environment(config, path.with_name("environment.json"), _say)
             folder = prepare(config, _say)
     except (OSError, ValueError) as error:
@@ -71,6 +73,12 @@ def _alone(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _register(folder: Path, config: Mapping[str, Any]) -> None:
+    """Have the cache know of the root that the run lies in; one that is only read needs no care."""
+    with suppress(OSError):
+        cache_roots.register(Path(config["data"]["cache_dir"]), folder.parent)
 
 
 def _prepare_environment(config: Mapping[str, Any], record: Path, report: Report) -> None:

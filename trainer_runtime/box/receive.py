@@ -6,7 +6,8 @@ be there before, and written so that Python 3.8 can read it.
 
 In come frames, `>cI` kind and length, then so many bytes:
     H  JSON {"destination", "whole", "mark", "files": [[name, size, mtime_ns, mode, sha256], ...]};
-       of mtime_ns and sha256 either may be null
+       of mtime_ns and sha256 either may be null; "patience_s": how long to wait for another sender
+       at the destination that does not come on
     F  JSON [index, offset]: what follows is this file from there on
     D  at most a MiB of it
     E  its sha256, as hexadecimal digits: the file is all there
@@ -23,7 +24,8 @@ told) is not asked for; what the listing does not name is removed. A file counts
 on the disk, and renamed into its place. `whole`: the destination comes to be at once or not at all,
 and one that is there already is kept. `mark`: `.complete` in the destination lists what it holds,
 written last. What lies half done stands in `.<name>.receiving` beside the destination, and is
-gone on with whoever was killed.
+gone on with whoever was killed, or once there is room again; where it is little, a full disk gets
+it back.
 """
 
 from __future__ import annotations
@@ -57,6 +59,10 @@ _LOCK_POLL_S = 0.2
 # Files that are on their way to the disk at once: one commit of its journal serves them all.
 _FINISHING = 32
 _FLUSH_EVERY_BYTES = 64 << 20
+_PATIENCE_S = 300.0
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# So little is sent again sooner than it is looked for.
+_LITTLE_BYTES = 16 << 20
 
 
 class Refusal(Exception):
@@ -96,6 +102,7 @@ class Header:
         self.destination: bytes = told["destination"].encode("utf-8", "surrogateescape")
         self.whole = bool(told["whole"])
         self.mark = bool(told["mark"])
+        self.patience_s = float(told.get("patience_s", _PATIENCE_S))
         self.files = [Listed(row) for row in told["files"]]
         _check_destination(self.destination)
         self.parents = _check_names(self.files, self.mark)
@@ -116,7 +123,7 @@ def main() -> int:
     except Refusal as refusal:
         return _refuse(refusal.code, str(refusal))
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in _NO_ROOM:
             return _refuse("DISK_FULL", _told(error))
         return _refuse("ROOT_NOT_WRITABLE", _told(error))
     except (SenderGone, BrokenPipeError):
@@ -173,23 +180,52 @@ def _receive(source: Input) -> None:
         _answer({"done": True})
         return
     os.makedirs(os.path.dirname(header.destination), exist_ok=True)
-    work = Work(header.destination)
+    work = Work(header.destination, header.patience_s)
     try:
         if header.whole and os.path.lexists(header.destination):  # by whom we waited for
             _answer({"need": [], "kept": True})
         else:
             _take(source, header, work)
         work.remove()
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise _no_room(header, work, error) from error
+        raise
     finally:
         work.release()
     _answer({"done": True})
 
 
-class Work:
-    """The folder beside the destination that holds what is half done, locked."""
+def _no_room(header: Header, work: Work, error: OSError) -> Refusal:
+    """What a full disk lacks for this tree; what is worth keeping of it stays."""
+    place = _shown(header.destination)
+    total = sum(file.size_bytes for file in header.files)
+    kept = total > _LITTLE_BYTES
+    if not kept:
+        with suppress(OSError):
+            work.remove()
+    disk = os.statvfs(os.path.dirname(header.destination))
+    free = _size(disk.f_bavail * disk.f_frsize)
+    stays = f"; what has arrived stays in {_shown(work.folder)}" if kept else ""
+    reason = f"{error.strerror}, {free} free of the {_size(total)} that it takes in all"
+    return Refusal("DISK_FULL", f"there is no room left for {place} ({reason}){stays}")
 
-    def __init__(self, destination: bytes) -> None:
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.1f} MiB"
+
+
+class Work:
+    """The folder beside the destination that holds what is half done, locked.
+
+    Raises:
+        Refusal: `PLACE_BUSY`, another sender is at it and does not come on.
+        SenderGone: nobody waits for it any more.
+    """
+
+    def __init__(self, destination: bytes, patience_s: float) -> None:
         parent, base = os.path.split(destination)
+        self._patience_s = patience_s
         self.folder = os.path.join(parent, b"." + base + b".receiving")
         self.tree = os.path.join(self.folder, b"tree")
         self._lock = os.path.join(self.folder, b"lock")
@@ -217,8 +253,30 @@ class Work:
     def release(self) -> None:
         os.close(self._descriptor)
 
+    def holder(self) -> str:
+        """Who has the lock, in words."""
+        try:
+            with open(self._lock) as file:
+                told = json.load(file)
+            since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(told["since"]))
+            return f"process {int(told['pid'])}, there since {since},"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process"
+
+    def arrived(self) -> tuple[int, ...]:
+        """Changes whenever something has arrived, or has been put into place."""
+        names: list[bytes] = []
+        with suppress(OSError):
+            names = sorted(os.listdir(self.folder))
+        told: list[int] = []
+        for path in [self.folder, *(os.path.join(self.folder, name) for name in names)]:
+            with suppress(OSError):  # it has just been put into place
+                found = os.lstat(path)
+                told += [found.st_size, found.st_mtime_ns]
+        return tuple(told)
+
     def _take_lock(self) -> int:
-        told = False
+        waiting: _Waiting | None = None
         while True:
             try:
                 os.mkdir(self.folder)
@@ -232,11 +290,13 @@ class Work:
             except FileNotFoundError:  # its holder has just removed the folder
                 continue
             while not self._locked(descriptor):
-                if not told:
-                    _answer({"waiting": True})
-                    told = True
-                _pause()
+                waiting = waiting or _Waiting(self, self._patience_s)
+                waiting.look()
             if self._is_current(descriptor):
+                os.ftruncate(descriptor, 0)
+                os.write(
+                    descriptor, json.dumps({"pid": os.getpid(), "since": time.time()}).encode()
+                )
                 return descriptor
             os.close(descriptor)
 
@@ -254,6 +314,36 @@ class Work:
         except FileNotFoundError:
             return False
         return os.path.samestat(there, os.fstat(descriptor))
+
+
+class _Waiting:
+    """Waiting for another sender, for as long as that comes on."""
+
+    def __init__(self, work: Work, patience_s: float) -> None:
+        self._work, self._patience_s = work, patience_s
+        self._arrived = work.arrived()
+        self._since = time.monotonic()
+        _answer({"waiting": True})
+
+    def look(self) -> None:
+        """Wait a little.
+
+        Raises:
+            Refusal: `PLACE_BUSY`.
+            SenderGone: who waits for an answer sends nothing, so what can be read is the end.
+        """
+        arrived, now = self._work.arrived(), time.monotonic()
+        if arrived != self._arrived:
+            self._arrived, self._since = arrived, now
+        if now - self._since > self._patience_s:
+            nothing = f"has taken in nothing for {self._patience_s:.0f} s"
+            raise Refusal(
+                "PLACE_BUSY",
+                f"{self._work.holder()} holds {_shown(self._work.folder)} and {nothing}",
+            )
+        readable, _, _ = select.select([sys.stdin], [], [], _LOCK_POLL_S)
+        if readable:
+            raise SenderGone
 
 
 def _take(source: Input, header: Header, work: Work) -> None:
@@ -529,17 +619,6 @@ def _sync(folder: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _pause() -> None:
-    """Before another look at the lock.
-
-    Raises:
-        SenderGone: who waits for an answer sends nothing, so what can be read is the end.
-    """
-    readable, _, _ = select.select([sys.stdin], [], [], _LOCK_POLL_S)
-    if readable:
-        raise SenderGone
 
 
 def _answer(told: dict[str, Any]) -> None:

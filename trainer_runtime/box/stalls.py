@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from trainer_runtime.box.inspection import inspect
 from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.box.watch import Watch
+from trainer_runtime.box.watch import PLACEMENT, Watch
 from trainer_runtime.core.finding import Finding
 from trainer_runtime.core.intervention import STALL
+from trainer_runtime.core.stacks.wording import as_finding
 
-# Dumps the stacks of an attempt's processes and says what they show; bounded in time.
-Inspect = Callable[[RunFolder, int], Finding | None]
+# What the stacks of an attempt that stands still at a step show; bounded in time.
+Inspect = Callable[[RunFolder, int, int | None], Finding | None]
+# The supervisor waits meanwhile, and beats no heart.
+_WITHIN_S = 8.0
 
 
-def no_verdict(run: RunFolder, attempt: int) -> Finding | None:
+def no_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | None:
     """Nobody looks at stacks."""
     return None
+
+
+def stack_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | None:
+    """What the processes' stacks show; None where they can't be taken, or show nothing known."""
+    try:
+        seen = inspect(run, attempt, within_s=_WITHIN_S)
+    except OSError:
+        return None
+    return as_finding(seen.verdict, placement=PLACEMENT, attempt=attempt, step=step)
 
 
 class StallLook:
@@ -33,6 +46,6 @@ class StallLook:
         if stall is None or self._looked == (stall.id, stall.severity):
             return
         self._looked = (stall.id, stall.severity)
-        verdict = self._inspect(self._run, attempt)
+        verdict = self._inspect(self._run, attempt, stall.step)
         if verdict is not None:
             self._watch.add_verdict(verdict, now)

@@ -9,11 +9,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.attached_processes import AttachedProcesses
+from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.processes import BoxProcesses
+from trainer_runtime.box.stalls import stack_verdict
 from trainer_runtime.box.supervisor import Supervisor
 from trainer_runtime.box.telemetry import Telemetry
 from trainer_runtime.core.durable import try_lock
+from trainer_runtime.core.protocol import ATTACHED
 
 POLL_S = 0.2
 _LOCK_WAIT_S = 0.25
@@ -27,7 +31,7 @@ def supervise(folder: Path) -> int:
     run = RunFolder(folder)
     code = 0
     while code == 0 and (lock := _lock_within(run, _LOCK_WAIT_S)) is not None:
-        supervisor = Supervisor(run, BoxProcesses(folder), time.time, Telemetry(folder))
+        supervisor = _supervisor(run)
         code = _to_the_end(supervisor, folder)
         supervisor.close()
         os.close(lock)
@@ -35,6 +39,15 @@ def supervise(folder: Path) -> int:
         if not supervisor.has_newer_request():
             break
     return code
+
+
+def _supervisor(run: RunFolder) -> Supervisor:
+    telemetry = Telemetry(run.root)
+    if (read_json(run.config) or {}).get("framework") == ATTACHED:
+        processes = AttachedProcesses(run.root)
+        return Supervisor(run, processes, time.time, telemetry, window=False)
+    trainers = BoxProcesses(run.root)
+    return Supervisor(run, trainers, time.time, telemetry, inspect=stack_verdict)
 
 
 def _lock_within(run: RunFolder, bound_s: float) -> int | None:

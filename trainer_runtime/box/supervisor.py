@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainer_runtime.box import attempts
+from trainer_runtime.box.alerting import Alerting
 from trainer_runtime.box.files import LineReader, read_json
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.limits import host_memory_gib
@@ -72,6 +73,7 @@ class Supervisor:
         self._readers: dict[int, LineReader] = {}
         record = self._journal.record
         self._mirror = CheckpointMirror(run, clock, self._journal.write, record.mirrored_step)
+        self._alerts = Alerting(run, clock, self._journal.write)
         self._prepared_attempt: int | None = None
         self._heartbeat_due = 0.0
         self._watch = Watch(run, self._journal.write, host_memory_gib=host_memory_gib())
@@ -98,7 +100,9 @@ class Supervisor:
             self._take_up(desired)
         elif record.state in ENDED_PLACEMENTS:
             remove_secrets(self._run, record.generation)
-            if record.closed or self._mirror_checkpoints(last=True):
+            told = record.closed or self._alerts.look(record, self._progress, last=True)
+            if record.closed or (self._mirror_checkpoints(last=True) and told):
+                self._alerts.forget(record)
                 self._publish(final=True)
                 if not record.closed:
                     self._journal.write("closed", {})
@@ -107,6 +111,7 @@ class Supervisor:
             self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
         elif record.restart_due_t is not None and self._clock() >= record.restart_due_t:
             self._restart(record.pending or {})
+        self._alerts.look(record, self._progress)
         self._beat()
         self._publish()
         return False
@@ -122,6 +127,7 @@ class Supervisor:
     def close(self) -> None:
         self._telemetry.close()
         self._mirror.close()
+        self._alerts.close()
         self._publisher.close()
         self._journal.close()
 
@@ -152,7 +158,8 @@ class Supervisor:
             return
         candidates = attempts.candidates(self._run, self._progress, self._config, desired)
         mode = "step" if desired.mode == "best" else desired.mode
-        self._begin(desired.generation, desired.why, mode, candidates, dict(desired.set), None)
+        skip = None if desired.skip is None else dict(desired.skip)
+        self._begin(desired.generation, desired.why, mode, candidates, dict(desired.set), skip)
 
     def _restart(self, pending: dict[str, Any]) -> None:
         desired = Desired(
@@ -274,6 +281,7 @@ class Supervisor:
         self._processes.kill(attempt.number)  # whatever the trainer left behind
         self._read_events(attempt.number)
         progress = self._progress[attempt.number]
+        end = attempts.in_step(self._run, attempt.number, end)
         ending = classify(end, progress, attempt.terminated_why)
         index = attempts.index(self._progress, self._config)
         self._diagnose(attempt, end, ending)

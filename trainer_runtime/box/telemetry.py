@@ -79,7 +79,7 @@ class Telemetry:
             self._gpu = parse_gpus(output.decode(errors="replace"))
             self._query = None
         if self._query is None:
-            self._query = _start_gpu_query()
+            self._query = start_gpu_query()
         return self._gpu
 
 
@@ -113,7 +113,8 @@ def _throttled(cell: str) -> float | None:
         return None
 
 
-def _start_gpu_query() -> subprocess.Popen[bytes] | None:
+def start_gpu_query() -> subprocess.Popen[bytes] | None:
+    """nvidia-smi, asked for what `parse_gpus` reads; None where there is none."""
     query = ",".join(["index", *_GPU_FIELDS, "clocks_throttle_reasons.active"])
     try:
         return subprocess.Popen(

@@ -39,7 +39,8 @@ class Recipe:
     """What an environment is made of.
 
     `lines`: requirement lines. `held`: `name==version` of the packages of `base` that the new
-    environment stands on; none for one that stands alone. `bounds`: constraint lines.
+    environment stands on; none for one that stands alone. `bounds`: constraint lines; `preferred`:
+    more of them, for as long as they can be met.
     """
 
     base: Interpreter
@@ -47,6 +48,7 @@ class Recipe:
     held: Sequence[str]
     bounds: Sequence[str]
     wheels: str | None
+    preferred: Sequence[str] = ()
 
     @property
     def on_top(self) -> bool:
@@ -61,6 +63,7 @@ class Recipe:
             "held": list(self.held),
             "bounds": list(self.bounds),
             "wheels": _listing(self.wheels),
+            **({"preferred": list(self.preferred)} if self.preferred else {}),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -208,11 +211,14 @@ def _fill(
     requirements.write_text("".join(f"{line}\n" for line in recipe.lines))
     constraints = entry / "constraints.txt"
     constraints.write_text("".join(f"{line}\n" for line in (*recipe.held, *recipe.bounds)))
+    preferred = entry / "preferred.txt"
+    preferred.write_text("".join(f"{line}\n" for line in recipe.preferred))
     wanted = Wanted(
         venv=entry,
         requirements=[requirements],
         constraints=constraints,
         held=[line.partition("==")[0] for line in recipe.held],
         wheels=recipe.wheels,
+        preferred=preferred if recipe.preferred else None,
     )
     install(installer, wanted, report, environment=environment, lock=lock)

@@ -25,7 +25,7 @@ from trainer_runtime.core.merged import merged
 from trainer_runtime.core.protocol import Event, number
 from trainer_runtime.core.signatures import Outcome, find
 
-_PLACEMENT = 1
+PLACEMENT = 1  # the one that every run has so far
 _LOOK_EVERY_S = 1.0
 _MOST_A_LOOK = 4 << 20  # bytes of log: some 20 ms of reading
 _MOST_AT_THE_END = 2 << 30
@@ -62,7 +62,7 @@ class Watch:
         self._run = run
         self._host_memory_gib = host_memory_gib
         self._telling = Telling(write)
-        self._detectors = Detectors(placement=_PLACEMENT)
+        self._detectors = Detectors(placement=PLACEMENT)
         self._open: list[Finding] = []
         self._of_log: list[Finding] = []
         self._verdict: Finding | None = None
@@ -166,7 +166,7 @@ class Watch:
         self._of_log = find(
             self._scan.seen(ended=over),
             outcome,
-            placement=_PLACEMENT,
+            placement=PLACEMENT,
             attempt=self._attempt,
             config=self._detectors.settings.config or None,
         )
@@ -206,8 +206,8 @@ class Watch:
             Present(self._detectors.described(one), is_open=False)
             for one in mine
             if one.closed_at is not None
-            and not self._telling.has_told_the_end(one.id(_PLACEMENT))
-            and one.id(_PLACEMENT) not in named
+            and not self._telling.has_told_the_end(one.id(PLACEMENT))
+            and one.id(PLACEMENT) not in named
         ]
         return [*map(Present, found), *over]
 

@@ -17,8 +17,9 @@ class Desired:
     """One request. A higher `generation` is a newer one; the box answers each once.
 
     `mode` and `step` say what a start resumes from (`latest`, `best`, `step`, `scratch`), `set`
-    what it changes in the last attempt's configuration, `why` who asked for it. `grace_s`: seconds
-    between SIGTERM and SIGKILL of a stop.
+    what it changes in the last attempt's configuration, `skip` which data it leaves out from then
+    on (as `Decision.skip` in core/policy.py), `why` who asked for it. `grace_s`: seconds between
+    SIGTERM and SIGKILL of a stop.
     """
 
     state: DesiredState
@@ -26,6 +27,7 @@ class Desired:
     mode: str = "latest"
     step: int | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
+    skip: Mapping[str, int] | None = None
     why: str = "launch"
     grace_s: float = DEFAULT_GRACE_S
 
@@ -37,6 +39,7 @@ class Desired:
             "mode": self.mode,
             "step": self.step,
             "set": dict(self.set),
+            "skip": None if self.skip is None else dict(self.skip),
             "why": self.why,
             "grace_s": self.grace_s,
         }
@@ -50,6 +53,7 @@ class Desired:
             mode=str(data.get("mode", "latest")),
             step=data.get("step"),
             set=dict(data.get("set") or {}),
+            skip=None if data.get("skip") is None else dict(data["skip"]),
             why=str(data.get("why", "launch")),
             grace_s=float(data.get("grace_s", DEFAULT_GRACE_S)),
         )

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainer_runtime.core.protocol import Event
+from trainer_runtime.core.alerts.told import AlertRecord
+from trainer_runtime.core.curve import Curve
+from trainer_runtime.core.finding import SEVERITIES
+from trainer_runtime.core.protocol import Event, number
 from trainer_runtime.core.states import AttemptState, PlacementState, may_follow
 
 NEEDS_OPERATOR = "needs_operator"
@@ -62,13 +65,15 @@ class AttemptRecord:
 class FoundRecord:
     """A finding as the journal tells of it: `finding` is its newest `Finding.to_dict()`.
 
-    `closed_t`: when it was over; None while it is not.
+    `closed_t`: when it was over; None while it is not. `news_t`: when it was last news, that is
+    opened, opened again, or more severe than before.
     """
 
     attempt: int
     opened_t: float
     finding: dict[str, Any]
     closed_t: float | None = None
+    news_t: float = 0.0
 
 
 @dataclass(slots=True)
@@ -77,8 +82,9 @@ class Record:
 
     `closed`: ended, and the supervisor has nothing more to write. `mirrored_step`: the newest
     checkpoint that stands whole in its second place on the box, where it has one, `mirror_problem`
-    why a newer one does not. `findings`: by id, in the order of their opening; of those that are
-    over the newest 64.
+    why a newer one does not. `disk_free`: GiB over Unix seconds. `findings`: by id, in the order of
+    their opening; of those that are over the newest 64. `alerts`: the messages that the box has to
+    send, and what became of them.
     """
 
     state: PlacementState = PlacementState.PLACED
@@ -91,10 +97,12 @@ class Record:
     restart_due_t: float | None = None
     pending: dict[str, Any] | None = None
     telemetry: dict[str, Any] = field(default_factory=dict)
+    disk_free: Curve = field(default_factory=Curve)
     closed: bool = False
     mirrored_step: int | None = None
     mirror_problem: str | None = None
     findings: dict[str, FoundRecord] = field(default_factory=dict)
+    alerts: AlertRecord = field(default_factory=AlertRecord)
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
@@ -149,6 +157,8 @@ class Record:
         fields["findings"] = {
             name: FoundRecord(**found) for name, found in (fields.get("findings") or {}).items()
         }
+        fields["alerts"] = AlertRecord.from_dict(fields.get("alerts") or {})
+        fields["disk_free"] = Curve.from_dict(fields.get("disk_free"))
         return cls(**fields)
 
 
@@ -252,7 +262,15 @@ def _mirror_failed(record: Record, event: Event) -> None:
 def _finding(record: Record, event: Event) -> None:
     finding, known = event["finding"], record.findings.get(event["finding"]["id"])
     opened_t = known.opened_t if known is not None else event["t"]
-    record.findings[finding["id"]] = FoundRecord(int(event["attempt"]), opened_t, dict(finding))
+    news_t = event["t"] if known is None or _is_news(known, finding) else known.news_t
+    record.findings[finding["id"]] = FoundRecord(
+        int(event["attempt"]), opened_t, dict(finding), news_t=news_t
+    )
+
+
+def _is_news(known: FoundRecord, finding: Mapping[str, Any]) -> bool:
+    before = SEVERITIES.index(known.finding["severity"])
+    return known.closed_t is not None or SEVERITIES.index(finding["severity"]) > before
 
 
 def _finding_closed(record: Record, event: Event) -> None:
@@ -265,8 +283,15 @@ def _finding_closed(record: Record, event: Event) -> None:
         del record.findings[name]
 
 
+def _alert(record: Record, event: Event) -> None:
+    record.alerts.apply(event)
+
+
 def _sample(record: Record, event: Event) -> None:
     record.telemetry = dict(event.get("values") or {})
+    free_gib = number(record.telemetry.get("disk_free_gib"))
+    if free_gib is not None:
+        record.disk_free.add(event["t"], free_gib)
 
 
 def _named(record: Record, event: Event) -> AttemptRecord:
@@ -287,6 +312,7 @@ _HANDLERS = {
     "sample": _sample,
     "finding": _finding,
     "finding_closed": _finding_closed,
+    "alert": _alert,
     "mirrored": _mirrored,
     "mirror_failed": _mirror_failed,
     "closed": _closed,

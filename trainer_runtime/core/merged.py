@@ -18,14 +18,20 @@ def merged(
 ) -> list[Finding]:
     """The open findings of one attempt: critical ones first, then the log's in order of causes.
 
-    What both name by one code is one: a guard's NaN and the line that the trainer printed of it are
-    the same. It keeps the id under which the code was told before (`told`), else has the series'.
+    What both name by one code (the newest of it) is one: a guard's NaN and the line that the
+    trainer printed of it are the same. It keeps the id under which the code was told before
+    (`told`), else has the series'.
     What a cause of the log explains (`led_to`) is left out.
     """
-    series = {finding.code: finding for finding in of_series}
+    newest = {finding.code: finding for finding in of_series}
     explained = {code for finding in of_log for code in finding.led_to}
-    found = [_one(series.pop(finding.code, None), finding, told) for finding in of_log]
-    found += [finding for finding in series.values() if finding.code not in explained]
+    found = [_one(newest.get(finding.code), finding, told) for finding in of_log]
+    with_log = [newest[finding.code] for finding in of_log if finding.code in newest]
+    found += [
+        finding
+        for finding in of_series
+        if finding.code not in explained and all(finding is not one for one in with_log)
+    ]
     return sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity))
 
 

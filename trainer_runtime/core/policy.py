@@ -42,6 +42,8 @@ class EndReason(str, Enum):
     KILLED = "killed"
     REBOOT = "reboot"
     EXITED_EARLY = "exited_early"
+    ENDED_UNSEEN = "ended_unseen"
+    FAILED_UNSEEN = "failed_unseen"
 
 
 class Action(str, Enum):
@@ -56,13 +58,18 @@ class Exit:
     """How the trainer's process ended, as far as it is known.
 
     `code` and `signal` are None where nobody saw the end (hold was killed too). `prepared` is
-    False where the attempt ended while its data or environment were being prepared.
+    False where the attempt ended while its data or environment were being prepared, `step` which
+    step of that it was (a name of core/setup_log.py). `unseen`: how a training ended that others
+    had started and that was only watched, in words; `failure`: what its log says went wrong.
     """
 
     code: int | None
     signal: int | None
     rebooted: bool = False
     prepared: bool = True
+    step: str | None = None
+    unseen: str | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,12 @@ def classify(end: Exit, progress: Progress, terminated_why: str | None) -> Endin
     A process whose end nobody saw counts as complete only with a `completed` event and a verified
     last checkpoint.
     """
+    if end.unseen is not None:
+        return _classify_unseen(end, progress, terminated_why)
+    return _classify_seen(end, progress, terminated_why)
+
+
+def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) -> Ending:
     if progress.completed and _end_confirmed(end, progress):
         return Ending(EndReason.COMPLETED, f"step {progress.step} of {progress.target_step}")
     if terminated_why is not None:
@@ -103,7 +116,7 @@ def classify(end: Exit, progress: Progress, terminated_why: str | None) -> Endin
     if end.rebooted:
         return Ending(EndReason.REBOOT, "the machine was restarted while the trainer ran")
     if end.code == ExitCode.UNUSABLE:
-        return Ending(EndReason.UNUSABLE, "the configuration or the data can't be used")
+        return Ending(EndReason.UNUSABLE, _unusable(end))
     if end.code == ExitCode.SAVED_ON_SIGTERM:
         return Ending(EndReason.PREEMPTED, "SIGTERM from outside; saved and ended")
     if end.code == ExitCode.GUARD:
@@ -235,6 +248,8 @@ _FIXED = {
     EndReason.STOPPED: Action.STOP,
     EndReason.TIME_LIMIT: Action.STOP,
     EndReason.UNUSABLE: Action.FAIL,
+    EndReason.ENDED_UNSEEN: Action.STOP,
+    EndReason.FAILED_UNSEEN: Action.FAIL,
 }
 _STOPPED_BY = {
     EndReason.GUARD: "on_nan",
@@ -249,6 +264,19 @@ _CRASHES = frozenset(
         EndReason.EXITED_EARLY,
     }
 )
+
+
+def _classify_unseen(end: Exit, progress: Progress, terminated_why: str | None) -> Ending:
+    """Of a training that was only watched: its log is all that tells how it ended."""
+    if terminated_why is not None:
+        return Ending(EndReason(terminated_why), "watched no longer; the training was left alone")
+    if end.failure is not None:
+        return Ending(EndReason.FAILED_UNSEEN, end.failure)
+    target = progress.target_step
+    # Where steps are counted from 0 the last one is called one less.
+    if progress.completed or (target is not None and progress.step >= target - 1):
+        return Ending(EndReason.COMPLETED, f"step {progress.step} of {target or progress.step}")
+    return Ending(EndReason.ENDED_UNSEEN, end.unseen or "")
 
 
 def _end_confirmed(end: Exit, progress: Progress) -> bool:
@@ -276,9 +304,16 @@ def _guard_detail(progress: Progress) -> str:
     return f"{last['code']} at step {last['step']}"
 
 
+def _unusable(end: Exit) -> str:
+    if end.prepared or end.step is None:
+        return "the configuration or the data can't be used"
+    return f"preparing failed at the step: {end.step}"
+
+
 def _how(end: Exit) -> str:
+    during = f" while preparing, at the step: {end.step}" if end.step is not None else ""
     if end.signal is not None:
-        return f"ended by signal {end.signal}"
+        return f"ended by signal {end.signal}{during}"
     if end.code is not None:
-        return f"exit code {end.code}"
-    return "gone, and nobody saw its end"
+        return f"exit code {end.code}{during}"
+    return f"gone, and nobody saw its end{during}"

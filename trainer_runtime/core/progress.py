@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainer_runtime.core.curve import Curve
 from trainer_runtime.core.protocol import Event, number
 
 # Weight of the newest step in the smoothed step time that the ETA is made of: about 20 steps.
@@ -33,7 +34,8 @@ class Progress:
 
     `last` holds the newest value of every metric key; `best` the lowest validation losses as
     (value, step); `pruned` the steps of earlier attempts' checkpoints that this one
-    removed; `skipped` the checkpoints that resuming passed over, with the reason.
+    removed; `skipped` the checkpoints that resuming passed over, with the reason; `losses` the
+    training losses over the steps; `checkpoint_every` how often it has decided to save.
     """
 
     attempt: int
@@ -53,6 +55,9 @@ class Progress:
     skipped: dict[int, str] = field(default_factory=dict)
     warnings: list[dict[str, Any]] = field(default_factory=list)
     described: dict[str, Any] = field(default_factory=dict)
+    phase: str | None = None
+    checkpoint_every: int | str | None = None
+    losses: Curve = field(default_factory=Curve)
     completed: bool = False
     final: str | None = None
     last_seq: int = -1
@@ -84,6 +89,7 @@ class Progress:
         }
         fields["skipped"] = {int(step): reason for step, reason in fields["skipped"].items()}
         fields["best"] = {key: (value, step) for key, (value, step) in fields["best"].items()}
+        fields["losses"] = Curve.from_dict(fields.get("losses"))
         return cls(**fields)
 
 
@@ -97,12 +103,19 @@ def _started(progress: Progress, event: Event) -> None:
     progress.described = {key: event[key] for key in keys if event.get(key) is not None}
 
 
+def _target(progress: Progress, event: Event) -> None:
+    progress.target_step = event.get("target_step")
+
+
 def _metric(progress: Progress, event: Event) -> None:
     progress.step = int(event["step"])
     progress.steps_done += 1
     progress.last_step_t = event["t"]
     values = event.get("values") or {}
     progress.last.update(values)
+    loss = number(values.get("loss"))
+    if loss is not None:
+        progress.losses.add(progress.step, loss)
     seconds = number(values.get("step_time_s"))
     if seconds is not None and seconds > 0:
         old = progress.step_time_s
@@ -151,6 +164,12 @@ def _checkpoint_failed(progress: Progress, step: int, reason: str) -> None:
 def _decision(progress: Progress, event: Event) -> None:
     if event.get("what") == "skip_checkpoint" and event.get("value") is not None:
         progress.skipped[int(event["value"])] = str(event.get("reason", ""))
+    elif event.get("what") == "checkpoint_every" and isinstance(event.get("value"), (int, str)):
+        progress.checkpoint_every = event["value"]
+
+
+def _phase(progress: Progress, event: Event) -> None:
+    progress.phase = str(event.get("name", "")) or None
 
 
 def _warning(progress: Progress, event: Event) -> None:
@@ -165,10 +184,12 @@ def _completed(progress: Progress, event: Event) -> None:
 
 _HANDLERS = {
     "started": _started,
+    "target": _target,
     "metric": _metric,
     "eval": _evaluated,
     "checkpoint": _checkpoint,
     "decision": _decision,
+    "phase": _phase,
     "warning": _warning,
     "completed": _completed,
 }

@@ -15,6 +15,7 @@ from typing import Any
 
 FORMAT_VERSION = 1
 OLDEST_FORMAT_VERSION = 1
+ATTACHED = "attached"  # the framework of a run that others started and that is only watched
 
 Event = dict[str, Any]
 
@@ -101,7 +102,10 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # a whole number beyond what a float can hold
+            return math.inf if value > 0 else -math.inf
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     return None

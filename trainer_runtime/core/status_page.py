@@ -8,14 +8,18 @@ from datetime import datetime, timezone
 from typing import Any
 
 from trainer_runtime.core.checkpoint_index import CheckpointIndex
+from trainer_runtime.core.curve import merged, sparkline
 from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.journal import AttemptRecord, Record
-from trainer_runtime.core.lineage import is_live
+from trainer_runtime.core.lineage import is_live, live_until
 from trainer_runtime.core.progress import Progress
-from trainer_runtime.core.protocol import number
+from trainer_runtime.core.protocol import ATTACHED, number
+from trainer_runtime.core.risks import risks
 from trainer_runtime.core.states import ENDED_PLACEMENTS, PlacementState
+from trainer_runtime.core.status_findings import findings_section
 
 _BAR_WIDTH = 30
+_CURVE_WIDTH = 48
 _NEWEST_CHECKPOINTS = 8
 
 
@@ -26,14 +30,20 @@ def render_status(
     config: Mapping[str, Any],
     now: float,
 ) -> str:
-    """The page as Markdown, from what the supervisor knows at `now` (Unix seconds)."""
+    """The page as Markdown, from what the supervisor knows at `now` (Unix seconds).
+
+    What matters most comes first: state, curve and figures, what is wrong and what to do about it,
+    what may go wrong, and only then the lists.
+    """
     newest = newest_progress(attempts)
+    run_id = str(config["run_id"])
     sections = [
         _head(record, newest, config, now),
         _figures(newest, attempts, record),
+        findings_section(record, newest, run_id),
+        _risks(record, newest, index, config, now),
         _checkpoints(index, now),
         _attempts(record, attempts, now),
-        _risks(record, newest, index, now),
     ]
     return "\n".join(section for section in sections if section) + "\n"
 
@@ -47,11 +57,7 @@ def newest_progress(attempts: Sequence[Progress]) -> Progress | None:
 
 def best_losses(attempts: Sequence[Progress]) -> dict[str, tuple[float, int]]:
     """The lowest validation losses, as (value, step), of what no later attempt superseded."""
-    started_at = {
-        progress.attempt: progress.started_at_step
-        for progress in attempts
-        if progress.started_at_step is not None
-    }
+    started_at = _started_at(attempts)
     best: dict[str, tuple[float, int]] = {}
     for progress in attempts:
         for key, found in progress.best.items():
@@ -67,20 +73,53 @@ def eta_s(progress: Progress | None) -> float | None:
     return max(0, progress.target_step - progress.step) * progress.step_time_s
 
 
+def loss_curve(attempts: Sequence[Progress], most: int) -> list[float | None]:
+    """The training losses that no later attempt superseded, in at most `most` means."""
+    started_at = _started_at(attempts)
+    values: list[float | None] = []
+    for progress in attempts:
+        until = live_until(progress.attempt, started_at)
+        values += [value for _, value in progress.losses.until(until)]
+    return merged(values, most)
+
+
+def _started_at(attempts: Sequence[Progress]) -> dict[int, int]:
+    return {
+        progress.attempt: progress.started_at_step
+        for progress in attempts
+        if progress.started_at_step is not None
+    }
+
+
 def _head(record: Record, newest: Progress | None, config: Mapping[str, Any], now: float) -> str:
-    lines = [f"# {config['name']}", ""]
     state = f"**{record.state.value}**"
     if record.reason:
         state += f" ({record.reason}{': ' + record.detail if record.detail else ''})"
-    lines.append(f"- State: {state}, as of {_clock_time(now)}")
-    target = config["steps"]
-    step = newest.step if newest else 0
-    lines.append(f"- Progress: `{_bar(step / target)}` step {step:,} of {target:,}")
+    lines = [
+        f"# {config['name']}",
+        "",
+        f"- State: {state}, as of {_clock_time(now)}",
+        f"- Progress: {_progress(newest, config)}",
+    ]
     remaining = eta_s(newest)
     if remaining is not None and record.state is PlacementState.RUNNING:
-        lines.append(f"- Time left: about {spoken_duration(remaining)}")
-    lines.append(f"- Run: `{config['run_id']}`, {config['framework']}, {_model_words(newest)}")
+        lines.append(
+            f"- Time left: about {spoken_duration(remaining)}, until {_clock_time(now + remaining)}"
+        )
+    if newest is not None and newest.phase is not None:
+        lines.append(f"- Phase: {newest.phase}")
+    model = "" if config["framework"] == ATTACHED else f", {_model_words(newest)}"
+    lines.append(f"- Run: `{config['run_id']}`, {config['framework']}{model}")
     return "\n".join(lines) + "\n"
+
+
+def _progress(newest: Progress | None, config: Mapping[str, Any]) -> str:
+    told = newest.target_step if newest is not None else None
+    target = config["steps"] if told is None else told
+    step = newest.step if newest else 0
+    if not target:  # of a training that others started
+        return f"step {step:,}"
+    return f"`{_bar(step / target)}` step {step:,} of {target:,}"
 
 
 def _model_words(newest: Progress | None) -> str:
@@ -92,19 +131,68 @@ def _model_words(newest: Progress | None) -> str:
 
 
 def _figures(newest: Progress | None, attempts: Sequence[Progress], record: Record) -> str:
-    if newest is None or not newest.last:
-        return ""
-    shown = ("loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "mfu")
-    rows = [(key, newest.last[key]) for key in shown if key in newest.last]
-    rows += [
-        (f"best {key}", f"{value:.4f} at step {step:,}")
-        for key, (value, step) in sorted(best_losses(attempts).items())
+    curve = loss_curve(attempts, _CURVE_WIDTH)
+    lines = [f"Loss `{sparkline(curve)}`\n"] if curve else []
+    lines += [
+        f"- {name}: {words}"
+        for name, words in (
+            ("Last", _last(newest)),
+            ("Best", _best(attempts)),
+            ("Speed", _speed(newest)),
+            ("GPU", _gpu(record.telemetry)),
+            ("Machine", _words(record.telemetry, _MACHINE)),
+        )
+        if words
     ]
-    for key in ("cpu_util", "host_mem_gib", "disk_free_gib", "gpu_util", "gpu_mem_gib"):
-        if key in record.telemetry:
-            rows.append((key, record.telemetry[key]))
-    body = "\n".join(f"| {key} | {_shown(value)} |" for key, value in rows)
-    return f"## Figures\n\n| metric | value |\n|---|---|\n{body}\n"
+    return "## Figures\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _last(newest: Progress | None) -> str:
+    values = newest.last if newest is not None else {}
+    shown = ("loss", "val_loss", "lr", "grad_norm")
+    return ", ".join(f"{key} {_shown(values[key])}" for key in shown if key in values)
+
+
+def _best(attempts: Sequence[Progress]) -> str:
+    return ", ".join(
+        f"{key} {value:.4f} at step {step:,}"
+        for key, (value, step) in sorted(best_losses(attempts).items())
+    )
+
+
+# Key, what stands before and behind its value.
+_SPEED = (("tokens_per_s", "", " tokens/s"), ("step_time_s", "", " s a step"))
+_GPU = (
+    ("gpu_util", "", " % busy"),
+    ("gpu_mem_gib", "", " GiB"),
+    ("gpu_power_w", "", " W"),
+    ("gpu_temp_c", "", " °C"),
+    ("gpu_clock_mhz", "", " MHz"),
+)
+_MACHINE = (
+    ("cpu_util", "CPU ", " %"),
+    ("host_mem_gib", "memory ", " GiB"),
+    ("disk_free_gib", "disk ", " GiB free"),
+)
+
+
+def _speed(newest: Progress | None) -> str:
+    values = newest.last if newest is not None else {}
+    words = _words(values, _SPEED)
+    share = number(values.get("mfu"))
+    return words if share is None else f"{words}, MFU {share:.1%}".replace("%", " %")
+
+
+def _gpu(telemetry: Mapping[str, Any]) -> str:
+    words = _words(telemetry, _GPU)
+    count = sum(key.startswith("gpu_util/") for key in telemetry)
+    return f"{words}, mean of {count}" if words and count > 1 else words
+
+
+def _words(values: Mapping[str, Any], wanted: Sequence[tuple[str, str, str]]) -> str:
+    return ", ".join(
+        f"{before}{_shown(values[key])}{behind}" for key, before, behind in wanted if key in values
+    )
 
 
 def _checkpoints(index: CheckpointIndex, now: float) -> str:
@@ -153,21 +241,17 @@ def _attempt_row(attempt: AttemptRecord, progress: Progress | None, now: float) 
     return f"| {attempt.number} | {why} | {start} | {last} | {lasted} | {end.replace('|', '/')} |"
 
 
-def _risks(record: Record, newest: Progress | None, index: CheckpointIndex, now: float) -> str:
-    risks = []
+def _risks(
+    record: Record,
+    newest: Progress | None,
+    index: CheckpointIndex,
+    config: Mapping[str, Any],
+    now: float,
+) -> str:
     if record.state in ENDED_PLACEMENTS or newest is None:
         return ""
-    if any(entry.verified is False for entry in index.entries):
-        risks.append("A checkpoint is damaged; the one before it would be taken.")
-    if index.resume_from is None and newest.steps_done:
-        risks.append("No verified checkpoint yet: a crash now loses everything.")
-    if record.mirror_problem is not None:
-        risks.append(f"Checkpoints have no second copy: {record.mirror_problem}")
-    for warning in newest.warnings[-3:]:
-        risks.append(f"{warning['code']} at step {warning['step']}.")
-    if not risks:
-        return ""
-    return "## Risks\n\n" + "\n".join(f"- {risk}" for risk in risks) + "\n"
+    found = risks(record, newest, index, config, now, eta_s(newest))
+    return "## Risks\n\n" + "\n".join(f"- {risk}" for risk in found) + "\n" if found else ""
 
 
 def _bar(share: float) -> str:

@@ -12,9 +12,20 @@ import re
 
 # The oldest that the trainer works with: torch.amp.GradScaler takes a device since then.
 OLDEST_TORCH = "2.3"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 SOURCE = "docs.nvidia.com/deploy/cuda-compatibility; release notes of PyTorch 2.1 and 2.11"
 # First driver branch, and what `torch` is bounded by there.
 _BOUNDS = ((580, ""), (525, "<2.11"))
+
+
+def cpu_build(requirement: str) -> str | None:
+    """The build without CUDA of one version of torch; None for a requirement of anything else.
+
+    PyTorch's own index calls it `+cpu` (download.pytorch.org/whl/cpu); PyPI, whose wheels for
+    x86-64 bring CUDA, has none.
+    """
+    found = re.fullmatch(r"torch==[0-9.]+", requirement)
+    return f"{requirement}+cpu" if found is not None else None
 
 
 def torch_bound(driver: str) -> str | None:

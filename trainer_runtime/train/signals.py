@@ -1,10 +1,8 @@
-"""Signals of the trainer: SIGTERM and SIGINT ask for a save and an end, SIGUSR2 for stacks."""
+"""Signals of the trainer that ask for a save and an end; what answers SIGUSR2 is stacks.py's."""
 
 from __future__ import annotations
 
-import faulthandler
 import signal
-import sys
 from types import FrameType
 
 
@@ -18,7 +16,6 @@ class StopSignal:
         """Takes over the signals; for the main thread."""
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGINT, self._receive)
-        faulthandler.register(signal.SIGUSR2, file=sys.stderr, all_threads=True, chain=False)
 
     def __bool__(self) -> bool:
         return self._received is not None

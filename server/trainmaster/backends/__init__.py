@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trainmaster.backends.backend import Backend
 from trainmaster.errors import HostError
 from trainmaster.host_record import HostRecord
@@ -12,8 +14,14 @@ DEBUG = "debug"
 NAMES = (LOCAL, DEBUG)
 
 
-def open_backend(home: Home, host: str, record: HostRecord | None) -> Backend:
-    """The backend of a host's name; `record`: what is on record about it, where anything is.
+def open_backend(
+    home: Home,
+    host: str,
+    record: HostRecord | None,
+    recorded: Callable[[str], str | None] = lambda _run_id: None,
+) -> Backend:
+    """The backend of a host's name; `record`: what is on record about it, where anything is;
+    `recorded`: where its runs that are on record lie (on this machine they move with the home).
 
     Raises:
         HostError: `HOST_UNKNOWN`.
@@ -26,14 +34,16 @@ def open_backend(home: Home, host: str, record: HostRecord | None) -> Backend:
 
         return HostedBackend(LocalHost(LOCAL, home.local_root), ProcessLauncher())
     if host == DEBUG:
-        from trainmaster.backends.debug import InProcessLauncher
+        from trainmaster.backends.debug import DebugBackend
 
-        return HostedBackend(LocalHost(DEBUG, home.debug_root), InProcessLauncher())
+        return DebugBackend(LocalHost(DEBUG, home.debug_root))
     if record is not None:
         from trainmaster.hosts.ssh import SshHost
         from trainmaster.launchers import ProcessLauncher
 
-        return HostedBackend(SshHost(record, home), ProcessLauncher(), multiplexed=True)
+        return HostedBackend(
+            SshHost(record, home), ProcessLauncher(), multiplexed=True, recorded=recorded
+        )
     raise HostError(
         "HOST_UNKNOWN",
         f"No host is called {host!r}.",

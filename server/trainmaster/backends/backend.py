@@ -42,17 +42,31 @@ class Backend(Protocol):
     ) -> None:
         """Give a placed run the secrets for a request, in a file that its owner alone can read."""
 
+    async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
+        """Give a placed run the alerts that its box sends, in a file of its owner alone."""
+
     async def start(self, run_id: str) -> bool:
         """Make sure that a supervisor runs; True if it had to be started."""
 
     def follower(self) -> AbstractAsyncContextManager[Follower]:
         """What follows runs there; connects when it is first asked, and lets go at its end."""
 
+    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
+        """What is meant by a log, pane, session or process that is to be watched, as a run's config
+        holds it; see `box.examine_source`.
+
+        Raises:
+            HostError: it can't be watched.
+        """
+
     async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:
         """The documents at these paths of the place, one listing each."""
 
     async def has_shards(self, fingerprint: str) -> bool:
         """Whether the cache of the place holds the shards of a fingerprint, whole."""
+
+    async def try_folder(self, path: str) -> str | None:
+        """Why nothing can be written into a folder of the place; None where it can."""
 
     async def send(
         self,
@@ -70,6 +84,15 @@ class Backend(Protocol):
 
     async def verify(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         """Read every byte of every checkpoint: `{"step", "path", "problems"}` each."""
+
+    async def inspect(
+        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
+    ) -> Mapping[str, Any]:
+        """Where an attempt's processes stand: `verdict`, `pace`, `ranks`, `gpus`, `stacks` and
+        `py_spy`, as `box.inspection.described` gives them. Starts, stops and changes nothing.
+
+        `allow_py_spy`: py-spy may read processes of an attached run.
+        """
 
     async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:
         """What a pattern means in the run's folder: `{"path", "size", "mtime_ns", "sha256"}` each,

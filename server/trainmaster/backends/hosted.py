@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,23 +24,33 @@ from trainmaster.plan.facts import HostFacts
 _VERIFY_TIMEOUT_S = 3600.0
 _FACTS_TIMEOUT_S = 30.0
 _LIST_TIMEOUT_S = 300.0
+_INSPECT_TIMEOUT_S = 35.0
 
 
 class HostedBackend:
     """`host` says how files and commands get there, `launcher` what holds the supervisor.
 
     `multiplexed`: runs are followed by a process on the host rather than by asking for each file.
+    `recorded`: where a run that is on record lies, whatever the host's root is by now.
     """
 
-    def __init__(self, host: Host, launcher: Launcher, *, multiplexed: bool = False) -> None:
+    def __init__(
+        self,
+        host: Host,
+        launcher: Launcher,
+        *,
+        multiplexed: bool = False,
+        recorded: Callable[[str], str | None] = lambda _run_id: None,
+    ) -> None:
         self._host = host
+        self._recorded = recorded
         self._multiplexed = multiplexed
         self._launcher = launcher
         self.name = host.name
         self.launcher_name = launcher.name
 
     async def folder(self, run_id: str) -> str:
-        return posixpath.join(await self._host.root(), "runs", run_id)
+        return self._recorded(run_id) or posixpath.join(await self._host.root(), "runs", run_id)
 
     async def facts(self, python: str | None) -> HostFacts:
         from trainmaster.hosts.facts import examine_host
@@ -63,6 +73,10 @@ class HostedBackend:
         given = {"v": 1, "generation": generation, "values": dict(values)}
         await self._host.put_file(path, json.dumps(given).encode(), mode=0o600)
 
+    async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
+        path = posixpath.join(await self.folder(run_id), ".alerts.json")
+        await self._host.put_file(path, json.dumps({"v": 1, **given}).encode(), mode=0o600)
+
     async def start(self, run_id: str) -> bool:
         return await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
 
@@ -75,11 +89,47 @@ class HostedBackend:
         finally:
             await follower.close()
 
+    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
+        done = await self._host.run(
+            [
+                *(await self._host.python(), "-m", "trainer_runtime", "source"),
+                *("--begin", begin, "--", kind, target),
+            ],
+            folder=await self._host.runtime(),
+            timeout_s=_FACTS_TIMEOUT_S,
+        )
+        try:
+            answer = json.loads(done.output)
+        except ValueError:
+            raise HostError(
+                "INTERNAL",
+                f"{self.name} could not be asked for {target}: "
+                f"{(done.errors or done.output).strip()[-300:]}",
+                "`trainmaster doctor` checks the host.",
+                retryable=True,
+            ) from None
+        if "refused" in answer:
+            raise HostError(**answer["refused"])
+        found: Mapping[str, Any] = answer["source"]
+        return found
+
     async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:
         return await list_corpus(self._host, paths)
 
     async def has_shards(self, fingerprint: str) -> bool:
         return await has_shards(self._host, fingerprint)
+
+    async def try_folder(self, path: str) -> str | None:
+        done = await self._host.run(
+            [await self._host.python(), "-m", "trainer_runtime", "try", path],
+            folder=await self._host.runtime(),
+            timeout_s=_FACTS_TIMEOUT_S,
+        )
+        try:
+            problem: str | None = json.loads(done.output)["problem"]
+        except ValueError:
+            problem = f"{path} could not be tried: {(done.errors or done.output).strip()[-300:]}"
+        return problem
 
     async def send(
         self,
@@ -113,6 +163,29 @@ class HostedBackend:
                 retryable=True,
             )
         found: list[Mapping[str, Any]] = json.loads(done.output)["checkpoints"]
+        return found
+
+    async def inspect(
+        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
+    ) -> Mapping[str, Any]:
+        allowed = ["--allow-py-spy"] if allow_py_spy else []
+        folder = await self.folder(run_id)
+        python = await self._host.python()
+        done = await self._host.run(
+            [python, "-m", "trainer_runtime", "inspect", *allowed, "--", folder, str(attempt)],
+            folder=await self._host.runtime(),
+            timeout_s=_INSPECT_TIMEOUT_S,
+        )
+        try:
+            found: Mapping[str, Any] = json.loads(done.output)
+        except ValueError as error:
+            raise HostError(
+                "INTERNAL",
+                f"The processes of {run_id} on {self.name} could not be looked at: "
+                f"{(done.errors or done.output).strip()[-300:]}",
+                f"Look at {folder} there; `trainmaster doctor` checks the host.",
+                retryable=True,
+            ) from error
         return found
 
     async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:

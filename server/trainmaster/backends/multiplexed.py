@@ -26,6 +26,7 @@ _SILENCE_S = 60.0
 _RETRY_FAILED_S = 2.0
 _READ_BYTES = 256 << 10
 _LONGEST_HEADER_BYTES = 64 << 10
+_NO_FOLDER = 126  # what runs it was taken away; it is put there again for the next follower
 _FIRST_SIGNAL = 128  # exit codes from here on are a shell's words for a death by signal
 # Errors after which there is no other way to the machine's files either.
 _NO_WAY_IN = frozenset(
@@ -116,7 +117,7 @@ class MultiplexedFollower:
         line = await frames.line()
         if line is None:
             code, errors = await frames.stream.end()
-            if self._scan == 1 and 0 < code < _FIRST_SIGNAL:
+            if self._scan == 1 and 0 < code < _FIRST_SIGNAL and code != _NO_FOLDER:
                 raise _HelperUnusable
             raise link_lost(
                 self._host.name, f"its follower ended with code {code}: {errors.strip()[-300:]}"

@@ -15,11 +15,16 @@ from collections.abc import Sequence
 import typer
 
 from trainmaster.cli import (
+    alerting,
+    attaching,
     controlling,
+    diagnosing,
     fetching,
     hosting,
+    inspecting,
     keeping,
     planning,
+    plotting,
     reading,
     serving,
     watching,
@@ -41,11 +46,15 @@ app = typer.Typer(
 for command in (
     planning.plan,
     planning.launch,
+    attaching.attach,
     watching.runs,
     watching.status,
     reading.logs,
     watching.metrics,
+    plotting.plot,
     watching.wait,
+    inspecting.inspect,
+    diagnosing.diagnose,
     controlling.stop,
     controlling.resume,
     controlling.checkpoints,
@@ -60,6 +69,8 @@ for command in (
 app.command("demo")(demo_command)
 app.command("transfer", hidden=True)(keeping.transfer)
 app.add_typer(hosting.hosts, name="hosts")
+app.add_typer(alerting.alerts, name="alerts")
+app.command("send-alerts", hidden=True)(alerting.send_alerts)
 
 
 def main() -> None:

@@ -6,7 +6,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
+
+from trainmaster.cli.patience import telling_to_wait
 
 if TYPE_CHECKING:
     from trainmaster.workspace import Workspace
@@ -14,8 +17,12 @@ if TYPE_CHECKING:
 Answered = TypeVar("Answered")
 
 
-def ask(call: Callable[[Workspace], Awaitable[Answered]]) -> Answered:
+def ask(
+    call: Callable[[Workspace], Awaitable[Answered]], *, tells_itself: bool = False
+) -> Answered:
     """What `call` gives, awaited in the opened workspace of `TRAINMASTER_HOME`.
+
+    Whoever watches is told where it takes long, but by a call that `tells_itself` how it goes.
 
     Raises: TrainmasterError, whatever the service raises.
     """
@@ -27,9 +34,14 @@ def ask(call: Callable[[Workspace], Awaitable[Answered]]) -> Answered:
         from trainmaster.workspace import open_workspace
 
         with open_workspace(os.environ) as workspace:
+            if workspace.metrics.replay_due:
+                from trainmaster.replay import replay_if_new
+
+                replay_if_new(workspace)
             try:
                 return await call(workspace)
             finally:
                 await workspace.disconnect()
 
-    return asyncio.run(within())
+    with nullcontext() if tells_itself else telling_to_wait():
+        return asyncio.run(within())

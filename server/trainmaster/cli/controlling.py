@@ -23,9 +23,20 @@ def stop(run: Run, as_json: AsJson = False) -> None:
 def resume(
     run: Run,
     start: Annotated[
-        str, typer.Option("--from", metavar="latest|best|scratch|STEP", help="Where to start.")
-    ] = "latest",
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="latest|best|scratch|STEP",
+            help="Where to start, instead of latest or where the patch says.",
+        ),
+    ] = None,
     sets: Sets = None,
+    apply: Annotated[
+        str | None,
+        typer.Option(
+            "--apply", metavar="FINDING[:PATCH]", help="Apply a patch that `diagnose` proposes."
+        ),
+    ] = None,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
@@ -34,7 +45,12 @@ def resume(
 
     answer = ask(
         lambda workspace: service.resume(
-            workspace, run, start=start, sets=sets or (), idempotency_key=idempotency_key
+            workspace,
+            run,
+            start=start,
+            sets=sets or (),
+            apply=apply,
+            idempotency_key=idempotency_key,
         )
     )
     emit(answer, as_json)

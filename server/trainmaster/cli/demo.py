@@ -17,10 +17,10 @@ import typer
 
 from trainer_runtime.core.duration import spoken_duration
 from trainmaster.cli.asking import ask
-from trainmaster.cli.curve import curve
 from trainmaster.cli.figures import value
 from trainmaster.cli.waiting import describe, showing_progress
 from trainmaster.errors import StateError
+from trainmaster.plotting.sketch import curve
 
 if TYPE_CHECKING:
     from trainmaster.answers import StatusAnswer, WaitAnswer
@@ -51,7 +51,7 @@ def demo_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Train a small GPT on the Python standard library's source, and kill it half-way."""
-    told = ask(lambda workspace: _Demo(workspace, steps, as_json).run())
+    told = ask(lambda workspace: _Demo(workspace, steps, as_json).run(), tells_itself=True)
     if as_json:
         print(json.dumps(told, separators=(",", ":")))
 

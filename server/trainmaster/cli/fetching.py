@@ -31,10 +31,13 @@ def fetch(
     from trainmaster import fetch as service
 
     show = _show if is_for_a_person(sys.stderr) and not as_json else None
+    if show is not None:
+        print("Looking for the files ...", file=sys.stderr, flush=True)
     answer = ask(
         lambda workspace: service.fetch(
             workspace, run, pattern, folder.expanduser().absolute(), on_progress=show
-        )
+        ),
+        tells_itself=show is not None,
     )
     emit(answer, as_json)
 

@@ -1,11 +1,14 @@
-"""Numbers as people read them: durations, sizes, values, curves."""
+"""Numbers as people read them: sizes and values."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import json
+from typing import TYPE_CHECKING
 
-_BARS = "▁▂▃▄▅▆▇█"
+from trainer_runtime.core.duration import spoken_duration
+
+if TYPE_CHECKING:
+    from trainmaster.answers import PreparationState
 
 
 def size(size_bytes: float) -> str:
@@ -27,17 +30,12 @@ def value(number: object) -> str:
     return f"{number:.4g}"
 
 
-def sparkline(values: Sequence[object]) -> str:
-    """The values as bars between their least and their greatest; `!` for what is not finite."""
-    finite = [item for item in values if isinstance(item, int | float) and math.isfinite(item)]
-    if not finite:
-        return "!" * len(values)
-    low, span = min(finite), max(finite) - min(finite)
-    return "".join(_bar(item, low, span) for item in values)
+def preparing(state: PreparationState) -> str:
+    """Which step, how much of it, and since when: `data (40 %), for 2 min 5 s`."""
+    share = "" if state.share is None else f" ({state.share:.0%})".replace("%", " %")
+    return f"{state.step}{share}, for {spoken_duration(state.seconds)}"
 
 
-def _bar(item: object, low: float, span: float) -> str:
-    if not isinstance(item, int | float) or not math.isfinite(item):
-        return "!"
-    share = (item - low) / span if span > 0 else 0.0
-    return _BARS[min(int(share * len(_BARS)), len(_BARS) - 1)]
+def setting(item: object) -> str:
+    """As it would stand in the spec."""
+    return item if isinstance(item, str) else json.dumps(item)

@@ -46,5 +46,9 @@ def transfer(
 
     descriptor = lock_descriptor
     emit(
-        ask(lambda workspace: service.transfer(workspace, run, lock_descriptor=descriptor)), as_json
+        ask(
+            lambda workspace: service.transfer(workspace, run, lock_descriptor=descriptor),
+            tells_itself=True,
+        ),
+        as_json,
     )

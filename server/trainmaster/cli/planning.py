@@ -13,6 +13,7 @@ from trainmaster.cli.parameters import AsJson, Host, IdempotencyKey, Sets, Spec
 
 def plan(spec: Spec, host: Host = None, sets: Sets = None, as_json: AsJson = False) -> None:
     """Resolve a spec and estimate what it takes; starts nothing."""
+    from trainmaster.cli import plan_views  # noqa: F401  (what people see of the answer)
     from trainmaster.launch import plan_run
 
     emit(ask(lambda workspace: plan_run(workspace, spec, host=host, sets=sets or ())), as_json)

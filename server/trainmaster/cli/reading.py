@@ -40,17 +40,24 @@ def logs(
     from trainmaster.logs import read_log
 
     async def read(workspace: Workspace, after: str | None) -> LogAnswer:
-        answer = await read_log(
+        return await read_log(
             workspace, run_or_file, stream=stream, cursor=after, grep=grep, limit=limit
         )
-        if answer.lines or not follow:
+
+    async def read_and_print(workspace: Workspace, after: str | None) -> LogAnswer:
+        answer = await read(workspace, after)
+        if answer.lines:
             emit_log(answer, as_json)
         return answer
 
     async def read_on(workspace: Workspace) -> None:
-        await _until_the_end(workspace, run_or_file, await read(workspace, cursor), read)
+        first = await read_and_print(workspace, cursor)
+        await _until_the_end(workspace, run_or_file, first, read_and_print)
 
-    ask(read_on if follow else lambda workspace: read(workspace, cursor))
+    if follow:
+        ask(read_on, tells_itself=True)
+    else:
+        emit_log(ask(lambda workspace: read(workspace, cursor)), as_json)
 
 
 async def _until_the_end(

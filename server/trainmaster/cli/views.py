@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
+from trainer_runtime.core.curve import sparkline
 from trainer_runtime.core.duration import spoken_duration
 from trainmaster.answers import (
     Answer,
@@ -25,7 +25,6 @@ from trainmaster.answers import (
     LaunchAnswer,
     LogAnswer,
     MetricsAnswer,
-    PlanAnswer,
     ReplayAnswer,
     RunsAnswer,
     StatusAnswer,
@@ -34,7 +33,8 @@ from trainmaster.answers import (
     TransferAnswer,
     WaitAnswer,
 )
-from trainmaster.cli.figures import size, sparkline, value
+from trainmaster.cli.figures import preparing, setting, size, value
+from trainmaster.cli.metric_views import ranked_runs, remarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +50,6 @@ Block = str | Grid
 def view(answer: Answer) -> list[Block]:
     """The answer as blocks, in reading order."""
     return [answer.model_dump_json(indent=2)]
-
-
-@view.register
-def _(answer: PlanAnswer) -> list[Block]:
-    decisions = [(item.field, _setting(item.value), item.reason) for item in answer.decisions]
-    ranges = answer.estimates.get("ranges", {})
-    estimates = [
-        (name, value(figure), " to ".join(value(bound) for bound in ranges.get(name, ())))
-        for name, figure in answer.estimates.items()
-        if name != "ranges"
-    ]
-    return [
-        f"Plan for {answer.name} on {answer.host}",
-        Grid(("field", "value", "reason"), decisions),
-        Grid(("estimate", "value", "range"), estimates),
-        *_named("GPU", _pairs(answer.gpu or {})),
-        *(f"Warning: {warning}" for warning in answer.warnings),
-        *_named("Next", answer.next_step),
-    ]
 
 
 @view.register
@@ -103,6 +84,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *_named("Metrics", _pairs(answer.metrics)),
         *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
         *_checkpoint(answer),
+        *_preparation(answer),
         *_transfer(answer),
         *_attempts(answer),
         *_named("Telemetry", _pairs(answer.telemetry or {})),
@@ -133,9 +115,9 @@ def _(answer: MetricsAnswer) -> list[Block]:
         for run, by_key in answer.runs.items()
         for key, series in by_key.items()
     ]
-    if not rows:
-        return ["No points yet."]
-    return [Grid(("run", "metric", "curve", "first", "last", "min", "max", "points"), rows)]
+    grid = Grid(("run", "metric", "curve", "first", "last", "min", "max", "points"), rows)
+    grids: list[Block] = [grid] if rows else []
+    return [*grids, *ranked_runs(answer), *remarks(answer)] or ["No points yet."]
 
 
 @view.register
@@ -143,12 +125,14 @@ def _(answer: WaitAnswer) -> list[Block]:
     state = "" if answer.event == answer.state else f"; {answer.state}"
     return [
         f"{answer.run_id}: {answer.event}{state} at step {value(answer.step)}",
+        *([f"- {value(answer.omitted)} older left out"] if answer.omitted else []),
         *(
             f"- {change.event}"
             + ("" if change.step is None else f" at step {value(change.step)}")
             + (f": {change.detail}" if change.detail else "")
             for change in answer.changes
         ),
+        *_named("Not reached", answer.unreachable),
         f"Next: {answer.next_step}",
     ]
 
@@ -174,6 +158,7 @@ def _(answer: CheckpointsAnswer) -> list[Block]:
         Grid(("step", "size", "metrics", "tags", "integrity"), rows),
         *(f"Skipped: step {value(item.step)}, {item.reason}" for item in answer.skipped),
         took,
+        *_named("Not reached", answer.unreachable),
     ]
 
 
@@ -196,10 +181,11 @@ def _(answer: CleanAnswer) -> list[Block]:
 
 @view.register
 def _(answer: FetchAnswer) -> list[Block]:
+    what = ", ".join(answer.brought or ("nothing",))
+    rest = "; the rest is still to come" if answer.more else ""
+    files = "1 file" if answer.files == 1 else f"{value(answer.files)} files"
     return [
-        f"In {answer.folder}: {answer.files} of the files, {size(answer.bytes)}"
-        if answer.more
-        else f"In {answer.folder}: all files ({answer.files}), {size(answer.bytes)}",
+        f"{what}: {files}, {size(answer.bytes)}, in {answer.folder}{rest}",
         *(f"Left out: {item.path}: {item.reason}" for item in answer.skipped),
         *_named("Next", answer.next_step),
     ]
@@ -325,11 +311,6 @@ def _named(name: str, text: str | None) -> Iterable[Block]:
     return (f"{name}: {text}",) if text else ()
 
 
-def _setting(item: object) -> str:
-    """As it would stand in the spec."""
-    return item if isinstance(item, str) else json.dumps(item)
-
-
 def _steps(step: int, target_step: int | None) -> str:
     return value(step) if target_step is None else f"{value(step)} of {value(target_step)}"
 
@@ -355,6 +336,13 @@ def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
     )
     yield f"Checkpoint: step {value(newest.step)}, {spoken_duration(newest.age_s)} old{mirrored}"
     yield from _named("Not mirrored", newest.mirror_problem)
+
+
+def _preparation(answer: StatusAnswer) -> Iterable[Block]:
+    if answer.preparation is not None:
+        yield f"Preparing: {preparing(answer.preparation)}"
+    for line in answer.evidence or ():
+        yield f"Its log says: {line}"
 
 
 def _transfer(answer: StatusAnswer) -> Iterable[Block]:
@@ -385,3 +373,7 @@ def _attempts(answer: StatusAnswer) -> Iterable[Block]:
         for row in answer.attempts
     ]
     yield Grid(("attempt", "why", "from step", "to step", "ended by"), rows)
+    for row in answer.attempts:
+        for path, (old, new) in (row.changed or {}).items():
+            change = f"{setting(old)} -> {setting(new)}"
+            yield f"Attempt {row.number}: {path}: {change} (by {row.by}: {row.why})"

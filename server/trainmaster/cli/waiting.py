@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.duration import spoken_duration
-from trainmaster.cli.figures import size, value
+from trainmaster.cli.figures import preparing, size, value
 from trainmaster.cli.output import is_for_a_person
 
 if TYPE_CHECKING:
@@ -47,7 +47,10 @@ def describe(status: StatusAnswer) -> str:
     if status.transfer is not None and status.step == 0:
         done, total = status.transfer.done_bytes, status.transfer.total_bytes
         return f"{status.state}  {status.transfer.what} {size(done)} of {size(total)}"
+    if status.preparation is not None and status.step == 0:
+        return f"{status.state}  {preparing(status.preparation)}"
     target = "" if status.target_step is None else f"/{status.target_step}"
     loss = f"  loss {value(status.metrics['loss'])}" if "loss" in status.metrics else ""
     remaining = "" if status.eta_s is None else f"  {spoken_duration(status.eta_s)} to go"
-    return f"{status.state}  step {status.step}{target}{loss}{remaining}"
+    away = "  (host not reached)" if status.unreachable is not None else ""
+    return f"{status.state}  step {status.step}{target}{loss}{remaining}{away}"

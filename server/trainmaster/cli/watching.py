@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -36,19 +36,39 @@ def status(
     detail: Annotated[
         bool, typer.Option("--detail", help="Also attempts, telemetry and the run's folder.")
     ] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="The whole page, training_status.md, as Markdown.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how a run stands, and what to do next."""
+    if page:
+        _page(run, as_json)
+        return
     from trainmaster.query import get_status
 
     answer = ask(lambda workspace: get_status(workspace, run, detail=detail))
     emit(answer, as_json)
     if not as_json and "loss" in answer.metrics:
-        metrics([answer.run_id], ["loss"], _CURVE_POINTS)
+        metrics([answer.run_id], key=["loss"], points=_CURVE_POINTS)
+
+
+def _page(run: str, as_json: bool) -> None:
+    from trainmaster.cli import status_views  # noqa: F401  (what people see of the answer)
+    from trainmaster.status_page import get_page
+
+    emit(ask(lambda workspace: get_page(workspace, run)), as_json)
 
 
 def metrics(
-    compared: Annotated[list[str], typer.Argument(metavar="RUN...", help="One run, or several.")],
+    compared: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|FILE]...",
+            help="Runs, or log files of any training. None: which run has the best value.",
+        ),
+    ] = None,
+    *,
     key: Annotated[
         list[str] | None, typer.Option("--key", help="Only this metric. Repeatable.")
     ] = None,
@@ -56,14 +76,47 @@ def metrics(
         int, typer.Option("--points", min=1, help="Reduce each series to so many points.")
     ] = 20,
     everything: Annotated[bool, typer.Option("--all", help="Every point, not reduced.")] = False,
+    from_step: Annotated[
+        int | None, typer.Option("--from", metavar="STEP", help="From this step on.")
+    ] = None,
+    to_step: Annotated[
+        int | None, typer.Option("--to", metavar="STEP", help="Up to this step.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="The run's last 30m, 2h, ...; also of gpu_util."),
+    ] = None,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="STEP", help="The newest point by this step.")
+    ] = None,
+    ema: Annotated[
+        float | None,
+        typer.Option("--ema", metavar="WEIGHT", help="Moving average; weight of the past, as 0.9."),
+    ] = None,
+    rate: Annotated[
+        Literal["step", "second"] | None, typer.Option("--rate", help="Change per step or second.")
+    ] = None,
+    axis: Annotated[
+        Literal["step", "tokens", "time"] | None,
+        typer.Option("--x", help="Lay several runs side by side on this."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Summarise and compare metrics."""
+    """Summarise and compare metrics, of runs or of any training's log."""
     from trainmaster.query import query_metrics
+    from trainmaster.selection import selection
 
+    part = selection(
+        from_step=from_step, to_step=to_step, since=since, at=at, ema=ema, rate=rate, axis=axis
+    )
     answer = ask(
         lambda workspace: query_metrics(
-            workspace, compared, keys=key or (), points=points, everything=everything
+            workspace,
+            compared or (),
+            keys=key or (),
+            points=points,
+            everything=everything,
+            part=part,
         )
     )
     emit(answer, as_json)
@@ -99,7 +152,8 @@ def wait(
                 timeout_s=timeout_s,
                 cursor=cursor,
                 on_progress=on_progress,
-            )
+            ),
+            tells_itself=True,
         )
     emit(answer, as_json)
     raise typer.Exit(exit_code(answer, wanted))

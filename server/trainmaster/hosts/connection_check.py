@@ -26,6 +26,9 @@ _COMMAND_S = 30.0
 _EMPTY_COMMANDS = 3
 _SLOW_COMMAND_S = 0.15
 _NOISE_SHOWN = 160
+# What sshd does for every command; without SHLVL, bash takes it for that and reads its rc file.
+_AS_SSHD = 'unset SHLVL;exec "$1" -c true'
+_NOT_RUN = (126, 127)
 _BANNER = re.compile(rb"SSH-[0-9.]+-")
 # Which of the rows an error of connecting belongs to.
 _ROW_OF = {
@@ -214,11 +217,11 @@ async def _shell(transport: Transport, found: Connection) -> None:
         await transport.run(["true"], timeout_s=_COMMAND_S)
         took.append(time.monotonic() - started)
     found.command_s = min(took)
-    done = await transport.run(["printenv", "SHELL"], timeout_s=_COMMAND_S)
+    done = await transport.run(["/bin/sh", "-c", 'echo "$SHELL"'], timeout_s=_COMMAND_S)
     shell = done.output.strip() or "/bin/sh"
-    # What sshd does for every command; without SHLVL, bash takes it for that and reads its rc file.
-    noisy = await transport.run(["env", "-u", "SHLVL", shell, "-c", "true"], timeout_s=_COMMAND_S)
-    noise = shown((noisy.output + noisy.errors).replace("\n", " ").encode()).strip()
+    noisy = await transport.run(["/bin/sh", "-c", _AS_SSHD, "sh", shell], timeout_s=_COMMAND_S)
+    said = "" if noisy.code in _NOT_RUN else noisy.output + noisy.errors
+    noise = shown(said.replace("\n", " ").encode()).strip()
     told = f"{shell}, an empty command takes {found.command_s * 1000:.0f} ms"
     if noise:
         told += f'; its rc file prints "{noise[:_NOISE_SHOWN]}"'

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from trainer_runtime.core.durable import write_atomic
 from trainmaster.assets import find_assets
@@ -24,6 +25,7 @@ from trainmaster.transports.link import Link
 
 _QUICK_S = 30.0
 _REMOVE_S = 600.0
+_NOTED_EVERY_S = 1.0
 _NO_FOLDER, _NOT_FOUND = 126, 127
 
 
@@ -34,7 +36,9 @@ class SshHost:
         self.name = record.name
         self._record = record
         self._known = home.found(record.name)
-        self._link = Link(record, home.pins(record.name))
+        self._reached = home.reached(record.name)
+        self._noted_s = float("-inf")
+        self._link = Link(record, home.pins(record.name), self._note_answer)
         self._runtime: str | None = None
 
     async def root(self) -> str:
@@ -72,10 +76,7 @@ class SshHost:
                 command, folder=folder, stdin=stdin, timeout_s=timeout_s
             )
         )
-        if done.code == _NOT_FOUND:
-            self._known.unlink(missing_ok=True)  # an interpreter that was taken away, perhaps
-        if done.code == _NO_FOLDER:
-            self._runtime = None  # or a runtime that nobody had used for long
+        self._learn(done.code)
         return done
 
     @asynccontextmanager
@@ -84,7 +85,7 @@ class SshHost:
             self._link.use() as transport,
             transport.stream(command, folder=folder) as stream,
         ):
-            yield stream
+            yield _Learning(stream, self._learn)
 
     async def put_folder(
         self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
@@ -106,10 +107,11 @@ class SshHost:
         return await self._link.repeat(lambda transport: transport.names(folder))
 
     async def remove(self, path: str) -> int:
-        if not path.startswith((await self.root()) + "/") or ".." in path.split("/"):
+        parts = path.split("/")
+        if parts[0] or ".." in parts or "runs" not in parts[2:-1]:
             raise HostError(
                 "UNSAFE_NAME",
-                f"{path} does not lie in the root of {self.name}.",
+                f"{path} does not lie among the runs of a root of {self.name}.",
                 "Remove it by hand if that is what you want.",
             )
         done = await self.run(
@@ -128,12 +130,19 @@ class SshHost:
     async def disconnect(self) -> None:
         await self._link.disconnect()
 
+    def _learn(self, code: int) -> None:
+        """Forget what a command's exit code tells to be gone; the next one looks for it anew."""
+        if code == _NOT_FOUND:
+            self._known.unlink(missing_ok=True)  # an interpreter that was taken away, perhaps
+        if code == _NO_FOLDER:
+            self._runtime = None  # or a runtime that nobody had used for long
+
     async def _absolute(self, path: str) -> str:
         if path != "~" and not path.startswith("~/"):
             return path
         known = self._found()
         if "home" not in known:
-            done = await self._plain(["printenv", "HOME"])
+            done = await self._plain(["/bin/sh", "-c", 'echo "$HOME"'])
             if done.code != 0 or not done.output.startswith("/"):
                 raise HostError(
                     "SHELL_UNUSABLE",
@@ -152,6 +161,16 @@ class SshHost:
             lambda transport: transport.run(command, stdin=stdin, timeout_s=timeout_s)
         )
 
+    def _note_answer(self) -> None:
+        """For whoever wants to know when the host was last reached, by any command."""
+        now_s = time.monotonic()
+        if now_s - self._noted_s < _NOTED_EVERY_S:
+            return
+        self._noted_s = now_s
+        with suppress(OSError):
+            self._reached.parent.mkdir(parents=True, exist_ok=True)
+            self._reached.touch()
+
     def _found(self) -> dict[str, str]:
         try:
             found: dict[str, str] = json.loads(self._known.read_bytes())
@@ -162,6 +181,20 @@ class SshHost:
     def _remember(self, found: Mapping[str, str]) -> None:
         self._known.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(self._known, json.dumps(dict(found)).encode())
+
+
+class _Learning:
+    """A stream of whose exit code the host is told."""
+
+    def __init__(self, stream: Stream, learn: Callable[[int], None]) -> None:
+        self._learn = learn
+        self.write, self.finish, self.read = stream.write, stream.finish, stream.read
+        self._end = stream.end
+
+    async def end(self) -> tuple[int, str]:
+        code, errors = await self._end()
+        self._learn(code)
+        return code, errors
 
 
 def _runtime_files() -> dict[str, bytes]:

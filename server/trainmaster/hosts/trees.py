@@ -31,6 +31,7 @@ _PING_EVERY_S = 10.0
 _FIXES = {
     "DISK_FULL": "Free some room there, or give the host another cache or root.",
     "ROOT_NOT_WRITABLE": "Make the folder writable, or give the host another cache or root.",
+    "PLACE_BUSY": "Look at that process there, end it if it hangs, and try again.",
     "UNSAFE_NAME": "Rename it, or leave it out.",
     "DIGEST_MISMATCH": "Try again; if it comes back, look at the disks and memory of both sides.",
 }
@@ -67,6 +68,7 @@ async def put_tree(
     executable: frozenset[str] = frozenset(),
     whole: bool = False,
     mark: bool = False,
+    patience_s: float = 300.0,
     on_progress: OnTreeProgress | None = None,
 ) -> Sent:
     """Make `destination` hold exactly the regular files of `local`; may be repeated, and goes on
@@ -74,11 +76,13 @@ async def put_tree(
 
     `local`: a folder, files' contents by name (`executable` of them with that permission), or files
     listed one by one. `whole`: the destination comes to be at once or not at all, and is kept where
-    it is there. `mark`: `.complete` in it, written last, lists what it holds.
+    it is there. `mark`: `.complete` in it, written last, lists what it holds. `patience_s`: another
+    sender at the same destination is waited for as long as it has not stood still for that time.
 
     Raises:
         HostError: `DISK_FULL`, `ROOT_NOT_WRITABLE`, `DIGEST_MISMATCH`, `UNSAFE_NAME` as the machine
-            tells, `LINK_LOST` where the connection or the other side ended on the way.
+            tells, `PLACE_BUSY` with who holds the destination, `LINK_LOST` where the connection or
+            the other side ended on the way.
         PlanError: `DATA_CHANGED`, a file changed or went while it was sent.
     """
     files = await asyncio.to_thread(list_tree, local, executable)
@@ -88,6 +92,7 @@ async def put_tree(
         "destination": destination,
         "whole": whole,
         "mark": mark,
+        "patience_s": patience_s,
         "files": [[f.name, f.size_bytes, f.modified_ns, f.mode, f.sha256] for f in files],
     }
     async with host.stream(command, folder="/") as stream:
@@ -215,7 +220,7 @@ class _Sending:
             code,
             f"{self._host} did not take the files: {error['message']}.",
             _FIXES.get(code, "Report this with the message."),
-            retryable=code in ("DISK_FULL", "DIGEST_MISMATCH"),
+            retryable=code in ("DISK_FULL", "DIGEST_MISMATCH", "PLACE_BUSY"),
         )
 
     def _report(self, progress: TreeProgress) -> None:

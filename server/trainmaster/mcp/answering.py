@@ -9,7 +9,7 @@ import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
-from mcp.types import CallToolResult, InputRequiredResult, TextContent
+from mcp.types import CallToolResult, ImageContent, InputRequiredResult, TextContent
 from pydantic import ValidationError
 
 from trainmaster.errors import InternalError, TrainmasterError, UsageError
@@ -119,8 +119,12 @@ def _too_slow(name: str, limit_s: float) -> InternalError:
 
 
 def _compact(result: CallToolResult | InputRequiredResult) -> CallToolResult | InputRequiredResult:
-    """The text says the same as the structured content, in as few characters as JSON takes."""
+    """The text says the same as the structured content, in as few characters as JSON takes.
+
+    Pictures stay, behind it.
+    """
     if isinstance(result, CallToolResult) and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False, separators=(",", ":"))
-        result.content = [TextContent(type="text", text=text)]
+        pictures = [block for block in result.content if isinstance(block, ImageContent)]
+        result.content = [TextContent(type="text", text=text), *pictures]
     return result

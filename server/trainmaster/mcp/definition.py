@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, ToolAnnotations
 
 from trainmaster.answers import Answer
 
@@ -31,6 +31,10 @@ ENDS = ToolAnnotations(
 )
 
 
+# Of a call; what is left then is taken in by the next one.
+_LONGEST_REPLAY_S = 20.0
+
+
 class OpenWorkspace:
     """The server's workspace, opened by the first call that needs it.
 
@@ -49,6 +53,10 @@ class OpenWorkspace:
             from trainmaster.workspace import open_workspace
 
             self._workspace = self._closing.enter_context(open_workspace(self._environment))
+        if self._workspace.metrics.replay_due:
+            from trainmaster.replay import replay_if_new
+
+            replay_if_new(self._workspace, within_s=_LONGEST_REPLAY_S)
         return self._workspace
 
     async def disconnect(self) -> None:
@@ -69,7 +77,7 @@ def workspace_of(context: ToolContext) -> Workspace:
 class Definition:
     """A tool before it is registered; name, description and schemas come from `function`."""
 
-    function: Callable[..., Awaitable[Answer]]
+    function: Callable[..., Awaitable[Answer | CallToolResult]]
     title: str
     hints: ToolAnnotations
 

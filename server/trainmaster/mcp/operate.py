@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from trainmaster.answers import FetchAnswer, HostAddedAnswer, LaunchAnswer, StopAnswer
+from trainmaster.mcp.alerting import CREATE_ALERT
 from trainmaster.mcp.definition import BRINGS, ENDS, STARTS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec
 
@@ -38,6 +39,39 @@ async def launch(
     )
 
 
+async def attach(
+    context: ToolContext,
+    *,
+    host: Annotated[str, Field(description="Where it runs")] = "local",
+    log: Annotated[str, Field(description="Path of its log")] = "",
+    tmux: Annotated[str, Field(description="Its tmux session, window or pane")] = "",
+    screen: Annotated[str, Field(description="Its screen session")] = "",
+    pid: Annotated[str, Field(description="Its process; the log is found by it")] = "",
+    start: Annotated[
+        Literal["start", "end"], Field(description="All it has told, or what is to come")
+    ] = "start",
+    name: Annotated[str, Field(description="What the run is to be called")] = "",
+    idempotency_key: IdempotencyKey = "",
+) -> LaunchAnswer:
+    """Follow a training that somebody else started; give one of log, tmux, screen, pid.
+
+    It is watched like any run, and can't be stopped or resumed.
+    """
+    from trainmaster import attaching
+
+    options = attaching.AttachOptions(
+        log=log or None,
+        tmux=tmux or None,
+        screen=screen or None,
+        pid=pid or None,
+        start=start,
+        name=name or None,
+    )
+    return await attaching.attach(
+        workspace_of(context), host, options, idempotency_key=idempotency_key or None
+    )
+
+
 async def stop(context: ToolContext, *, run_id: RunId) -> StopAnswer:
     """Stop a run: the trainer saves a checkpoint and ends. Can be resumed; repeating is harmless.
 
@@ -53,9 +87,13 @@ async def resume(
     *,
     run_id: RunId,
     start: Annotated[
-        str, Field(description="`latest`, `best`, `scratch`, or a checkpoint's step")
-    ] = "latest",
+        str,
+        Field(description="`latest` (default), `best`, `scratch`, or a checkpoint's step"),
+    ] = "",
     set: Sets = (),
+    apply: Annotated[
+        str, Field(description="`FINDING[:PATCH]` of diagnose: take that patch's changes")
+    ] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer:
     """Start a run that has ended again, as a new attempt from one of its verified checkpoints.
@@ -68,8 +106,9 @@ async def resume(
     return await service.resume(
         workspace_of(context),
         run_id,
-        start=start,
+        start=start or None,
         sets=set,
+        apply=apply or None,
         idempotency_key=idempotency_key or None,
     )
 
@@ -83,6 +122,10 @@ async def add_host(
     ],
     key: Annotated[str, Field(description="Path of a private key here")] = "",
     jump: Annotated[str, Field(description="Hosts to go through, as addresses with commas")] = "",
+    transport: Annotated[
+        Literal["asyncssh", "openssh", "paramiko"],
+        Field(description="`openssh`: the system's own, for 2FA, GSSAPI, ProxyCommand"),
+    ] = "asyncssh",
     root: Annotated[str, Field(description="Folder of the host for runs")] = "~/.trainmaster",
     cache: Annotated[str, Field(description="Folder of the host for what runs share")] = "",
 ) -> HostAddedAnswer:
@@ -92,7 +135,7 @@ async def add_host(
     from trainmaster import registry
 
     options = registry.HostOptions(
-        key=key or None, jump=jump or None, root=root, cache=cache or None
+        key=key or None, jump=jump or None, root=root, cache=cache or None, transport=transport
     )
     return await registry.add_host(workspace_of(context), name, address, options)
 
@@ -123,8 +166,10 @@ async def fetch_files(
 
 TOOLS = (
     Definition(launch, "Launch a training", STARTS),
+    Definition(attach, "Watch a training of others", STARTS),
     Definition(stop, "Stop a run", ENDS),
     Definition(resume, "Resume a run", STARTS),
     Definition(fetch_files, "Fetch files of a run", BRINGS),
     Definition(add_host, "Add a host", STARTS),
+    CREATE_ALERT,
 )

@@ -10,11 +10,14 @@ from mcp.server.mcpserver.tools import Tool
 
 from trainer_runtime import __version__
 from trainmaster.errors import UsageError
-from trainmaster.mcp import observe, operate
+from trainmaster.mcp import observe, operate, plotting
 from trainmaster.mcp.answering import AnsweringServer
 from trainmaster.mcp.definition import Definition, OpenWorkspace, build_tool
 
-TOOLSETS: dict[str, tuple[Definition, ...]] = {"observe": observe.TOOLS, "operate": operate.TOOLS}
+TOOLSETS: dict[str, tuple[Definition, ...]] = {
+    "observe": (*observe.TOOLS, *plotting.TOOLS),
+    "operate": operate.TOOLS,
+}
 
 INSTRUCTIONS = """\
 Trainmaster runs LLM trainings that outlive this session. A training is a run; it goes on whether \
@@ -27,7 +30,8 @@ or resume.
 - run_id is a run's id, or its name where that is unique. list_runs finds runs of earlier sessions.
 - Never poll get_run in a loop: wait_for_event returns at the next event or its time-out, and its \
 next_step names a shell command that waits for hours in the background.
-- Follow next_step; findings name what is wrong with a run.
+- Follow next_step (next_tools: the tools that do what its commands do); findings name what is \
+wrong with a run.
 - Errors read `CODE: what happened. Fix: what to do. retryable=yes|no`. Only with retryable=yes \
 can the same call succeed later without a change.
 - Crashed trainers are restarted from their newest verified checkpoint by themselves; resume is \

@@ -65,6 +65,7 @@ def resolved_config(
         "env": decided.env,
         "secrets": given["secrets"],
         "labels": given["labels"],
+        "alerts": given["alerts"],
         "limits": {
             "max_runtime_s": decided.max_runtime_s,
             "budget_usd": spec.limits.budget_usd,

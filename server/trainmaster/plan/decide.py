@@ -15,6 +15,7 @@ from trainmaster.plan.environment import (
     environment_gib,
     facts_to_train_by,
     torch_requirement,
+    warn_of_cuda_without_gpu,
 )
 from trainmaster.plan.estimate import HOUR_S, estimates, hours_of
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts
@@ -54,16 +55,17 @@ def plan(
     facts = facts_to_train_by(spec, facts, ledger)
     basis = _basis(spec, facts, calibration, ledger)
     decided = _decide_the_rest(spec, facts, basis, ledger)
-    built_gib = environment_gib(spec, facts, basis.target)
-    needed_gib = disk_gib(spec, basis.parameters, basis.steps, corpus) + built_gib
+    built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
+    kept_gib = disk_gib(spec, basis.parameters, basis.steps, corpus)
     if basis.target.on_host:
         cache_gib = data_gib(spec, corpus) + built_gib
-        check_disk(spec, needed_gib, basis.parameters, facts, cache_gib=cache_gib)
+        check_disk(spec, kept_gib + built_gib, basis.parameters, facts, cache_gib=cache_gib)
+    warn_of_cuda_without_gpu(spec, facts, ledger)
     warn_of_passes(basis.steps, basis.batch.tokens, corpus, ledger)
     sizes = {
         "parameters": basis.parameters,
         "memory_gib": round(basis.memory.total_gib, 2),
-        "disk_gib": round(needed_gib, 2),
+        "disk_gib": round(kept_gib + most_built_gib, 2),
     }
     return Plan(
         config=resolved_config(spec, decided, facts, corpus),

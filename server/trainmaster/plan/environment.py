@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer_runtime.core.torch_builds import OLDEST_TORCH, SOURCE, torch_bound
+from trainer_runtime.core.torch_builds import CPU_INDEX, OLDEST_TORCH, SOURCE, torch_bound
 from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.target import Target
@@ -80,11 +80,27 @@ def torch_requirement(facts: HostFacts, section: dict[str, Any]) -> str:
     return f"torch{bound}" if bound else f"torch=={TORCH_VERSION}"
 
 
-def environment_gib(spec: TrainingSpec, facts: HostFacts, target: Target) -> float:
-    """Disk that a new environment takes; 0 where the host's own will do."""
-    if facts.torch is not None or not may_install(spec) or spec.host == "debug":
-        return 0.0
-    return _TORCH_GIB[target.device] if target.on_host else 0.0
+def environment_gib(spec: TrainingSpec, facts: HostFacts, target: Target) -> tuple[float, float]:
+    """Disk that a new environment takes at least and at most; 0 where the host's own will do.
+
+    Without a GPU the box takes the build for the CPU, if its package indexes have that.
+    """
+    if not _is_built(spec, facts) or not target.on_host:
+        return 0.0, 0.0
+    return _TORCH_GIB["cuda" if facts.gpus else "cpu"], _TORCH_GIB["cuda"]
+
+
+def warn_of_cuda_without_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
+    """Say what a PyTorch from the usual index brings to a box without a GPU."""
+    chosen = any(name.startswith(("PIP_", "UV_")) for name in spec.env) or _wheels(spec) is not None
+    if facts.gpus or chosen or not _is_built(spec, facts):
+        return
+    more_gib = _TORCH_GIB["cuda"] - _TORCH_GIB["cpu"]
+    ledger.warn(
+        f"Unless the box's package index has PyTorch for the CPU alone (PyPI has not), the one for "
+        f"GPUs is installed, which takes some {more_gib:g} GiB more. "
+        f'`env: {{PIP_EXTRA_INDEX_URL: "{CPU_INDEX}"}}` brings the smaller one.'
+    )
 
 
 def wheels_to_send(spec: TrainingSpec) -> str | None:
@@ -92,6 +108,10 @@ def wheels_to_send(spec: TrainingSpec) -> str | None:
     given = _wheels(spec)
     sent = given is not None and given.startswith("/") and spec.host not in ("local", "debug")
     return given if sent else None
+
+
+def _is_built(spec: TrainingSpec, facts: HostFacts) -> bool:
+    return facts.torch is None and may_install(spec) and spec.host != "debug"
 
 
 def _wheels(spec: TrainingSpec) -> str | None:

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from trainer_runtime.core.alerts.codes import unknown_code
+from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.corpus import ON_BOX
 from trainmaster.errors import Problem
 from trainmaster.secret_names import ACCEPTED, name_problem
@@ -35,6 +37,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_secret_problems(spec),
         *_environment_problems(spec),
         *_label_problems(spec.labels),
+        *_alert_problems(spec),
     ]
 
 
@@ -242,6 +245,24 @@ def _label_problems(labels: Iterable[str]) -> Iterator[Problem]:
     for name in labels:
         if not NAME_PATTERN.fullmatch(name):
             yield _wrong(f"labels.{name}", "is no name.", f"Use {NAME_ACCEPTED}.")
+
+
+def _alert_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    for index, alert in enumerate(spec.alerts):
+        if any(earlier.name == alert.name for earlier in spec.alerts[:index]):
+            told = f"is {alert.name!r}, as is an earlier one's."
+            yield _wrong(f"alerts[{index}].name", told, "Give every alert a name of its own.")
+        field = f"alerts[{index}].when"
+        try:
+            unknown = unknown_code(parse_condition(alert.when))
+        except ConditionError as error:
+            told = f"`{field}` is {alert.when!r}. {error.message}"
+            yield Problem("CONDITION_INVALID", field, told, error.fix)
+            continue
+        if unknown is not None:
+            told = f"`{field}` names the finding {unknown[0]!r}, which there is not."
+            fix = f"There are {', '.join(unknown[1])}." if unknown[1] else "See docs/alerts.md."
+            yield Problem("CONDITION_INVALID", field, told, fix)
 
 
 def _wrong(field: str, what: str, fix: str) -> Problem:

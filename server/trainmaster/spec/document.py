@@ -122,7 +122,9 @@ class TrainingSpec(Section):
     tracking: dict[str, Any] = setting(
         {}, "The framework's own loggers: wandb, tensorboard, mlflow.", changes="resume"
     )
-    alerts: list[AlertSpec] = setting([], "Who is told of what.", changes="resume")
+    alerts: list[AlertSpec] = setting(
+        [], "Who is told of what.", changes="resume", nanogpt="supervisor"
+    )
     host: Name = setting(
         "local",
         "Where it runs: local, debug, a host's name, or kaggle.",

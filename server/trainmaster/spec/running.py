@@ -218,12 +218,20 @@ class EnvironmentSpec(Section):
 class AlertSpec(Section):
     """A condition on a metric or a state, and who is told."""
 
-    name: Name = setting(..., "What the message calls it.", changes="resume")
+    name: Name = setting(..., "What the message calls it.", changes="resume", nanogpt="supervisor")
     severity: Literal["info", "warning", "critical"] = setting(
-        "warning", "How loud.", changes="resume"
+        "warning", "How loud.", changes="resume", nanogpt="supervisor"
     )
-    when: Text = setting(..., 'For example "val_loss > 3.5 for 3".', changes="resume")
-    to: Text = setting(..., "A destination named in the settings.", changes="resume")
+    when: Text = setting(
+        ...,
+        'For example "val_loss > 3.5 for 3", "finding critical", "state failed", "silence 10m"; '
+        "see alerts.md.",
+        changes="resume",
+        nanogpt="supervisor",
+    )
+    to: Text = setting(
+        ..., "A destination named in the settings.", changes="resume", nanogpt="supervisor"
+    )
 
 
 class LimitsSpec(Section):

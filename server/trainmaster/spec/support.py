@@ -67,7 +67,6 @@ BUILT: tuple[Built, ...] = (
     _only("compute.shm_size", "16g"),
     _only("compute.preemptible", False),
     _not_built("tracking"),
-    _not_built("alerts"),
     _not_built("limits.budget_usd"),
     Built("host", lambda host: host != "kaggle", "local, debug or the name of a host"),
 )

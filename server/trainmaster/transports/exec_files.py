@@ -12,6 +12,7 @@ from trainmaster.transports.shell import Captured
 Capture = Callable[[Sequence[str], bytes], Awaitable[Captured]]
 
 _ABSENT = 3
+_PLAIN_WORDS = "LC_ALL=C; export LC_ALL; "
 # One line each: what has several goes a longer way through a login shell (see shell.py).
 # A connection that breaks looks like the end of the input: only the whole length may take the place
 # of what was there. `mv` would move into a folder.
@@ -77,7 +78,7 @@ class ExecFiles:
         return sorted(name.decode("utf-8", "surrogateescape") for name in found)
 
     async def _sh(self, script: str, *arguments: str, stdin: bytes = b"") -> Captured:
-        command = ["env", "LC_ALL=C", "/bin/sh", "-c", script, "sh", *arguments]
+        command = ["/bin/sh", "-c", f"{_PLAIN_WORDS}{script}", "sh", *arguments]
         return await self._capture(command, stdin)
 
 

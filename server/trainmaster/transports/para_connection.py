@@ -63,6 +63,8 @@ def _connect(
     connection: paramiko.Transport | None = None
     try:
         connection = paramiko.Transport(_way_to(hop, through))
+        # By its own measures, paramiko waits for up to half a minute on the way in.
+        connection.banner_timeout = connection.auth_timeout = CONNECT_TIMEOUT_S
         security = connection.get_security_options()
         security.key_types = pins.order(hop.pin_name, security.key_types)
         connection.start_client(timeout=CONNECT_TIMEOUT_S)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from threading import Thread
 from typing import TypeVar
 
 import paramiko
@@ -55,9 +56,11 @@ class ParamikoTransport(ChannelTransport):
         cls, endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins
     ) -> ParamikoTransport:
         """Raises: `HostError`, as `connect_all`."""
-        connecting = asyncio.create_task(asyncio.to_thread(connect_all, endpoint, keys, pins))
+        connecting: Future[Sequence[paramiko.Transport]] = _in_thread_of_its_own(
+            lambda: connect_all(endpoint, keys, pins)
+        )
         try:
-            return cls(endpoint.name, await asyncio.shield(connecting))
+            return cls(endpoint.name, await asyncio.wrap_future(connecting))
         except asyncio.CancelledError:
             connecting.add_done_callback(_close_made)  # a thread can't be stopped
             raise
@@ -148,6 +151,22 @@ class ParamikoTransport(ChannelTransport):
         await asyncio.to_thread(close_all, self._connections)
 
 
-def _close_made(connecting: asyncio.Task[list[paramiko.Transport]]) -> None:
-    if not connecting.cancelled() and connecting.exception() is None:
+def _in_thread_of_its_own(work: Callable[[], Answer]) -> Future[Answer]:
+    """Begin work that may outlive whoever wants it: it keeps no thread from others, and no process
+    from ending."""
+    told: Future[Answer] = Future()
+    told.set_running_or_notify_cancel()  # from here on, it can't be cancelled
+
+    def work_and_tell() -> None:
+        try:
+            told.set_result(work())
+        except BaseException as error:
+            told.set_exception(error)
+
+    Thread(target=work_and_tell, name="trainmaster-connecting", daemon=True).start()
+    return told
+
+
+def _close_made(connecting: Future[Sequence[paramiko.Transport]]) -> None:
+    if connecting.exception() is None:
         close_all(connecting.result())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
-import tempfile
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,6 +23,7 @@ from trainmaster.transports.keys import (
     key_locked,
     on_terminal,
 )
+from trainmaster.transports.own_folder import OwnFolder
 from trainmaster.transports.pins import Pins
 from trainmaster.transports.refusals import (
     CONNECT_TIMEOUT_S,
@@ -42,8 +42,6 @@ from trainmaster.transports.ssh_config import (
 )
 from trainmaster.transports.ssh_failure import Failure, find_failure
 
-# A unix socket's path may have 104 bytes on some systems, and ssh adds 17 while it makes it.
-_LONGEST_FOLDER = 80
 _LONELY_S = 10  # how long a master outlives the process that held it
 _PERSON_S = 120  # for as long as a person may look for a token
 _END_S = 5.0
@@ -62,14 +60,14 @@ class SshMaster:
     """A connected master; `folder` holds its socket and what it was told."""
 
     def __init__(
-        self, program: str, folder: Path, held: socket.socket, environment: Mapping[str, str]
+        self, program: str, folder: OwnFolder, held: socket.socket, environment: Mapping[str, str]
     ) -> None:
         self.environment = _without_passphrase(environment)
         self._program = program
-        self._folder = folder
+        self._folder = folder.path
         self._held = held
         # For whoever is forgotten without being closed: the socket closes by itself.
-        self._last_will = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._last_will = weakref.finalize(self, folder.remove)
 
     def session(self, line: bytes) -> list[str | bytes]:
         """The program that runs one command over the connection, and over nothing else.
@@ -120,15 +118,15 @@ async def start_master(endpoint: Endpoint, pins: Pins, environment: Mapping[str,
     if program is None:
         remedy = "Install OpenSSH's client (Debian: `apt install openssh-client`)."
         raise not_installed("openssh", remedy)
-    folder = _make_folder()
+    folder = OwnFolder()
     try:
-        await _Start(endpoint, pins, environment, folder).run(program)
-        held = await _hold(folder)
+        await _Start(endpoint, pins, environment, folder.path).run(program)
+        held = await _hold(folder.path)
     except (OSError, TimeoutError) as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise unreachable(endpoint, endpoint.target, reason_of(error)) from error
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise
     return SshMaster(program, folder, held, environment)
 
@@ -225,15 +223,6 @@ class _Start:
         if locked and not self._terminal:
             return key_locked(locked[0], self._environment)
         return not_let_in(endpoint, hop, [str(path) for path in hop.identities])
-
-
-def _make_folder() -> Path:
-    """A folder of one's own for the socket: in the usual place unless its path is too long."""
-    folder = tempfile.mkdtemp(prefix="tm-ssh-")
-    if len(folder) > _LONGEST_FOLDER:
-        shutil.rmtree(folder)
-        folder = tempfile.mkdtemp(prefix="tm-ssh-", dir="/tmp")
-    return Path(folder)
 
 
 async def _hold(folder: Path) -> socket.socket:

@@ -3,7 +3,7 @@
 `Detectors` is the whole of it. Each detector is a small dataclass of its own (`spike.py`,
 `stall.py`, …) whose docstring gives the measurement or the publication that it rests on; `watch.py`
 holds them together, `board.py` is what they share, `sightings.py` the life of what they find,
-`remedies.py` and `wording.py` the closed catalogues of patches and words.
+`patches.py` and `wording.py` what can be done and how it is told.
 """
 
 from trainer_runtime.core.detectors.facade import Detectors

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.trend import Trend
 from trainer_runtime.core.finding import Severity
+from trainer_runtime.core.remedies import OF_SERIES
 
 _FEWEST_BLOCKS = 16
 _LEAST_S = 1800.0
@@ -24,7 +25,6 @@ _CARRIED_ON = 4.0  # times the span that was seen
 _ROOM = 1.2  # of a checkpoint: it is written before an older one is removed
 _LEAST_FREE_GIB = 0.25
 _CODE = "disk_filling"
-_REMEDIES = ("keep_fewer_checkpoints",)
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Disk:
                 round(t * 1000),
                 "critical",
                 confidence=0.95,
-                remedies=_REMEDIES,
+                remedies=OF_SERIES[_CODE],
             )
             found.values |= {"free_gib": free_gib, "needed_gib": needed}
         elif completed:
@@ -58,7 +58,7 @@ class Disk:
             return
         severity: Severity = "critical" if hours < _AT_ONCE_H else "warning"
         onset = round(self.trend.xs[0] * 1000)
-        found = board.ledger.open(_CODE, onset, severity, confidence=0.8, remedies=_REMEDIES)
+        found = board.ledger.open(_CODE, onset, severity, confidence=0.8, remedies=OF_SERIES[_CODE])
         found.values |= {"free_gib": free_gib, "hours_left": hours}
 
     def _hours_left(self, free_gib: float) -> float | None:

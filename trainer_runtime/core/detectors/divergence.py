@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.window import Window, times
+from trainer_runtime.core.remedies import OF_SERIES
 
 _EVERY_POINTS = 8
 _FEWEST = 24
@@ -22,7 +23,6 @@ _LEAST_RISE = 0.05  # nats: below, a memorised set's loss wanders
 _BACK = 1.05
 _LOOKS = 3
 _FAR = 1.5
-_REMEDIES = ("rewind_halve_lr", "rewind_skip_data", "rewind_tighter_clip")
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Divergence:
             step=self.low_step,
             confidence=0.85,
             values={"lowest": low, "lowest_step": self.low_step, "lr": board.latest.get("lr")},
-            remedies=_REMEDIES,
+            remedies=OF_SERIES["divergence"],
         )
         found.values |= {"loss": median, "factor": times(median, low), "last_step": step}
         if median > _FAR * low:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from trainer_runtime.core.detectors import throughput, wording
 from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.happenings import HAPPENINGS
-from trainer_runtime.core.detectors.remedies import patches_for
+from trainer_runtime.core.detectors.patches import patches_for
 from trainer_runtime.core.detectors.settings import Settings
 from trainer_runtime.core.detectors.sightings import Ledger, Sighting
 from trainer_runtime.core.detectors.state import described, restore
@@ -129,6 +129,11 @@ class Detectors:
     def sightings(self, *, closed: bool = True) -> list[Sighting]:
         """The same with all figures, and where each ended."""
         return [found for found in self._board.ledger.all() if closed or found.closed_at is None]
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The metric keys that anything looks at."""
+        return self._handlers.keys()
 
     @property
     def notes(self) -> list[tuple[int, float, float]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.causes import slowing_cause, waiting_cause
 from trainer_runtime.core.detectors.sightings import Value
+from trainer_runtime.core.remedies import OF_SERIES
 
 _SAMPLES = 30  # five minutes at the supervisor's pace
 _FEWEST = 12
@@ -79,7 +80,7 @@ class Gpu:
         if used >= _LOW and slow is None and not low_mfu:
             return
         cause = waiting_cause(board.latest, means)
-        remedies = ("double_micro_batch",) if cause.name == "host" else ()
+        remedies = OF_SERIES["gpu_idle"] if cause.name == "host" else ()
         found = board.ledger.open(
             "gpu_idle", _ms(self.samples[0][0]), "info", confidence=0.8, remedies=remedies
         )

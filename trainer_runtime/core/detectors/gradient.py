@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.window import times
+from trainer_runtime.core.remedies import OF_SERIES
 
 _NORMAL_AGAIN = 4  # points in a row
 _LEVEL_POINTS = 400
@@ -53,7 +54,7 @@ class Gradient:
                 "factor": times(peak, self.median),
                 "lr": board.latest.get("lr"),
             },
-            remedies=("tighter_clip", "denser_checkpoints"),
+            remedies=OF_SERIES["grad_norm_rising"],
         )
 
     def _go_on(self, board: Board, step: int, value: float) -> None:

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainer_runtime.core.detectors.board import Board
+from trainer_runtime.core.remedies import OF_SERIES
 
 _FINITE_AGAIN = 3  # points
 _OVERFLOWS_IN_A_ROW = 12
 _ZEROS_IN_A_ROW = 3
 _NOT_SMALL = 0.1  # nats
-_REMEDIES = ("rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip")
 
 
 @dataclass(slots=True)
@@ -96,7 +96,6 @@ class NonFinite:
             return
         last = next(((s, v) for s, v in reversed(board.losses) if s < step), None)
         before = {} if last is None else {"last_finite_step": last[0], "last_finite_loss": last[1]}
-        is_fp16 = board.settings.precision == "fp16"
         board.ledger.open(
             code,
             step,
@@ -104,5 +103,5 @@ class NonFinite:
             step=step,
             confidence=confidence,
             values={**values, **before, "lr": board.latest.get("lr")},
-            remedies=("bf16", *_REMEDIES) if is_fp16 else _REMEDIES,
+            remedies=OF_SERIES[code],
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.window import Window, mad_z, median_of, times
+from trainer_runtime.core.remedies import OF_SERIES
 
 _JUDGED_POINTS = 8
 _FEWEST_BEFORE = 8
@@ -77,5 +78,5 @@ class Resumed:
                 "lr_before": lr or None,
                 "lr": board.latest.get("lr"),
             },
-            remedies=("rewind",),
+            remedies=OF_SERIES[_CODE],
         )

@@ -17,13 +17,13 @@ from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.outlier import Outlier
 from trainer_runtime.core.detectors.sightings import Sighting
 from trainer_runtime.core.detectors.window import times
+from trainer_runtime.core.remedies import OF_SERIES
 
 _HUGE = 3.0
 _LASTING_STEPS = 50
 _LASTING_POINTS = 4
 _LEVEL_POINTS = 400  # after so many it is the loss's new level: divergence tells of that
 _NORMAL_AGAIN = 4  # points in a row
-_REMEDIES = ("rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip", "denser_checkpoints")
 
 
 @dataclass(slots=True)
@@ -116,13 +116,13 @@ class Spike:
             found.values |= {"peak": value, "peak_step": step, "factor": times(value, self.median)}
         if value > _HUGE * self.median:
             self.huge += 1
-            found.remedies = list(_REMEDIES)
+            found.remedies = list(OF_SERIES["loss_spike"])
         if self.outlier.is_met:
             found.confidence = 0.95
         lasting = step - found.onset >= _LASTING_STEPS and self.points >= _LASTING_POINTS
         if self.huge > 1 or lasting:
             found.grow("critical")
-            found.remedies = list(_REMEDIES)
+            found.remedies = list(OF_SERIES["loss_spike"])
 
 
 def _gradients(board: Board, onset: int) -> dict[str, float]:

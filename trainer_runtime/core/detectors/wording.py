@@ -111,10 +111,12 @@ WORDS: Mapping[str, Words] = {
         "The loss has not fallen for half of the attempt. That is no reason to stop by itself: a "
         "schedule that is still to decay often takes it further.",
         ("loss {loss}, no fall since step {since_step}", "lr {lr}"),
+        ("Look at the schedule first: a rate that is still to fall often takes the loss further.",),
     ),
     "grad_norm_rising": Words(
         "The gradient norm rose far above its usual size; a loss spike may follow.",
         ("gradient norm {grad_norm_peak} against {grad_norm_normal}: {factor} times", "lr {lr}"),
+        ("Watch the next steps; a checkpoint right now lets a rewind lose little.",),
     ),
     "stall": Words(
         "No step for longer than this run's own pace explains.",
@@ -127,9 +129,18 @@ WORDS: Mapping[str, Words] = {
     "throughput_drop": Words(
         "The run has become slower.",
         ("{key} {before} before, {now} now: {drop} of it lost",),
+        ("Look at the GPUs' clocks, at data loading, and at who else uses the machine.",),
     ),
-    "gpu_idle": Words("The GPU waits for much of the time.", _MACHINE),
-    "gpu_throttled": Words("The GPU is slowed down.", _MACHINE),
+    "gpu_idle": Words(
+        "The GPU waits for much of the time.",
+        _MACHINE,
+        ("Look at what it waits for: data, other ranks, or the processor that feeds it.",),
+    ),
+    "gpu_throttled": Words(
+        "The GPU is slowed down.",
+        _MACHINE,
+        ("Look at cooling and power limit (`nvidia-smi -q -d PERFORMANCE`).",),
+    ),
     "overfitting": Words(
         "The validation loss rises while the training loss still falls.",
         (
@@ -149,6 +160,7 @@ WORDS: Mapping[str, Words] = {
     "checkpoint_overdue": Words(
         "No checkpoint for far longer than planned: a crash now loses all of that.",
         ("{steps_since} steps and {hours_since} hours of work since step {saved_step}",),
+        ("Look at the log and at the disk: a save may hang or fail.",),
     ),
     "disk_filling": Words(
         "The disk is filling up.",

@@ -7,7 +7,7 @@
 
 A signature is data (catalogue/). The way through: shapes.py stops at lines that could be a failure,
 the signature's pattern and credible.py decide, scan.py remembers, conclude.py finds the first cause
-by causes.py, explain.py and remedies.py put it in our own words.
+by causes.py, explain.py puts it in our own words, remedies/ holds what can be done.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from trainer_runtime.core.signatures.catalogue import CATALOGUE
 from trainer_runtime.core.signatures.conclude import Cause, conclude
 from trainer_runtime.core.signatures.diagnose import find, find_in
 from trainer_runtime.core.signatures.outcome import Outcome
-from trainer_runtime.core.signatures.remedies import LADDER
 from trainer_runtime.core.signatures.scan import Seen, SignatureScan
 
 __all__ = [
     "CATALOGUE",
-    "LADDER",
     "Cause",
     "Outcome",
     "Seen",

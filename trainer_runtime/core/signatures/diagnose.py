@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainer_runtime.core.finding import Finding, as_evidence, finding_id
+from trainer_runtime.core.remedies import advice, patches
 from trainer_runtime.core.signatures.conclude import Cause, conclude
 from trainer_runtime.core.signatures.explain import explain
 from trainer_runtime.core.signatures.outcome import Outcome
-from trainer_runtime.core.signatures.remedies import advice, patches
 from trainer_runtime.core.signatures.scan import Seen, SignatureScan
 from trainer_runtime.core.signatures.signature import Strength
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-_EXPLANATIONS: dict[str, str] = {
+EXPLANATIONS: dict[str, str] = {
     "cuda_oom": "The GPU's memory is exhausted.",
     "host_oom": "A process was killed, or an allocation refused, for want of host memory.",
     "shm_too_small": "/dev/shm is too small for what the processes exchange through it.",
@@ -90,7 +90,7 @@ def explain(
 
     `led_to` holds codes of this catalogue; `guessed`, `went_on` and `passed` add what they say.
     """
-    sentences = [_EXPLANATIONS[code]]
+    sentences = [EXPLANATIONS[code]]
     for of, needed, sentence in _DETAILS:
         if of == code and all(slot in slots for slot in needed):
             sentences.append(sentence.format(**slots))
@@ -102,7 +102,7 @@ def explain(
         sentences.append(_WENT_ON)
     if passed:
         sentences.append(_PASSED)
-    symptoms = [one for one in led_to if one in _EXPLANATIONS]
+    symptoms = [one for one in led_to if one in EXPLANATIONS]
     if symptoms:
         sentences.append(_LED_TO.format(codes=", ".join(symptoms)))
     return " ".join(sentences)

@@ -9,6 +9,7 @@ Two of the spec's plain variables (`env`) steer it: `TRAINMASTER_STEP_S`, the se
 (0.01), and `TRAINMASTER_FAULTS`, a list such as `kill@30 nan@50`; see `faults.py`.
 """
 
+from trainmaster.backends.debug.backend import DebugBackend
 from trainmaster.backends.debug.launcher import InProcessLauncher
 
-__all__ = ["InProcessLauncher"]
+__all__ = ["DebugBackend", "InProcessLauncher"]

@@ -16,6 +16,9 @@ KINDS = {
     "nan": "the loss becomes NaN; the guard ends the trainer with 76",
     "preempt": "somebody sends SIGTERM; the trainer saves and exits with 75",
     "damage": "one bit of the newest checkpoint flips, then the trainer is killed",
+    "hang": "the trainer stands still for ever",
+    "hangdata": "the trainer waits for ever for its next batch",
+    "hangsave": "the trainer waits for ever for its checkpoint to be written",
     "unusable": "the trainer finds its configuration unusable and exits with 77",
 }
 FAULTS_VARIABLE = "TRAINMASTER_FAULTS"

@@ -34,6 +34,7 @@ _OUT_OF_MEMORY = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
     "capacity of 79.15 GiB of which 1.06 GiB is free."
 )
+_HANGS = {"hang": "_stand_still", "hangdata": "next_batch", "hangsave": "save_checkpoint"}
 
 
 class _Killed(Exception):
@@ -46,11 +47,16 @@ class _Ended(Exception):
         self.code = code
 
 
+def thread_name(run_id: str, attempt: int) -> str:
+    """What an attempt's thread is called: its like of a marker."""
+    return f"trainer-{run_id}-{attempt}"
+
+
 class SimulatedTrainer(threading.Thread):
     """One attempt. `asked_to_end` is its SIGTERM, `killed` its SIGKILL."""
 
     def __init__(self, folder: Path, attempt: int) -> None:
-        super().__init__(name=f"trainer-{folder.name}-{attempt}", daemon=True)
+        super().__init__(name=thread_name(folder.name, attempt), daemon=True)
         run = RunFolder(folder)
         self._run = run
         self._number = attempt
@@ -161,6 +167,8 @@ class SimulatedTrainer(threading.Thread):
             return
         if fault.kind == "oom":
             self._say(_OUT_OF_MEMORY)
+        if fault.kind in _HANGS:
+            getattr(self, _HANGS[fault.kind])()
         if fault.kind == "nan":
             self._report(math.nan)
             warning = {"code": "nan_loss", "step": self._step, "message": "the loss is NaN"}
@@ -172,6 +180,19 @@ class SimulatedTrainer(threading.Thread):
             raise _Ended(ExitCode.SAVED_ON_SIGTERM)
         codes = {"crash": 1, "oom": 1, "exit": 0, "unusable": int(ExitCode.UNUSABLE)}
         raise _Ended(codes[fault.kind])
+
+    def _stand_still(self) -> None:
+        """As a real trainer that hangs: nothing but SIGKILL ends it."""
+        self.killed.wait()
+        raise _Killed
+
+    def next_batch(self) -> None:
+        """Named as in a real trainer: its stack is what tells that it waits for data."""
+        self._stand_still()
+
+    def save_checkpoint(self) -> None:
+        """So with a save."""
+        self._stand_still()
 
     def _report(self, loss: float) -> None:
         tokens = int(self._config["batch"]["tokens"])

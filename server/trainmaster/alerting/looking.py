@@ -1,0 +1,165 @@
+"""Watches from here what this side has to tell of a run, as far as the database knows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainer_runtime.core.alerts.alert import Alert, Onset
+from trainer_runtime.core.alerts.message import Message, Place, message_of
+from trainer_runtime.core.alerts.told import FAILED
+from trainer_runtime.core.alerts.watcher import Watcher
+from trainmaster.alerting.book import alerts_of, watched
+from trainmaster.control_alerts import AlertRow
+from trainmaster.errors import StateError
+from trainmaster.metrics_store import StoredEvent
+from trainmaster.view import RunView, load_view
+from trainmaster.workspace import Workspace
+
+_BEGINNING = (-1, 0, -1)
+
+
+def look(workspace: Workspace, run_id: str) -> int:
+    """Fire what is due for a run; how many messages that brought. Sends nothing.
+
+    How far it has watched is kept with the messages, in one transaction: a kill at any moment
+    leads to each of them once. The caller holds the run's advance lock.
+    """
+    run = workspace.control.run(run_id)
+    try:
+        rows = alerts_of(workspace, run)
+    except StateError:
+        return 0  # of the settings; `alerts list` and `doctor` tell of them
+    records = workspace.control.alerts
+    if not rows:
+        return 0
+    before = records.watched(run_id) or {}
+    if before.get("placement") != run.placement:
+        before = {}
+    view = load_view(workspace, run_id)
+    watchers = [
+        Watcher(watched(workspace, run, row), (before.get("watchers") or {}).get(row.id))
+        for row in rows
+        if row.sender == "operator"
+    ]
+    seen = dict(before.get("seen") or {})
+    onsets = [
+        *_of_events(workspace, view, watchers, before),
+        *_of_points(workspace, view, watchers, seen),
+        *_of_time(view, watchers),
+    ]
+    messages = [(_message(view, alert, onset), alert.to) for alert, onset in onsets]
+    messages += _given_up(view, rows, before)
+    now = {
+        "placement": run.placement,
+        "cursor": list(_cursor(view)),
+        "seen": seen,
+        "watchers": {watcher.alert.id: watcher.to_dict() for watcher in watchers},
+        "taken_over": sorted({*(before.get("taken_over") or []), *_ids_given_up(view)})[-200:],
+    }
+    if messages or now != before:
+        records.put_watched(run_id, now, messages, time.time())
+    if run.closed:
+        records.set_watched_to_end(run_id, view.record.generation)
+    return len(messages)
+
+
+def _of_events(
+    workspace: Workspace, view: RunView, watchers: list[Watcher], before: Mapping[str, Any]
+) -> Iterator[tuple[Alert, Onset]]:
+    if not any(watcher.key is None for watcher in watchers):
+        return
+    journal_seq, attempt, seq = before.get("cursor") or _BEGINNING
+    upto = _cursor(view)
+    stored = workspace.metrics.events_after(
+        view.run.run_id, view.run.placement, (journal_seq, attempt, seq)
+    )
+    for event in stored:
+        if not _covers(upto, event):
+            continue  # came after the view was loaded
+        told = {**event.body, "seq": event.seq, "t": event.t, "kind": event.kind}
+        if event.step is not None:
+            told["step"] = event.step
+        for watcher in watchers:
+            onset = watcher.event(event.attempt, told)
+            if onset is not None:
+                yield watcher.alert, onset
+
+
+def _of_points(
+    workspace: Workspace, view: RunView, watchers: list[Watcher], seen: dict[str, Any]
+) -> Iterator[tuple[Alert, Onset]]:
+    """New values of the watched metrics; `seen` holds (attempt, segment, x) of the newest."""
+    for watcher in watchers:
+        if watcher.key is None:
+            continue
+        name = watcher.alert.id
+        for piece in workspace.metrics.series(view.run.run_id, watcher.key):
+            newest = tuple(seen.get(name) or (-1, -1, -1))
+            place = (piece.attempt, piece.segment)
+            if piece.placement != view.run.placement or place < newest[:2]:
+                continue
+            after_x = newest[2] if place == newest[:2] else -1
+            for x, t, value in workspace.metrics.points(piece.sid, from_x=after_x + 1):
+                seen[name] = [*place, x]
+                onset = watcher.point(piece.attempt, x, view.now if t is None else t, value)
+                if onset is not None:
+                    yield watcher.alert, onset
+
+
+def _of_time(view: RunView, watchers: list[Watcher]) -> Iterator[tuple[Alert, Onset]]:
+    progress = view.progress
+    told_t = progress.last_event_t if progress is not None else None
+    current = view.record.current
+    running_t = current.running_t if current is not None else None
+    heard_t = max((t for t in (told_t, running_t) if t is not None), default=None)
+    for watcher in watchers:
+        of_the_box = watcher.waits_for_loss
+        onset = watcher.look(
+            view.now,
+            state=view.state.value,
+            attempt=view.attempt,
+            heard_t=view.record.heartbeat_t if of_the_box else heard_t,
+            step=view.step,
+        )
+        if onset is not None:
+            yield watcher.alert, onset
+
+
+def _given_up(
+    view: RunView, rows: list[AlertRow], before: Mapping[str, Any]
+) -> list[tuple[Message, str]]:
+    """What the box could not send within its time is sent from here, under the same id."""
+    known = {row.to for row in rows}
+    told = view.record.alerts.told
+    return [
+        (Message.from_dict(told[name].message), told[name].to)
+        for name in _ids_given_up(view)
+        if name not in (before.get("taken_over") or []) and told[name].to in known
+    ]
+
+
+def _ids_given_up(view: RunView) -> list[str]:
+    told = view.record.alerts.told
+    return [name for name in told if told[name].phase == FAILED and told[name].due_t is None]
+
+
+def _message(view: RunView, alert: Alert, onset: Onset) -> Message:
+    place = Place(view.run.run_id, view.run.host, view.run.placement, view.state.value, view.step)
+    return message_of(alert, onset, place, view.now)
+
+
+def _cursor(view: RunView) -> tuple[int, int, int]:
+    newest = max(view.attempts, key=lambda item: item.attempt, default=None)
+    return (
+        view.record.last_seq,
+        newest.attempt if newest else 0,
+        newest.last_seq if newest else -1,
+    )
+
+
+def _covers(upto: tuple[int, int, int], event: StoredEvent) -> bool:
+    if event.attempt == 0:
+        return event.seq <= upto[0]
+    return (event.attempt, event.seq) <= upto[1:]

@@ -1,0 +1,62 @@
+"""The debug host as a backend: as any other, but that its trainers are threads of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from trainer_runtime.box.inspection import SAMPLES, Inspection, described
+from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.pace import read_pace
+from trainer_runtime.core.stacks.frames import Frame, Thread
+from trainer_runtime.core.stacks.verdict import Process, Rank, judge
+from trainmaster.backends.debug.launcher import InProcessLauncher
+from trainmaster.backends.debug.trainer import thread_name
+from trainmaster.backends.hosted import HostedBackend
+from trainmaster.hosts import LocalHost
+
+_BETWEEN_S = 0.1
+
+
+class DebugBackend(HostedBackend):
+    def __init__(self, host: LocalHost) -> None:
+        super().__init__(host, InProcessLauncher())
+
+    async def inspect(
+        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
+    ) -> Mapping[str, Any]:
+        events = RunFolder(Path(await self.folder(run_id))).attempt(attempt).events
+        before = read_pace(events, time.time())
+        samples: list[tuple[Thread, ...]] = []
+        text = ""
+        for _ in range(SAMPLES):
+            frame = _frame(thread_name(run_id, attempt))
+            if frame is not None:
+                samples.append((_thread(frame),))
+                text = "".join(traceback.format_stack(frame))
+            await asyncio.sleep(_BETWEEN_S)
+        ranks = [Rank(0, Process(0, tuple(samples)))] if samples else []
+        pace = read_pace(events, time.time(), before.step)
+        verdict = judge(ranks, pace)
+        return described(Inspection(attempt, ranks, None, pace, verdict, {}, text))
+
+
+def _frame(name: str) -> FrameType | None:
+    """Where the thread of this name stands; None where there is none."""
+    for thread in threading.enumerate():
+        if thread.name == name and thread.ident is not None:
+            return sys._current_frames().get(thread.ident)
+    return None
+
+
+def _thread(frame: FrameType) -> Thread:
+    calls = traceback.extract_stack(frame)
+    frames = [Frame(call.filename, call.lineno or 0, call.name) for call in reversed(calls)]
+    return Thread(tuple(frames), "MainThread", current=True)

@@ -1,0 +1,137 @@
+"""What a stretch of a series adds up to, told in a few numbers; such sums add up again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import pairwise
+from typing import NamedTuple
+
+# A point of one series: x, Unix seconds (None where nothing tells them), value.
+Row = tuple[int, float | None, float]
+
+
+class Bucket(NamedTuple):
+    """`n` neighbouring points, `finite` of them finite; `total`, `low` and `high` are over those.
+
+    `low_x` and `high_x` are where the extremes stand first. `last` is the last point's value. A
+    tuple, since tens of thousands are made for one answer.
+    """
+
+    n: int
+    finite: int
+    first_x: int
+    last_x: int
+    last_t: float | None
+    last: float
+    total: float
+    low: float | None
+    low_x: int | None
+    high: float | None
+    high_x: int | None
+
+    @property
+    def mean(self) -> float:
+        """Of what is finite; where nothing is, the last value."""
+        if self.low is None or self.high is None:
+            return self.last
+        if math.isfinite(self.total):
+            # Rounding must not carry the mean of equal values past them.
+            return min(self.high, max(self.low, self.total / self.finite))
+        return self.low / 2 + self.high / 2  # a sum beyond what a float can hold
+
+
+def of_rows(rows: Sequence[Row]) -> Bucket:
+    """The bucket of at least one point, in their order."""
+    values = [row[2] for row in rows]
+    total = sum(values)
+    if not math.isfinite(total):
+        return _of_odd_rows(rows)
+    low, high = min(values), max(values)
+    return Bucket(
+        len(rows),
+        len(rows),
+        rows[0][0],
+        rows[-1][0],
+        rows[-1][1],
+        values[-1],
+        total,
+        low,
+        rows[values.index(low)][0],
+        high,
+        rows[values.index(high)][0],
+    )
+
+
+def joined(buckets: Iterable[Bucket]) -> Bucket:
+    """At least one bucket and those that follow it, as one."""
+    return reduce(joined_pair, buckets)
+
+
+def joined_pair(before: Bucket, after: Bucket) -> Bucket:
+    low, low_x = before.low, before.low_x
+    if low is None or (after.low is not None and after.low < low):
+        low, low_x = after.low, after.low_x
+    high, high_x = before.high, before.high_x
+    if high is None or (after.high is not None and after.high > high):
+        high, high_x = after.high, after.high_x
+    return Bucket(
+        before.n + after.n,
+        before.finite + after.finite,
+        before.first_x,
+        after.last_x,
+        after.last_t,
+        after.last,
+        before.total + after.total,
+        low,
+        low_x,
+        high,
+        high_x,
+    )
+
+
+def cut_rows(rows: Sequence[Row], most: int) -> list[Bucket]:
+    """The points in at most `most` buckets that differ by at most one in size."""
+    count = min(most, len(rows))
+    edges = [len(rows) * i // count for i in range(count + 1)] if count else []
+    return [of_rows(rows[a:b]) for a, b in pairwise(edges)]
+
+
+def cut_buckets(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
+    """The buckets joined to at most `most`, of sizes as equal as theirs allow."""
+    whole = sum(bucket.n for bucket in buckets)
+    cut: list[Bucket] = []
+    begun: list[Bucket] = []
+    counted = 0
+    for bucket in buckets:
+        begun.append(bucket)
+        counted += bucket.n
+        if counted >= whole * (len(cut) + 1) // most:
+            cut.append(joined(begun))
+            begun = []
+    return cut
+
+
+def _of_odd_rows(rows: Sequence[Row]) -> Bucket:
+    """Of points that aren't all finite, or whose sum is not."""
+    finite = [row for row in rows if math.isfinite(row[2])]
+    low = min(finite, key=_value, default=None)
+    high = max(finite, key=_value, default=None)
+    return Bucket(
+        len(rows),
+        len(finite),
+        rows[0][0],
+        rows[-1][0],
+        rows[-1][1],
+        rows[-1][2],
+        sum(row[2] for row in finite),
+        low and low[2],
+        low and low[0],
+        high and high[2],
+        high and high[0],
+    )
+
+
+def _value(row: Row) -> float:
+    return row[2]

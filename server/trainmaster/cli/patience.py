@@ -1,0 +1,59 @@
+"""A word on the terminal while a command takes long: stderr alone, and gone when it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+FIRST_WORD_S = 1.0
+_EVERY_S = 0.5
+_SIGNS = "|/-\\"
+
+
+@contextmanager
+def telling_to_wait(stream: TextIO | None = None) -> Iterator[None]:
+    """Inside, whoever watches a terminal is told after a second that it goes on.
+
+    By a thread: also work that doesn't give way to others is to be told of.
+    """
+    stream = stream or sys.stderr
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    over = threading.Event()
+    thread = threading.Thread(target=_tell, args=(stream, over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _is_being_asked(stream: TextIO) -> bool:
+    """Whether a passphrase is being typed there: only then does a terminal show no input."""
+    try:
+        return not termios.tcgetattr(stream.fileno())[3] & termios.ECHO
+    except (OSError, termios.error):
+        return False
+
+
+def _tell(stream: TextIO, over: threading.Event) -> None:
+    began_s = time.monotonic()
+    pause_s, count, width = FIRST_WORD_S, 0, 0
+    while not over.wait(pause_s):
+        if _is_being_asked(stream):
+            continue
+        text = f"{_SIGNS[count % len(_SIGNS)]} still at it, {time.monotonic() - began_s:.0f} s"
+        stream.write(f"\r{text:<{width}}")
+        stream.flush()
+        pause_s, count, width = _EVERY_S, count + 1, max(width, len(text))
+    if width:
+        stream.write(f"\r{'':<{width}}\r")
+        stream.flush()

@@ -1,0 +1,115 @@
+"""What each attempt was started with: what changed against the one before, by whom, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_runtime.core.followed import LARGEST_WHOLE_BYTES, REPLACED_IN_ATTEMPT
+from trainer_runtime.core.journal import AttemptRecord
+from trainer_runtime.core.patch import PatchError, apply_sets
+from trainmaster.view import RunView
+from trainmaster.workspace import Workspace
+
+_CONFIG = REPLACED_IN_ATTEMPT[0]
+# Of each attempt's own, or written by the box for itself.
+_NOT_COMPARED = frozenset({"attempt", "run_id"})
+_OPERATORS = frozenset({"launch", "resume"})
+_PATCH = "patch:"
+# The field of `recovery` that answers an end of this kind; `on_crash` all others.
+_POLICY = {
+    "guard": "on_nan",
+    "nan": "on_nan",
+    "nan_loss": "on_nan",
+    "nan_grad": "on_nan",
+    "oom": "on_oom",
+    "cuda_oom": "on_oom",
+    "spike": "on_spike",
+    "loss_spike": "on_spike",
+    "stall": "on_stall",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """`by`: `operator`, `policy:FIELD` or `patch:ID`; `why` is a finding's code or a reason.
+
+    `changes`: dotted field to (old, new); an old value is None also where there was none.
+    """
+
+    by: str
+    why: str | None
+    changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+
+
+def started(workspace: Workspace, view: RunView) -> dict[int, Started]:
+    """How each attempt came about, by number."""
+    found: dict[int, Started] = {}
+    before: dict[str, Any] | None = None
+    for attempt in view.record.attempts:
+        config = _config(workspace, view, attempt.number)
+        if config is None and before is not None:
+            config = _with(before, attempt)
+        changes = {} if before is None or config is None else dict(_changes(before, config, ""))
+        by, why = _who(attempt)
+        found[attempt.number] = Started(by, why, changes)
+        before = config or before
+    return found
+
+
+def newest_config(workspace: Workspace, view: RunView) -> dict[str, Any]:
+    """The configuration of the newest attempt, what the box changed by itself included."""
+    current = view.record.current
+    config = None if current is None else _config(workspace, view, current.number)
+    if config is not None:
+        return config
+    config = dict(view.run.config)
+    for attempt in view.record.attempts:
+        config = _with(config, attempt)
+    return config
+
+
+def _config(workspace: Workspace, view: RunView, attempt: int) -> dict[str, Any] | None:
+    """What the mirror holds of it; None where that can't be read."""
+    mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
+    try:
+        found = json.loads(mirror.read(f"attempts/{attempt}/{_CONFIG}", 0, LARGEST_WHOLE_BYTES))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _with(config: Mapping[str, Any], attempt: AttemptRecord) -> dict[str, Any]:
+    try:
+        changed = apply_sets(config, attempt.set)
+    except PatchError:
+        changed = dict(config)  # as the box does: left as it was
+    data = changed.get("data")
+    if attempt.skip and isinstance(data, Mapping):
+        changed["data"] = {**data, "skip": [*(data.get("skip") or []), dict(attempt.skip)]}
+    return changed
+
+
+def _changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key), after.get(key)
+        if old == new or (not prefix and key in _NOT_COMPARED):
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _changes(old, new, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", (old, new)
+
+
+def _who(attempt: AttemptRecord) -> tuple[str, str | None]:
+    why = attempt.why
+    if why in _OPERATORS:
+        return "operator", None
+    if why.startswith(_PATCH):
+        *named, code = why.split(":")
+        return ":".join(named), code
+    return f"policy:{_POLICY.get(why, 'on_crash')}", why

@@ -1,0 +1,50 @@
+"""`diagnose`: of a run, or of any log file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from trainmaster.diagnosis.answer import DiagnosisAnswer
+from trainmaster.diagnosis.of_file import diagnose_file
+from trainmaster.diagnosis.of_run import found_of
+from trainmaster.errors import StateError
+from trainmaster.next_step import next_step
+from trainmaster.query import current_view
+from trainmaster.workspace import Workspace
+
+
+async def diagnose(
+    workspace: Workspace, run_or_file: str, *, everything: bool = False
+) -> DiagnosisAnswer:
+    """What is wrong, the first cause first, with evidence and patches.
+
+    Of a run: what its box has found in the newest attempt, and damaged checkpoints; `everything`
+    adds what is over and earlier attempts'. Of a file: all that its text and its series tell.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, also where it is no file either.
+        UsageError: `LOG_NOT_READABLE`.
+    """
+    if _is_path(workspace, run_or_file):
+        return await asyncio.to_thread(diagnose_file, Path(run_or_file))
+    view = await current_view(workspace, run_or_file)
+    found = found_of(view)
+    return DiagnosisAnswer(
+        run_id=view.run.run_id,
+        findings=[one.answer() for one in found if everything or not one.over],
+        next_step=next_step(view, [one for one in found if not one.over]),
+    )
+
+
+def _is_path(workspace: Workspace, name: str) -> bool:
+    """Raises:
+    StateError: `RUN_NOT_FOUND`, and there is nothing at such a path.
+    """
+    try:
+        workspace.control.run(name)
+    except StateError:
+        if not Path(name).exists():
+            raise
+        return True
+    return False

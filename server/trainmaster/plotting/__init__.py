@@ -1,0 +1,1 @@
+"""Curves of runs as pictures: PNG for eyes, characters for terminals."""

@@ -1,0 +1,30 @@
+"""Which MCP tool does what a command does, for advice that both kinds of readers get."""
+
+from __future__ import annotations
+
+import re
+
+# A command that no tool does the work of is missing here.
+TOOL_OF = {
+    "plan": "plan_run",
+    "launch": "launch",
+    "runs": "list_runs",
+    "status": "get_run",
+    "logs": "tail_log",
+    "metrics": "query_metrics",
+    "plot": "plot_metrics",
+    "wait": "wait_for_event",
+    "checkpoints": "list_checkpoints",
+    "stop": "stop",
+    "resume": "resume",
+    "fetch": "fetch_files",
+    "hosts": "list_hosts",
+    "hosts add": "add_host",
+}
+_COMMAND = re.compile(r"\btrainmaster (hosts add|[a-z]+)\b")
+
+
+def tools_in(advice: str) -> list[str]:
+    """The tools that do what the commands in a text do, in its order, each once."""
+    found = (TOOL_OF.get(command) for command in _COMMAND.findall(advice))
+    return list(dict.fromkeys(tool for tool in found if tool is not None))

@@ -1,0 +1,127 @@
+"""The fault loop on a box over SSH, and an operator's side that is killed again and again.
+
+`tests/faulting.py` tells how often, and which.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from boxes import CuttingProxy, Sshd
+from faulting import KILLS, SEED, assert_the_same_was_learnt, strikes_on, struck_spec, train
+from mirrored import assert_mirror_equals_the_box
+from running import LONGEST_S, CommandLine, kill, let_it_run, small_spec, wait_until
+
+ENVIRONMENT = f"{{python: {sys.executable}}}"
+OPERATOR_KILLS = 2 + 2 * KILLS
+PHASES = ("launching", "uploading", "preparing", "training")
+LARGE_LINES = 1_500_000
+# So late, some 10 MB/s pass: the upload of 45 MB lasts for a few seconds.
+SLOW_S = 0.1
+
+
+@pytest.fixture
+def sshd() -> Iterator[Sshd]:
+    with Sshd(rc="echo Welcome to the box\n") as box:
+        yield box
+
+
+@pytest.fixture
+def proxy(sshd: Sshd) -> Iterator[CuttingProxy]:
+    with CuttingProxy((sshd.address, sshd.port)) as passing:
+        yield passing
+
+
+@pytest.fixture
+def remote(home: Path, sshd: Sshd, proxy: CuttingProxy) -> CommandLine:
+    """`trainmaster` in a home that knows the box as `gpu1`."""
+    command = CommandLine(home, "gpu1", sshd.home / "trainmaster")
+    record = sshd.record()
+    address = f"{record.user}@{proxy.address}:{proxy.port}"
+    command("hosts", "add", "gpu1", address, "--key", str(record.key), "--root", record.root)
+    return command
+
+
+def test_a_run_over_ssh_survives_whatever_is_killed_with_nothing_lost_or_doubled(
+    remote: CommandLine, tmp_path: Path, sshd: Sshd
+) -> None:
+    print(f"seed {SEED}, {KILLS} kills")
+    spec = struck_spec(tmp_path, host="gpu1", environment=ENVIRONMENT)
+    strikes = {
+        **strikes_on(remote, "trainer", "hold", "supervisor"),
+        "connections": lambda _run: sshd.drop_connections(),
+        "the box's follower": lambda _run: [kill(pid) for pid in _followers(sshd)],
+    }
+    undisturbed = train(remote, spec, {}, 0)
+    disturbed = train(remote, spec, strikes, KILLS)
+    assert_the_same_was_learnt(remote, undisturbed, disturbed)
+
+
+def test_an_operators_side_that_is_killed_at_any_time_loses_and_doubles_nothing(
+    remote: CommandLine, tmp_path: Path, proxy: CuttingProxy
+) -> None:
+    """Killed as a whole, transfers included, in every phase; `OPERATOR_KILLS` times in all."""
+    print(f"seed {SEED}, {OPERATOR_KILLS} kills")
+    chosen = random.Random(SEED)
+    spec = tmp_path / "spec.yaml"
+    changes = {"host": "gpu1", "environment": ENVIRONMENT, "steps": "800"}
+    spec.write_text(small_spec(tmp_path, **changes))
+    (tmp_path / "corpus" / "large.txt").write_text("A line of text to learn from.\n" * LARGE_LINES)
+    proxy.latency_s = SLOW_S
+    seen = []
+    for number in range(OPERATOR_KILLS):
+        phase = number * len(PHASES) // OPERATOR_KILLS
+        launcher = remote.start("launch", str(spec), "--idempotency-key", "once", "--json")
+        wait_until(lambda phase=phase: _phase(remote) >= phase, PHASES[phase], LONGEST_S)
+        let_it_run(chosen.uniform(0.0, 0.5))
+        seen.append(PHASES[_phase(remote)])
+        killed = [kill(pid) for pid in _operators(remote.home)]
+        print(f"killed {len(killed)} processes while {seen[-1]}")
+        launcher.communicate()
+    proxy.latency_s = 0.0
+    run = remote("launch", str(spec), "--idempotency-key", "once")["run_id"]
+    assert [row["run_id"] for row in remote("runs")["runs"]] == [run]
+    ended = remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert ended["event"] == "completed"
+    loss = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+    assert loss["steps"] == list(range(1, 801))
+    assert remote("status", run)["attempt"] == 1
+    assert_mirror_equals_the_box(remote, run)
+    assert {"launching", "uploading"} <= set(seen)
+
+
+def _phase(remote: CommandLine) -> int:
+    """How far the box's one run has come, as a place in `PHASES`."""
+    if list(remote.root.glob("runs/*/attempts/*/events.jsonl")):
+        return 3
+    if list(remote.root.glob("cache/sources/*/.complete")):
+        return 2
+    return 1 if list(remote.root.glob("cache/sources/.*.receiving/*.part")) else 0
+
+
+def _operators(home: Path) -> list[int]:
+    """The processes of the operator's side that work in a home."""
+    wanted = f"TRAINMASTER_HOME={home}".encode()
+    found = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in environment:
+            found.append(pid)
+    return found
+
+
+def _followers(sshd: Sshd) -> list[int]:
+    """The processes on the box that tell of runs' files."""
+    return [
+        pid
+        for pid in sshd.processes
+        if b"follow" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    ]

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hanging import Hanging
+
+from trainer_runtime.box.process_state import states
+from trainer_runtime.box.stacks import dump_stacks, take
+
+_WAITS = """
+import pathlib, threading
+def wait_for_ever():
+    pathlib.Path("ready").touch()
+    threading.Event().wait()
+wait_for_ever()
+"""
+_FORKS = """
+import os, pathlib, time
+def serve():
+    time.sleep(600)
+if os.fork() == 0:
+    pathlib.Path("forked").touch()
+    serve()
+def wait_for_ever():
+    pathlib.Path("ready").touch()
+    time.sleep(600)
+wait_for_ever()
+"""
+
+
+def test_every_rank_tells_where_it_stands(tmp_path: Path) -> None:
+    with Hanging(tmp_path) as hanging:
+        for rank in range(3):
+            hanging.start(
+                _WAITS.replace('"ready"', f'"ready{rank}"'), environment={"RANK": str(rank)}
+            )
+        for rank in range(3):
+            hanging.wait_for(f"ready{rank}")
+        taken = {one.process.rank: one.text for one in take(hanging.run, 1)}
+        assert sorted(rank for rank in taken if rank is not None) == [0, 1, 2]
+        assert all(text.count("in wait_for_ever") == 1 for text in taken.values())
+        assert all(f"train{rank}.py" in taken[rank] for rank in range(3))
+
+
+def test_a_forked_worker_answers_for_itself(tmp_path: Path) -> None:
+    with Hanging(tmp_path) as hanging:
+        trainer = hanging.start(_FORKS)
+        hanging.wait_for("ready")
+        hanging.wait_for("forked")
+        told = {one.process.pid: one.text for one in take(hanging.run, 1)}
+        assert "in wait_for_ever" in told.pop(trainer.pid)
+        (worker,) = told.values()
+        assert "in serve" in worker and "in wait_for_ever" not in worker
+
+
+def test_a_process_without_a_handler_is_left_alone(tmp_path: Path) -> None:
+    with Hanging(tmp_path) as hanging:
+        trainer = hanging.start(_WAITS, answers=False)
+        hanging.wait_for("ready")
+        assert [one.text for one in take(hanging.run, 1)] == [""]
+        assert dump_stacks(hanging.run, 1) is None
+        assert trainer.poll() is None
+
+
+def test_the_dump_of_all_processes_is_one_file_that_is_replaced(tmp_path: Path) -> None:
+    with Hanging(tmp_path) as hanging:
+        hanging.start(_WAITS)
+        hanging.wait_for("ready")
+        for _ in range(2):
+            path = dump_stacks(hanging.run, 1)
+            assert path == hanging.folder.stacks
+            assert path.read_text().count("in wait_for_ever") == 1
+
+
+@pytest.mark.parametrize("missing", ["no process", "no attempt"])
+def test_where_nothing_lives_there_are_no_stacks(tmp_path: Path, missing: str) -> None:
+    with Hanging(tmp_path) as hanging:
+        assert dump_stacks(hanging.run, 1 if missing == "no process" else 7) is None
+
+
+def test_a_stopped_process_costs_a_second_and_not_the_others_answers(tmp_path: Path) -> None:
+    with Hanging(tmp_path) as hanging:
+        stopped = hanging.start(_WAITS, environment={"RANK": "1"})
+        hanging.wait_for("ready")
+        (hanging.run.root / "ready").unlink()
+        hanging.start(_WAITS, environment={"RANK": "0"})
+        hanging.wait_for("ready")
+        os.kill(stopped.pid, 19)
+        told = {one.process.rank: one.text for one in take(hanging.run, 1)}
+        assert told[1] == "" and "in wait_for_ever" in told[0]
+
+
+def test_the_kernel_tells_what_a_thread_waits_for(tmp_path: Path) -> None:
+    script = """
+import os, pathlib
+os.mkfifo("pipe")
+pathlib.Path("ready").touch()
+os.open("pipe", os.O_RDONLY)
+"""
+    with Hanging(tmp_path) as hanging:
+        trainer = hanging.start(script)
+        hanging.wait_for("ready")
+        (state,) = states(hanging.run, 1)
+        assert state.pid == trainer.pid and state.rank == 0
+        assert state.threads[0].state in "SRD"

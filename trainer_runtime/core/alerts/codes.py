@@ -1,0 +1,29 @@
+"""Which findings there are: a condition that names another would wait for ever."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cache
+
+from trainer_runtime.core.alerts.condition import Condition, FindingCondition
+
+# What a stall turns out to be once stacks are seen, and the saver's own.
+_OTHERS = ("hang_collective", "hang_data", "hang_checkpoint", "slow_not_hung", "checkpoint_failed")
+
+
+@cache
+def finding_codes() -> frozenset[str]:
+    """Every code that a finding may have."""
+    from trainer_runtime.core.detectors.wording import WORDS
+    from trainer_runtime.core.signatures.catalogue import CATALOGUE
+
+    named = {*WORDS, *(signature.code for signature in CATALOGUE), *_OTHERS}
+    return frozenset(code for code in named if not code.startswith("benign_"))
+
+
+def unknown_code(condition: Condition) -> tuple[str, list[str]] | None:
+    """The code of a condition that no finding has, and those most like it; None where one has."""
+    code = condition.code if isinstance(condition, FindingCondition) else None
+    if code is None or code in finding_codes():
+        return None
+    return code, get_close_matches(code, sorted(finding_codes()), n=3, cutoff=0.5)

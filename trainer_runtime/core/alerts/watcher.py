@@ -1,0 +1,178 @@
+"""Watches one alert's condition over what a run tells, piece by piece, in order.
+
+Pure: the same pieces give the same onsets, so whoever reads a run's files anew comes to the same
+messages. What it remembers between pieces can be written down (`to_dict`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_runtime.core.alerts.alert import Alert, Onset
+from trainer_runtime.core.alerts.condition import (
+    FindingCondition,
+    MetricCondition,
+    SilenceCondition,
+    StateCondition,
+)
+from trainer_runtime.core.policy import EndReason
+from trainer_runtime.core.protocol import Event
+
+# One that goes back and forth over its limit says so often enough, and then rests.
+MOST_AN_HOUR = 10
+_HOUR_S = 3600.0
+_CODE = re.compile(r"[a-z][a-z0-9_]{1,59}")
+_REASONS = frozenset(reason.value for reason in EndReason)
+# The guard's own warnings end an attempt; that of a failed save doesn't.
+_MILD = frozenset({"checkpoint_failed"})
+
+
+class Watcher:
+    """One alert of one run. Each method gives the onset that a piece brings, or None."""
+
+    def __init__(self, alert: Alert, memory: Mapping[str, Any] | None = None) -> None:
+        self.alert = alert
+        self._condition = alert.condition
+        memory = memory or {}
+        self._attempt = int(memory.get("attempt", 0))
+        self._row = int(memory.get("row", 0))
+        self._row_began: tuple[float, float] | None = _pair(memory.get("row_began"))
+        self._is_met = bool(memory.get("is_met", False))
+        self._marks = list(memory.get("marks", []))
+        self._told_t = [float(t) for t in memory.get("told_t", [])]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "attempt": self._attempt,
+            "row": self._row,
+            "row_began": list(self._row_began) if self._row_began else None,
+            "is_met": self._is_met,
+            "marks": self._marks,
+            "told_t": self._told_t,
+        }
+
+    @property
+    def key(self) -> str | None:
+        """The metric that it watches; None where it watches none."""
+        condition = self._condition
+        return condition.key if isinstance(condition, MetricCondition) else None
+
+    @property
+    def waits_for_loss(self) -> bool:
+        """Whether it is the box's silence that counts, rather than the trainer's."""
+        condition = self._condition
+        return isinstance(condition, StateCondition) and condition.state == "lost"
+
+    def point(self, attempt: int, x: int, t: float, value: float) -> Onset | None:
+        """Take in one value of `key`; `x`: its step, or milliseconds for telemetry (attempt 0)."""
+        condition = self._condition
+        if not isinstance(condition, MetricCondition) or t < self.alert.since_t:
+            return None
+        if attempt != self._attempt:
+            self._attempt, self._row, self._row_began, self._is_met = attempt, 0, None, False
+        met = condition.met_by(value)
+        if met is None:
+            return None
+        if not met:
+            self._row, self._row_began, self._is_met = 0, None, False
+            return None
+        self._row += 1
+        if self._row_began is None:
+            self._row_began = (float(x), t)
+        began_x, began_t = self._row_began
+        if self._is_met or not _is_long_enough(condition, self._row, t - began_t):
+            return None
+        self._is_met = True
+        slots = {"value": value, "points": self._row, "lasted_s": t - began_t}
+        mark = f"{condition.key}:{int(began_x)}"
+        return self._onset(Onset(attempt, mark, t, x if attempt else None, slots))
+
+    def event(self, attempt: int, event: Event) -> Onset | None:
+        """Take in one event of an attempt, or of the journal (attempt 0)."""
+        if event["t"] < self.alert.since_t:
+            return None
+        condition, kind = self._condition, event["kind"]
+        if isinstance(condition, StateCondition) and attempt == 0 and kind == "state":
+            return self._state(condition, event)
+        if isinstance(condition, FindingCondition):
+            if attempt == 0 and kind == "finding":
+                found = event["finding"]
+                of = int(event["attempt"])
+                return self._found(of, event["t"], found, str(found["severity"]))
+            if attempt > 0 and kind == "warning":
+                severity = "warning" if event.get("code") in _MILD else "critical"
+                return self._found(attempt, event["t"], event, severity)
+        return None
+
+    def look(
+        self, now: float, *, state: str, attempt: int, heard_t: float | None, step: int
+    ) -> Onset | None:
+        """What time alone brings: silence and loss. `heard_t`: when the trainer last told anything.
+
+        `state` is the run's; `attempt` the newest, `step` how far it has come.
+        """
+        condition = self._condition
+        if heard_t is None:
+            return None
+        slots: dict[str, str | float | int] = {"silent_s": now - heard_t}
+        heard_t = max(heard_t, self.alert.since_t)
+        if isinstance(condition, SilenceCondition):
+            met = state in ("running", "lost") and now - heard_t >= condition.seconds
+            mark = f"silence:{heard_t:.3f}"
+        elif isinstance(condition, StateCondition) and condition.state == "lost":
+            met, mark = state == "lost", f"lost:{heard_t:.3f}"
+            slots["state"] = "lost"
+        else:
+            return None
+        if not met:
+            return None
+        return self._once(Onset(attempt, mark, now, step, slots))
+
+    def _state(self, condition: StateCondition, event: Event) -> Onset | None:
+        if event.get("state") != condition.state:
+            return None
+        slots: dict[str, str | float | int] = {"state": condition.state}
+        if event.get("reason") in _REASONS:
+            slots["reason"] = str(event["reason"])
+        mark = f"{condition.state}:{event['seq']}"
+        return self._once(Onset(0, mark, event["t"], None, slots))
+
+    def _found(
+        self, attempt: int, t: float, told: Mapping[str, Any], severity: str
+    ) -> Onset | None:
+        code, step = str(told.get("code")), told.get("step")
+        condition = self._condition
+        if not isinstance(condition, FindingCondition) or not _CODE.fullmatch(code):
+            return None
+        if not condition.met_by(code, severity):
+            return None
+        step = step if type(step) is int else None
+        slots = {"code": code, "severity": severity}
+        return self._once(Onset(attempt, f"{code}@{step}", t, step, slots))
+
+    def _once(self, onset: Onset) -> Onset | None:
+        """A finding is told again whenever it changes, and silence at every look."""
+        named = f"{onset.attempt}:{onset.mark}"
+        if named in self._marks:
+            return None
+        self._marks = [*self._marks[-(2 * MOST_AN_HOUR) :], named]
+        return self._onset(onset)
+
+    def _onset(self, onset: Onset) -> Onset | None:
+        recent = [t for t in self._told_t if 0 <= onset.t - t < _HOUR_S]
+        if len(recent) >= MOST_AN_HOUR:
+            return None
+        self._told_t = [*recent, onset.t]
+        return onset
+
+
+def _is_long_enough(condition: MetricCondition, row: int, lasted_s: float) -> bool:
+    if condition.lasting_s is not None:
+        return lasted_s >= condition.lasting_s
+    return row >= condition.count
+
+
+def _pair(value: Any) -> tuple[float, float] | None:
+    return (float(value[0]), float(value[1])) if value else None

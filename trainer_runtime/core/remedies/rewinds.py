@@ -1,0 +1,50 @@
+"""What findings of series propose: rungs of the ladder, with a rewind where that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """`rung` names what is changed, None: nothing. `rewinds`: it resumes from the newest verified
+    checkpoint before the onset; `skips`: without the data from there to the last odd step."""
+
+    rung: str | None = None
+    rewinds: bool = False
+    skips: bool = False
+    why: str = ""
+
+
+# Code of a series' finding -> remedies, best first.
+OF_SERIES: Mapping[str, tuple[str, ...]] = {
+    "nan_loss": ("bf16", "rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip"),
+    "nan_grad": ("bf16", "rewind_skip_data", "rewind_halve_lr", "rewind_tighter_clip"),
+    "loss_spike": (
+        "rewind_skip_data",
+        "rewind_halve_lr",
+        "rewind_tighter_clip",
+        "denser_checkpoints",
+    ),
+    "divergence": ("rewind_halve_lr", "rewind_skip_data", "rewind_tighter_clip"),
+    "grad_norm_rising": ("tighter_clip", "denser_checkpoints"),
+    "disk_filling": ("keep_fewer_checkpoints",),
+    "gpu_idle": ("double_micro_batch",),
+    "resume_mismatch": ("rewind",),
+}
+
+_BACK = "Go back to the newest verified checkpoint before it."
+REMEDIES: Mapping[str, Remedy] = {
+    "rewind": Remedy(rewinds=True, why=_BACK),
+    "rewind_skip_data": Remedy(
+        rewinds=True, skips=True, why=f"{_BACK} The data that it came with is left out."
+    ),
+    "rewind_halve_lr": Remedy("halve_lr", rewinds=True, why=_BACK),
+    "rewind_tighter_clip": Remedy("tighter_clip", rewinds=True, why=_BACK),
+    "bf16": Remedy("bf16", rewinds=True, why=_BACK),
+    "tighter_clip": Remedy("tighter_clip"),
+    "denser_checkpoints": Remedy("denser_checkpoints"),
+    "double_micro_batch": Remedy("double_micro_batch"),
+    "keep_fewer_checkpoints": Remedy("keep_fewer_checkpoints"),
+}

@@ -1,0 +1,39 @@
+"""One change of a resolved configuration that helps against a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Config = Mapping[str, Any]
+Changes = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """`rule` gives the new values by dotted name, {} where it can't help.
+
+    `codes` are those of signatures that it is proposed for by itself; empty where only findings of
+    series propose it. `frameworks` are those whose config.json has its fields.
+    """
+
+    id: str
+    codes: frozenset[str]
+    frameworks: frozenset[str]
+    why: str
+    rule: Callable[[Config], Changes]
+
+    def changes(self, config: Config) -> Changes:
+        """What it changes in `config`; {} where that is not one that it is for."""
+        return self.rule(config) if config.get("framework") in self.frameworks else {}
+
+
+def value_at(config: Config, path: str) -> Any:
+    """The value at a dotted name, None where there is none."""
+    node: Any = config
+    for part in path.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return None
+        node = node[part]
+    return node

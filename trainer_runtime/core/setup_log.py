@@ -1,0 +1,62 @@
+"""Which step a preparation is at, from what it wrote into its `setup.log`.
+
+Only names of the closed list below and numbers come out of it: what commands print is anybody's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_STEPS = {
+    "setup": "setup script",
+    "modules": "modules",
+    "venv": "environment",
+    "pip": "packages",
+    "uv": "packages",
+    "environment": "environment",
+    "data": "data",
+}
+_READY = "environment: ready, "
+_WAITING = re.compile(
+    r"(?:data: waiting for the (upload|shards)|environment: waiting for the wheels)"
+)
+_SHARE = re.compile(r"data: [^:]+: ([\d,.]+) of ([\d,.]+) MiB")
+# Until when no line of a step tells what it is.
+FIRST_STEP = "environment"
+STEPS = ("setup script", "modules", "environment", "packages", "wheels", "data", "upload")
+
+
+@dataclass(frozen=True, slots=True)
+class SetupStep:
+    """`name` is one of `STEPS`; `share` is how much of it is done, 0 to 1, where that is told."""
+
+    name: str
+    share: float | None = None
+
+
+def setup_step(lines: Sequence[str]) -> SetupStep | None:
+    """The step that the newest of `lines` tells of; None where none does."""
+    for line in reversed(lines):
+        label = line.partition(": ")[0]
+        if label in _STEPS:
+            return _step(line, _STEPS[label])
+    return None
+
+
+def _step(line: str, name: str) -> SetupStep:
+    if line.startswith(_READY):
+        return SetupStep("data")
+    waiting = _WAITING.match(line)
+    if waiting is not None:
+        name = "upload" if waiting.group(1) else "wheels"
+    return SetupStep(name, _share(line))
+
+
+def _share(line: str) -> float | None:
+    told = _SHARE.match(line)
+    if told is None:
+        return None
+    done, total = (float(number.replace(",", "")) for number in told.groups())
+    return min(1.0, done / total) if total > 0 else None
