@@ -22,7 +22,8 @@ class AttemptRecord:
     """One life of the trainer process, as the supervisor saw it.
 
     `why` says what it was started for, `set` what was changed for it, `mode` and `candidates` what
-    it was told to resume from, `skip` which data to leave out. `reason` (an `EndReason`), `code`,
+    it was told to resume from, `skip` which data to leave out, `by` which rule and patch chose so
+    (None: whoever asked for it). `reason` (an `EndReason`), `code`,
     `signal` and `detail` tell how it ended, `last_words` what its log said last: text that anybody
     may have written; `verified_step` is the newest checkpoint that stood
     verified then.
@@ -49,6 +50,7 @@ class AttemptRecord:
     last_step: int | None = None
     verified_step: int | None = None
     started_at_step: int | None = None
+    by: str | None = None
 
     def seconds(self, now: float) -> float:
         """How long it has lived, preparation included."""
@@ -190,6 +192,7 @@ def _attempt_starting(record: Record, event: Event) -> None:
             skip=event.get("skip"),
             state=AttemptState.STARTING,
             starting_t=event["t"],
+            by=event.get("by"),
         )
     )
 
