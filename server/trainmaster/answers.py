@@ -124,7 +124,8 @@ class AttemptRow(Answer):
     number: int
     why: str
     by: str | None = Field(
-        default=None, description="who started it: operator, policy:FIELD or patch:FINDING:PATCH"
+        default=None,
+        description="who started it: operator, patch:FINDING:PATCH, or policy:FIELD [PATCH]",
     )
     changed: dict[str, list[Any]] | None = None
     started_at_step: int | None = None

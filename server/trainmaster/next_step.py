@@ -44,9 +44,23 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
         return "Its host has not been told yet: `trainmaster tick` tries again."
     if state is RunState.STOPPING:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
-    if any(finding.severity == "critical" for finding in findings):
-        return f"It recovers by itself; `trainmaster diagnose {run}` says from what. Then wait."
+    pressing = [finding for finding in findings if finding.severity != "info"]
+    if pressing:
+        return _while_it_goes_on(view, pressing[0])
     return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
+
+
+def _while_it_goes_on(view: RunView, finding: FoundOfRun) -> str:
+    run = view.run.run_id
+    if view.state is RunState.RECOVERING:
+        return f"It recovers by itself; `trainmaster diagnose {run}` says from what. Then wait."
+    explained = f"`trainmaster diagnose {run}` explains {finding.code}."
+    if not finding.patches:
+        return f"{explained} Then wait: `trainmaster wait {run} --until checkpoint,finding,end`."
+    return (
+        f"{explained} To apply its patch: `trainmaster stop {run}`, then `trainmaster resume {run} "
+        f"--apply {finding.id}`."
+    )
 
 
 def _after_failure(view: RunView, findings: Sequence[FoundOfRun]) -> str:

@@ -170,6 +170,30 @@ def test_rungs_are_those_that_the_config_has(text: str, patches: list[str]) -> N
     assert elsewhere.patches == ()
 
 
+@pytest.mark.parametrize(
+    ("others", "held_gib"),
+    [
+        (
+            "Process 4242 has 60.50 GiB memory in use. Including non-PyTorch memory, this process ",
+            60.5,
+        ),
+        ("Process 4242 ", None),
+        ("Including non-PyTorch memory, this process ", None),
+    ],
+)
+def test_another_process_that_holds_the_memory_is_told_first(
+    others: str, held_gib: float | None
+) -> None:
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        f"capacity of 79.10 GiB of which 1.12 GiB is free. {others}has 17.00 GiB memory in use."
+    )
+    (found,) = find_in([text.encode()])
+    assert found.slots.get("held_gib") == held_gib
+    assert ("Another process holds 60.5 GiB" in found.explanation) is (held_gib is not None)
+    assert found.slots["total_gib"] == 79.1
+
+
 def test_a_batch_that_cannot_be_parted_has_no_patch() -> None:
     config = {**_NANOGPT, "batch": {"micro_batch": 1, "accumulation": 8}}
     (found,) = find_in([b"RuntimeError: CUDA error: out of memory\n"], config=config)

@@ -204,6 +204,17 @@ def test_a_resume_may_allow_more_restarts_and_more_steps(box: Box) -> None:
     assert "of 200" in box.run.status_page.read_text()
 
 
+def test_a_resume_leaves_out_the_data_that_was_asked_for(box: Box) -> None:
+    first = Life((started(), metric(1), *kept(20)), Exit(1, None))
+    again = Life((started(20), metric(100), *kept(100), ("completed", {"step": 100})))
+    with_lives(box, first, again, recovery={"max_restarts": 0})
+    box.to_the_end()
+    skip = {"at_step": 20, "sequences": 80}
+    box.ask("running", 2, why="patch:1a2b3c4d:rewind:loss_spike", mode="step", step=20, skip=skip)
+    assert box.to_the_end().state is PlacementState.COMPLETED
+    assert box.attempt_config(2)["data"]["skip"] == [skip]
+
+
 def test_a_resume_starts_from_what_was_asked_with_the_last_configuration(box: Box) -> None:
     first = Life((started(), metric(1), *kept(20, 2.0), *kept(40, 3.0)), Exit(1, None))
     again = (started(20), metric(21), *kept(60))

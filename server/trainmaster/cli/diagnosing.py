@@ -20,9 +20,8 @@ def diagnose(
     as_json: AsJson = False,
 ) -> None:
     """Say what is wrong. Tells the first cause first, with evidence and patches."""
+    import trainmaster.cli.diagnosis_views  # noqa: F401 - registers what people see of it
     from trainmaster.diagnosis import service
 
-    emit(
-        ask(lambda workspace: service.diagnose(workspace, run_or_file, everything=everything)),
-        as_json,
-    )
+    answer = ask(lambda workspace: service.diagnose(workspace, run_or_file, everything=everything))
+    emit(answer, as_json)

@@ -17,6 +17,8 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
         blocks += _finding(finding)
     if not answer.findings:
         blocks.append("Nothing is wrong as far as can be seen.")
+    if answer.omitted is not None:
+        blocks.append(f"{value(answer.omitted)} more, less pressing: --all shows them.")
     if answer.read_bytes is not None:
         blocks.append(f"Read {size(answer.read_bytes)}.")
     if answer.series_until_step is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def emit(answer: Answer, as_json: bool) -> None:
     """Print an answer: with `as_json` exactly its JSON, else what people see of it."""
     if as_json:
-        print(answer.model_dump_json(), flush=True)
+        print(answer.model_dump_json(by_alias=True), flush=True)
         return
     from trainmaster.cli.views import view
 

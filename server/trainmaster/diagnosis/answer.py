@@ -58,6 +58,7 @@ class DiagnosisAnswer(Answer):
 
     run_id: str | None = None
     findings: list[FindingAnswer]
+    omitted: int | None = Field(default=None, description="further findings, less pressing")
     read_bytes: int | None = None
     series_until_step: int | None = None
     next_step: str | None = None

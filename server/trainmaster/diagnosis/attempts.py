@@ -10,6 +10,7 @@ from typing import Any
 from trainer_runtime.core.followed import LARGEST_WHOLE_BYTES, REPLACED_IN_ATTEMPT
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.patch import PatchError, apply_sets
+from trainer_runtime.core.text import shown
 from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
 
@@ -18,23 +19,14 @@ _CONFIG = REPLACED_IN_ATTEMPT[0]
 _NOT_COMPARED = frozenset({"attempt", "run_id"})
 _OPERATORS = frozenset({"launch", "resume"})
 _PATCH = "patch:"
-# The field of `recovery` that answers an end of this kind; `on_crash` all others.
-_POLICY = {
-    "guard": "on_nan",
-    "nan": "on_nan",
-    "nan_loss": "on_nan",
-    "nan_grad": "on_nan",
-    "oom": "on_oom",
-    "cuda_oom": "on_oom",
-    "spike": "on_spike",
-    "loss_spike": "on_spike",
-    "stall": "on_stall",
-}
+# The field of `recovery` that answers an end of this kind, where the journal doesn't tell.
+_POLICY = {"guard": "on_nan"}
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """`by`: `operator`, `policy:FIELD` or `patch:ID`; `why` is a finding's code or a reason.
+    """`by`: `operator`, `patch:FINDING:PATCH` or `policy:FIELD [PATCH]`; `why` is a finding's code,
+    or the reason that the attempt before ended for.
 
     `changes`: dotted field to (old, new); an old value is None also where there was none.
     """
@@ -107,6 +99,8 @@ def _changes(
 
 def _who(attempt: AttemptRecord) -> tuple[str, str | None]:
     why = attempt.why
+    if attempt.by is not None:
+        return shown(attempt.by.encode()), why
     if why in _OPERATORS:
         return "operator", None
     if why.startswith(_PATCH):

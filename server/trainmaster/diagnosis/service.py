@@ -13,6 +13,9 @@ from trainmaster.next_step import next_step
 from trainmaster.query import current_view
 from trainmaster.workspace import Workspace
 
+MOST_FINDINGS = 10
+MOST_OF_EVERYTHING = 100
+
 
 async def diagnose(
     workspace: Workspace, run_or_file: str, *, everything: bool = False
@@ -30,9 +33,12 @@ async def diagnose(
         return await asyncio.to_thread(diagnose_file, Path(run_or_file))
     view = await current_view(workspace, run_or_file)
     found = found_of(view)
+    told = [one for one in found if everything or not one.over]
+    most = MOST_OF_EVERYTHING if everything else MOST_FINDINGS
     return DiagnosisAnswer(
         run_id=view.run.run_id,
-        findings=[one.answer() for one in found if everything or not one.over],
+        findings=[one.answer() for one in told[:most]],
+        omitted=max(0, len(told) - most) or None,
         next_step=next_step(view, [one for one in found if not one.over]),
     )
 

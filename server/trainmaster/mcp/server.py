@@ -31,7 +31,8 @@ or resume.
 - Never poll get_run in a loop: wait_for_event returns at the next event or its time-out, and its \
 next_step names a shell command that waits for hours in the background.
 - Follow next_step (next_tools: the tools that do what its commands do); findings name what is \
-wrong with a run.
+wrong with a run: diagnose explains them, for any log file too, and \
+resume(apply="FINDING:PATCH") applies a patch.
 - Errors read `CODE: what happened. Fix: what to do. retryable=yes|no`. Only with retryable=yes \
 can the same call succeed later without a change.
 - Crashed trainers are restarted from their newest verified checkpoint by themselves; resume is \

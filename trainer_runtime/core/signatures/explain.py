@@ -57,6 +57,11 @@ EXPLANATIONS: dict[str, str] = {
 _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("cuda_oom", ("asked_gib",), "{asked_gib:g} GiB more were asked for."),
     ("cuda_oom", ("total_gib",), "The GPU has {total_gib:g} GiB."),
+    (
+        "cuda_oom",
+        ("held_gib",),
+        "Another process holds {held_gib:g} GiB of it: that is the first to look at.",
+    ),
     ("host_oom", ("asked_gib",), "{asked_gib:g} GiB more were asked for."),
     ("fp16_overflow", ("loss_scale",), "The loss scale is down to {loss_scale:g}."),
     ("fp16_scale_floor", ("loss_scale",), "It is {loss_scale:g}."),

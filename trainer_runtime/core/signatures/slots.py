@@ -75,6 +75,7 @@ _READERS: dict[str, tuple[str, Callable[[str], float | int | None]]] = {
     "asked": ("asked_gib", _gib),
     "total": ("total_gib", _gib),
     "total_new": ("total_gib", _gib),
+    "held": ("held_gib", _gib),
     "rank": ("rank", _count(10**6)),
     "local_rank": ("local_rank", _count(10**6)),
     "port_used": ("port", _count(65535)),

@@ -19,7 +19,10 @@ CUDA_OOM = (
         r"(?:CUDA|HIP|XPU|MPS backend|MUSA|NPU) out of memory(?=[.,:;!)]|\s*$|\s+\(| Tried| while"
         rf"| trying to)(?:. Tried to allocate (?P<asked>{_SIZE}))?"
         rf"(?:.{{0,80}}?(?:total capaci?ty of (?P<total_new>{_SIZE})"
-        rf"|; (?P<total>{_SIZE}) total capacity))?",
+        rf"|; (?P<total>{_SIZE}) total capacity))?"
+        # In a container a process knows itself by number alone: where both stand, it is another's.
+        rf"(?:.{{0,80}}? Process \d+ has (?P<held>{_SIZE}) memory in use"
+        r"(?=.{0,400}this process has))?",
         unless=_RETRIED,
         retryable=True,
     ),
