@@ -25,6 +25,7 @@ State = Literal[
     "stopped",
     "lost",
 ]
+_WHY_OLD = "why the host could not be reached just now"
 # A metric's value; the strings are the ones that aren't finite.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 
@@ -164,9 +165,7 @@ class StatusAnswer(Answer):
     host: str
     as_of: float | None = None
     heartbeat_age_s: float | None = None
-    unreachable: str | None = Field(
-        default=None, description="why the host could not be reached just now"
-    )
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
     pending: bool | None = Field(
         default=None, description="true where the newest request has not reached the host"
     )
@@ -199,6 +198,7 @@ class LogAnswer(Answer):
     lines: list[str]
     cursor: str
     more: bool
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 
 class MetricSeries(Answer):
@@ -240,6 +240,7 @@ class WaitAnswer(Answer):
     cursor: str
     changes: list[Change]
     omitted: int | None = Field(default=None, description="older changes that were left out")
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
     next_step: str
     next_tools: list[str] | None = None
 
@@ -267,6 +268,7 @@ class CheckpointsAnswer(Answer):
     checkpoints: list[CheckpointRow]
     skipped: list[SkippedCheckpoint]
     resume_from: int | None
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 
 class StopAnswer(Answer):

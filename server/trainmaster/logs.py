@@ -67,15 +67,18 @@ async def read_log(
         UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`.
     """
     pattern = None if grep is None else _Pattern(grep)
+    unreachable = None
     if _is_file(workspace, run_or_file):
         files = {(0, _FIRST_GENERATION): Path(run_or_file)}
         stream_name = "file"
     else:
-        files = _files(workspace, await current_view(workspace, run_or_file), stream)
-        stream_name = stream
+        view = await current_view(workspace, run_or_file)
+        files, stream_name, unreachable = _files(workspace, view, stream), stream, view.unreachable
     if cursor is None:
-        return _tail(files, stream_name, pattern, limit)
-    return _onward(files, _parse(cursor, stream_name), pattern, limit)
+        answer = _tail(files, stream_name, pattern, limit)
+    else:
+        answer = _onward(files, _parse(cursor, stream_name), pattern, limit)
+    return answer.model_copy(update={"unreachable": unreachable})
 
 
 def _is_file(workspace: Workspace, name: str) -> bool:

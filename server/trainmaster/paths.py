@@ -70,6 +70,10 @@ class Home:
         """What was found out about a host and may be found out again."""
         return self.root / "hosts" / host / "found.json"
 
+    def reached(self, host: str) -> Path:
+        """Empty; its time is when the host last did what a command wanted of it."""
+        return self.root / "hosts" / host / "reached"
+
     def checked(self, host: str) -> Path:
         """How a host was when it was last checked."""
         return self.root / "hosts" / host / "checked.json"

@@ -139,6 +139,7 @@ async def list_checkpoints(
         checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
         skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
         resume_from=index["resume_from"],
+        unreachable=view.unreachable,
     )
     if view.run.cleaned:
         there = await workspace.backend(view.run.host).contents(view.run.run_id)
@@ -167,7 +168,7 @@ def status_of(view: RunView) -> StatusAnswer:
         reason=view.reason,
         host=view.run.host,
         as_of=None if age is None else round(time.time() - age, 3),
-        unreachable=view.link_error[1] if view.link_error and not view.run.closed else None,
+        unreachable=view.unreachable,
         pending=None if view.delivered else True,
         heartbeat_age_s=None if view.ended else age,
         unconfirmed=True if not view.ended and (age or 0.0) > 3 * HEARTBEAT_S else None,

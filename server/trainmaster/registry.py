@@ -259,7 +259,7 @@ def _fingerprints(pins: Path, name: str) -> list[str]:
 
 def _forget_found(home: Home, name: str) -> None:
     """What an earlier host of the name has left."""
-    for path in (home.found, home.checked, home.pins, home.follower_pass):
+    for path in (home.found, home.checked, home.reached, home.pins, home.follower_pass):
         path(name).unlink(missing_ok=True)
 
 
@@ -293,6 +293,22 @@ class _Seen:
 
 
 def _last_seen(home: Home, name: str, *, followed: bool) -> _Seen:
+    """What the newest of checks, passes over its runs and commands has found."""
+    seen, reached_t = _told(home, name, followed=followed), _reached_t(home, name)
+    if seen.state != "unreachable" or reached_t <= (seen.t or 0.0):
+        return seen
+    state: HostState = "failing" if _checked(home, name).state == "failing" else "ok"
+    return replace(seen, state=state, t=reached_t, reason=None)
+
+
+def _reached_t(home: Home, name: str) -> float:
+    try:
+        return home.reached(name).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _told(home: Home, name: str, *, followed: bool) -> _Seen:
     checked = _checked(home, name)
     newest = last_pass(home, name)
     if newest.t <= (checked.t or 0.0):

@@ -63,6 +63,11 @@ class RunView:
         return ": ".join(filter(None, (self.record.reason, self.record.detail)))
 
     @property
+    def unreachable(self) -> str | None:
+        """Why what is shown of the run may be old: its host could not be reached the last time."""
+        return self.link_error[1] if self.link_error and not self.run.closed else None
+
+    @property
     def request_pending(self) -> bool:
         """Whether the box has yet to answer the newest request."""
         return self.desired.generation > self.record.generation

@@ -206,6 +206,7 @@ class _Watch:
             cursor=str(_newest(view)),
             changes=changes[-_MOST_CHANGES:],
             omitted=max(0, len(changes) - _MOST_CHANGES) or None,
+            unreachable=view.unreachable,
             next_step=self._next_step(view, event),
         )
 

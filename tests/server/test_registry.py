@@ -23,7 +23,14 @@ from trainmaster.errors import TrainmasterError
 from trainmaster.host_cache import collect
 from trainmaster.host_check import check_host
 from trainmaster.host_record import TransportName
-from trainmaster.registry import HostOptions, add_host, list_hosts, remove_host, trust_host
+from trainmaster.registry import (
+    HostOptions,
+    add_host,
+    list_hosts,
+    open_host,
+    remove_host,
+    trust_host,
+)
 from trainmaster.run import Run, new_run_id
 from trainmaster.workspace import Workspace
 
@@ -266,6 +273,27 @@ def test_the_list_shows_what_whoever_follows_its_runs_has_found(
         _, row = run_async(lambda: list_hosts(workspace)).hosts
         assert row.state == state
         assert (row.reason == lost["message"]) is (error is not None)
+
+
+def test_any_command_that_reaches_a_host_refreshes_what_the_list_shows(
+    workspace: Workspace, box: Sshd
+) -> None:
+    add(workspace, box)
+    note = workspace.home.follower_pass("gpu1")
+    note.parent.mkdir(parents=True, exist_ok=True)
+    lost = {"code": "LINK_LOST", "message": "The connection to gpu1 broke."}
+    note.write_text(json.dumps({"t": time.time() - 60, "skew_s": 0.0, "error": lost}))
+    workspace.home.reached("gpu1").unlink(missing_ok=True)
+    _, before = run_async(lambda: list_hosts(workspace)).hosts
+    run_async(lambda: reach(workspace))
+    _, after = run_async(lambda: list_hosts(workspace)).hosts
+    assert (before.state, after.state, after.reason) == ("unreachable", "ok", None)
+
+
+async def reach(workspace: Workspace) -> None:
+    host = open_host(workspace, "gpu1")
+    await host.python()
+    await host.disconnect()
 
 
 def test_a_check_tells_all_of_a_sound_box(workspace: Workspace, box: Sshd) -> None:

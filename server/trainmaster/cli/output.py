@@ -36,6 +36,8 @@ def emit_log(answer: LogAnswer, as_json: bool) -> None:
         return
     sys.stdout.writelines(f"{line}\n" for line in answer.lines)
     sys.stdout.flush()
+    if answer.unreachable is not None:  # not among the lines: nobody has written it there
+        print(f"Not reached: {printable(answer.unreachable)}", file=sys.stderr)
 
 
 def emit_error(error: TrainmasterError, as_json: bool) -> None:

@@ -131,6 +131,7 @@ def _(answer: WaitAnswer) -> list[Block]:
             + (f": {change.detail}" if change.detail else "")
             for change in answer.changes
         ),
+        *_named("Not reached", answer.unreachable),
         f"Next: {answer.next_step}",
     ]
 
@@ -156,6 +157,7 @@ def _(answer: CheckpointsAnswer) -> list[Block]:
         Grid(("step", "size", "metrics", "tags", "integrity"), rows),
         *(f"Skipped: step {value(item.step)}, {item.reason}" for item in answer.skipped),
         took,
+        *_named("Not reached", answer.unreachable),
     ]
 
 

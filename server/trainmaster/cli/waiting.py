@@ -52,4 +52,5 @@ def describe(status: StatusAnswer) -> str:
     target = "" if status.target_step is None else f"/{status.target_step}"
     loss = f"  loss {value(status.metrics['loss'])}" if "loss" in status.metrics else ""
     remaining = "" if status.eta_s is None else f"  {spoken_duration(status.eta_s)} to go"
-    return f"{status.state}  step {status.step}{target}{loss}{remaining}"
+    away = "  (host not reached)" if status.unreachable is not None else ""
+    return f"{status.state}  step {status.step}{target}{loss}{remaining}{away}"

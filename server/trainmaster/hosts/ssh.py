@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from trainer_runtime.core.durable import write_atomic
 from trainmaster.assets import find_assets
@@ -24,6 +25,7 @@ from trainmaster.transports.link import Link
 
 _QUICK_S = 30.0
 _REMOVE_S = 600.0
+_NOTED_EVERY_S = 1.0
 _NO_FOLDER, _NOT_FOUND = 126, 127
 
 
@@ -34,7 +36,9 @@ class SshHost:
         self.name = record.name
         self._record = record
         self._known = home.found(record.name)
-        self._link = Link(record, home.pins(record.name))
+        self._reached = home.reached(record.name)
+        self._noted_s = float("-inf")
+        self._link = Link(record, home.pins(record.name), self._note_answer)
         self._runtime: str | None = None
 
     async def root(self) -> str:
@@ -151,6 +155,16 @@ class SshHost:
         return await self._link.repeat(
             lambda transport: transport.run(command, stdin=stdin, timeout_s=timeout_s)
         )
+
+    def _note_answer(self) -> None:
+        """For whoever wants to know when the host was last reached, by any command."""
+        now_s = time.monotonic()
+        if now_s - self._noted_s < _NOTED_EVERY_S:
+            return
+        self._noted_s = now_s
+        with suppress(OSError):
+            self._reached.parent.mkdir(parents=True, exist_ok=True)
+            self._reached.touch()
 
     def _found(self) -> dict[str, str]:
         try:

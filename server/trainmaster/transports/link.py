@@ -28,14 +28,17 @@ _MAY_PASS = ("LINK_LOST", "HOST_UNREACHABLE")
 class Link:
     """At most one connection to a host at a time, for one event loop.
 
-    `pins` is the host's own known_hosts file.
+    `pins` is the host's own known_hosts file. `answered` is called after whatever the host did.
     """
 
-    def __init__(self, record: HostRecord, pins: Path) -> None:
+    def __init__(
+        self, record: HostRecord, pins: Path, answered: Callable[[], None] = lambda: None
+    ) -> None:
         self._record = record
         self._pins = pins
         self._bond: _Bond | None = None
         self._was_reached = False
+        self._answered = answered
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Transport]:
@@ -54,6 +57,7 @@ class Link:
                 if error.code == "LINK_LOST":
                     await bond.drop(transport)
                 raise
+            self._answered()
 
     async def repeat(self, work: Callable[[Transport], Awaitable[Answer]]) -> Answer:
         """Do with the transport what may be done more than once; see `persist`."""
