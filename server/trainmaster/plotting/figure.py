@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ _MOST_LABELS = 6
 _LOGARITHMIC_FROM = 60.0
 _COUNTED_FROM = 10_000.0
 _DPI = 100
+_ONE_AT_A_TIME = threading.Lock()  # the style is the whole process's
 _STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a dollar sign in a key is a dollar sign
     "font.size": 9.0,
@@ -42,7 +44,7 @@ def png_of(runs: Sequence[RunCurves], panels: Sequence[Panel], title: str) -> by
 
     The first is as wide as the picture, the others stand in pairs below it.
     """
-    with rc_context(_STYLE), warnings.catch_warnings():
+    with _ONE_AT_A_TIME, rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of characters that the font lacks
         rows = 1 + len(panels) // 2
         figure = Figure(figsize=(10.0, 2.0 + 1.9 * rows), dpi=_DPI, layout="constrained")
