@@ -107,13 +107,17 @@ class AlertRecords:
         )
         return [AlertRow(*row) for row in rows]
 
+    def defaults(self) -> set[str]:
+        """The ids of all defaults that ever were, also of those that were removed."""
+        rows = self._connection.execute("SELECT id FROM alerts WHERE origin = 'default'")
+        return {row[0] for row in rows}
+
     def remove(self, alert_id: str, t: float) -> None:
         self._connection.execute("UPDATE alerts SET removed_t = ? WHERE id = ?", (t, alert_id))
 
     def delivered(self, run_id: str) -> str | None:
         """What of its alerts a run's box was given last, as a digest."""
-        row = self._run(run_id, "delivered")
-        return None if row is None else row
+        return self._run(run_id, "delivered")
 
     def set_delivered(self, run_id: str, digest: str) -> None:
         self._set(run_id, "delivered", digest)

@@ -49,6 +49,8 @@ class Alerting:
         self._given: dict[str, Any] = {}
         self._watchers: list[Watcher] = []
         self._pieces: Pieces | None = None
+        self._fed: list[tuple[Alert, Onset]] = []
+        self._fed_t: float | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._posting = ""
         self._started_t = 0.0
@@ -75,6 +77,17 @@ class Alerting:
         if last and now > (record.state_t or now) + _LAST_TRIES_S:
             self._give_up(record, now)
         return not record.alerts.unsent and not (self._pieces and self._pieces.more)
+
+    def feed(self, attempt: int, x: int, t: float, values: Mapping[str, float]) -> None:
+        """Take in a point that stands in no `events.jsonl`, as those read from a log."""
+        self._read_given()
+        self._fed_t = t
+        for watcher in self._watchers:
+            if watcher.key is None or watcher.key not in values:
+                continue
+            onset = watcher.point(attempt, x, t, values[watcher.key])
+            if onset is not None:
+                self._fed.append((watcher.alert, onset))
 
     def forget(self, record: Record) -> None:
         """Remove the addresses of a run that is over; those for a newer request stay."""
@@ -104,12 +117,14 @@ class Alerting:
     def _onsets(
         self, pieces: Pieces, record: Record, progress: Mapping[int, Progress], now: float
     ) -> Iterator[tuple[Alert, Onset]]:
+        while self._fed:
+            yield self._fed.pop(0)
         for attempt, event in pieces.new([item.number for item in record.attempts]):
             for watcher in self._watchers:
                 if (onset := _onset_of(watcher, attempt, event)) is not None:
                     yield watcher.alert, onset
         newest = record.current.number if record.current else 0
-        heard_t = _heard_t(record, progress.get(newest))
+        heard_t = _heard_t(record, progress.get(newest), self._fed_t)
         step = progress[newest].step if newest in progress else 0
         for watcher in self._watchers:
             state = record.state.value
@@ -125,13 +140,13 @@ class Alerting:
         progress: Mapping[int, Progress],
         now: float,
     ) -> None:
-        step = max((item.step for item in progress.values()), default=0)
+        newest = record.current.number if record.current else 0
         place = Place(
             run_id=self._run.run_id,
             host=str(self._given.get("host", "")),
             placement=int(self._given.get("placement", 1)),
             state=record.state.value,
-            step=step,
+            step=progress[newest].step if newest in progress else 0,
         )
         message = message_of(alert, onset, place, now)
         if not record.alerts.knows(message, onset.t):
@@ -150,15 +165,20 @@ class Alerting:
             return
         body = body_for(destination["kind"], Message.from_dict(told.message))
         asked = json.dumps({"url": destination["url"], "body": body, "id": name}).encode()
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "trainer_runtime", "alert"],
+                cwd=self._run.root,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            # Whatever is wrong with the machine, the training goes before its alerts.
+            self._tell("alert", failed(name, told, "the sender can't be started", now))
+            return
         self._posting, self._started_t = name, now
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "trainer_runtime", "alert"],
-            cwd=self._run.root,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
         if self._child.stdin is not None:
             with suppress(BrokenPipeError), self._child.stdin as stdin:
                 stdin.write(asked)  # shorter than a pipe holds
@@ -206,11 +226,11 @@ def _onset_of(watcher: Watcher, attempt: int, event: Event) -> Onset | None:
     return watcher.point(attempt, x, event["t"], value)
 
 
-def _heard_t(record: Record, progress: Progress | None) -> float | None:
+def _heard_t(record: Record, progress: Progress | None, fed_t: float | None) -> float | None:
     """When the newest trainer last told anything, its start included."""
     told_t = progress.last_event_t if progress is not None else None
     running_t = record.current.running_t if record.current is not None else None
-    return max((t for t in (told_t, running_t) if t is not None), default=None)
+    return max((t for t in (told_t, running_t, fed_t) if t is not None), default=None)
 
 
 def _answer(output: bytes) -> dict[str, Any]:

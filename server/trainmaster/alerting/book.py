@@ -134,7 +134,7 @@ def watched(workspace: Workspace, run: Run, row: AlertRow) -> Alert:
 
 def _record_defaults(workspace: Workspace, known: dict[str, Destination]) -> None:
     records = workspace.control.alerts
-    there = {row.id for row in records.of(EVERY_RUN)}
+    there = records.defaults()
     for to, given in known.items():
         for name, severity, when in DEFAULTS if given.defaults else ():
             row = AlertRow(
@@ -157,7 +157,9 @@ def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) 
     records = workspace.control.alerts
     wanted = {row.id: row for row in _spec_rows(run, run.config.get("alerts") or [], known)}
     there = {row.id for row in records.of(run.run_id) if row.origin == "spec"}
-    is_new = records.watched(run.run_id) is None and not there
+    if set(wanted) == there:
+        return
+    is_new = workspace.control.desired(run.run_id)[0].generation == 1
     for name in there - set(wanted):
         records.remove(name, time.time())
     for name, row in wanted.items():

@@ -51,9 +51,11 @@ def look(workspace: Workspace, run_id: str) -> int:
     ]
     messages = [(_message(view, alert, onset), alert.to) for alert, onset in onsets]
     messages += _given_up(view, rows, before)
+    # What nobody has read is left to be read: most looks then have nothing to note.
+    reads_events = any(watcher.reads_events for watcher in watchers)
     now = {
         "placement": run.placement,
-        "cursor": list(_cursor(view)),
+        "cursor": list(_cursor(view)) if reads_events else before.get("cursor"),
         "seen": seen,
         "watchers": {watcher.alert.id: watcher.to_dict() for watcher in watchers},
         "taken_over": sorted({*(before.get("taken_over") or []), *_ids_given_up(view)})[-200:],
@@ -68,7 +70,7 @@ def look(workspace: Workspace, run_id: str) -> int:
 def _of_events(
     workspace: Workspace, view: RunView, watchers: list[Watcher], before: Mapping[str, Any]
 ) -> Iterator[tuple[Alert, Onset]]:
-    if not any(watcher.key is None for watcher in watchers):
+    if not any(watcher.reads_events for watcher in watchers):
         return
     journal_seq, attempt, seq = before.get("cursor") or _BEGINNING
     upto = _cursor(view)

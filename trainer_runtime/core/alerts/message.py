@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
 from trainer_runtime.core.alerts.condition import (
@@ -73,6 +73,11 @@ def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
         text=f"{told} See: trainmaster status {place.run_id}"[:_LONGEST_TEXT],
         t=round(now, 3),
     )
+
+
+def is_message(data: object) -> TypeGuard[dict[str, Any]]:
+    """Whether `Message.from_dict` takes it."""
+    return isinstance(data, dict) and set(Message.__slots__) <= set(data)
 
 
 def trial_message(destination: str, t: float, trial_id: str) -> Message:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_runtime.core.alerts.message import Message
-from trainer_runtime.core.protocol import Event
+from trainer_runtime.core.alerts.message import Message, is_message
+from trainer_runtime.core.protocol import Event, number
 
 FIRED, SENT, FAILED = "fired", "sent", "failed"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 900.0
@@ -64,18 +64,19 @@ class AlertRecord:
         return [name for name, told in self.told.items() if told.due_t is not None]
 
     def apply(self, event: Event) -> None:
-        """Take in one `alert` event."""
-        name, phase, t = str(event["id"]), event["phase"], float(event["t"])
-        if phase == FIRED:
-            self.told[name] = Told(dict(event["message"]), str(event["to"]), t, due_t=t)
+        """Take in one `alert` event; one that a newer runtime has written otherwise is left out."""
+        name, phase, t = str(event.get("id")), event.get("phase"), float(event["t"])
+        message = event.get("message")
+        if phase == FIRED and is_message(message):
+            self.told[name] = Told(dict(message), str(event.get("to")), t, due_t=t)
             self._forget()
             return
         told = self.told.get(name)
-        if told is None:
+        if told is None or phase not in (SENT, FAILED):
             return
-        told.phase = str(phase)
-        told.reason = event.get("reason")
-        told.due_t = event.get("due_t")
+        told.phase = phase
+        told.reason = str(event["reason"]) if event.get("reason") is not None else None
+        told.due_t = number(event.get("due_t"))
         if phase == FAILED:
             told.tries += 1
 

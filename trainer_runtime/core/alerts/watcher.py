@@ -60,6 +60,15 @@ class Watcher:
         return condition.key if isinstance(condition, MetricCondition) else None
 
     @property
+    def reads_events(self) -> bool:
+        """Whether `event` can bring anything."""
+        return not (
+            self.key is not None
+            or self.waits_for_loss
+            or isinstance(self._condition, SilenceCondition)
+        )
+
+    @property
     def waits_for_loss(self) -> bool:
         """Whether it is the box's silence that counts, rather than the trainer's."""
         condition = self._condition
