@@ -70,7 +70,7 @@ class AttachedProcesses:
         return Observation("ended", Exit(None, None, unseen=end, failure=failure))
 
     def terminate(self, attempt: int) -> None:
-        """Watch it no longer; the training itself is left alone."""
+        """Watch it no longer; the training is left alone, its pane as it was found."""
         if self._given_up:
             return
         self._given_up = True
@@ -79,9 +79,8 @@ class AttachedProcesses:
         self._let_go()
 
     def kill(self, attempt: int) -> None:
-        """Nothing of it is ours to end; a pane's output goes where it went before."""
-        if self._watched is not None:
-            self._watched.end()
+        """The same: nothing of it is ours to end."""
+        self.terminate(attempt)
 
     def _take_up(self, attempt: int) -> str | None:
         """Begin to watch, or go on with it; what keeps it from that, if anything does."""
@@ -157,7 +156,7 @@ class _Watched:
         while time.monotonic() < deadline:
             copied = self._copy.advance()
             read = self._events.advance(live=self._live)
-            grew = grew or bool(copied)
+            grew = grew or (bool(copied) and self._live)
             if not copied and not read:
                 return self._at_the_end_of_it(grew)
         self._stranger.end(self._clock(), grew=grew)

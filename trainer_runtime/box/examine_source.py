@@ -32,6 +32,7 @@ from trainer_runtime.box.terminals import (
 )
 
 _LOOK_BACK_BYTES = 1 << 16
+_STDERR = 2
 _LOG_ENDINGS = (".log", ".txt", ".out", ".err", ".jsonl")
 _SUN_PATH = "tmux-"
 
@@ -91,14 +92,9 @@ def _of_output(process: ProcessIdentity, output: OpenFile) -> dict[str, Any]:
     if output.is_regular:
         return _of_process_log(process, output.path)
     if stat.S_ISFIFO(output.mode):
-        read_on = [
-            one.path
-            for reader in readers_of_pipe(output.inode)
-            for one in open_files(reader)
-            if one.is_regular and one.writes
-        ]
-        if len(set(read_on)) == 1:
-            return _of_process_log(process, read_on[0])
+        path = _behind_pipe(output.inode)
+        if path is not None:
+            return _of_process_log(process, path)
         raise _nowhere(process.pid, "writes into a pipe")
     if stat.S_ISCHR(output.mode):
         pane = _pane_of(process.pid, output.path)
@@ -106,6 +102,19 @@ def _of_output(process: ProcessIdentity, output: OpenFile) -> dict[str, Any]:
             return {**_of_pane(pane), "processes": [process.to_dict()]}
         raise _nowhere(process.pid, f"writes to the terminal {output.path}, in no tmux or screen")
     raise _nowhere(process.pid, "writes into a socket")
+
+
+def _behind_pipe(inode: int) -> str | None:
+    """The file that the reader of a pipe writes, as `tee` does; None where that isn't one."""
+    written = [
+        one
+        for reader in readers_of_pipe(inode)
+        for one in open_files(reader)
+        if one.is_regular and one.writes
+    ]
+    named = {one.path for one in written if one.descriptor > _STDERR}
+    found = named or {one.path for one in written if one.descriptor < _STDERR}
+    return found.pop() if len(found) == 1 else None
 
 
 def _of_process_log(process: ProcessIdentity, path: str) -> dict[str, Any]:
