@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import ExitStack, asynccontextmanager
+import subprocess
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from boxes import Sshd
+from running import wait_until
 
 from trainmaster.host_record import HostRecord
 from trainmaster.transports import Transport
+from trainmaster.transports.keys import PASSPHRASE_VARIABLE
 from trainmaster.transports.opening import open_transport
 
 Answered = TypeVar("Answered")
 
+PASSPHRASE = "open sesame 7391"
 TRANSPORTS = ["asyncssh", "openssh", "paramiko"]
 # One line that bash, zsh, fish, tcsh and sh all take.
 NOISE = (
@@ -58,6 +63,36 @@ class Reach:
             await opened.disconnect()
 
 
+class User:
+    """The user here: a home with an OpenSSH configuration, and an agent where one is started."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home = home
+        self._patch = monkeypatch
+        (home / ".ssh").mkdir(mode=0o700, exist_ok=True)
+
+    def configure(self, *blocks: str) -> None:
+        (self.home / ".ssh" / "config").write_text("\n".join(blocks) + "\n")
+
+    def knows_passphrase(self, passphrase: str) -> None:
+        self._patch.setenv(PASSPHRASE_VARIABLE, passphrase)
+
+    @contextmanager
+    def agent(self, *keys: Path) -> Iterator[None]:
+        """An ssh-agent that holds `keys`, which have no passphrase."""
+        address = self.home / "agent"
+        agent = subprocess.Popen(["ssh-agent", "-D", "-a", address], stdout=subprocess.DEVNULL)
+        try:
+            wait_until(address.exists, "the agent's socket", 10.0)
+            self._patch.setenv("SSH_AUTH_SOCK", str(address))
+            for key in keys:
+                subprocess.run(["ssh-add", "-q", key], check=True)
+            yield
+        finally:
+            agent.kill()
+            agent.wait()
+
+
 def finish(work: Coroutine[Any, Any, Answered], bound_s: float = 60.0) -> Answered:
     """Do asynchronous work to its end; fails where that takes longer than the bound."""
 
@@ -66,6 +101,18 @@ def finish(work: Coroutine[Any, Any, Answered], bound_s: float = 60.0) -> Answer
             return await work
 
     return asyncio.run(bounded())
+
+
+def said(reach: Reach, box: Sshd, *command: str, **changes: str | int | None) -> str:
+    """What a command says on a box; proof that somebody got in."""
+
+    async def ask() -> str:
+        async with reach(box, **changes) as transport:
+            done = await transport.run(command or ["id", "-un"], timeout_s=20)
+            assert (done.code, done.errors) == (0, "")
+            return done.output.strip()
+
+    return finish(ask())
 
 
 def some_bytes(count: int) -> bytes:

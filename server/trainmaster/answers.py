@@ -420,6 +420,7 @@ class HostTrustAnswer(Answer):
 class HostRemovedAnswer(Answer):
     host: str
     abandoned: list[str] = Field(description="open runs that nobody follows any more")
+    next_step: str | None = None
 
 
 class CacheEntry(Answer):

@@ -38,8 +38,8 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
         return f"Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`."
     if state is RunState.STOPPED:
         return f"`trainmaster resume {run}` goes on from the last checkpoint."
-    if state is RunState.LOST:
-        return f"The host is silent. `trainmaster tick` tries again; `trainmaster status {run}`."
+    if state is RunState.LOST or _is_removed(view):
+        return _unheard(view)
     if not view.delivered:
         return "Its host has not been told yet: `trainmaster tick` tries again."
     if state is RunState.STOPPING:
@@ -90,7 +90,19 @@ def _of_attached(view: RunView) -> str:
     if view.state is RunState.STOPPED:
         return f"Its end was not seen: `trainmaster logs {run}` shows what it said last."
     if view.state is RunState.LOST:
-        return f"The host is silent. `trainmaster tick` tries again; `trainmaster status {run}`."
+        return _unheard(view)
     if not view.delivered:
         return "Its host has not been told yet: `trainmaster tick` tries again."
     return f"trainmaster wait {run} --until finding,end --timeout 3600"
+
+
+def _unheard(view: RunView) -> str:
+    if _is_removed(view):
+        again = f"`trainmaster hosts add {view.run.host} ADDRESS`"
+        return f"Its host is not on record: {again} has the run found again."
+    look = f"`trainmaster status {view.run.run_id}`"
+    return f"The host is silent. `trainmaster tick` tries again; {look}."
+
+
+def _is_removed(view: RunView) -> bool:
+    return view.link_error is not None and view.link_error[0] == "HOST_UNKNOWN"

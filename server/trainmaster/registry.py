@@ -134,7 +134,8 @@ async def remove_host(workspace: Workspace, name: str, *, force: bool = False) -
     workspace.control.remove_host(name)
     workspace.home.follower_pass(name).unlink(missing_ok=True)
     shutil.rmtree(workspace.home.pins(name).parent, ignore_errors=True)
-    return HostRemovedAnswer(host=name, abandoned=left)
+    again = f"`trainmaster hosts add {name} ADDRESS` finds them again, wherever their root is."
+    return HostRemovedAnswer(host=name, abandoned=left, next_step=again if left else None)
 
 
 def known_record(workspace: Workspace, name: str) -> HostRecord:

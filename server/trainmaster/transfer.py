@@ -18,6 +18,7 @@ from typing import Protocol
 
 from trainer_runtime.core.durable import try_lock
 from trainmaster.answers import TransferAnswer
+from trainmaster.backends import NAMES
 from trainmaster.checkpoint_mirror import due_mirror, is_mirrored_here
 from trainmaster.errors import HostError, TrainmasterError
 from trainmaster.follow import catch_up
@@ -34,6 +35,9 @@ _LOOK_EVERY_S = 1.0
 _CATCH_UP_EVERY_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 10.0
 _RATE_OVER_S = 10.0
+# Whoever looks at the run later starts another.
+_GIVE_UP_AFTER_S = 3600.0
+_AWAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST"})
 
 
 class Report(Protocol):
@@ -60,6 +64,8 @@ def due_transfers(workspace: Workspace, run_id: str) -> list[Transfer]:
     run = workspace.control.run(run_id)
     if run.cleaned or not _may_travel(run) or not workspace.control.is_placed(run):
         return []
+    if workspace.control.host(run.host) is None and run.host not in NAMES:
+        return []  # it was removed, and is followed again once it has been added again
     view = load_view(workspace, run_id)
     due: list[Transfer | None] = [
         due_wheels(workspace, view),
@@ -95,10 +101,15 @@ def begin_transfers(workspace: Workspace, run: Run) -> bool:
 
 
 async def transfer(
-    workspace: Workspace, run: str, *, lock_descriptor: int | None = None
+    workspace: Workspace,
+    run: str,
+    *,
+    lock_descriptor: int | None = None,
+    patience_s: float = _GIVE_UP_AFTER_S,
 ) -> TransferAnswer:
     """Carry out whatever is due for a run, until nothing is; returns at once where another process
-    does. `lock_descriptor`: the run's transfer lock, where the caller was given it.
+    does. `lock_descriptor`: the run's transfer lock, where the caller was given it. A host that is
+    away for `patience_s` is given up.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -110,7 +121,8 @@ async def transfer(
     if lock is None:
         return TransferAnswer(run_id=run_id, done=[])
     try:
-        return TransferAnswer(run_id=run_id, done=await _Transfers(workspace, run_id).to_the_end())
+        transfers = _Transfers(workspace, run_id, patience_s)
+        return TransferAnswer(run_id=run_id, done=await transfers.to_the_end())
     finally:
         os.close(lock)
 
@@ -125,9 +137,11 @@ def _may_travel(run: Run) -> bool:
 class _Transfers:
     """One process's work on a run's transfers."""
 
-    def __init__(self, workspace: Workspace, run_id: str) -> None:
+    def __init__(self, workspace: Workspace, run_id: str, patience_s: float) -> None:
         self._workspace = workspace
         self._run_id = run_id
+        self._patience_s = patience_s
+        self._away_since_s: float | None = None
         self._host = workspace.control.run(run_id).host
         self._progress = read_progress(workspace.home, run_id) or TransferProgress(what="")
         self._seen: deque[tuple[float, int]] = deque()
@@ -137,7 +151,7 @@ class _Transfers:
         """Returns what was done, in the order of its end."""
         done: list[str] = []
         pause_s = _FIRST_PAUSE_S
-        while due := due_transfers(self._workspace, self._run_id):
+        while due := self._due():
             failed = False
             for item in due:
                 try:
@@ -145,13 +159,33 @@ class _Transfers:
                         done.append(item.what)
                     else:
                         failed = True
+                    self._away_since_s = None
                 except HostError as error:
+                    self._note_away(error)
                     self._note_error(error)
                     failed = True
             await self._pause(pause_s if failed else _FIRST_PAUSE_S)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S) if failed else _FIRST_PAUSE_S
         self._write(replace(self._progress, active=False))
         return done
+
+    def _due(self) -> list[Transfer]:
+        """What is left to do; nothing, where the host has been away for too long."""
+        since_s = self._away_since_s
+        if since_s is not None and time.monotonic() - since_s > self._patience_s:
+            return []
+        return due_transfers(self._workspace, self._run_id)
+
+    def _note_away(self, error: HostError) -> None:
+        if error.code not in _AWAY or self._moved:
+            self._away_since_s = None
+        elif self._away_since_s is None:
+            self._away_since_s = time.monotonic()
+
+    @property
+    def _moved(self) -> bool:
+        """Whether anything has come through since the transfer under way began."""
+        return len(self._seen) > 1
 
     async def _carry_out(self, item: Transfer) -> bool:
         """False where it was not wanted any more, or failed for good.
@@ -209,7 +243,7 @@ class _Transfers:
     async def _pause(self, pause_s: float) -> None:
         """Wait before another try, no longer than it is wanted."""
         until_s = time.monotonic() + pause_s
-        while time.monotonic() < until_s and due_transfers(self._workspace, self._run_id):
+        while time.monotonic() < until_s and self._due():
             await asyncio.sleep(min(_LOOK_EVERY_S, pause_s))
         await self._catch_up()
 

@@ -12,6 +12,7 @@ from trainer_runtime.core.journal import Record
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.status_page import newest_progress
+from trainmaster.backends import NAMES
 from trainmaster.follow import last_pass
 from trainmaster.preparation import Preparation, preparation_of
 from trainmaster.run import Run
@@ -114,6 +115,12 @@ class RunView:
         }
 
 
+def _removed(workspace: Workspace, host: str) -> tuple[str, str] | None:
+    if host in NAMES or workspace.control.host(host) is not None:
+        return None
+    return "HOST_UNKNOWN", f"{host} is not among the hosts on record any more."
+
+
 def load_view(workspace: Workspace, run: str) -> RunView:
     """The run of this id or name, as far as the database knows it.
 
@@ -137,7 +144,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         attempts,
         now,
         delivered=delivered,
-        link_error=last.error,
+        link_error=_removed(workspace, found.host) or last.error,
         transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
         preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
     )

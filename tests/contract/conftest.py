@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from reaching import TRANSPORTS, Reach, StandingBoxes
+from reaching import TRANSPORTS, Reach, StandingBoxes, User
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +22,8 @@ def reach(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return Reach(request.param, tmp_path / "known_hosts")
+
+
+@pytest.fixture
+def user(tmp_path: Path, reach: Reach, monkeypatch: pytest.MonkeyPatch) -> User:
+    return User(tmp_path, monkeypatch)

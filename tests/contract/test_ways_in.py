@@ -2,96 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import signal
 import subprocess
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from boxes import Sshd, make_key
 from proxies import free_port
-from reaching import Reach, StandingBoxes, finish
-from running import wait_until
+from reaching import PASSPHRASE, Reach, StandingBoxes, User, said
 
 from trainmaster.errors import HostError
 from trainmaster.transports.keys import PASSPHRASE_VARIABLE
 from trainmaster.transports.pins import Pins
-
-PASSPHRASE = "open sesame 7391"
-CALL = """\
-import asyncio, sys
-from pathlib import Path
-from trainmaster.host_record import HostRecord
-from trainmaster.transports.opening import open_transport
-async def main():
-    record = HostRecord("box", sys.argv[1], key=sys.argv[2] or None, transport=sys.argv[3])
-    transport = await open_transport(record, Path(sys.argv[4]))
-    print((await transport.run(["echo", "in", "there"], timeout_s=20)).output, flush=True)
-    if sys.argv[5] == "stay":
-        await asyncio.sleep(1000)
-    await transport.disconnect()
-asyncio.run(main())
-"""
-
-
-class User:
-    """The user here: a home with an OpenSSH configuration, and an agent where one is started."""
-
-    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.home = home
-        self._patch = monkeypatch
-        (home / ".ssh").mkdir(mode=0o700, exist_ok=True)
-
-    def configure(self, *blocks: str) -> None:
-        (self.home / ".ssh" / "config").write_text("\n".join(blocks) + "\n")
-
-    def knows_passphrase(self, passphrase: str) -> None:
-        self._patch.setenv(PASSPHRASE_VARIABLE, passphrase)
-
-    @contextmanager
-    def agent(self, *keys: Path) -> Iterator[None]:
-        """An ssh-agent that holds `keys`, which have no passphrase."""
-        address = self.home / "agent"
-        agent = subprocess.Popen(["ssh-agent", "-D", "-a", address], stdout=subprocess.DEVNULL)
-        try:
-            wait_until(address.exists, "the agent's socket", 10.0)
-            self._patch.setenv("SSH_AUTH_SOCK", str(address))
-            for key in keys:
-                subprocess.run(["ssh-add", "-q", key], check=True)
-            yield
-        finally:
-            agent.kill()
-            agent.wait()
-
-
-@pytest.fixture
-def user(tmp_path: Path, reach: Reach, monkeypatch: pytest.MonkeyPatch) -> User:
-    return User(tmp_path, monkeypatch)
 
 
 def block(name: str, box: Sshd, *more: str) -> str:
     """A `Host` block by which the user reaches a box."""
     known = [f"HostName {box.address}", f"Port {box.port}", f"User {box.user}", *more]
     return "\n  ".join([f"Host {name}", *known])
-
-
-def said(reach: Reach, box: Sshd, *command: str, **changes: str | int | None) -> str:
-    """What a command says on a box; proof that somebody got in."""
-
-    async def ask() -> str:
-        async with reach(box, **changes) as transport:
-            done = await transport.run(command or ["id", "-un"], timeout_s=20)
-            assert (done.code, done.errors) == (0, "")
-            return done.output.strip()
-
-    return finish(ask())
 
 
 def refused(reach: Reach, box: Sshd, **changes: str | int | None) -> HostError:
@@ -210,28 +138,6 @@ def test_an_encrypted_key_opens_by_the_passphrase_from_the_environment(
     assert refused(reach, boxes(), key=str(key)).code == "KEY_LOCKED"
     user.knows_passphrase(PASSPHRASE)
     assert said(reach, boxes(), key=str(key)) == "root"
-
-
-def test_a_passphrase_is_in_no_process_list_and_never_reaches_the_box(
-    reach: Reach, user: User
-) -> None:
-    passphrase = f"seen nowhere {os.getpid()} {time.monotonic_ns()}"  # nor by another worker's test
-    key = make_key(user.home / "locked", passphrase)
-    user.knows_passphrase(passphrase)
-    user.configure("Host *\n  SendEnv *")
-    with Sshd(options={"AcceptEnv": "*"}) as box:
-        box.allow(key.with_suffix(".pub").read_text())
-        with _watched_process_lists() as seen:
-            environment = said(reach, box, "env", key=str(key))
-        assert passphrase not in environment
-        assert seen and not [line for line in seen if passphrase.encode() in line]
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """A folder whose name leaves room for that of a socket, as pytest's own may not."""
-    with tempfile.TemporaryDirectory(prefix="tm-") as folder:
-        yield Path(folder)
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -357,126 +263,3 @@ def test_a_proxy_command_of_the_configuration_is_used(
     user.configure(block("gpu1", box, f"ProxyCommand {relay}"))
     assert said(reach, box, address="gpu1", user=None, port=None) == "root"
     assert used.exists()
-
-
-@pytest.mark.parametrize("name", ["openssh", "paramiko"])
-def test_a_transport_that_is_not_installed_says_how_it_is(
-    boxes: StandingBoxes, tmp_path: Path, name: str
-) -> None:
-    hide = "import sys; sys.modules['paramiko'] = None; "
-    box = boxes()
-    process = _call(box, box.key, name, tmp_path, program=hide + CALL, path=str(tmp_path))
-    _, told = process.communicate(timeout=60)
-    assert b"TRANSPORT_MISSING" in told
-    assert {"openssh": b"openssh-client", "paramiko": b"'trainmaster[paramiko]'"}[name] in told
-
-
-def test_a_passphrase_is_asked_for_on_a_terminal(
-    reach: Reach, boxes: StandingBoxes, user: User
-) -> None:
-    box = boxes()
-    key = make_key(user.home / "locked", PASSPHRASE)
-    box.allow(key.with_suffix(".pub").read_text())
-    told = _on_terminal(box, key, reach, answer=PASSPHRASE)
-    assert "in there" in told
-    assert PASSPHRASE not in told
-
-
-@pytest.mark.parametrize("way", ["disconnect", "kill"])
-def test_the_systems_ssh_leaves_nothing_running(
-    boxes: StandingBoxes, tmp_path: Path, short_folder: Path, way: str
-) -> None:
-    box = boxes()
-    marker = f"ControlPath={short_folder}".encode()  # where its socket lies
-    process = _call(box, box.key, "openssh", tmp_path, stay=way == "kill", folder=short_folder)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"in there\n"
-    if way == "kill":
-        assert _carrying(marker)
-        process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
-    wait_until(lambda: not _carrying(marker), "the end of ssh's master", 30.0)
-    if way == "kill":  # whoever comes next clears up
-        assert list(short_folder.glob("tm-ssh-*"))
-        _call(box, box.key, "openssh", tmp_path, folder=short_folder).communicate(timeout=60)
-    assert not list(short_folder.glob("tm-ssh-*"))
-
-
-def _call(
-    box: Sshd,
-    key: Path,
-    transport: str,
-    home: Path,
-    *,
-    stay: bool = False,
-    program: str = CALL,
-    path: str | None = None,
-    folder: Path | None = None,
-) -> subprocess.Popen[bytes]:
-    """Another process that connects to a box, runs a command, and stays or goes."""
-    environment = {**os.environ, "HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
-    environment.update({"PATH": path} if path else {})
-    environment.update({"TMPDIR": str(folder)} if folder else {})
-    way = f"{box.user}@{box.address}:{box.port}"
-    arguments = [way, str(key), transport, str(home / "pins"), "stay" if stay else "go"]
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def _on_terminal(box: Sshd, key: Path, reach: Reach, *, answer: str) -> str:
-    """The same on a terminal of its own; all that it shows."""
-    way = f"{box.user}@{box.address}:{box.port}"
-    arguments = [way, str(key), reach.transport, str(reach.pins), "go"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(sys.executable, [sys.executable, "-c", CALL, *arguments], environment)
-    shown = ""
-    try:
-        while "assphrase" not in shown:
-            shown += os.read(terminal, 1000).decode()
-        os.write(terminal, answer.encode() + b"\n")
-        while True:
-            shown += os.read(terminal, 1000).decode()
-    except OSError:  # the terminal's other side is closed
-        return shown
-    finally:
-        os.close(terminal)
-        os.waitpid(pid, 0)
-
-
-def _carrying(text: bytes) -> list[bytes]:
-    """The command lines of this machine's processes that hold `text`."""
-    return [line for line in _command_lines() if text in line]
-
-
-def _command_lines() -> Iterator[bytes]:
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            yield Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-
-
-@contextmanager
-def _watched_process_lists() -> Iterator[set[bytes]]:
-    """Every command line that any process has in the meantime."""
-    seen: set[bytes] = set()
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.001):
-            seen.update(_command_lines())
-
-    watching = threading.Thread(target=watch)
-    watching.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        watching.join()

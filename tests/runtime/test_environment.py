@@ -6,112 +6,22 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packages import make_environment, make_wheel
+from prepared import Box, make_box, told_by
 from running import let_it_run, wait_until
 
+from trainer_runtime.box.cache_roots import registered
 from trainer_runtime.box.settled import trainer_environment
-from trainer_runtime.core.corpus import Source, fingerprint, list_files
 
-REPOSITORY = Path(__file__).parents[2]
 UNUSABLE = 77
 FAKE_TORCH = {"torch/__init__.py": "raise ImportError('libfake.so.12: cannot open')\n"}
-
-
-@dataclass
-class Box:
-    """A run's folder on a box of its own, and the preparation in it."""
-
-    folder: Path
-    cache: Path
-    variables: dict[str, str] = field(default_factory=dict)
-
-    def config(self, **environment: Any) -> None:
-        given = {"mode": "auto", "python": None, "modules": [], "bound": {}, **environment}
-        source = Source("main", str(self.corpus), list_files(self.corpus))
-        data = {
-            "sources": [{"name": "main", "path": str(self.corpus), "format": "text"}],
-            "tokenizer": "byte",
-            "seq_len": 16,
-            "fingerprint": fingerprint([source], "byte", 16),
-            "cache_dir": str(self.cache),
-        }
-        config = {
-            "run_id": "small-abc234",
-            "attempt": {"number": 1},
-            "data": data,
-            "compute": {"device": "cpu"},
-            "env": {"OMP_NUM_THREADS": "1"},
-            "environment": given,
-        }
-        self.attempt.mkdir(parents=True, exist_ok=True)
-        (self.attempt / "config.json").write_text(json.dumps(config))
-
-    @property
-    def corpus(self) -> Path:
-        return self.folder.parent / "corpus"
-
-    @property
-    def attempt(self) -> Path:
-        return self.folder / "attempts" / "1"
-
-    @property
-    def log(self) -> str:
-        return (self.attempt / "setup.log").read_text()
-
-    @property
-    def settled(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.attempt / "environment.json").read_text())
-        return found
-
-    def start(self) -> subprocess.Popen[bytes]:
-        with (self.attempt / "setup.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "trainer_runtime", "prepare", "attempts/1/config.json"],
-                cwd=self.folder,
-                env={**os.environ, **self.variables},
-                stdout=log,
-                stderr=log,
-            )
-
-    def prepare(self, **environment: Any) -> int:
-        """The exit code of a preparation with this `environment` in the config."""
-        self.config(**environment)
-        return self.start().wait(timeout=240)
-
-
-@pytest.fixture(scope="module")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where it is known by now that the tests' PyTorch computes."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def box(tmp_path: Path, shared_cache: Path) -> Box:
-    return make_box(tmp_path / "runs" / "small-abc234", shared_cache)
-
-
-def make_box(folder: Path, cache: Path) -> Box:
-    folder.mkdir(parents=True)
-    (folder / "trainer_runtime").symlink_to(REPOSITORY / "trainer_runtime")
-    (folder / "requirements.txt").write_text("torch==2.13.0\n")
-    made = Box(folder, cache, {"HOME": str(folder)})
-    made.corpus.mkdir(exist_ok=True)
-    (made.corpus / "a.txt").write_text("A line of text to learn from.\n" * 20)
-    return made
-
-
-def told_by(python: str, code: str) -> str:
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def own_torch() -> str:
@@ -125,6 +35,12 @@ def test_an_interpreter_that_has_everything_is_taken_as_it_is(box: Box, tmp_path
     assert (box.settled["how"], box.settled["hash"]) == ("as it is", None)
     assert not (box.cache / "venvs").exists()
     assert list((box.cache / "torch").glob("*.json"))
+
+
+def test_the_cache_learns_which_root_uses_it(box: Box, tmp_path: Path) -> None:
+    box.cache = tmp_path / "cache"
+    assert box.prepare() == 0, box.log
+    assert registered(box.cache) == [box.folder.parent]
 
 
 def test_what_is_missing_comes_on_top_and_the_torch_beneath_stays(box: Box, tmp_path: Path) -> None:
@@ -320,65 +236,6 @@ def test_without_pip_venv_and_uv_the_remedy_is_told(box: Box, tmp_path: Path) ->
     assert box.prepare(mode="given", python=str(bare), requirements=True) == UNUSABLE
     assert "apt install python3-venv" in box.log.splitlines()[-1]
     assert "uv" in box.log.splitlines()[-1]
-
-
-def uv_on_path(tmp_path: Path) -> str:
-    """A search path with uv and little else."""
-    uv = Path(sys.executable).with_name("uv")
-    assert uv.exists(), "uv is not installed beside the tests' interpreter: run `make setup`"
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "uv").symlink_to(uv)
-    return f"{tmp_path}/bin:/bin"
-
-
-def fake_working_torch(folder: Path) -> Path:
-    """As much of a PyTorch as the check asks for."""
-    code = (
-        "__version__ = '2.9.0'\n"
-        "class ones:\n"
-        "    def __init__(self, *size, device): pass\n"
-        "    def __matmul__(self, other): return self\n"
-        "    def sum(self): return 64.0 ** 3\n"
-    )
-    return make_wheel(folder, "torch", "2.9.0", files={"torch/__init__.py": code})
-
-
-@pytest.mark.parametrize("told_by_file", [True, False])
-def test_uv_searches_where_pip_would(box: Box, tmp_path: Path, told_by_file: bool) -> None:
-    bare = make_environment(tmp_path / "bare", bare=True)
-    wheels = tmp_path / "wheels"
-    fake_working_torch(wheels)
-    make_wheel(wheels, "foundbyuv")
-    (box.folder / "requirements.txt").write_text("torch\n")
-    (box.folder / "requirements-extra.txt").write_text(f"foundbyuv  # {told_by_file}\n")
-    box.cache = tmp_path / "cache"
-    box.variables |= {"PATH": uv_on_path(tmp_path), "PIP_FIND_LINKS": "", "PIP_NO_INDEX": ""}
-    box.variables |= {"UV_CACHE_DIR": str(tmp_path / "uv"), "XDG_CONFIG_HOME": str(tmp_path)}
-    if told_by_file:
-        (tmp_path / "pip").mkdir()
-        settings = f"[global]\nno-index = true\nfind-links = {wheels}\n"
-        (tmp_path / "pip" / "pip.conf").write_text(settings)
-    else:
-        box.variables |= {"PIP_FIND_LINKS": str(wheels), "PIP_NO_INDEX": "1"}
-    assert box.prepare(mode="given", python=str(bare), requirements=True) == 0, box.log
-    assert box.settled["how"] == "built"
-    assert "uv: " in box.log
-    assert told_by(box.settled["python"], "import foundbyuv, torch; print(torch.__version__)")
-
-
-def test_uv_leaves_the_torch_beneath_alone(box: Box, tmp_path: Path) -> None:
-    fake = fake_working_torch(tmp_path / "fake")
-    bare = make_environment(tmp_path / "bare", [fake], bare=True)
-    make_wheel(tmp_path / "wheels", "ontop", requires=["torch>=2"])
-    (box.folder / "requirements-extra.txt").write_text("ontop\n")
-    box.cache = tmp_path / "cache"
-    box.variables |= {"PATH": uv_on_path(tmp_path), "UV_CACHE_DIR": str(tmp_path / "uv")}
-    wheels = str(tmp_path / "wheels")
-    code = box.prepare(mode="given", python=str(bare), requirements=True, wheels=wheels)
-    assert code == 0, box.log
-    assert box.settled["how"] == f"on top of {bare}"
-    where = told_by(box.settled["python"], "import ontop, torch; print(torch.__file__)")
-    assert where.startswith(str(bare.parents[1]))
 
 
 def test_a_network_that_fails_may_be_tried_again(box: Box) -> None:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from boxes import Sshd
-from running import CommandLine, kill, small_spec, wait_until
+from running import CommandLine, kill, run_async, small_spec, wait_until
 
 from trainer_runtime.box.prepare import is_whole, prepare
 from trainer_runtime.core.corpus import Source, fingerprint, list_files
 from trainmaster.answers import StatusAnswer, TransferState
 from trainmaster.cli.views import view
 from trainmaster.cli.waiting import describe
-from trainmaster.transfer import due_transfers
+from trainmaster.transfer import due_transfers, transfer
 from trainmaster.workspace import Workspace
 
 LARGE_BYTES = 96 << 20
@@ -211,6 +211,29 @@ def test_an_upload_waits_its_turn_is_shown_and_ends_with_a_stop(
         assert due_transfers(workspace, run) == []
     remote("resume", run)
     assert remote("wait", run, "--until", "end", "--timeout", "120")["event"] == "completed"
+
+
+def test_an_upload_to_a_box_that_is_gone_is_shown_and_ends(
+    remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
+) -> None:
+    corpus = large_corpus(tmp_path / "large", 1 << 20)
+    with held_up(sshd, corpus):
+        run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
+        for pid in wait_until(lambda: transferring(run), "the transfer"):
+            kill(pid)
+        wait_until(lambda: not transferring(run), "the transfer's end")
+        sshd.halt()
+        assert run_async(lambda: transfer(workspace, run, patience_s=1.0)).done == []
+        shown = remote("status", run)["transfer"]
+        assert shown["what"] == "upload" and shown["error"].startswith("HOST_UNREACHABLE")
+        for pid in transferring(run):  # that look has started another
+            kill(pid)
+        removed = remote("hosts", "remove", "box", "--force")
+        assert removed["abandoned"] == [run] and "hosts add box" in removed["next_step"]
+        assert due_transfers(workspace, run) == []
+        status = remote("status", run)
+        assert "not among the hosts" in status["unreachable"]
+        assert "hosts add box" in status["next_step"]
 
 
 def test_what_travels_is_told_in_the_status_and_while_waiting() -> None:

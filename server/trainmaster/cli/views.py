@@ -279,7 +279,8 @@ def _(answer: HostTrustAnswer) -> list[Block]:
 def _(answer: HostRemovedAnswer) -> list[Block]:
     return [
         f"Removed {answer.host}; nothing on it was touched.",
-        *(f"Nobody follows {run_id} any more." for run_id in answer.abandoned),
+        *(f"{run_id} goes on there; nobody follows it any more." for run_id in answer.abandoned),
+        *([answer.next_step] if answer.next_step else []),
     ]
 
 
