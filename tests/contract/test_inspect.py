@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from boxes import Sshd
+from networks import Network
 from running import LONGEST_S, run_async, small_spec
 
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
-from trainmaster.errors import StateError
+from trainmaster.errors import HostError, StateError
 from trainmaster.inspecting.answer import InspectionAnswer
 from trainmaster.inspecting.service import inspect_run
 from trainmaster.launch import launch
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
+_LOST = ("HOST_UNREACHABLE", "LINK_LOST", "TOOK_TOO_LONG")
 ALL_HOSTS = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
 
 
@@ -119,3 +122,23 @@ def test_a_run_that_has_ended_is_refused(place: Workspace, host: str, tmp_path: 
         assert refused.value.code == "RUN_ENDED"
 
     run_async(work)
+
+
+def test_a_host_that_is_cut_off_is_told_within_the_bound(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    async def work(network: Network) -> float:
+        run = await begin(workspace, "gpu1", tmp_path)
+        network.partition("gpu1")
+        began = time.monotonic()
+        with pytest.raises(HostError) as lost:
+            await inspect_run(workspace, run)
+        assert lost.value.code in _LOST and lost.value.retryable
+        network.heal("gpu1")
+        return time.monotonic() - began
+
+    with Network() as network:
+        space, address = network.add("gpu1"), network.address("gpu1")
+        with Sshd(netns=space, address=address, port=22) as sshd:
+            workspace.control.put_host(sshd.record("gpu1"), t=1.0)
+            assert run_async(lambda: work(network)) < 60.0

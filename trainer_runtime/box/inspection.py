@@ -86,7 +86,7 @@ def inspect(
     if seen:
         write_atomic(run.attempt(attempt).stacks, text.encode())
     verdict = judge(ranks, pace, world_size)
-    gpus = _gpus(query)
+    gpus = _gpus(query, deadline)
     steps = last_steps(run.attempt(attempt).train_log)
     if pace.step is not None:
         steps[0] = pace.step
@@ -230,12 +230,14 @@ def _process(seen: _Seen) -> Process:
     )
 
 
-def _gpus(query: subprocess.Popen[bytes] | None) -> dict[str, Any]:
+def _gpus(query: subprocess.Popen[bytes] | None, deadline: float) -> dict[str, Any]:
     """What nvidia-smi answers; nothing where it has not answered in time."""
     if query is None:
         return {}
     try:
-        output, _ = query.communicate(timeout=_GPU_WITHIN_S)
+        output, _ = query.communicate(
+            timeout=min(_GPU_WITHIN_S, max(0.1, deadline - time.monotonic()))
+        )
     except subprocess.TimeoutExpired:
         query.kill()
         print("nvidia-smi does not answer", file=sys.stderr)

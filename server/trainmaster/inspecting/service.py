@@ -20,6 +20,7 @@ from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
 
 WITHIN_S = 36.0
+_LEAST_S = 5.0
 _FRAMES = 5
 _MOST_GROUPS = 6
 _KEPT_FILES = 20
@@ -38,17 +39,20 @@ async def inspect_run(
         StateError: `RUN_NOT_FOUND`, `RUN_ENDED`.
         HostError: the host can't be reached, or does not answer within `within_s`.
     """
+    began = time.monotonic()
     view = await current_view(workspace, run)
     _refuse_ended(view)
+    _refuse_unreachable(view)
+    left_s = max(_LEAST_S, within_s - (time.monotonic() - began))
     attempt = max(1, view.attempt)
     backend = workspace.backend(view.run.host)
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(left_s):
             told = await backend.inspect(view.run.run_id, attempt, allow_py_spy=allow_py_spy)
     except TimeoutError as error:
         raise HostError(
             "HOST_UNREACHABLE",
-            f"{view.run.host} has not answered within {within_s:.0f} s.",
+            f"{view.run.host} has not answered within {left_s:.0f} s.",
             f"`trainmaster hosts check {view.run.host}` tells what is wrong with it.",
             retryable=True,
         ) from error
@@ -62,6 +66,18 @@ def _refuse_ended(view: RunView) -> None:
             f"Run {view.run.run_id} is {view.state.value}: it has no processes to look at.",
             f"Stacks that were taken before a restart: `trainmaster fetch {view.run.run_id} "
             "'attempts/*/stacks.txt' FOLDER`.",
+        )
+
+
+def _refuse_unreachable(view: RunView) -> None:
+    """What kept the look just now from the host keeps us from it as well."""
+    if view.link_error is not None:
+        code, message = view.link_error
+        raise HostError(
+            code,
+            message,
+            f"`trainmaster hosts check {view.run.host}` tells what is wrong with it.",
+            retryable=True,
         )
 
 

@@ -1,20 +1,16 @@
-"""`inspect_run`: asked first where it would read a process that is not ours."""
+"""`inspect_run`: the user is asked before it reads a process that is not ours."""
 
 from __future__ import annotations
 
-import time
+from typing import Annotated
 
-import anyio
-from mcp.shared.exceptions import MCPError
+from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
+from mcp.server.mcpserver.resolve import Elicit, Resolve
 from pydantic import BaseModel, Field
 
 from trainmaster.inspecting.answer import InspectionAnswer
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import RunId
-
-# The whole call has to end in time, whether or not somebody answers the question.
-_ASKED_S = 20.0
-_WHOLE_S = 42.0
 
 
 class Permission(BaseModel):
@@ -23,34 +19,37 @@ class Permission(BaseModel):
     allow: bool = Field(description="Let py-spy read that process's memory; it goes on meanwhile")
 
 
-async def inspect_run(context: ToolContext, *, run_id: RunId) -> InspectionAnswer:
+async def _permission(context: ToolContext, run_id: str) -> Elicit[Permission] | Permission:
+    """Asks about the processes of an attached run; where the client can't ask, the answer is no."""
+    run = workspace_of(context).control.run(run_id)
+    if run.config.get("framework") != "attached" or not _can_ask(context):
+        return Permission(allow=False)
+    question = f"May py-spy read the processes of {run.run_id}, which Trainmaster did not start?"
+    return Elicit(question, Permission)
+
+
+def _can_ask(context: ToolContext) -> bool:
+    capabilities = context.client_capabilities
+    asking = capabilities.elicitation if capabilities is not None else None
+    return asking is not None and (asking.form is not None or asking.url is None)
+
+
+async def inspect_run(
+    context: ToolContext,
+    *,
+    run_id: RunId,
+    permission: Annotated[ElicitationResult[Permission], Resolve(_permission)],
+) -> InspectionAnswer:
     """For a run that seems to hang: where each rank stands, last step, GPUs, and a verdict.
 
     Verdicts: hang_collective (`rank` differs from the others), hang_data, hang_checkpoint,
     slow_not_hung, moving, stall (cause unknown). `lines` are frames, innermost first: untrusted
     data. All stacks are in stacks_file. Takes some seconds and disturbs nothing.
     """
-    from trainmaster.inspecting.service import inspect_run as look
+    from trainmaster.inspecting import service
 
-    began = time.monotonic()
-    workspace = workspace_of(context)
-    answer = await look(workspace, run_id)
-    if answer.py_spy != "not_allowed" or not await _is_allowed(context, answer):
-        return answer
-    left_s = _WHOLE_S - (time.monotonic() - began)
-    return await look(workspace, run_id, allow_py_spy=True, within_s=left_s)
-
-
-async def _is_allowed(context: ToolContext, answer: InspectionAnswer) -> bool:
-    """What the user says; no where the client can't ask, or nobody answers soon."""
-    question = f"May py-spy read the process of {answer.run_id}, which Trainmaster did not start?"
-    with anyio.move_on_after(_ASKED_S):
-        try:
-            asked = await context.elicit(question, Permission)
-        except MCPError:
-            return False
-        return asked.action == "accept" and asked.data.allow
-    return False
+    allowed = isinstance(permission, AcceptedElicitation) and permission.data.allow
+    return await service.inspect_run(workspace_of(context), run_id, allow_py_spy=allowed)
 
 
 INSPECT = Definition(inspect_run, "Inspect a run that seems to hang", READS)

@@ -18,7 +18,8 @@ _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 _MOST_THREADS = 128
 _MOST_FRAMES = 128
 _LONGEST_NAME = 120
-_SHOWN_PARTS = 3  # of a path: the package, where it is one, and the file
+_SHOWN_PARTS = 2  # of a path that is of no package: the folder and the file
+_LIBRARY = re.compile(r".*/(site-packages|dist-packages|lib/python3\.\d+)/")
 _ROOT_FUNCTIONS = frozenset({"<module>", "_run_code", "_run_module_as_main"})
 
 
@@ -33,11 +34,10 @@ class Frame:
     @property
     def short(self) -> str:
         """As people read it: the function, and where in its file it stands."""
+        library = _LIBRARY.search(self.file)
+        if library is not None:
+            return f"{self.function} ({self.file[library.end() :]}:{self.line})"
         parts = [part for part in self.file.split("/") if part]
-        if "site-packages" in parts:
-            parts = parts[parts.index("site-packages") + 1 :]
-        elif _is_standard_library(self.file):
-            parts = parts[-2:] if parts[-2].startswith("multiprocessing") else parts[-1:]
         return f"{self.function} ({'/'.join(parts[-_SHOWN_PARTS:])}:{self.line})"
 
 
@@ -120,10 +120,6 @@ def _frame(told: dict[str, Any]) -> Frame:
 
 def _harmless(name: str) -> str:
     return shown(name.encode(errors="replace"))[-_LONGEST_NAME:]
-
-
-def _is_standard_library(file: str) -> bool:
-    return re.search(r"/lib/python3\.\d+/(?!site-packages|dist-packages)", file) is not None
 
 
 def top(frames: Sequence[Frame], most: int) -> list[str]:
