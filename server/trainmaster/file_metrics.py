@@ -85,7 +85,9 @@ def read_metrics(path: Path) -> FileMetrics:
     """
     parser, by_rank = LogParser(), dict[int, dict[str, _Column]]()
     try:
-        with path.open("rb", buffering=0) as file:
+        # Without waiting: a pipe's other end may never be opened.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
             for chunk in _chunks(file, path):
                 _take(parser.feed(chunk), by_rank)
     except OSError as error:
