@@ -33,9 +33,12 @@ _OWN_WORDS = (
     "state label limit detail stream grep width key points verify start check folder pattern "
     "everything apply"
 )
-_HOST_WORDS = "name address jump root cache transport"
-_ALERT_WORDS = "when to severity"
-_PLOT_WORDS = "x"
+_TOPIC_WORDS = (
+    "name address jump root cache transport "  # of hosts
+    "when to severity "  # of alerts
+    "x from_step to_step since at ema rate best "  # of metrics and plots
+    "log tmux screen pid start "  # of what is attached to
+)
 # A token is taken for three characters of JSON, which is on the safe side.
 _CHARACTERS_PER_TOKEN = 3
 _SPEC = """\
@@ -149,9 +152,7 @@ def test_every_tool_has_all_four_hints_and_every_parameter_the_common_words(
         assert [
             name for name, value in hints.items() if name.endswith("Hint") and value is None
         ] == []
-        known = " ".join(
-            (_COMMON_WORDS, _OWN_WORDS, _HOST_WORDS, _ALERT_WORDS, _PLOT_WORDS)
-        ).split()
+        known = f"{_COMMON_WORDS} {_OWN_WORDS} {_TOPIC_WORDS}".split()
         assert set(tool.input_schema["properties"]) <= set(known)
         assert tool.input_schema["additionalProperties"] is False
 
@@ -186,6 +187,7 @@ def test_toolsets_choose_among_the_tools_in_a_stable_order(environment: dict[str
     assert [tool.name for tool in turned] == [tool.name for tool in everything]
     assert [tool.name for tool in operating] == [
         "launch",
+        "attach",
         "stop",
         "resume",
         "fetch_files",

@@ -76,6 +76,8 @@ def _parameters(tool: Tool) -> str:
 def _type(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(f"`{choice}`" for choice in schema["enum"])
+    if "anyOf" in schema:  # null stands for what is not given
+        return " or ".join(_type(one) for one in schema["anyOf"] if one.get("type") != "null")
     return "list of strings" if schema["type"] == "array" else str(schema["type"])
 
 
