@@ -276,7 +276,7 @@ def _described(progress: Progress) -> dict[str, Any]:
     """`progress.to_dict()` for whoever writes it down at once: nothing is copied but what must be,
     since this is done for every run that tells anything, several times a second."""
     body = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
-    body["losses"] = asdict(progress.losses)
+    body["losses"] = progress.losses.to_dict()
     body["checkpoints"] = {step: asdict(saved) for step, saved in progress.checkpoints.items()}
     return body
 

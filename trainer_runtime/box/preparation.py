@@ -86,7 +86,6 @@ def _prepare_environment(config: Mapping[str, Any], record: Path, report: Report
     request = Request.of(config)
     if request is None or ("attempt" in config and _is_settled(record)):
         return
-    report("environment: looking for what there is")
     folder = Path.cwd()
     variables = {**os.environ, **config.get("env", {}), **_marked(config)}
     if request.setup:
@@ -104,6 +103,7 @@ def _prepare_environment(config: Mapping[str, Any], record: Path, report: Report
         variables=variables,
         report=report,
     )
+    report("environment: looking for what there is")
     settled = settle(request, box)
     write_json(record, {**settled, "variables": changes})
     report(f"environment: ready, {settled['python']} ({settled['how']})")

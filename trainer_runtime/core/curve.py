@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 MOST_VALUES = 64
@@ -34,7 +34,7 @@ class Curve:
         if self.count < self.per_value:
             return
         self.xs.append(x)
-        self.values.append(self.sum / self.finite if self.finite else None)
+        self.values.append(_short(self.sum / self.finite) if self.finite else None)
         self.count = self.finite = 0
         self.sum = 0.0
         if len(self.values) >= MOST_VALUES:
@@ -46,10 +46,17 @@ class Curve:
         """(x, value) as far as `last_x`."""
         return [point for point in zip(self.xs, self.values, strict=True) if point[0] <= last_x]
 
+    def to_dict(self) -> dict[str, Any]:
+        """For whoever writes it down at once: the lists are the curve's own."""
+        return {name: getattr(self, name) for name in _FIELDS}
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | None) -> Curve:
-        """The curve that `dataclasses.asdict` described; an empty one for None."""
+        """The curve that `to_dict` described; an empty one for None."""
         return cls(**data) if data else cls()
+
+
+_FIELDS = tuple(item.name for item in fields(Curve))
 
 
 def merged(values: Sequence[float | None], count: int) -> list[float | None]:
@@ -76,6 +83,11 @@ def _bar(item: object, low: float, span: float) -> str:
         return "!"
     share = (item - low) / span if span > 0 else 0.0
     return _BARS[min(int(share * len(_BARS)), len(_BARS) - 1)]
+
+
+def _short(value: float) -> float:
+    """Six digits are more than a picture shows, and a fold is written down often."""
+    return float(f"{value:.6g}")
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -7,7 +7,7 @@ mirror: nobody keeps state that the journal does not hold.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainer_runtime.core.alerts.told import AlertRecord
@@ -143,7 +143,8 @@ class Record:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        body = asdict(replace(self, disk_free=Curve()))
+        return {**body, "disk_free": self.disk_free.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
