@@ -8,20 +8,24 @@ import re
 TOOL_OF = {
     "plan": "plan_run",
     "launch": "launch",
+    "attach": "attach",
     "runs": "list_runs",
     "status": "get_run",
     "logs": "tail_log",
     "metrics": "query_metrics",
     "plot": "plot_metrics",
     "wait": "wait_for_event",
+    "inspect": "inspect_run",
+    "diagnose": "diagnose",
     "checkpoints": "list_checkpoints",
     "stop": "stop",
     "resume": "resume",
     "fetch": "fetch_files",
     "hosts": "list_hosts",
     "hosts add": "add_host",
+    "alerts add": "create_alert",
 }
-_COMMAND = re.compile(r"\btrainmaster (hosts add|[a-z]+)\b")
+_COMMAND = re.compile(r"\btrainmaster ((?:hosts|alerts) add|[a-z]+)\b")
 
 
 def tools_in(advice: str) -> list[str]:
