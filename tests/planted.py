@@ -10,6 +10,7 @@ from recorded import Told
 from trainer_runtime.core.followed import JOURNAL
 from trainer_runtime.core.protocol import complete_lines, decode, encode
 from trainmaster.replay import replay
+from trainmaster.wait import until_closed
 from trainmaster.workspace import Workspace
 
 HALVED = {
@@ -43,6 +44,7 @@ def finding(id: str, code: str = "cuda_oom", severity: str = "critical", **field
 
 async def plant(workspace: Workspace, run_id: str, *told: Told) -> None:
     """Add to an ended run's journal, here and on its box, and read it anew."""
+    await until_closed(workspace, run_id)  # or its box would write on at the same time
     run = workspace.control.run(run_id)
     mirror = workspace.mirror.of(run_id, run.placement)
     whole, _ = complete_lines(mirror.path(JOURNAL).read_bytes())
