@@ -14,6 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.server import MCPServer
 from mcp.types import Tool
+from running import kill_processes
 
 from trainmaster.answers import ReplayAnswer, StopAnswer
 from trainmaster.cli import run
@@ -175,7 +176,7 @@ def test_read_only_leaves_only_what_changes_nothing(environment: dict[str, str])
     tools = anyio.run(lambda: tools_of(environment, "legacy", read_only=True))
     assert tools
     assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
-    assert not {"launch", "stop", "resume", "add_host"} & {tool.name for tool in tools}
+    assert not {"launch", "attach", "stop", "resume", "add_host"} & {tool.name for tool in tools}
     beaten = {"read_only": True, "toolsets": ("operate",)}
     assert anyio.run(lambda: tools_of(environment, "legacy", **beaten)) == []
 
@@ -310,6 +311,27 @@ def test_a_run_is_launched_awaited_read_stopped_and_resumed(
             assert len((await answer_of(client, "list_runs"))["runs"]) == 1
 
     anyio.run(scenario)
+
+
+def test_a_training_of_others_is_watched_and_not_stopped(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "theirs.log"
+    log.write_text("iter 0: loss 3.5000, time 50.00ms\niter 1: loss 3.4000, time 50.00ms\n")
+
+    async def scenario() -> None:
+        async with connected(environment, "legacy") as client:
+            attached = await answer_of(client, "attach", log=str(log), idempotency_key="one")
+            run_id = attached["run_id"]
+            assert (await _wait(client, run_id, "step:1"))["event"] == "step:1"
+            assert (await error_of(client, "stop", run_id=run_id)).startswith("NOT_OURS")
+            missing = await error_of(client, "attach", log=str(tmp_path / "nothing.log"))
+            assert missing.startswith("LOG_NOT_READABLE")
+
+    try:
+        anyio.run(scenario)
+    finally:
+        kill_processes(Path(environment["TRAINMASTER_HOME"]) / "local")
 
 
 async def _wait(client: Client, run_id: str, *until: str) -> dict[str, Any]:
