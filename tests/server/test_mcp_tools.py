@@ -32,6 +32,7 @@ _OWN_WORDS = (
     "state label limit detail stream grep width key points verify start check folder pattern"
 )
 _HOST_WORDS = "name address jump root cache"
+_METRIC_WORDS = "from_step to_step at since ema rate x"
 # A token is taken for three characters of JSON, which is on the safe side.
 _CHARACTERS_PER_TOKEN = 3
 _SPEC = """\
@@ -145,7 +146,7 @@ def test_every_tool_has_all_four_hints_and_every_parameter_the_common_words(
         assert [
             name for name, value in hints.items() if name.endswith("Hint") and value is None
         ] == []
-        known = f"{_COMMON_WORDS} {_OWN_WORDS} {_HOST_WORDS}".split()
+        known = f"{_COMMON_WORDS} {_OWN_WORDS} {_HOST_WORDS} {_METRIC_WORDS}".split()
         assert set(tool.input_schema["properties"]) <= set(known)
         assert tool.input_schema["additionalProperties"] is False
 
