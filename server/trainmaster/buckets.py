@@ -64,8 +64,33 @@ def of_rows(rows: Sequence[Row]) -> Bucket:
     )
 
 
-def joined(buckets: Iterable[Bucket]) -> Bucket:
+def joined(buckets: Sequence[Bucket]) -> Bucket:
     """At least one bucket and those that follow it, as one."""
+    if len(buckets) == 1:
+        return buckets[0]
+    n, finite, first_x, last_x, last_t, last, total, lows, low_xs, highs, high_xs = zip(
+        *buckets, strict=True
+    )
+    low = min((low for low in lows if low is not None), default=None)
+    high = max((high for high in highs if high is not None), default=None)
+    return Bucket(
+        sum(n),
+        sum(finite),
+        first_x[0],
+        last_x[-1],
+        last_t[-1],
+        last[-1],
+        sum(total),
+        low,
+        None if low is None else low_xs[lows.index(low)],
+        high,
+        None if high is None else high_xs[highs.index(high)],
+    )
+
+
+def joined_in_turn(buckets: Iterable[Bucket]) -> Bucket:
+    """The same, its sum made one after the other: of an earlier result and what follows it is the
+    very sum of all of them."""
     return reduce(joined_pair, buckets)
 
 

@@ -92,8 +92,9 @@ class StoredEvent:
     body: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):
+    """Where one series belongs."""
+
     sid: int
     placement: int
     attempt: int

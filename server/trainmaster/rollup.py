@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from trainmaster.buckets import Bucket, Row, joined, of_rows
+from trainmaster.buckets import Bucket, Row, joined, joined_in_turn, of_rows
 
 LEVELS = (64, 512, 4096)
 _FINEST = LEVELS[0]
@@ -108,7 +108,7 @@ class Rollup:
                 "DELETE FROM blocks WHERE sid = ? AND level = ? AND last_x >= ?", (sid, level, x)
             )
         left = list(_blocks(self._connection, sid, _FINEST))
-        whole = joined(left) if left else None
+        whole = joined_in_turn(left) if left else None
         execute("DELETE FROM stats WHERE sid = ?", (sid,))
         if whole is not None:
             self._put_stats(sid, whole)
@@ -132,7 +132,7 @@ class Rollup:
             for i in range(0, len(rows), _FINEST)
         ]
         self._put_blocks(sid, _FINEST, fresh)
-        head.whole = joined([head.whole, *fresh] if head.whole else fresh)
+        head.whole = joined_in_turn([head.whole, *fresh] if head.whole else fresh)
         for finer, level in pairwise(LEVELS):
             if head.whole.n // level > before // level:
                 self._join_blocks(sid, finer, level)

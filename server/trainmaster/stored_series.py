@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainmaster.buckets import Row
 from trainmaster.metrics_store import MetricsStore, Series
@@ -20,8 +20,7 @@ _QUERY = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Best:
+class Best(NamedTuple):
     """The first point of a series with its least, or greatest, finite value."""
 
     run_id: str

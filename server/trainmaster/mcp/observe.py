@@ -137,11 +137,11 @@ async def query_metrics(
     points: Annotated[
         int, Field(ge=1, le=1000, description="Each series is reduced to so many points")
     ] = 6,
-    from_step: int | None = None,
-    to_step: int | None = None,
-    at: Annotated[int | None, Field(description="The newest point by this step")] = None,
+    from_step: Annotated[int, Field(ge=0)] = 0,
+    to_step: Annotated[int, Field(ge=0, description="0: to the end")] = 0,
+    at: Annotated[int, Field(ge=0, description="Only the newest point by this step")] = 0,
     since: Annotated[str, Field(description="The run's last `30m`, `2h`; for telemetry too")] = "",
-    ema: Annotated[float | None, Field(description="Weight of the past, as 0.9")] = None,
+    ema: Annotated[float, Field(description="Moving average: weight of the past, as 0.9")] = 0.0,
     rate: Literal["", "step", "second"] = "",
     x: Annotated[
         Literal["", "step", "tokens", "time"], Field(description="To lay runs side by side on")
@@ -157,11 +157,11 @@ async def query_metrics(
     from trainmaster.selection import selection
 
     part = selection(
-        from_step=from_step,
-        to_step=to_step,
+        from_step=from_step or None,
+        to_step=to_step or None,
         since=since or None,
-        at=at,
-        ema=ema,
+        at=at or None,
+        ema=ema or None,
         rate=rate or None,
         axis=x or None,
     )
