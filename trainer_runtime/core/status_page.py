@@ -115,7 +115,7 @@ def _head(record: Record, newest: Progress | None, config: Mapping[str, Any], no
 
 def _progress(newest: Progress | None, config: Mapping[str, Any]) -> str:
     told = newest.target_step if newest is not None else None
-    target = config["steps"] if told is None else told
+    target = config["steps"] or told
     step = newest.step if newest else 0
     if not target:  # of a training that others started
         return f"step {step:,}"
