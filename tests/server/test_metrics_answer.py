@@ -1,0 +1,92 @@
+"""Runs beside each other, parts of them, and the best of all."""
+
+from __future__ import annotations
+
+import pytest
+from recorded import FIRST_T, attempt_starting, lines, metric, started
+
+from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.states import DesiredState
+from trainmaster.answers import MetricsAnswer
+from trainmaster.errors import UsageError
+from trainmaster.ingest import ingest_placement
+from trainmaster.metric_sources import RunSource
+from trainmaster.metrics_answer import metrics_of
+from trainmaster.ranking import ranked
+from trainmaster.run import Run
+from trainmaster.selection import moving_average, selection
+from trainmaster.view import load_view
+from trainmaster.workspace import Workspace
+
+FAST, SLOW = "fast-abc234", "slow-abc234"
+
+
+@pytest.fixture
+def two_runs(workspace: Workspace) -> Workspace:
+    """One takes 100 tokens a step, the other 50; both lose 0.01 a step. The first was restarted
+    from step 20, beyond which its first attempt had been better."""
+    for run_id, tokens, value in ((FAST, 100, 3.0), (SLOW, 50, 4.0)):
+        run = Run(run_id, run_id, 1.0, "debug", 1, "", {"steps": 40}, {}, {}, True, False)
+        workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
+        mirror = workspace.mirror.of(run_id, 1)
+        told = [metric(n, value - n / 100, tokens=tokens * n) for n in range(1, 41)]
+        if run_id == FAST:
+            better = [metric(n, 1.0, tokens=tokens * n) for n in range(21, 30)]
+            first = b"".join(lines((started(0), *told[:20], *better)))
+            mirror.append("attempts/1/events.jsonl", first)
+            mirror.append("attempts/2/events.jsonl", b"".join(lines((started(20), *told[20:]))))
+        else:
+            mirror.append("attempts/1/events.jsonl", b"".join(lines((started(0), *told))))
+        samples = [("sample", {"values": {"gpu_util": float(n)}}) for n in range(10)]
+        mirror.append("supervisor.jsonl", b"".join(lines((attempt_starting(1), *samples))))
+        ingest_placement(workspace.metrics, mirror, run_id, 1)
+    return workspace
+
+
+def asked(workspace: Workspace, *keys: str, most: int | None = 4, **part: object) -> MetricsAnswer:
+    sources = [RunSource(workspace, load_view(workspace, run), run) for run in (FAST, SLOW)]
+    return metrics_of(sources, keys, most, selection(**part))  # type: ignore[arg-type]
+
+
+def test_runs_side_by_side_on_tokens_are_told_at_the_same_places(two_runs: Workspace) -> None:
+    answer = asked(two_runs, "loss", axis="tokens")
+    fast, slow = answer.runs[FAST]["loss"], answer.runs[SLOW]["loss"]
+    assert (fast.x, fast.steps) == ([1000, 2000, 3000, 4000], [10, 20, 30, 40])
+    assert (slow.x, slow.steps) == ([1000, 2000], [20, 40])
+    assert fast.values[0] == pytest.approx(3.0 - 0.055)
+
+
+def test_the_best_counts_nothing_that_a_restart_took_back(two_runs: Workspace) -> None:
+    best = (asked(two_runs, "loss").best or {})["loss"]
+    assert (best.run, best.step, best.value) == (FAST, 40, 2.6)
+    ranking = (ranked(two_runs, ["loss"], most=5).ranking or {})["loss"]
+    assert (ranking.runs, ranking.steps, ranking.values) == ([FAST, SLOW], [40, 40], [2.6, 3.6])
+
+
+def test_a_range_a_point_and_a_rate_are_those_of_the_steps(two_runs: Workspace) -> None:
+    part = asked(two_runs, "loss", most=None, from_step=5, to_step=7).runs[SLOW]["loss"]
+    assert (part.steps, part.values) == ([5, 6, 7], [3.95, 3.94, 3.93])
+    assert asked(two_runs, "loss", at=1000).runs[SLOW]["loss"].steps == [40]
+    rate = asked(two_runs, "tokens", rate="step").runs[FAST]["tokens"]
+    assert rate.values == [100.0] * len(rate.values)
+
+
+def test_telemetry_is_chosen_by_time_alone(two_runs: Workspace) -> None:
+    whole = asked(two_runs, "gpu_util", most=None).runs[SLOW]["gpu_util"]
+    assert whole.steps[0] == round((FIRST_T + 1) * 1000)
+    with pytest.raises(UsageError, match="by time"):
+        asked(two_runs, "gpu_util", from_step=3)
+
+
+def test_a_moving_average_of_equal_values_is_that_value_from_its_first_point() -> None:
+    smoothed = moving_average([(n, None, 5.0) for n in range(4)] + [(4, None, float("nan"))], 0.9)
+    assert [value for _, _, value in smoothed[:4]] == pytest.approx([5.0] * 4)
+    assert smoothed[4][2] != smoothed[4][2]
+
+
+@pytest.mark.parametrize(
+    "part", [{"ema": 1.0}, {"from_step": 9, "to_step": 3}, {"at": 3, "ema": 0.5}, {"since": "soon"}]
+)
+def test_parts_that_make_no_sense_are_refused(part: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        selection(**part)  # type: ignore[arg-type]
