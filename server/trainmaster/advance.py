@@ -12,12 +12,9 @@ from trainmaster.alerting.delivery import deliver_alerts
 from trainmaster.alerting.looking import look
 from trainmaster.alerting.sending import begin_sending, send_due
 from trainmaster.answers import TickAnswer, TickRow
-from trainmaster.assets import find_assets
 from trainmaster.checkpoint_mirror import is_mirrored_here
 from trainmaster.errors import HostError
 from trainmaster.follow import catch_up
-from trainmaster.plan import Decision, Estimates, GpuAdvice, Plan
-from trainmaster.render import Bundle, render, render_attached
 from trainmaster.run import Run
 from trainmaster.secret_delivery import deliver_secrets, sweep_secrets
 from trainmaster.transfer import begin_transfers
@@ -98,22 +95,6 @@ async def tick(workspace: Workspace) -> TickAnswer:
     return TickAnswer(runs=rows)
 
 
-def bundle_of(run: Run) -> Bundle:
-    """The run's bundle, rendered from what is on record."""
-    if run.is_attached:
-        return render_attached(run.config, find_assets())
-    config = {name: value for name, value in run.config.items() if name != "run_id"}
-    plan = Plan(
-        config=config,
-        decisions=tuple(Decision(**item) for item in run.plan["decisions"]),
-        estimates=Estimates(parameters=0, memory_gib=0.0, disk_gib=0.0),
-        gpu=GpuAdvice(recommended="", reason="", planned=""),
-        requirements=tuple(run.plan["requirements"]),
-        attached=run.plan.get("attached", {}),
-    )
-    return render(plan, run.run_id, find_assets())
-
-
 async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
     control, backend = workspace.control, workspace.backend(run.host)
     if run.cleaned:
@@ -123,6 +104,8 @@ async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
     did: list[str] = []
     desired, delivered = control.desired(run.run_id)
     if not control.is_placed(run):
+        from trainmaster.recorded_bundle import bundle_of  # once in a run's life, and heavy
+
         bundle = bundle_of(run)
         files = {**bundle.files, "desired.json": json.dumps(desired.to_dict()).encode()}
         await backend.place(run.run_id, files, bundle.executable)

@@ -7,17 +7,19 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.states import AttemptState, DesiredState
 from trainmaster.errors import PlanError, SpecError
 from trainmaster.hosts.tree_files import TreeFile, files_of_folder
-from trainmaster.plan import HostFacts, wheels_to_send
 from trainmaster.run import Run
-from trainmaster.spec import TrainingSpec
 from trainmaster.transfer_progress import finished_attempt
 from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
+
+if TYPE_CHECKING:
+    from trainmaster.plan import HostFacts
+    from trainmaster.spec import TrainingSpec
 
 WHEELS = "wheels"
 
@@ -95,6 +97,8 @@ def with_place_of_wheels(spec: TrainingSpec, facts: HostFacts) -> HostFacts:
     Raises:
         SpecError: the folder can't be read, or holds no wheels.
     """
+    from trainmaster.plan import wheels_to_send  # with it comes all of planning
+
     here = wheels_to_send(spec)
     if here is None:
         return facts

@@ -18,7 +18,6 @@ from trainmaster.follow import last_pass
 from trainmaster.paths import Home
 from trainmaster.run import Run
 from trainmaster.settings import Destination
-from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.workspace import Workspace
 
 # What every destination is told of every run, unless it says `defaults: false`.
@@ -50,6 +49,8 @@ def add_row(
         UsageError: `CONDITION_INVALID`, `DESTINATION_UNKNOWN`, `BAD_ARGUMENT`.
         StateError: `ALERT_EXISTS`, `RUN_ENDED`, `SETTINGS_NOT_READABLE`.
     """
+    from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN  # heavy, and rarely needed
+
     condition = checked_condition(when)
     if severity not in SEVERITIES:
         raise _bad_argument("severity", severity, f"Use one of {', '.join(SEVERITIES)}.")

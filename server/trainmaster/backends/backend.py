@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainer_runtime.core.corpus import Listing
 from trainer_runtime.core.desired import Desired
 from trainmaster.backends.follower import Follower
 from trainmaster.hosts.tree_files import TreeFile
 from trainmaster.hosts.trees import OnTreeProgress
-from trainmaster.plan.facts import HostFacts
+
+if TYPE_CHECKING:
+    from trainmaster.plan.facts import HostFacts
 
 
 class Backend(Protocol):

@@ -6,7 +6,7 @@ import json
 import posixpath
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.corpus import Listing
 from trainer_runtime.core.desired import Desired
@@ -19,7 +19,9 @@ from trainmaster.hosts.corpus import has_shards, list_corpus
 from trainmaster.hosts.tree_files import TreeFile
 from trainmaster.hosts.trees import OnTreeProgress, put_tree
 from trainmaster.launchers import Launcher
-from trainmaster.plan.facts import HostFacts
+
+if TYPE_CHECKING:
+    from trainmaster.plan.facts import HostFacts
 
 _VERIFY_TIMEOUT_S = 3600.0
 _FACTS_TIMEOUT_S = 30.0

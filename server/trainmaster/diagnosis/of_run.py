@@ -10,7 +10,6 @@ from trainer_runtime.core.checkpoint_index import IndexEntry
 from trainer_runtime.core.finding import Severity, as_evidence, finding_id
 from trainer_runtime.core.journal import FoundRecord
 from trainer_runtime.core.remedies import advice
-from trainer_runtime.core.signatures.explain import explain
 from trainmaster.diagnosis.answer import FindingAnswer, finding_answer
 from trainmaster.diagnosis.order import place
 from trainmaster.view import RunView
@@ -124,6 +123,8 @@ def _damaged(view: RunView) -> Iterator[FoundOfRun]:
 
 
 def _damage(view: RunView, entry: IndexEntry) -> dict[str, Any]:
+    from trainer_runtime.core.signatures.explain import explain  # with it comes every signature
+
     code = "checkpoint_corrupt"
     reasons = dict(view.index.skipped)
     return {

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from trainmaster.errors import HostError
 from trainmaster.hosts.host import Host
-from trainmaster.plan.facts import HostFacts
+
+if TYPE_CHECKING:
+    from trainmaster.plan.facts import HostFacts
 
 
 async def examine_host(host: Host, python: str | None, *, timeout_s: float) -> HostFacts:
@@ -21,6 +24,8 @@ async def examine_host(host: Host, python: str | None, *, timeout_s: float) -> H
         folder=await host.runtime(),
         timeout_s=timeout_s,
     )
+    from trainmaster.plan.facts import HostFacts  # with it comes all of planning
+
     try:
         return HostFacts.model_validate(json.loads(done.output))
     except ValueError as error:
