@@ -13,6 +13,7 @@ from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.states import DesiredState
 from trainmaster.backends import Backend
 from trainmaster.backends.hosted import HostedBackend
+from trainmaster.host_record import HostRecord
 from trainmaster.hosts import Host
 from trainmaster.launchers import ProcessLauncher
 from trainmaster.mirror import PlacementMirror
@@ -28,6 +29,7 @@ class FollowedWorkspace(Workspace):
 
     def __init__(self, home: Home, host: Host, *, multiplexed: bool = True) -> None:
         super().__init__(home)
+        self.control.put_host(HostRecord(HOST, "127.0.0.1"), 1.0)
         self._box = HostedBackend(host, ProcessLauncher(), multiplexed=multiplexed)
 
     def backend(self, host: str) -> Backend:
