@@ -26,7 +26,7 @@ from trainer_runtime.box.stalls import Inspect, StallLook, no_verdict
 from trainer_runtime.box.telemetry import Telemetry
 from trainer_runtime.box.watch import Ended, Watch
 from trainer_runtime.core.desired import Desired
-from trainer_runtime.core.intervention import INTERVENTIONS, intervention
+from trainer_runtime.core.intervention import INTERVENTIONS, goes_on_after, intervention
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.policy import (
     Action,
@@ -243,7 +243,9 @@ class Supervisor:
             return False
         if attempt.terminated_t is None:
             self._journal.write("attempt_signalled", {"attempt": attempt.number, "why": why})
-            self._enter(PlacementState.STOPPING, why, None, desired.generation)
+            goes_on = goes_on_after(why, self._config)
+            state = PlacementState.RECOVERING if goes_on else PlacementState.STOPPING
+            self._enter(state, why, None, desired.generation)
         if self._clock() > (attempt.terminated_t or 0.0) + desired.grace_s:
             self._processes.kill(attempt.number)
         else:  # each time: hold may not have had a trainer yet that could hear it

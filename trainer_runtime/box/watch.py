@@ -127,7 +127,7 @@ class Watch:
             self._log.skip_to_last(_MOST_OF_SETUP)
             self._read_log(None)
         self._configure(self._attempt)
-        self._find_in_log(self._outcome(ended, now), over=True)
+        self._find_in_log(self._outcome(ended, now), over=True, patched=ended.prepared)
         self._tell(now, settle=True)
 
     def add_verdict(self, finding: Finding, now: float) -> None:
@@ -162,13 +162,14 @@ class Watch:
         for piece in self._log.pieces(most_bytes):
             self.feed_log(self._attempt, piece)
 
-    def _find_in_log(self, outcome: Outcome, *, over: bool = False) -> None:
+    def _find_in_log(self, outcome: Outcome, *, over: bool = False, patched: bool = True) -> None:
+        """`patched`: with patches; what a training takes changes nothing in its preparation."""
         self._of_log = find(
             self._scan.seen(ended=over),
             outcome,
             placement=PLACEMENT,
             attempt=self._attempt,
-            config=self._detectors.settings.config or None,
+            config=(self._detectors.settings.config or None) if patched else None,
         )
 
     def _outcome(self, ended: Ended, now: float) -> Outcome:
