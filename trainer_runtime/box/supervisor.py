@@ -28,22 +28,10 @@ from trainer_runtime.box.watch import Ended, Watch
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.intervention import INTERVENTIONS, goes_on_after, intervention
 from trainer_runtime.core.journal import AttemptRecord
-from trainer_runtime.core.policy import (
-    Action,
-    Ending,
-    EndReason,
-    Exit,
-    classify,
-    decide,
-)
+from trainer_runtime.core.policy import Action, Ending, EndReason, Exit, classify, decide
 from trainer_runtime.core.progress import Progress
-from trainer_runtime.core.protocol import ProtocolError, decode
-from trainer_runtime.core.states import (
-    ENDED_PLACEMENTS,
-    AttemptState,
-    DesiredState,
-    PlacementState,
-)
+from trainer_runtime.core.protocol import Event, ProtocolError, decode
+from trainer_runtime.core.states import ENDED_PLACEMENTS, AttemptState, DesiredState, PlacementState
 
 HEARTBEAT_S = 10.0
 
@@ -351,13 +339,25 @@ class Supervisor:
         self._journal.write("state", fields)
 
     def _recall(self) -> None:
-        """Take in what the files tell of the time before, and from then on what is written."""
+        """Take in what the files tell of the time before, and from then on what is written.
+
+        A million steps take some twenty seconds: the heart beats meanwhile.
+        """
         for attempt in self._journal.record.attempts:
             self._follow(attempt.number)
-        for number, event in replayed(LineReader(self._run.journal), self._readers):
+        meanwhile: list[Event] = []
+        self._journal.listen(meanwhile.append)
+        beat_t = self._clock() + HEARTBEAT_S
+        before = LineReader(self._run.journal, end=self._run.journal.stat().st_size)
+        for number, event in replayed(before, self._readers):
             if number != JOURNAL:
                 self._progress[number].apply(event)
             self._watch.feed_event(number, event)
+            if self._clock() >= beat_t:
+                self._beat()
+                beat_t = self._heartbeat_due
+        for event in meanwhile:
+            self._watch.feed_event(JOURNAL, event)
         self._journal.listen(lambda event: self._watch.feed_event(JOURNAL, event))
 
     def _follow(self, number: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.finding import Finding
+from trainer_runtime.core.finding import Finding, checked
 from trainer_runtime.core.protocol import Event
 
 # Of one code and attempt, critical ones apart: so many at once, and one more an hour.
@@ -124,7 +124,7 @@ class Telling:
         return False
 
     def _opened(self, event: Event) -> None:
-        body, attempt = dict(event["finding"]), int(event["attempt"])
+        body, attempt = checked(event["finding"]), int(event["attempt"])
         known = self._told.get(body["id"])
         if known is not None and known.is_open:
             known.body, known.t, known.writes = body, event["t"], known.writes + 1

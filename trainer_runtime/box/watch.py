@@ -22,7 +22,7 @@ from trainer_runtime.core.finding import Finding
 from trainer_runtime.core.intervention import INTERVENTIONS, STALL
 from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.merged import merged
-from trainer_runtime.core.protocol import Event, number
+from trainer_runtime.core.protocol import ODD_FIELDS, Event, number
 from trainer_runtime.core.signatures import Outcome, find
 
 PLACEMENT = 1  # the one that every run has so far
@@ -78,6 +78,13 @@ class Watch:
 
     def feed_event(self, attempt: int, event: Event) -> None:
         """Take in an event: of an attempt's trainer, or (`attempt` 0) of the journal."""
+        try:
+            self._hear(attempt, event)
+            self._detectors.take(event, attempt or None)
+        except ODD_FIELDS:
+            return
+
+    def _hear(self, attempt: int, event: Event) -> None:
         kind = event["kind"]
         if attempt == 0:
             self._telling.hear(event)
@@ -89,10 +96,6 @@ class Watch:
                 self._ended = True
         elif kind == "started":
             self._configure(attempt)
-        try:
-            self._detectors.take(event, attempt or None)
-        except (ArithmeticError, KeyError, TypeError, ValueError):
-            return  # it has a kind that is known, and fields that such a kind never has
 
     def feed_log(self, attempt: int, data: bytes) -> None:
         """Take in the next bytes of an attempt's log."""
