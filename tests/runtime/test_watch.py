@@ -325,3 +325,33 @@ def test_events_with_fields_of_other_types_than_promised_do_no_harm(box: Box) ->
     completed = COMPLETED.events
     lived(box, Life((completed[0], *odd, *completed[1:])))
     assert box.to_the_end().state is PlacementState.COMPLETED
+
+
+def test_what_was_slow_and_hangs_by_now_is_ended_after_all(box: Box) -> None:
+    lived(box, Life(STEADY, end=None), COMPLETED, on_stall="stacks_restart")
+    box.verdict = Finding("0" * 8, "slow_not_hung", "warning", 0.9, 20, (), "It is slow.")
+    supervisor = box.supervisor()
+    for _ in range(1500):
+        supervisor.tick()
+        box.now += 1.0
+    assert box.started == [1]
+    box.verdict = Finding("1" * 8, "hang_data", "critical", 0.9, 20, (), "It waits for data.")
+    record = box.to_the_end(supervisor)
+    assert (record.attempts[0].reason, record.state) == ("stall", PlacementState.COMPLETED)
+    closed = [event["id"] for event in told(box, "finding_closed")]
+    ended = next(event["seq"] for event in told(box, "attempt_ended"))
+    slow_over = next(
+        event["seq"] for event in told(box, "finding_closed") if event["id"] == "0" * 8
+    )
+    assert slow_over < ended and closed.count("0" * 8) == 1
+
+
+def test_a_slow_training_of_which_nothing_is_known_any_more_counts_as_hung(box: Box) -> None:
+    lived(box, Life(STEADY, end=None), COMPLETED, on_stall="stacks_restart")
+    box.verdict = Finding("0" * 8, "slow_not_hung", "warning", 0.9, 20, (), "It is slow.")
+    supervisor = box.supervisor()
+    for _ in range(1500):
+        supervisor.tick()
+        box.now += 1.0
+    box.verdict = None
+    assert box.to_the_end(supervisor).attempts[0].reason == "stall"

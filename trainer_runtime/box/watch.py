@@ -133,10 +133,12 @@ class Watch:
         self._find_in_log(self._outcome(ended, now), over=True, patched=ended.prepared)
         self._tell(now, settle=True)
 
-    def add_verdict(self, finding: Finding, now: float) -> None:
-        """Tell what a stall of the present attempt was found to be; it is over with the stall."""
+    def set_verdict(self, finding: Finding | None, now: float) -> None:
+        """Tell what a stall of the present attempt is found to be by now, if anything; what it was
+        found to be before is over, and all of it is with the stall."""
+        others = [one for one in self._open if self._verdict is None or one is not self._verdict]
         self._verdict = finding
-        self._open = [*(one for one in self._open if one.code != finding.code), finding]
+        self._open = others if finding is None else [*others, finding]
         self._telling.tell_while(STALL, self._attempt, finding, now)
 
     def _begin(self, attempt: int) -> None:
