@@ -157,6 +157,11 @@ def test_a_patch_stays_when_something_else_is_changed_later(runs: Diagnosed) -> 
         await wait_for_event(runs.workspace, run, until=["end"], timeout_s=60)
         assert runs.config(run, 3)["batch"]["micro_batch"] == 4
         assert await runs.refused(run, "0a0a0a0a") == "PATCH_STALE"
+        await resume(runs.workspace, run, start="40", sets=["batch.tokens=512"])
+        await wait_for_event(runs.workspace, run, until=["end"], timeout_s=60)
+        config = runs.config(run, 4)
+        assert (config["batch"]["micro_batch"], config["batch"]["accumulation"]) == (4, 4)
+        assert config["derived"]["sequences_per_step"] == 16
 
     run_async(work)
 
