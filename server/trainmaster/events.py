@@ -50,12 +50,8 @@ def _is_told_already(event: StoredEvent, view: RunView) -> bool:
     if event.attempt == 0 and event.kind == "finding":
         return not _is_news(event, view)
     if event.kind == "warning":
-        return any(
-            found.attempt == event.attempt
-            and found.finding.get("code") == event.body.get("code")
-            and found.opened_t < event.t
-            for found in view.record.findings.values()
-        )
+        found = view.record.finding_of(event.attempt, str(event.body.get("code")), event.t)
+        return found is not None and found.opened_t < event.t
     return False
 
 
@@ -66,7 +62,8 @@ def _is_news(event: StoredEvent, view: RunView) -> bool:
     if known is None or event.t not in (known.opened_t, known.news_t):
         return False
     return event.t > known.opened_t or not any(
-        warning["code"] == finding.get("code") and (warning.get("t") or 0.0) <= event.t
+        (told_t := warning.get("t") or 0.0) <= event.t
+        and view.record.finding_of(known.attempt, str(warning["code"]), told_t) is known
         for progress in view.attempts
         if progress.attempt == known.attempt
         for warning in progress.warnings

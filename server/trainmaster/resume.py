@@ -20,6 +20,7 @@ from trainmaster.alerting.destinations import refuse_unknown_destinations
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
 from trainmaster.attaching import detach, refuse_attached
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
+from trainmaster.diagnosis.attempts import newest_config
 from trainmaster.diagnosis.patches import (
     ChosenPatch,
     all_sets,
@@ -31,6 +32,7 @@ from trainmaster.follow import catch_up
 from trainmaster.launch import launched
 from trainmaster.planning import plan_again
 from trainmaster.query import current_view, status_of
+from trainmaster.resume_batch import of_one_batch
 from trainmaster.resume_start import start_of
 from trainmaster.second_place import refuse_unwritable_mirror
 from trainmaster.spec import changes_of
@@ -143,7 +145,7 @@ async def _resume(
     _refuse_cleaned(view)
     chosen = None if apply is None else chosen_patch(workspace, view, apply)
     mode, step = await start_of(workspace, view, start, chosen)
-    changed, spec = _changed(view, sets, chosen)
+    changed, spec = _changed(workspace, view, sets, chosen)
     told = [alert["to"] for alert in changed.get("alerts", [])]
     refuse_unknown_destinations(workspace.home, told)
     _refuse_if_nothing_is_left(view, mode, step, changed)
@@ -283,7 +285,7 @@ def _refuse_cleaned(view: RunView) -> None:
 
 
 def _changed(
-    view: RunView, sets: Sequence[str], chosen: ChosenPatch | None
+    workspace: Workspace, view: RunView, sets: Sequence[str], chosen: ChosenPatch | None
 ) -> tuple[dict[str, Any], str]:
     """The dotted values of the resolved configuration that `sets` and the patch change, and the
     changed spec."""
@@ -304,7 +306,11 @@ def _changed(
     kept_before = _without(before.config, _NEVER_RESENT)
     kept_after = _without(after.config, _NEVER_RESENT)
     found = dict(_differences(kept_before, kept_after, ""))
-    return with_patch(found, sets, chosen), after.spec_text
+    named = [item.partition("=")[0].strip() for item in sets]
+    newest = newest_config(workspace, view)
+    patched = {} if chosen is None else chosen.patch.set
+    told = with_patch(found, sets, chosen)
+    return of_one_batch(told, named, patched, after.config, newest), after.spec_text
 
 
 def _differences(

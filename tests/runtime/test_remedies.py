@@ -39,6 +39,15 @@ def test_memory_is_won_by_smaller_pieces_then_recomputing_then_parting_over_rank
     ]
 
 
+def test_the_hosts_memory_is_won_by_smaller_pieces_only_where_the_processor_trains() -> None:
+    batch = {"batch": {"micro_batch": 4, "accumulation": 2}}
+    on_cpu = {"framework": "nanogpt", "compute": {"device": "cpu"}, **batch}
+    (patch,) = patches("host_oom", on_cpu)
+    assert patch.set == {"batch.micro_batch": 2, "batch.accumulation": 4}
+    assert patches("host_oom", {**on_cpu, "compute": {"device": "cuda"}}) == ()
+    assert patches("host_oom", _FULL) == ()
+
+
 def test_an_adapter_has_a_ladder_of_its_own() -> None:
     assert climbed(_LORA)[2:] == [
         {"compute.activation_checkpointing": True},
@@ -59,7 +68,9 @@ def test_who_holds_the_memory_is_asked_first() -> None:
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.id)
 def test_no_rung_takes_tokens_from_a_step_or_shortens_a_sequence(rung: Any) -> None:
-    for config in (_FULL, _LORA, {**_FULL, "precision": "fp16", "optimizer": {"lr": 0.1}}):
+    on_cpu = {**_FULL, "compute": {"device": "cpu"}}
+    fp16 = {**_FULL, "precision": "fp16", "optimizer": {"lr": 0.1}}
+    for config in (_FULL, _LORA, fp16, on_cpu):
         changed = apply_sets(config, rung.changes(config))
         batch = changed["batch"]
         assert batch["micro_batch"] * batch["accumulation"] == 8

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from recorded import Told, kept, metric, started
-from scripted import Box, Life
+from scripted import Box, Life, ScriptedProcesses
 
+from trainer_runtime.box.supervisor import Supervisor
+from trainer_runtime.box.telemetry import Telemetry
 from trainer_runtime.core.policy import Exit
+from trainer_runtime.core.protocol import encode
 from trainer_runtime.core.states import PlacementState
 
 COMPLETED: tuple[Told, ...] = (
@@ -304,3 +307,65 @@ def test_a_line_of_events_that_is_none_does_not_stop_the_supervisor(box: Box) ->
         file.write(b'{"v":1,"seq":9,"t":1.0,"kind":"metric"}\n{"torn\n[]\n')
     box.ask("stopped", 2)
     assert box.to_the_end(supervisor).attempts[0].last_step == 40
+
+
+def _line(kind: str, **fields: Any) -> bytes:
+    return encode(0, 1_000.0, kind, fields)
+
+
+ODD_IN_JOURNAL = (
+    _line("attempt_starting"),
+    _line("attempt_starting", attempt=[1], generation=None),
+    _line("state", state="unheard of"),
+    _line("restart_planned"),
+    _line("finding", attempt=1, finding={"id": "0a0a0a0a"}),
+    _line("finding", attempt=1, finding=[]),
+    _line("finding_closed"),
+    _line("findings_muted", attempt={}),
+    _line("sample", values={"disk_free_gib": [1]}),
+)
+ODD_OF_TRAINER = (
+    _line("started", step="first"),
+    _line("checkpoint", step=1, action="saved", size_bytes="large"),
+    _line("eval", step=1, values={"val_loss": {}}),
+    _line("decision", what="skip_checkpoint", value="newest"),
+    _line("warning", code=None, step=[]),
+)
+
+
+def test_lines_of_another_version_do_not_keep_a_supervisor_from_starting(box: Box) -> None:
+    with_lives(box, UNTIL_TOLD)
+    supervisor = box.supervisor()
+    box.tick(supervisor, "running")
+    supervisor.close()
+    with box.run.journal.open("ab") as journal, box.run.attempt(1).events.open("ab") as events:
+        journal.writelines(ODD_IN_JOURNAL)
+        events.writelines(ODD_OF_TRAINER)
+    odd = box.run.checkpoints / "step-00000007"
+    odd.mkdir(parents=True)
+    (odd / "manifest.json").write_text('{"step": 7, "attempt": "first"}')
+    box.ends[1] = KILLED
+    box.lives = {**box.lives, 2: Life(COMPLETED)}
+    assert box.to_the_end().state is PlacementState.COMPLETED
+    assert reasons(box) == ["killed", "completed"]
+
+
+def test_a_supervisor_that_reads_a_long_history_beats_meanwhile(box: Box) -> None:
+    with_lives(box, Life((started(), *(metric(step) for step in range(1, 90))), end=None))
+    first = box.supervisor()
+    box.tick(first, "running")
+    first.close()
+    lived = len(box.journal())
+
+    def clock() -> float:
+        box.now += 1.0
+        return box.now
+
+    processes = ScriptedProcesses(box)
+    again = Supervisor(box.run, processes, clock, Telemetry(box.root), window=False)
+    told = [event["kind"] for event in box.journal()][lived:]
+    assert told[-1] == "started"
+    assert told[:-1] == ["sample"] * len(told[:-1])
+    assert 5 <= len(told) <= 15
+    again.close()
+    assert box.record().attempts[0].number == 1

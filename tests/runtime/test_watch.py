@@ -21,6 +21,12 @@ CUDA_OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
     "capacity of 79.15 GiB of which 1.06 GiB is free.\n"
 )
+NO_MEMORY = (
+    "Traceback (most recent call last):\n"
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't "
+    "allocate memory: you tried to allocate 2147483648 bytes. Error code 12 (Cannot allocate "
+    "memory)\n"
+)
 NO_SYMBOL = (
     "ImportError: /site-packages/flash_attn_2_cuda.so: undefined symbol: "
     "_ZN3c105ErrorC2ENS_14SourceLocationESs\n"
@@ -96,6 +102,26 @@ def test_a_training_that_had_room_before_tries_again_as_others_may_give_memory_b
     assert box.to_the_end().state is PlacementState.COMPLETED
 
 
+def test_a_processor_that_trains_is_given_less_at_a_time_when_its_memory_is_used_up(
+    box: Box,
+) -> None:
+    box.lives = {1: Life((started(),), CRASHED, log=NO_MEMORY), 2: COMPLETED}
+    recovery = {"max_restarts": 3, "on_crash": "resume", "on_oom": "patch"}
+    box.set_up(batch=BATCH, recovery=recovery, compute={"device": "cpu"})
+    record = box.to_the_end()
+    assert (record.state, record.attempts[1].why) == (PlacementState.COMPLETED, "host_oom")
+    assert box.attempt_config(2)["batch"] == {"micro_batch": 4, "accumulation": 4}
+
+
+def test_memory_that_the_preparation_lacks_changes_nothing_in_the_training(box: Box) -> None:
+    box.lives = {1: Life(prepared=1, setup_log=NO_MEMORY)}
+    recovery = {"max_restarts": 3, "on_crash": "resume", "on_oom": "patch"}
+    box.set_up(batch=BATCH, recovery=recovery, compute={"device": "cpu"})
+    record = box.to_the_end()
+    assert (record.state, record.reason) == (PlacementState.FAILED, "needs_operator")
+    assert (codes(box), box.started) == ([(1, "host_oom")], [])
+
+
 def test_what_every_try_would_meet_again_is_not_tried_again(box: Box) -> None:
     lived(box, Life((started(), metric(1)), CRASHED, log=NO_SYMBOL))
     record = box.to_the_end()
@@ -139,6 +165,8 @@ def test_a_stall_is_told_once_then_the_trainer_is_ended_and_started_again(box: B
     first = record.attempts[0]
     assert (first.terminated_why, first.reason) == ("stall", "stall")
     assert record.attempts[1].why == "stall"
+    states = [(event["state"], event["reason"]) for event in told(box, "state")]
+    assert ("recovering", "stall") in states and "stopping" not in dict(states)
     assert codes(box) == [(1, "stall")]
     severities = [event["finding"]["severity"] for event in told(box)]
     assert (severities[0], severities[-1]) == ("warning", "critical")
@@ -149,6 +177,7 @@ def test_a_stall_ends_the_run_where_that_is_wanted(box: Box) -> None:
     lived(box, Life(STEADY, end=None), on_stall="stacks_stop")
     record = box.to_the_end()
     assert (record.state, record.reason) == (PlacementState.FAILED, "stall")
+    assert "stopping" in [event["state"] for event in told(box, "state")]
     assert [found.finding["code"] for found in record.open_findings] == ["stall"]
 
 
@@ -296,3 +325,33 @@ def test_events_with_fields_of_other_types_than_promised_do_no_harm(box: Box) ->
     completed = COMPLETED.events
     lived(box, Life((completed[0], *odd, *completed[1:])))
     assert box.to_the_end().state is PlacementState.COMPLETED
+
+
+def test_what_was_slow_and_hangs_by_now_is_ended_after_all(box: Box) -> None:
+    lived(box, Life(STEADY, end=None), COMPLETED, on_stall="stacks_restart")
+    box.verdict = Finding("0" * 8, "slow_not_hung", "warning", 0.9, 20, (), "It is slow.")
+    supervisor = box.supervisor()
+    for _ in range(1500):
+        supervisor.tick()
+        box.now += 1.0
+    assert box.started == [1]
+    box.verdict = Finding("1" * 8, "hang_data", "critical", 0.9, 20, (), "It waits for data.")
+    record = box.to_the_end(supervisor)
+    assert (record.attempts[0].reason, record.state) == ("stall", PlacementState.COMPLETED)
+    closed = [event["id"] for event in told(box, "finding_closed")]
+    ended = next(event["seq"] for event in told(box, "attempt_ended"))
+    slow_over = next(
+        event["seq"] for event in told(box, "finding_closed") if event["id"] == "0" * 8
+    )
+    assert slow_over < ended and closed.count("0" * 8) == 1
+
+
+def test_a_slow_training_of_which_nothing_is_known_any_more_counts_as_hung(box: Box) -> None:
+    lived(box, Life(STEADY, end=None), COMPLETED, on_stall="stacks_restart")
+    box.verdict = Finding("0" * 8, "slow_not_hung", "warning", 0.9, 20, (), "It is slow.")
+    supervisor = box.supervisor()
+    for _ in range(1500):
+        supervisor.tick()
+        box.now += 1.0
+    box.verdict = None
+    assert box.to_the_end(supervisor).attempts[0].reason == "stall"

@@ -174,9 +174,10 @@ def _manifests(run: RunFolder) -> dict[int, int]:
         return found
     for folder in run.checkpoints.glob("step-*"):
         manifest = read_json(folder / "manifest.json")
-        if manifest is not None and isinstance(manifest.get("step"), int):
-            found[manifest["step"]] = int(manifest.get("attempt", 1))
-        elif manifest is None and folder.name[5:].isdigit():
+        step, attempt = (manifest or {}).get("step"), (manifest or {}).get("attempt", 1)
+        if type(step) is int and type(attempt) is int:
+            found[step] = attempt
+        elif folder.name[5:].isdigit():
             # Damaged: the trainer is to see it too, and to say why it passes it over.
             found[int(folder.name[5:])] = 1
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -71,9 +72,11 @@ _PIECE_BYTES = 1 << 20
 class LineReader:
     """Reads what was appended to a file since the last time, whole lines only."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, end: int | None = None) -> None:
+        """`end`: the byte that `stream` stops at, None for the file's own."""
         self._path = path
         self._offset = 0
+        self._end = sys.maxsize if end is None else end
 
     def read(self) -> list[bytes]:
         try:
@@ -95,7 +98,7 @@ class LineReader:
         with file:
             file.seek(self._offset)
             rest = b""
-            while piece := file.read(_PIECE_BYTES):
+            while piece := file.read(min(_PIECE_BYTES, self._end - self._offset - len(rest))):
                 lines, used = complete_lines(rest + piece)
                 rest = (rest + piece)[used:]
                 self._offset += used

@@ -27,7 +27,8 @@ def replayed(
             yield from living.until(math.inf if over else event["t"])
         yield JOURNAL, event
         if event["kind"] == "attempt_starting":
-            living = streams.get(event["attempt"])
+            attempt = event.get("attempt")
+            living = streams.get(attempt) if type(attempt) is int else None
     for number in sorted(streams):
         yield from streams[number].until(math.inf)
 

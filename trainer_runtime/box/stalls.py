@@ -1,4 +1,4 @@
-"""What a stall turns out to be: looked at when it begins, and once more when it is critical."""
+"""What a stall turns out to be: looked at when it begins, when it is critical, and now and then."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from trainer_runtime.core.stacks.wording import as_finding
 Inspect = Callable[[RunFolder, int, int | None], Finding | None]
 # The supervisor waits meanwhile, and beats no heart.
 _WITHIN_S = 8.0
+# What was slow may hang by now: looked at again after a minute, two, four, … half an hour.
+_AGAIN_AFTER_S = 60.0
+_LONGEST_S = 1800.0
 
 
 def no_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | None:
@@ -39,13 +42,19 @@ class StallLook:
         self._watch = watch
         self._inspect = inspect
         self._looked: tuple[str, str] | None = None
+        self._again_t = 0.0
+        self._interval_s = _AGAIN_AFTER_S
 
     def look(self, attempt: int, findings: Sequence[Finding], now: float) -> None:
         """Look at the stacks where a stall is open that was not looked at as it is now."""
         stall = next((finding for finding in findings if finding.code == STALL), None)
-        if stall is None or self._looked == (stall.id, stall.severity):
+        if stall is None:
             return
-        self._looked = (stall.id, stall.severity)
-        verdict = self._inspect(self._run, attempt, stall.step)
-        if verdict is not None:
-            self._watch.add_verdict(verdict, now)
+        if self._looked == (stall.id, stall.severity):
+            if now < self._again_t <= now + _LONGEST_S:
+                return
+            self._interval_s = min(_LONGEST_S, 2 * self._interval_s)
+        else:
+            self._looked, self._interval_s = (stall.id, stall.severity), _AGAIN_AFTER_S
+        self._again_t = now + self._interval_s
+        self._watch.set_verdict(self._inspect(self._run, attempt, stall.step), now)

@@ -26,24 +26,12 @@ from trainer_runtime.box.stalls import Inspect, StallLook, no_verdict
 from trainer_runtime.box.telemetry import Telemetry
 from trainer_runtime.box.watch import Ended, Watch
 from trainer_runtime.core.desired import Desired
-from trainer_runtime.core.intervention import INTERVENTIONS, intervention
+from trainer_runtime.core.intervention import INTERVENTIONS, goes_on_after, intervention
 from trainer_runtime.core.journal import AttemptRecord
-from trainer_runtime.core.policy import (
-    Action,
-    Ending,
-    EndReason,
-    Exit,
-    classify,
-    decide,
-)
+from trainer_runtime.core.policy import Action, Ending, EndReason, Exit, classify, decide
 from trainer_runtime.core.progress import Progress
-from trainer_runtime.core.protocol import ProtocolError, decode
-from trainer_runtime.core.states import (
-    ENDED_PLACEMENTS,
-    AttemptState,
-    DesiredState,
-    PlacementState,
-)
+from trainer_runtime.core.protocol import Event, ProtocolError, decode
+from trainer_runtime.core.states import ENDED_PLACEMENTS, AttemptState, DesiredState, PlacementState
 
 HEARTBEAT_S = 10.0
 
@@ -243,7 +231,9 @@ class Supervisor:
             return False
         if attempt.terminated_t is None:
             self._journal.write("attempt_signalled", {"attempt": attempt.number, "why": why})
-            self._enter(PlacementState.STOPPING, why, None, desired.generation)
+            goes_on = goes_on_after(why, self._config)
+            state = PlacementState.RECOVERING if goes_on else PlacementState.STOPPING
+            self._enter(state, why, None, desired.generation)
         if self._clock() > (attempt.terminated_t or 0.0) + desired.grace_s:
             self._processes.kill(attempt.number)
         else:  # each time: hold may not have had a trainer yet that could hear it
@@ -349,13 +339,25 @@ class Supervisor:
         self._journal.write("state", fields)
 
     def _recall(self) -> None:
-        """Take in what the files tell of the time before, and from then on what is written."""
+        """Take in what the files tell of the time before, and from then on what is written.
+
+        A million steps take some twenty seconds: the heart beats meanwhile.
+        """
         for attempt in self._journal.record.attempts:
             self._follow(attempt.number)
-        for number, event in replayed(LineReader(self._run.journal), self._readers):
+        meanwhile: list[Event] = []
+        self._journal.listen(meanwhile.append)
+        beat_t = self._clock() + HEARTBEAT_S
+        before = LineReader(self._run.journal, end=self._run.journal.stat().st_size)
+        for number, event in replayed(before, self._readers):
             if number != JOURNAL:
                 self._progress[number].apply(event)
             self._watch.feed_event(number, event)
+            if self._clock() >= beat_t:
+                self._beat()
+                beat_t = self._heartbeat_due
+        for event in meanwhile:
+            self._watch.feed_event(JOURNAL, event)
         self._journal.listen(lambda event: self._watch.feed_event(JOURNAL, event))
 
     def _follow(self, number: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.finding import Finding
+from trainer_runtime.core.finding import Finding, checked
 from trainer_runtime.core.protocol import Event
 
 # Of one code and attempt, critical ones apart: so many at once, and one more an hour.
@@ -93,8 +93,15 @@ class Telling:
             if due:
                 self._write("finding", {"attempt": attempt, "finding": one.finding.to_dict()})
 
-    def tell_while(self, code: str, attempt: int, finding: Finding, now: float) -> None:
-        """Write what somebody else found out; it is open as long as what `code` names."""
+    def tell_while(self, code: str, attempt: int, finding: Finding | None, now: float) -> None:
+        """Write what somebody else found out; it is open as long as what `code` names, or until it
+        is found to be something else, or nothing."""
+        for name, told in list(self._told.items()):
+            is_another = finding is None or name != finding.id
+            if told.is_open and is_another and (told.attempt, told.tied_to) == (attempt, code):
+                self._write("finding_closed", {"attempt": attempt, "id": name})
+        if finding is None:
+            return
         known = self._told.get(finding.id)
         if known is not None and known.is_open and known.body == finding.to_dict():
             return
@@ -124,7 +131,7 @@ class Telling:
         return False
 
     def _opened(self, event: Event) -> None:
-        body, attempt = dict(event["finding"]), int(event["attempt"])
+        body, attempt = checked(event["finding"]), int(event["attempt"])
         known = self._told.get(body["id"])
         if known is not None and known.is_open:
             known.body, known.t, known.writes = body, event["t"], known.writes + 1

@@ -22,7 +22,7 @@ from trainer_runtime.core.finding import Finding
 from trainer_runtime.core.intervention import INTERVENTIONS, STALL
 from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.merged import merged
-from trainer_runtime.core.protocol import Event, number
+from trainer_runtime.core.protocol import ODD_FIELDS, Event, number
 from trainer_runtime.core.signatures import Outcome, find
 
 PLACEMENT = 1  # the one that every run has so far
@@ -78,6 +78,13 @@ class Watch:
 
     def feed_event(self, attempt: int, event: Event) -> None:
         """Take in an event: of an attempt's trainer, or (`attempt` 0) of the journal."""
+        try:
+            self._hear(attempt, event)
+            self._detectors.take(event, attempt or None)
+        except ODD_FIELDS:
+            return
+
+    def _hear(self, attempt: int, event: Event) -> None:
         kind = event["kind"]
         if attempt == 0:
             self._telling.hear(event)
@@ -89,10 +96,6 @@ class Watch:
                 self._ended = True
         elif kind == "started":
             self._configure(attempt)
-        try:
-            self._detectors.take(event, attempt or None)
-        except (ArithmeticError, KeyError, TypeError, ValueError):
-            return  # it has a kind that is known, and fields that such a kind never has
 
     def feed_log(self, attempt: int, data: bytes) -> None:
         """Take in the next bytes of an attempt's log."""
@@ -127,13 +130,15 @@ class Watch:
             self._log.skip_to_last(_MOST_OF_SETUP)
             self._read_log(None)
         self._configure(self._attempt)
-        self._find_in_log(self._outcome(ended, now), over=True)
+        self._find_in_log(self._outcome(ended, now), over=True, patched=ended.prepared)
         self._tell(now, settle=True)
 
-    def add_verdict(self, finding: Finding, now: float) -> None:
-        """Tell what a stall of the present attempt was found to be; it is over with the stall."""
+    def set_verdict(self, finding: Finding | None, now: float) -> None:
+        """Tell what a stall of the present attempt is found to be by now, if anything; what it was
+        found to be before is over, and all of it is with the stall."""
+        others = [one for one in self._open if self._verdict is None or one is not self._verdict]
         self._verdict = finding
-        self._open = [*(one for one in self._open if one.code != finding.code), finding]
+        self._open = others if finding is None else [*others, finding]
         self._telling.tell_while(STALL, self._attempt, finding, now)
 
     def _begin(self, attempt: int) -> None:
@@ -162,13 +167,14 @@ class Watch:
         for piece in self._log.pieces(most_bytes):
             self.feed_log(self._attempt, piece)
 
-    def _find_in_log(self, outcome: Outcome, *, over: bool = False) -> None:
+    def _find_in_log(self, outcome: Outcome, *, over: bool = False, patched: bool = True) -> None:
+        """`patched`: with patches; what a training takes changes nothing in its preparation."""
         self._of_log = find(
             self._scan.seen(ended=over),
             outcome,
             placement=PLACEMENT,
             attempt=self._attempt,
-            config=self._detectors.settings.config or None,
+            config=(self._detectors.settings.config or None) if patched else None,
         )
 
     def _outcome(self, ended: Ended, now: float) -> Outcome:

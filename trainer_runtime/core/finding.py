@@ -88,6 +88,20 @@ class Finding:
         }
 
 
+def checked(told: Mapping[str, Any]) -> dict[str, Any]:
+    """`told`, which a file says is a `Finding.to_dict()`.
+
+    Raises:
+        KeyError, TypeError, ValueError: it has not what every finding has.
+    """
+    known = {"confidence": 1.0, "patches": [], **told}
+    if not isinstance(known["id"], str) or not isinstance(known["code"], str):
+        raise ValueError("a finding is named by words")
+    if known["severity"] not in SEVERITIES or not isinstance(known["patches"], list):
+        raise ValueError("no finding is like this")
+    return known
+
+
 def finding_id(placement: int, attempt: int, code: str, onset: int | str | None) -> str:
     """Eight hexadecimal digits, alike on both sides.
 

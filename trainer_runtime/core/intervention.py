@@ -15,8 +15,10 @@ from trainer_runtime.core.patch import may_apply
 Told = Mapping[str, Any]
 
 STALL, SPIKE = "stall", "loss_spike"
-# What the supervisor itself ends a running attempt for.
-INTERVENTIONS = frozenset({STALL, SPIKE})
+# What the supervisor itself ends a running attempt for, and the field of `recovery` that says what
+# follows.
+RULES = {STALL: "on_stall", SPIKE: "on_spike"}
+INTERVENTIONS = frozenset(RULES)
 OUT_OF_MEMORY = frozenset({"cuda_oom", "host_oom"})
 # Alike at every try. A death by signal is never among them, nor what other machines may cure (the
 # network, a disk that others fill).
@@ -69,6 +71,13 @@ def intervention(findings: Sequence[Told], config: Mapping[str, Any]) -> str | N
     if on_spike == "stop" or remedy_of(critical[SPIKE], config, "on_spike", on_spike) is not None:
         return SPIKE
     return None
+
+
+def goes_on_after(why: str, config: Mapping[str, Any]) -> bool:
+    """Whether an attempt that is ended for this is to be followed by another one."""
+    recovery = config.get("recovery") or {}
+    rule = RULES.get(why)
+    return rule is not None and not str(recovery.get(rule)).endswith("stop")
 
 
 def first_cause(findings: Sequence[Told], codes: frozenset[str]) -> Told | None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from trainer_runtime.core.alerts.told import AlertRecord
 from trainer_runtime.core.curve import Curve
-from trainer_runtime.core.finding import SEVERITIES
-from trainer_runtime.core.protocol import Event, number
+from trainer_runtime.core.finding import SEVERITIES, checked
+from trainer_runtime.core.protocol import ODD_FIELDS, Event, number
 from trainer_runtime.core.states import AttemptState, PlacementState, may_follow
 
 NEEDS_OPERATOR = "needs_operator"
@@ -106,12 +106,23 @@ class Record:
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
-        """Take in one event; every event is a sign of life, unknown kinds are nothing more."""
+        """Take in one event; every event is a sign of life, and of a kind or form that is not known
+        nothing more.
+
+        Raises:
+            TransitionError: it tells of what can't be.
+        """
         self.heartbeat_t = event["t"]
         self.last_seq = event["seq"]
         handler = _HANDLERS.get(event["kind"])
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(self, event)
+        except TransitionError:
+            raise
+        except ODD_FIELDS:
+            return
 
     @property
     def current(self) -> AttemptRecord | None:
@@ -127,6 +138,17 @@ class Record:
             for found in self.findings.values()
             if found.closed_t is None and found.attempt == newest
         ]
+
+    def finding_of(self, attempt: int, code: str, t: float) -> FoundRecord | None:
+        """The finding that names what the trainer itself warned of at `t`, by whatever step: the
+        first of this code that was not over by then."""
+        named = (
+            found
+            for found in self.findings.values()
+            if (found.attempt, found.finding.get("code")) == (attempt, code)
+            and (found.closed_t is None or found.closed_t >= t)
+        )
+        return min(named, key=lambda found: found.opened_t, default=None)
 
     def awaits_choice(self, now: float) -> bool:
         """Whether a restart waits for the operator to choose another one, for some time yet."""
@@ -261,11 +283,12 @@ def _mirror_failed(record: Record, event: Event) -> None:
 
 
 def _finding(record: Record, event: Event) -> None:
-    finding, known = event["finding"], record.findings.get(event["finding"]["id"])
+    finding = checked(event["finding"])
+    known = record.findings.get(finding["id"])
     opened_t = known.opened_t if known is not None else event["t"]
     news_t = event["t"] if known is None or _is_news(known, finding) else known.news_t
     record.findings[finding["id"]] = FoundRecord(
-        int(event["attempt"]), opened_t, dict(finding), news_t=news_t
+        int(event["attempt"]), opened_t, finding, news_t=news_t
     )
 
 

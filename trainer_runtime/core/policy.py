@@ -11,6 +11,7 @@ from trainer_runtime.core.duration import parse_duration, spoken_duration
 from trainer_runtime.core.intervention import (
     DETERMINISTIC,
     OUT_OF_MEMORY,
+    RULES,
     SPIKE,
     STALL,
     Remedy,
@@ -251,11 +252,7 @@ _FIXED = {
     EndReason.ENDED_UNSEEN: Action.STOP,
     EndReason.FAILED_UNSEEN: Action.FAIL,
 }
-_STOPPED_BY = {
-    EndReason.GUARD: "on_nan",
-    EndReason.STALL: "on_stall",
-    EndReason.LOSS_SPIKE: "on_spike",
-}
+_STOPPED_BY = {EndReason.GUARD: "on_nan", **{EndReason(why): RULES[why] for why in RULES}}
 _CRASHES = frozenset(
     {
         EndReason.CRASHED,

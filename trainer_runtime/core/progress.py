@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainer_runtime.core.curve import Curve
-from trainer_runtime.core.protocol import Event, number
+from trainer_runtime.core.protocol import ODD_FIELDS, Event, number
 
 # Weight of the newest step in the smoothed step time that the ETA is made of: about 20 steps.
 _STEP_TIME_WEIGHT = 0.1
@@ -63,13 +63,18 @@ class Progress:
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
-        """Take in one event; kinds that are not known here change nothing but the clock."""
+        """Take in one event; what is not known here, by kind or by form, changes nothing but the
+        clock."""
         self.first_event_t = event["t"] if self.first_event_t is None else self.first_event_t
         self.last_event_t = event["t"]
         self.last_seq = event["seq"]
         handler = _HANDLERS.get(event["kind"])
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(self, event)
+        except ODD_FIELDS:
+            return
 
     @property
     def verified_step(self) -> int | None:

@@ -19,6 +19,10 @@ ATTACHED = "attached"  # the framework of a run that others started and that is 
 
 Event = dict[str, Any]
 
+# What reading an event's fields raises where it has a kind that is known, and fields that such a
+# kind never has: it is of another version, or its file is damaged. Such an event tells nothing.
+ODD_FIELDS = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
+
 _KINDS_OF_A_STEP = frozenset({"metric", "eval", "checkpoint"})
 _COUNTS_END = 2**53  # what every reader of JSON holds exactly
 

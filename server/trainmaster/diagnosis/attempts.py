@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.followed import LARGEST_WHOLE_BYTES, REPLACED_IN_ATTEMPT
+from trainer_runtime.core.intervention import RULES
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.patch import PatchError, apply_sets
 from trainer_runtime.core.text import shown
@@ -20,7 +21,7 @@ _NOT_COMPARED = frozenset({"attempt", "run_id"})
 _OPERATORS = frozenset({"launch", "resume"})
 _PATCH = "patch:"
 # The field of `recovery` that answers an end of this kind, where the journal doesn't tell.
-_POLICY = {"guard": "on_nan"}
+_POLICY = {"guard": "on_nan", **RULES}
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,16 +94,12 @@ def _is_a_finding(item: FoundRecord) -> bool:
 def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
     """The guard's own warnings, where the box has not made findings of them."""
     for progress in view.attempts:
-        by_box = {
-            item.finding.get("code")
-            for item in view.record.findings.values()
-            if item.attempt == progress.attempt
-        }
         verified = progress.verified_step or -1
         is_newest = progress is view.attempts[-1]
         for warning in progress.warnings:
             code, step = str(warning["code"]), warning.get("step")
-            if code in by_box:
+            told_t = warning.get("t") or 0.0
+            if view.record.finding_of(progress.attempt, code, told_t) is not None:
                 continue
             over = not is_newest or (code == _SAVE_FAILED and (step or 0) < verified)
             severity: Severity = "warning" if code == _SAVE_FAILED else "critical"

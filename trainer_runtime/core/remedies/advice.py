@@ -15,6 +15,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "then the next ZeRO stage.",
     ),
     "host_oom": (
+        "Look who holds the machine's memory (`ps aux --sort=-rss`): another process may.",
         "Use fewer DataLoader workers, or load data lazily (memory-mapped).",
         "Ask the scheduler or container for more memory.",
     ),

@@ -40,6 +40,13 @@ LADDER: tuple[Rung, ...] = (
         rules.split_micro_batch,
     ),
     _rung(
+        "halve_micro_batch_on_cpu",
+        "host_oom",
+        "Where the processor trains, fewer sequences at a time need less of the host's memory; "
+        "accumulation keeps the batch as it is.",
+        rules.split_on_the_processor,
+    ),
+    _rung(
         "activation_checkpointing",
         "cuda_oom",
         "Activations are computed again in the backward pass instead of kept; a third slower.",

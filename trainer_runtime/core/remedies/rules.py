@@ -21,6 +21,11 @@ def split_micro_batch(config: Config) -> Changes:
     return {"batch.micro_batch": micro // part, "batch.accumulation": accumulation * part}
 
 
+def split_on_the_processor(config: Config) -> Changes:
+    """The same where the processor trains: elsewhere the host's memory holds no activations."""
+    return split_micro_batch(config) if value_at(config, "compute.device") == "cpu" else {}
+
+
 def double_micro_batch(config: Config) -> Changes:
     micro = value_at(config, "batch.micro_batch")
     accumulation = value_at(config, "batch.accumulation")
