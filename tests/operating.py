@@ -39,6 +39,12 @@ class Operator:
         spec = small_spec(self._folder, host="debug", env=env, **changes)
         return (await launch(self.workspace, spec)).run_id
 
+    def addresses(self, run: str) -> Path:
+        """The file in which its box has the addresses."""
+        folder = self.workspace.control.recorded_folder(run)
+        assert folder is not None
+        return Path(folder) / ".alerts.json"
+
     async def ended(self, run: str) -> str:
         return (await wait_for_event(self.workspace, run, until=["end"], timeout_s=60)).state
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import time
+
 import pytest
 from operating import HIGH, NAN, SLOW, Operator
 from receivers import Receiver
@@ -11,6 +15,7 @@ from trainmaster.advance import tick
 from trainmaster.alerting import service
 from trainmaster.alerting.book import DEFAULTS
 from trainmaster.errors import StateError, UsageError
+from trainmaster.follow import catch_up
 from trainmaster.resume import resume, stop
 from trainmaster.wait import wait_for_event
 
@@ -150,3 +155,72 @@ def test_a_resume_may_change_the_alerts_of_a_run(operator: Operator, receiver: R
 
     run_async(work)
     assert receiver.of("later")[0]["step"] > 60
+
+
+def test_an_end_is_told_also_where_an_earlier_one_was_and_nobody_looked_since(
+    operator: Operator, receiver: Receiver
+) -> None:
+    operator.hook(receiver, "operator")
+    workspace = operator.workspace
+
+    async def work() -> None:
+        run = await operator.launch(alerts="[{name: done, when: state completed, to: ops}]")
+        await operator.ended(run)
+        await tick(workspace)
+        await resume(workspace, run, sets=["steps=90"])
+        while not workspace.control.run(run).closed:
+            await catch_up(workspace, "debug")
+        deadline = time.monotonic() + 30.0
+        while len(receiver.taken) < 2 and time.monotonic() < deadline:
+            await tick(workspace)
+            await asyncio.sleep(0.05)
+
+    run_async(work)
+    assert [body["step"] for body in receiver.of("done")] == [60, 90]
+
+
+def test_alerts_of_a_spec_come_back_with_their_destination(
+    operator: Operator, receiver: Receiver
+) -> None:
+    operator.hook(receiver, "box")
+    workspace = operator.workspace
+
+    async def names(run: str) -> list[tuple[str, str]]:
+        rows = (await service.list_alerts(workspace, run)).alerts
+        return [(row.name, row.when) for row in rows]
+
+    async def work() -> None:
+        run = await operator.launch(alerts=HIGH)
+        await operator.ended(run)
+        there = await names(run)
+        operator.settle()
+        assert await names(run) == []
+        operator.hook(receiver, "box")
+        assert await names(run) == there == [("high", "loss > 0.1 for 3")]
+        await service.remove_alert(workspace, "high", run)
+        assert await names(run) == []
+
+    run_async(work)
+
+
+def test_one_destination_without_an_address_keeps_no_other_from_being_told(
+    operator: Operator, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = operator.workspace
+    there = f"ops: {{kind: webhook, url: '{receiver.url}', defaults: false}}"
+    operator.settle(there, "away: {kind: webhook, url_secret: AWAY_HOOK}")
+
+    async def work() -> None:
+        run = await operator.launch(SLOW, alerts=HIGH)
+        await operator.until(lambda: receiver.of("high"), run)
+        monkeypatch.setenv("AWAY_HOOK", receiver.url)
+        await service.add_alert(workspace, when="loss > 0.1", to="away", name="late", run=run)
+        await operator.until(lambda: receiver.of("late"), run)
+        monkeypatch.delenv("AWAY_HOOK")
+        await service.add_alert(workspace, when="loss > 0.2", to="ops", name="held", run=run)
+        given = json.loads(operator.addresses(run).read_text())
+        assert set(given["destinations"]) == {"ops", "away"}
+        await stop(workspace, run, grace_s=0.0)
+        await operator.ended(run)
+
+    run_async(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from dataclasses import replace
@@ -13,7 +14,8 @@ from operating import HIGH, Operator
 from receivers import Receiver, receiving
 from running import run_async
 
-from trainmaster.advance import tick
+from trainer_runtime.core.durable import try_lock
+from trainmaster.advance import advance, tick
 from trainmaster.alerting import service
 from trainmaster.alerting.looking import look
 from trainmaster.alerting.sending import send_due
@@ -153,3 +155,44 @@ def test_an_address_may_be_a_secret_of_this_machine(
         if path.is_file() and b"very-secret-path" in path.read_bytes()
     ]
     assert holding == []
+
+
+def test_receivers_that_take_long_hold_up_no_tick(operator: Operator) -> None:
+    slow = json.dumps([sys.executable, "-c", "import time; time.sleep(1); raise SystemExit(1)"])
+    operator.settle(f"ops: {{kind: command, command: {slow}, defaults: false}}")
+    workspace = operator.workspace
+
+    async def work() -> str:
+        run = await operator.launch()
+        await operator.ended(run)
+        for number in range(5):
+            when, name = "state completed", f"done-{number}"
+            await service.add_alert(workspace, when=when, name=name, run=run)
+        for row in workspace.control.alerts.of(run):
+            back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
+            workspace.control.alerts.add(back)
+        assert look(workspace, run) == 5
+        await send_due(workspace, stays_s=0.5)
+        return run
+
+    run = run_async(work)
+    tries = [row.tries for row in workspace.control.alerts.messages(run)]
+    assert sorted(tries) == [0, 0, 0, 0, 1]
+
+
+def test_a_look_that_fails_lets_go_of_the_run(operator: Operator, receiver: Receiver) -> None:
+    operator.hook(receiver, "operator")
+    workspace = operator.workspace
+
+    async def work() -> None:
+        run = await operator.launch(alerts="[{name: done, when: state completed, to: ops}]")
+        await operator.ended(run)
+        torn = {"placement": 1, "cursor": [1], "watchers": {}}
+        workspace.control.alerts.put_watched(run, torn, [], time.time())
+        with pytest.raises(ValueError, match="unpack"):
+            await advance(workspace, run)
+        lock = try_lock(workspace.home.advance_lock(run))
+        assert lock is not None
+        os.close(lock)
+
+    run_async(work)

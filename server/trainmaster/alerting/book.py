@@ -153,7 +153,11 @@ def _record_defaults(workspace: Workspace, known: dict[str, Destination]) -> Non
 
 
 def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) -> None:
-    """Those that the spec has now; of an earlier one, those that it has not any more go."""
+    """Those that the spec has now; of an earlier one, those that it has not any more go.
+
+    One that the user has removed stays away. One whose destination is missing, or that the spec has
+    dropped, is forgotten: should either come back, so does the alert.
+    """
     records = workspace.control.alerts
     wanted = {row.id: row for row in _spec_rows(run, run.config.get("alerts") or [], known)}
     there = {row.id for row in records.of(run.run_id) if row.origin == "spec"}
@@ -161,7 +165,7 @@ def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) 
         return
     is_new = workspace.control.desired(run.run_id)[0].generation == 1
     for name in there - set(wanted):
-        records.remove(name, time.time())
+        records.forget(name)
     for name, row in wanted.items():
         if name not in there:
             records.add(row if is_new else replace(row, created_t=time.time()))
