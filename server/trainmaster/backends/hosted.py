@@ -110,7 +110,9 @@ class HostedBackend:
                 retryable=True,
             ) from None
         if "refused" in answer:
-            raise HostError(**{name: _one_line(text) for name, text in answer["refused"].items()})
+            refused = answer["refused"]
+            message, fix = _one_line(refused["message"]), _one_line(refused["fix"])
+            raise HostError(str(refused["code"]), message, fix)
         found: Mapping[str, Any] = answer["source"]
         return found
 
