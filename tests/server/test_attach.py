@@ -168,6 +168,32 @@ def test_its_checkpoints_are_neither_verified_nor_resumed_by_us(
             assert row.get("verified") is not False
 
 
+def test_a_log_that_is_cut_off_or_replaced_goes_on_and_says_so(
+    command: CommandLine, log: Path
+) -> None:
+    log.write_text(lines(0, 5))
+    run = command("attach", "--log", str(log), "--from", "end", "--ends-after", "1h")["run_id"]
+    begun = waited(command, run, "step:0")["cursor"]
+    log.write_text(lines(0, 2))
+    wait_until(lambda: "cut off" in told(command, run), "the first sentence")
+    log.rename(log.with_suffix(".1"))
+    log.write_text(lines(2, 9))
+    waited(command, run, "step:8")
+    read = [len(lines(0, 5)), len(lines(0, 2))]
+    sentences = [
+        f"The log was {what} after its first {size} bytes; what stands there now follows."
+        for what, size in zip(("cut off", "replaced"), read, strict=True)
+    ]
+    assert [line.partition(" UTC ")[2] for line in told(command, run).splitlines()] == sentences
+    changes = command("wait", run, "--until", "step:8", "--cursor", begun)["changes"]
+    assert [one["detail"] for one in changes if one["event"] == "log_replaced"] == sentences
+    assert losses(command, run)["steps"] == list(range(9))
+
+
+def told(command: CommandLine, run: str) -> str:
+    return "\n".join(command("logs", run, "--stream", "setup")["lines"])
+
+
 def test_the_same_key_finds_the_run_again(command: CommandLine, log: Path) -> None:
     log.write_text(lines(0, 3))
     asked = ("attach", "--log", str(log), "--idempotency-key", "once")
