@@ -196,3 +196,15 @@ def test_a_look_that_fails_lets_go_of_the_run(operator: Operator, receiver: Rece
         os.close(lock)
 
     run_async(work)
+
+
+def test_a_module_of_the_working_folder_is_not_taken_for_the_sender(
+    operator: Operator, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("trainer_runtime", "trainmaster"):
+        (tmp_path / "theirs" / name).mkdir(parents=True)
+        (tmp_path / "theirs" / name / "__main__.py").write_text("raise SystemExit('taken in')")
+        (tmp_path / "theirs" / name / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path / "theirs")
+    operator.hook(receiver, "operator")
+    assert run_async(lambda: service.test_destination(operator.workspace, "ops")).sent

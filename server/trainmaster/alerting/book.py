@@ -9,7 +9,12 @@ from typing import Any
 
 from trainer_runtime.core.alerts.alert import Alert, alert_id
 from trainer_runtime.core.alerts.codes import unknown_code
-from trainer_runtime.core.alerts.condition import Condition, ConditionError, parse_condition
+from trainer_runtime.core.alerts.condition import (
+    LONGEST,
+    Condition,
+    ConditionError,
+    parse_condition,
+)
 from trainer_runtime.core.finding import SEVERITIES, Severity
 from trainmaster.alerting.destinations import destinations, known_destination, sender_of
 from trainmaster.control_alerts import EVERY_RUN, AlertRow
@@ -93,11 +98,13 @@ def checked_condition(when: str) -> Condition:
     try:
         condition = parse_condition(when)
     except ConditionError as error:
-        told = f"{when!r} is no condition. {error.message}"
+        told = f"{when[:LONGEST]!r} is no condition. {error.message}"
         raise UsageError("CONDITION_INVALID", told, error.fix, field="when") from None
     unknown = unknown_code(condition)
     if unknown is not None:
-        fix = f"There are {', '.join(unknown[1])}." if unknown[1] else "docs/alerts.md lists them."
+        fix = (
+            f"There are {', '.join(unknown[1])}." if unknown[1] else "docs/diagnosis.md lists them."
+        )
         told = f"No finding has the code {unknown[0]!r}."
         raise UsageError("CONDITION_INVALID", told, fix, field="when")
     return condition
