@@ -39,9 +39,11 @@ async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -
     if lock is None:
         return []  # another process is at it
     try:
-        return await _advance(workspace, workspace.control.run(run_id), thorough)
+        try:
+            return await _advance(workspace, workspace.control.run(run_id), thorough)
+        finally:
+            look(workspace, run_id)  # also where the host is away: that may be what is to be told
     finally:
-        look(workspace, run_id)  # also where the host is away: that may be what is to be told
         os.close(lock)
 
 
@@ -73,7 +75,8 @@ async def tick(workspace: Workspace) -> TickAnswer:
     sweep_secrets(workspace)
     watched = workspace.control.alerts.watched_to_end()
     for run in workspace.control.runs():
-        if run.closed and run.run_id not in watched:
+        newest = workspace.control.desired(run.run_id)[0].generation
+        if run.closed and watched.get(run.run_id, 0) < newest:
             _look(workspace, run.run_id)
         if run.closed and not is_mirrored_here(run):
             continue

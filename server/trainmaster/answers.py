@@ -303,11 +303,14 @@ class SkippedCheckpoint(Answer):
 
 
 class CheckpointsAnswer(Answer):
+    """`not_ours`: as its log tells of them; whose they are can verify and resume them, not we."""
+
     null_says_something: ClassVar[frozenset[str]] = frozenset({"resume_from"})
 
     checkpoints: list[CheckpointRow]
     skipped: list[SkippedCheckpoint]
     resume_from: int | None
+    not_ours: bool | None = None
     unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 

@@ -115,6 +115,10 @@ class AlertRecords:
     def remove(self, alert_id: str, t: float) -> None:
         self._connection.execute("UPDATE alerts SET removed_t = ? WHERE id = ?", (t, alert_id))
 
+    def forget(self, alert_id: str) -> None:
+        """Take an alert off the record as if it had never been: it may be put there again."""
+        self._connection.execute("DELETE FROM alerts WHERE id = ?", (alert_id,))
+
     def delivered(self, run_id: str) -> str | None:
         """What of its alerts a run's box was given last, as a digest."""
         return self._run(run_id, "delivered")

@@ -130,7 +130,8 @@ async def list_checkpoints(
 ) -> CheckpointsAnswer:
     """The checkpoints that stand, and which one a resume would take.
 
-    `verify` reads every byte of them anew, on the box; it moves nothing.
+    `verify` reads every byte of them anew, on the box; it moves nothing. Those of a training that
+    others started are theirs: nothing is known of them but what its log tells.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -138,6 +139,14 @@ async def list_checkpoints(
     """
     view = await current_view(workspace, run)
     index = view.index.to_dict()
+    if view.run.is_attached:
+        return CheckpointsAnswer(
+            checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
+            skipped=[],
+            resume_from=None,
+            not_ours=True,
+            unreachable=view.unreachable,
+        )
     answer = CheckpointsAnswer(
         checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
         skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],

@@ -18,9 +18,7 @@ from running import wait_until
 from scripted import Box, Life
 
 from trainer_runtime.box.alert_post import post
-from trainer_runtime.box.alerting import Alerting
 from trainer_runtime.box.supervisor import Supervisor
-from trainer_runtime.core.journal import Record
 from trainer_runtime.core.policy import Exit
 from trainer_runtime.core.protocol import encode
 
@@ -111,19 +109,6 @@ def test_an_alert_that_comes_while_the_run_goes_on_is_watched_from_then_on(box: 
                 file.write(encode(seq, box.now, "metric", values))
         tick_until(box, supervisor, "sent")
     assert [body["step"] for body in receiver.taken] == [6]
-
-
-def test_points_that_stand_in_no_file_of_events_are_watched_too(box: Box) -> None:
-    told: list[tuple[str, str]] = []
-    with receiving() as receiver:
-        give(box, receiver, ABOVE)
-        alerting = Alerting(
-            box.run, lambda: box.now, lambda kind, event: told.append((kind, event["phase"]))
-        )
-        for step in (10, 20, 30):
-            alerting.feed(1, step, box.now, {"loss": 4.0, "lr": 0.1})
-        alerting.look(Record(), {})
-    assert told == [("alert", "fired")]
 
 
 def test_a_supervisor_that_is_killed_before_it_noted_the_answer_sends_the_same_again(

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from boxes import Sshd
+from operating import Operator
+from receivers import Receiver, receiving
 from running import CommandLine
 
 from trainer_runtime.core.corpus import Source, list_files
@@ -102,3 +104,14 @@ def remote(home: Path, sshd: Sshd, workspace: Workspace) -> CommandLine:
     """`trainmaster` in a home that knows the box."""
     workspace.control.put_host(sshd.record("box"), time.time())
     return CommandLine(home, "box", sshd.home / "trainmaster")
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def operator(workspace: Workspace, tmp_path: Path) -> Operator:
+    return Operator(workspace, tmp_path)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from boxes import Sshd
-from running import CommandLine
-from strangers import lines, writing
+from running import CommandLine, wait_until
+from strangers import lines, listening, writing
 
 from trainmaster.workspace import Workspace
 
@@ -34,6 +35,57 @@ def test_a_log_on_a_box_is_followed(remote: CommandLine, sshd: Sshd) -> None:
     for name in ("supervisor.jsonl", "attempts/1/events.jsonl", "attempts/1/train.log"):
         assert (mirror / name).read_bytes() == (box / name).read_bytes()
     assert (mirror / "attempts/1/train.log").read_bytes() == log.read_bytes()
+
+
+@pytest.fixture
+def tmux(sshd: Sshd) -> Iterator[Callable[..., str]]:
+    """tmux of the box's user, as it is known to whoever comes over SSH."""
+    folder = sshd.root / "windows" / "tmux"
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "TMUX_TMPDIR": str(folder)}
+
+    def ask(*arguments: str) -> str:
+        command = ["tmux", "-f", "/dev/null", *arguments]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        return done.stdout.decode()
+
+    yield ask
+    subprocess.run(["tmux", "kill-server"], env=environment, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("by", ["tmux", "pid"])
+def test_a_pane_on_a_box_is_read_with_its_history(
+    remote: CommandLine, sshd: Sshd, tmux: Callable[..., str], by: str
+) -> None:
+    fifo = sshd.root / "fifo"
+    with listening(fifo) as stranger:
+        tmux("new-session", "-d", "-s", "train", "-x", "60", "-y", "6", f"exec cat {fifo}")
+        stranger.say(lines(0, 30))
+        shown = ("capture-pane", "-p", "-t", "train")
+        wait_until(lambda: "iter 29:" in tmux(*shown), "the pane")
+        pid = tmux("display-message", "-p", "-t", "train", "#{pane_pid}").strip()
+        target = {"tmux": "train", "pid": pid}[by]
+        run = remote("attach", "--host", "box", f"--{by}", target)["run_id"]
+        remote("wait", run, "--until", "step:29", "--timeout", "90")
+        stranger.say(lines(30, 40))
+        remote("wait", run, "--until", "step:39", "--timeout", "90")
+        series = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+        assert series["steps"] == list(range(40))
+        remote("clean", run, "--yes")
+        assert tmux("display-message", "-p", "-t", "train", "#{pane_pipe}") == "0\n"
+        stranger.say(lines(40, 41))
+        wait_until(lambda: "iter 40:" in tmux(*shown), "the training that goes on")
+
+
+def test_a_process_on_a_box_leads_to_its_log_and_its_end_ends_the_run(
+    remote: CommandLine, sshd: Sshd
+) -> None:
+    with writing(sshd.root / "theirs.log") as stranger:
+        stranger.say(lines(0, 4))
+        run = remote("attach", "--host", "box", "--pid", str(stranger.pid))["run_id"]
+        remote("wait", run, "--until", "step:3", "--timeout", "90")
+    assert remote("wait", run, "--until", "end", "--timeout", "90")["state"] == "stopped"
+    assert "its process is gone" in remote("status", run)["reason"]
 
 
 class TestAsAnOrdinaryUser:

@@ -49,8 +49,6 @@ class Alerting:
         self._given: dict[str, Any] = {}
         self._watchers: list[Watcher] = []
         self._pieces: Pieces | None = None
-        self._fed: list[tuple[Alert, Onset]] = []
-        self._fed_t: float | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._posting = ""
         self._started_t = 0.0
@@ -77,17 +75,6 @@ class Alerting:
         if last and now > (record.state_t or now) + _LAST_TRIES_S:
             self._give_up(record, now)
         return not record.alerts.unsent and not (self._pieces and self._pieces.more)
-
-    def feed(self, attempt: int, x: int, t: float, values: Mapping[str, float]) -> None:
-        """Take in a point that stands in no `events.jsonl`, as those read from a log."""
-        self._read_given()
-        self._fed_t = t
-        for watcher in self._watchers:
-            if watcher.key is None or watcher.key not in values:
-                continue
-            onset = watcher.point(attempt, x, t, values[watcher.key])
-            if onset is not None:
-                self._fed.append((watcher.alert, onset))
 
     def forget(self, record: Record) -> None:
         """Remove the addresses of a run that is over; those for a newer request stay."""
@@ -117,14 +104,12 @@ class Alerting:
     def _onsets(
         self, pieces: Pieces, record: Record, progress: Mapping[int, Progress], now: float
     ) -> Iterator[tuple[Alert, Onset]]:
-        while self._fed:
-            yield self._fed.pop(0)
         for attempt, event in pieces.new([item.number for item in record.attempts]):
             for watcher in self._watchers:
                 if (onset := _onset_of(watcher, attempt, event)) is not None:
                     yield watcher.alert, onset
         newest = record.current.number if record.current else 0
-        heard_t = _heard_t(record, progress.get(newest), self._fed_t)
+        heard_t = _heard_t(record, progress.get(newest))
         step = progress[newest].step if newest in progress else 0
         for watcher in self._watchers:
             state = record.state.value
@@ -226,11 +211,11 @@ def _onset_of(watcher: Watcher, attempt: int, event: Event) -> Onset | None:
     return watcher.point(attempt, x, event["t"], value)
 
 
-def _heard_t(record: Record, progress: Progress | None, fed_t: float | None) -> float | None:
+def _heard_t(record: Record, progress: Progress | None) -> float | None:
     """When the newest trainer last told anything, its start included."""
     told_t = progress.last_event_t if progress is not None else None
     running_t = record.current.running_t if record.current is not None else None
-    return max((t for t in (told_t, running_t, fed_t) if t is not None), default=None)
+    return max((t for t in (told_t, running_t) if t is not None), default=None)
 
 
 def _answer(output: bytes) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shlex
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ _LOOK_BACK_BYTES = 1 << 16
 _STDERR = 2
 _LOG_ENDINGS = (".log", ".txt", ".out", ".err", ".jsonl")
 _SUN_PATH = "tmux-"
+# Names that others gave are only passed on where they can't be read as anything else.
+_PLAIN = re.compile(r"[\w./@:+=,~-]{1,200}")
 
 
 class RefusedError(Exception):
@@ -139,7 +143,7 @@ def _pane_of(pid: int, tty: str) -> Pane | None:
 def _tmux(target: str) -> dict[str, Any]:
     pane = tmux_pane(target)
     if pane is None:
-        names = sorted({one.session for one in tmux_panes()})
+        names = _plain(one.session for one in tmux_panes())
         there = f"Its sessions: {', '.join(names)}." if names else "It has no session."
         raise RefusedError(
             "TMUX_NOT_FOUND",
@@ -196,7 +200,7 @@ def _written_by(pane: Pane) -> str:
         for one in open_files(pid)
         if one.is_regular and one.writes and one.descriptor in (1, 2)
     }
-    return f" (perhaps {', '.join(sorted(files)[:3])})" if files else ""
+    return f" (perhaps {', '.join(named)})" if (named := _plain(files)[:3]) else ""
 
 
 def _end_of_pipe(pane: Pane) -> str:
@@ -254,12 +258,12 @@ def _not_owner(pid: int) -> RefusedError:
 
 
 def _nowhere(pid: int, what: str) -> RefusedError:
-    written = [
+    written = _plain(
         one.path
         for one in open_files(pid)
         if one.is_regular and one.writes and one.path.endswith(_LOG_ENDINGS)
-    ]
-    also = f" It also has open: {', '.join(sorted(set(written))[:3])}." if written else ""
+    )
+    also = f" It also has open: {', '.join(written[:3])}." if written else ""
     return RefusedError(
         "LOG_NOT_READABLE",
         f"Process {pid} on {_here()} {what}: there is nothing to follow.{also}",
@@ -280,7 +284,7 @@ def _last_line(path: Path) -> int:
 def _beside(path: Path) -> str:
     """The logs that stand where one was looked for."""
     try:
-        names = sorted(one.name for one in path.parent.iterdir() if one.suffix in _LOG_ENDINGS)
+        names = _plain(one.name for one in path.parent.iterdir() if one.suffix in _LOG_ENDINGS)
     except OSError:
         return ""
     return f" There are: {', '.join(names[:5])}." if names else ""
@@ -299,6 +303,11 @@ def _others_tmux() -> str:
         return ""
     others = sorted(_name(user) for user in found - {os.getuid()})
     return f" {', '.join(others)} may have one too: add the host as them." if others else ""
+
+
+def _plain(names: Iterable[str]) -> list[str]:
+    """Those that are plain, each once, sorted."""
+    return sorted({name for name in names if _PLAIN.fullmatch(name)})
 
 
 def _parent(pid: int) -> int:

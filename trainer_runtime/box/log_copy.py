@@ -133,7 +133,8 @@ class LogCopy:
     def _replace(self, origin: Origin, size: int, what: str) -> bool:
         if not self._take_up(origin.part, 0, size, apart=True):
             return False
-        self._told(f"The log {what} after {size - origin.at} bytes; what stands there now follows.")
+        read = origin.begin + size - origin.at
+        self._told(f"The log {what} after its first {read} bytes; what stands there now follows.")
         return True
 
     def _take_up(self, part: int, begin: int, size: int, *, apart: bool = False) -> bool:

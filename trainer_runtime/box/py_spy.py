@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +13,22 @@ _WITHIN_S = 8.0
 
 
 def find_py_spy(pid: int) -> str | None:
-    """The py-spy of this machine: on the path, beside our interpreter, or beside the process's."""
-    beside = [os.path.dirname(sys.executable)]
+    """The py-spy of this machine: on the path, beside our interpreter, or beside the process's.
+
+    Where a process says that its interpreter lies is its own word: what stands there is only run
+    where it belongs to this user or to root.
+    """
+    ours = shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(sys.executable))
+    if ours is not None:
+        return ours
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
     except (OSError, UnicodeDecodeError):
         command = ""
-    if command.startswith("/"):
-        beside.append(os.path.dirname(command))
-    return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(beside))
+    if not command.startswith("/"):
+        return None
+    theirs = shutil.which("py-spy", path=os.path.dirname(command))
+    return theirs if theirs is not None and _is_safe(theirs) else None
 
 
 def spy(program: str, pid: int) -> str:
@@ -40,3 +48,12 @@ def spy(program: str, pid: int) -> str:
         if done.returncode == 0:
             return done.stdout.decode(errors="replace")
     return ""
+
+
+def _is_safe(program: str) -> bool:
+    """Whether it lies where this user or root, and not just anybody, could have put it."""
+    try:
+        found = (os.stat(program), os.stat(os.path.dirname(program)))
+    except OSError:
+        return False
+    return all(one.st_uid in (0, os.geteuid()) and not one.st_mode & stat.S_IWOTH for one in found)

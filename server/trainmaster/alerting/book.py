@@ -9,7 +9,12 @@ from typing import Any
 
 from trainer_runtime.core.alerts.alert import Alert, alert_id
 from trainer_runtime.core.alerts.codes import unknown_code
-from trainer_runtime.core.alerts.condition import Condition, ConditionError, parse_condition
+from trainer_runtime.core.alerts.condition import (
+    LONGEST,
+    Condition,
+    ConditionError,
+    parse_condition,
+)
 from trainer_runtime.core.finding import SEVERITIES, Severity
 from trainmaster.alerting.destinations import destinations, known_destination, sender_of
 from trainmaster.control_alerts import EVERY_RUN, AlertRow
@@ -94,11 +99,13 @@ def checked_condition(when: str) -> Condition:
     try:
         condition = parse_condition(when)
     except ConditionError as error:
-        told = f"{when!r} is no condition. {error.message}"
+        told = f"{when[:LONGEST]!r} is no condition. {error.message}"
         raise UsageError("CONDITION_INVALID", told, error.fix, field="when") from None
     unknown = unknown_code(condition)
     if unknown is not None:
-        fix = f"There are {', '.join(unknown[1])}." if unknown[1] else "docs/alerts.md lists them."
+        fix = (
+            f"There are {', '.join(unknown[1])}." if unknown[1] else "docs/diagnosis.md lists them."
+        )
         told = f"No finding has the code {unknown[0]!r}."
         raise UsageError("CONDITION_INVALID", told, fix, field="when")
     return condition
@@ -154,7 +161,11 @@ def _record_defaults(workspace: Workspace, known: dict[str, Destination]) -> Non
 
 
 def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) -> None:
-    """Those that the spec has now; of an earlier one, those that it has not any more go."""
+    """Those that the spec has now; of an earlier one, those that it has not any more go.
+
+    One that the user has removed stays away. One whose destination is missing, or that the spec has
+    dropped, is forgotten: should either come back, so does the alert.
+    """
     records = workspace.control.alerts
     wanted = {row.id: row for row in _spec_rows(run, run.config.get("alerts") or [], known)}
     there = {row.id for row in records.of(run.run_id) if row.origin == "spec"}
@@ -162,7 +173,7 @@ def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) 
         return
     is_new = workspace.control.desired(run.run_id)[0].generation == 1
     for name in there - set(wanted):
-        records.remove(name, time.time())
+        records.forget(name)
     for name, row in wanted.items():
         if name not in there:
             records.add(row if is_new else replace(row, created_t=time.time()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from trainer_runtime.core.desired import Desired
@@ -25,19 +26,19 @@ async def deliver_alerts(workspace: Workspace, run: Run, desired: Desired) -> bo
         HostError: the host can't be reached.
     """
     records = workspace.control.alerts
+    before = records.delivered(run.run_id)
     try:
-        given = _given(workspace, run)
+        given = _given(workspace, run, _addresses_there(before, desired.generation))
     except StateError:
         return False
-    delivered = records.delivered(run.run_id)
-    if not given["alerts"] and delivered is None:
+    if not given["alerts"] and before is None:
         return False
-    digest = _digest(given, desired.generation)
-    if digest == delivered or _has_said_all(workspace, run):
+    delivered = _noted(given, desired.generation)
+    if delivered == before or _has_said_all(workspace, run):
         return False
     given["generation"] = desired.generation
     await workspace.backend(run.host).deliver_alerts(run.run_id, given)
-    records.set_delivered(run.run_id, digest)
+    records.set_delivered(run.run_id, delivered)
     return True
 
 
@@ -47,28 +48,44 @@ def _has_said_all(workspace: Workspace, run: Run) -> bool:
     return view.record.closed and not view.request_pending
 
 
-def _given(workspace: Workspace, run: Run) -> dict[str, Any]:
-    """Raises:
-    StateError: the settings, or the secret of an address that is needed, can't be read.
+def _given(workspace: Workspace, run: Run, there: Collection[str]) -> dict[str, Any]:
+    """What the box is to have; `there`: the destinations whose addresses it has already.
+
+    Raises:
+        StateError: the settings can't be read, or the secret of an address that is there already:
+            the box would lose it.
     """
     rows = [row for row in alerts_of(workspace, run) if row.sender == "box"]
     known = destinations(workspace.home)
+    addresses: dict[str, dict[str, str]] = {}
+    for name in sorted({row.to for row in rows if known[row.to].kind != "command"}):
+        try:
+            url = address(workspace.home, name, known[name], os.environ)
+        except StateError:
+            if name in there:
+                raise
+            continue  # the others are told all the same; it follows once its secret is here
+        addresses[name] = {"kind": known[name].kind, "url": url}
     return {
         "host": run.host,
         "placement": run.placement,
         "alerts": [watched(workspace, run, row).to_dict() for row in rows],
-        "destinations": {
-            name: {
-                "kind": known[name].kind,
-                "url": address(workspace.home, name, known[name], os.environ),
-            }
-            for name in sorted({row.to for row in rows})
-        },
+        "destinations": addresses,
     }
 
 
-def _digest(given: dict[str, Any], generation: int) -> str:
-    """Of what it says; not of `since_t`, which moves with what is known of the host's clock."""
+def _noted(given: Mapping[str, Any], generation: int) -> str:
+    """A digest of what is given, for which request, and the destinations that have an address.
+
+    Not of `since_t`, which moves with what is known of the host's clock.
+    """
     alerts = [{**alert, "since_t": None} for alert in given["alerts"]]
     told = json.dumps([generation, {**given, "alerts": alerts}], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()
+    digest = hashlib.sha256(told.encode()).hexdigest()
+    return " ".join([digest, str(generation), *given["destinations"]])
+
+
+def _addresses_there(noted: str | None, generation: int) -> list[str]:
+    """The destinations whose addresses the box has; it removes them once a request is answered."""
+    words = (noted or "").split()
+    return words[2:] if words[1:2] == [str(generation)] else []

@@ -28,6 +28,8 @@ _COMMAND_S = 15.0
 # Receivers take about one message a second; Slack says so, Discord thirty a minute.
 _LEAST_PAUSE_S = 2.0
 _MOST_SAID = 200
+# Whatever lies in the working folder, which may be anybody's, is no module of ours.
+_SAFELY = ("-P",)
 
 
 def begin_sending(workspace: Workspace) -> bool:
@@ -42,7 +44,7 @@ def begin_sending(workspace: Workspace) -> bool:
         with workspace.home.alerts_lock.with_suffix(".log").open("ab") as output:
             given = ("--lock-descriptor", str(lock))  # goes with it: nobody can come between
             subprocess.Popen(
-                [sys.executable, "-m", "trainmaster", "send-alerts", *given],
+                [sys.executable, *_SAFELY, "-m", "trainmaster", "send-alerts", *given],
                 env={**os.environ, HOME_VARIABLE: str(workspace.home.root)},
                 pass_fds=[lock],
                 stdin=subprocess.DEVNULL,
@@ -74,10 +76,10 @@ async def send_due(
                 break
             await asyncio.sleep(max(0.0, wait_s))
             for row in records.due(time.time()):
+                if time.monotonic() > deadline:
+                    return sent  # receivers that hang: the rest is still due
                 sent += await _send(workspace, row)
                 await asyncio.sleep(_LEAST_PAUSE_S if records.next_due_t() is not None else 0)
-            if time.monotonic() > deadline:
-                break
     finally:
         os.close(lock)
     return sent
@@ -124,7 +126,7 @@ def _post(asked: bytes) -> dict[str, Any]:
     """By the box's own program, in a process that can be ended whatever the receiver does."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "trainer_runtime", "alert"],
+            [sys.executable, *_SAFELY, "-m", "trainer_runtime", "alert"],
             input=asked,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

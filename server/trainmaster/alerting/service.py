@@ -34,6 +34,7 @@ from trainmaster.workspace import Workspace
 
 _NEWEST_MESSAGES = 20
 _DELIVER_S = 20.0
+_COMMAND_FROM_BOX = "Boxes send it, and run no command: it is told only once its run is over."
 
 
 async def add_alert(
@@ -90,7 +91,8 @@ async def list_alerts(workspace: Workspace, run: str | None = None) -> AlertsAns
 async def remove_alert(
     workspace: Workspace, name: str, run: str | None = None
 ) -> AlertRemovedAnswer:
-    """Remove an alert of one run, or one of every run. One of a spec comes back with a resume.
+    """Remove an alert of one run, or one of every run. One of a spec stays away, too, until the
+    spec says something else of it.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `ALERT_NOT_FOUND`, `SETTINGS_NOT_READABLE`.
@@ -174,19 +176,19 @@ def _shown(workspace: Workspace, row: Recorded) -> AlertRow:
         sender=row.sender,
         origin=row.origin,
         run_id=row.run_id or None,
-        problem=_problem(workspace, row.to),
+        problem=_problem(workspace, row),
     )
 
 
-def _problem(workspace: Workspace, to: str) -> str | None:
-    """Why nothing can be told there now."""
-    given: Destination | None = destinations(workspace.home).get(to)
+def _problem(workspace: Workspace, row: Recorded) -> str | None:
+    """Why it can't be told now."""
+    given: Destination | None = destinations(workspace.home).get(row.to)
     if given is None:
-        return f"The settings name no destination {to} any more."
+        return f"The settings name no destination {row.to} any more."
     if given.kind == "command":
-        return None
+        return _COMMAND_FROM_BOX if row.sender == "box" else None
     try:
-        address(workspace.home, to, given, os.environ)
+        address(workspace.home, row.to, given, os.environ)
     except StateError as error:
         return f"{error.code}: {error.message}"
     return None

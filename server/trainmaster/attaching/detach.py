@@ -6,7 +6,6 @@ import time
 
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.states import DesiredState
-from trainmaster.advance import advance
 from trainmaster.errors import StateError
 from trainmaster.run import Run
 from trainmaster.view import RunView, load_view
@@ -41,6 +40,5 @@ async def detach(workspace: Workspace, view: RunView) -> RunView:
         )
         workspace.control.request(run_id, desired, time.time())
         view = load_view(workspace, run_id)
-    await advance(workspace, run_id)
     await until_closed(workspace, run_id)
     return load_view(workspace, run_id)

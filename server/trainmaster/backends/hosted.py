@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.corpus import Listing
 from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.text import shown
 from trainmaster.backends.follower import Follower
 from trainmaster.backends.multiplexed import MultiplexedFollower
 from trainmaster.backends.polled import PolledFollower
@@ -111,7 +112,9 @@ class HostedBackend:
                 retryable=True,
             ) from None
         if "refused" in answer:
-            raise HostError(**answer["refused"])
+            refused = answer["refused"]
+            message, fix = _one_line(refused["message"]), _one_line(refused["fix"])
+            raise HostError(str(refused["code"]), message, fix)
         found: Mapping[str, Any] = answer["source"]
         return found
 
@@ -240,3 +243,8 @@ class HostedBackend:
             f"Look at {folder} there; `trainmaster doctor` checks the host.",
             retryable=True,
         )
+
+
+def _one_line(text: object) -> str:
+    """What a box says of names that anybody may have given."""
+    return shown(" ".join(str(text).splitlines()).encode(errors="replace"))

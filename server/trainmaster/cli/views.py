@@ -149,11 +149,12 @@ def _(answer: CheckpointsAnswer) -> list[Block]:
         )
         for row in answer.checkpoints
     ]
-    took = (
-        "A resume would start from scratch."
-        if answer.resume_from is None
-        else f"A resume would start from step {value(answer.resume_from)}."
-    )
+    if answer.not_ours:
+        took = "As its log tells. They are not ours: whoever started it can verify and resume them."
+    elif answer.resume_from is None:
+        took = "A resume would start from scratch."
+    else:
+        took = f"A resume would start from step {value(answer.resume_from)}."
     return [
         Grid(("step", "size", "metrics", "tags", "integrity"), rows),
         *(f"Skipped: step {value(item.step)}, {item.reason}" for item in answer.skipped),

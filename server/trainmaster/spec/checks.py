@@ -261,7 +261,11 @@ def _alert_problems(spec: TrainingSpec) -> Iterator[Problem]:
             continue
         if unknown is not None:
             told = f"`{field}` names the finding {unknown[0]!r}, which there is not."
-            fix = f"There are {', '.join(unknown[1])}." if unknown[1] else "See docs/alerts.md."
+            fix = (
+                f"There are {', '.join(unknown[1])}."
+                if unknown[1]
+                else "docs/diagnosis.md lists them."
+            )
             yield Problem("CONDITION_INVALID", field, told, fix)
 
 
