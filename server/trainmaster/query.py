@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -29,8 +30,8 @@ from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.diagnosis.attempts import Started, started
 from trainmaster.diagnosis.of_run import open_findings
 from trainmaster.errors import UsageError
-from trainmaster.file_metrics import is_file
 from trainmaster.follow import catch_up
+from trainmaster.log_file import is_file
 from trainmaster.metric_sources import FileSource, RunSource, Source
 from trainmaster.metrics_answer import metrics_of
 from trainmaster.next_step import next_step
@@ -111,15 +112,15 @@ async def query_metrics(
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, a part that can't be told,
-            a file that can't be read.
+        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, a part that can't be told;
+            `LOG_NOT_READABLE` for a file.
     """
     if not runs:
         return ranked(workspace, keys or ("val_loss", "loss"), most=max(1, points))
     sources: list[Source] = []
     for name in dict.fromkeys(runs):
         if is_file(workspace, name):
-            sources.append(FileSource(name))
+            sources.append(await asyncio.to_thread(FileSource, name))
         else:
             sources.append(RunSource(workspace, await current_view(workspace, name), name))
     return metrics_of(sources, keys, None if everything else max(1, points), part)

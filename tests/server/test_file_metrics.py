@@ -223,7 +223,7 @@ def test_folders_devices_and_files_of_others_are_refused(metrics: Metrics, tmp_p
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, Path("/dev/zero"), tmp_path / "pipe"):
         error = metrics(path)["error"]
-        assert error["code"] == "BAD_ARGUMENT"
+        assert error["code"] == "LOG_NOT_READABLE"
     assert metrics(tmp_path / "none")["error"]["code"] == "RUN_NOT_FOUND"
 
 
