@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -50,10 +51,17 @@ class FileMetrics:
         steps = self._columns[key].steps if key in self._columns else array("q")
         return sum(after < before for before, after in pairwise(steps))
 
+    def oldest_t(self) -> float | None:
+        """Of all points, the earliest time that a line told."""
+        return min(self._times(), default=None)
+
     def newest_t(self) -> float | None:
         """Of all points, the latest time that a line told."""
-        told = [t for column in self._columns.values() for t in column.times if not math.isnan(t)]
-        return max(told, default=None)
+        return max(self._times(), default=None)
+
+    def _times(self) -> Iterator[float]:
+        columns = self._columns.values()
+        return (t for column in columns for t in column.times if not math.isnan(t))
 
 
 def read_metrics(path: Path) -> FileMetrics:
