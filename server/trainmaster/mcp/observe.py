@@ -10,7 +10,6 @@ from pydantic import Field
 
 from trainmaster.answers import (
     CheckpointsAnswer,
-    HostsAnswer,
     LogAnswer,
     MetricsAnswer,
     PlanAnswer,
@@ -19,6 +18,7 @@ from trainmaster.answers import (
     WaitAnswer,
 )
 from trainmaster.diagnosis.answer import DiagnosisAnswer
+from trainmaster.host_answers import HostsAnswer
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.inspecting import INSPECT
 from trainmaster.mcp.parameters import Cursor, Host, RunId, Sets, Spec, Words
