@@ -102,3 +102,16 @@ def remote(home: Path, sshd: Sshd, workspace: Workspace) -> CommandLine:
     """`trainmaster` in a home that knows the box."""
     workspace.control.put_host(sshd.record("box"), time.time())
     return CommandLine(home, "box", sshd.home / "trainmaster")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a server with a home of its own."""
+    return {"TRAINMASTER_HOME": str(tmp_path / "home")}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "text.txt").write_text("A line of text to learn from.\n" * 400)
+    return tmp_path / "corpus"
