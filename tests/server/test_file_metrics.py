@@ -231,3 +231,9 @@ def test_parts_by_time_and_tokens_need_lines_that_tell_them(metrics: Metrics) ->
     assert metrics(losses(2.0), "--since", "30m")["error"]["field"] == "since"
     assert metrics(losses(2.0), "--x", "time")["error"]["field"] == "x"
     assert metrics(losses(2.0), "--x", "tokens")["error"]["field"] == "x"
+
+
+def test_a_log_without_losses_says_what_it_has_instead(metrics: Metrics) -> None:
+    answer = metrics("step 1 | lr 0.001 | grad_norm 0.5\nstep 2 | lr 0.001 | grad_norm 0.4\n")
+    assert answer["series"] == {}
+    assert answer["notes"][0].endswith("it tells no loss; name one of grad_norm, lr.")

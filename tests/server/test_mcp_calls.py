@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from calling import answer_of, connected, connected_over_stdio, error_of, wait_for
+from counting import tokens
 from mcp import Client
 from mcp.server import MCPServer
 from running import kill_processes
@@ -19,8 +20,12 @@ from trainmaster.mcp.answering import AnsweringServer
 from trainmaster.mcp.definition import READS, Definition, OpenWorkspace, build_tool
 
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
-# A token is taken for three characters of JSON, which is on the safe side.
-_CHARACTERS_PER_TOKEN = 3
+_MEGATRON = (
+    " iteration {0:8d}/ 500000 | consumed samples: 16032 | elapsed time per iteration (ms): "
+    "2245.5 | learning rate: 4.498E-06 | global batch size: 1024 | lm loss: {1:.6E} | "
+    "loss scale: 1.0 | grad norm: 1.324 |\n validation loss at iteration {0} | lm loss value: "
+    "{2:.6E} | lm loss PPL: 1.5E+01 |\n"
+)
 _SPEC = """\
 name: rehearsal
 framework: nanogpt
@@ -194,24 +199,33 @@ def test_a_wait_shows_progress_and_its_timeout_names_the_shell_command(
     assert all("step" in str(message) for _, message in seen)
 
 
-def test_answers_fit_into_little_context(environment: dict[str, str], corpus: Path) -> None:
+def test_answers_fit_into_little_context(
+    environment: dict[str, str], corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = _SPEC.format(corpus=corpus, steps=300, step_s=0.001)
+    spec = spec.replace("env: {", 'env: {TRAINMASTER_FAULTS: "kill@120 nan@150 oom@250", ')
     log = corpus.parent / "long.log"
-    log.write_text(f"{'a long line ' * 400}\n" * 200)
+    log.write_text(f"{'a long line 0.12 ' * 400}\n" * 200)
+    numbers = Path("numbers.log")
+    monkeypatch.chdir(corpus.parent)
+    numbers.write_text("".join(_MEGATRON.format(n, 12 / n, 10 / n) for n in range(1, 3000)))
 
     async def scenario() -> None:
         async with connected(environment) as client:
             run_id = (await answer_of(client, "launch", spec=spec))["run_id"]
             await wait_for(client, run_id, "end")
-            for tokens, name, arguments in (
+            for budget, name, arguments in (
                 (300, "get_run", {"run_id": run_id}),
+                (250, "query_metrics", {"run_id": run_id}),
+                (250, "query_metrics", {"run_id": str(numbers)}),
                 (250, "query_metrics", {"run_id": run_id, "key": "loss"}),
                 (1200, "tail_log", {"run_id": run_id}),
                 (1200, "tail_log", {"run_id": str(log)}),
+                (1200, "tail_log", {"run_id": str(numbers)}),
             ):
                 answer = await answer_of(client, name, **arguments)
                 text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-                assert len(text) <= tokens * _CHARACTERS_PER_TOKEN, (name, len(text))
+                assert tokens(text) <= budget, (name, text)
 
     anyio.run(scenario)
 
