@@ -9,10 +9,10 @@ import shutil
 import sys
 
 from trainer_runtime import __version__
-from trainmaster.answers import DoctorAnswer, DoctorCheck
 from trainmaster.backends import LOCAL
 from trainmaster.doctor_ssh import ssh_checks
 from trainmaster.errors import TrainmasterError
+from trainmaster.host_answers import DoctorAnswer, DoctorCheck
 from trainmaster.plan import HostFacts
 from trainmaster.settings import read_settings
 from trainmaster.workspace import Workspace

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trainmaster.answers import DoctorCheck
+from trainmaster.host_answers import DoctorCheck
 
 _TIMEOUT_S = 5.0
 _VERSION = re.compile(r"OpenSSH_[^\s,]+")

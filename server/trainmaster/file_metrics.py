@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
-import stat
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 from trainer_runtime.core.parse import Batch, Coverage, LogParser, Parsed
 from trainmaster.buckets import Row
-from trainmaster.errors import StateError, UsageError
-from trainmaster.workspace import Workspace
+from trainmaster.log_file import read_chunks
 
-_CHUNK_BYTES = 1 << 20
 _FARTHEST_STEP = 2**53
 
 
@@ -56,63 +51,32 @@ class FileMetrics:
         steps = self._columns[key].steps if key in self._columns else array("q")
         return sum(after < before for before, after in pairwise(steps))
 
+    def oldest_t(self) -> float | None:
+        """Of all points, the earliest time that a line told."""
+        return min(self._times(), default=None)
+
     def newest_t(self) -> float | None:
         """Of all points, the latest time that a line told."""
-        told = [t for column in self._columns.values() for t in column.times if not math.isnan(t)]
-        return max(told, default=None)
+        return max(self._times(), default=None)
 
-
-def is_file(workspace: Workspace, name: str) -> bool:
-    """Whether `name` is none of a run but a path at which something lies.
-
-    Raises:
-        StateError: `RUN_NOT_FOUND` where it is neither.
-    """
-    try:
-        workspace.control.run(name)
-    except StateError:
-        if not Path(name).exists():
-            raise
-        return True
-    return False
+    def _times(self) -> Iterator[float]:
+        columns = self._columns.values()
+        return (t for column in columns for t in column.times if not math.isnan(t))
 
 
 def read_metrics(path: Path) -> FileMetrics:
     """Read a log, as long as it is when it is opened, in pieces.
 
     Raises:
-        UsageError: `BAD_ARGUMENT` where it is no regular file, or can't be read.
+        UsageError: `LOG_NOT_READABLE`.
     """
     parser, by_rank = LogParser(), dict[int, dict[str, _Column]]()
-    try:
-        # Without waiting: a pipe's other end may never be opened.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
-            for chunk in _chunks(file, path):
-                _take(parser.feed(chunk), by_rank)
-    except OSError as error:
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{path} can't be read: {error.strerror}.",
-            "Name a log file that this user may read.",
-            field="run",
-        ) from error
+    for chunk in read_chunks(path):
+        _take(parser.feed(chunk), by_rank)
     _take(parser.close(), by_rank)
     rank = min(by_rank, default=None)
     columns = {} if rank is None else by_rank[rank]
     return FileMetrics(parser.coverage, rank, max(0, len(by_rank) - 1), columns)
-
-
-def _chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    found = os.fstat(file.fileno())
-    if not stat.S_ISREG(found.st_mode):
-        raise UsageError(
-            "BAD_ARGUMENT", f"{path} is no regular file.", "Name a log file.", field="run"
-        )
-    left = found.st_size
-    while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
-        left -= len(chunk)
-        yield chunk
 
 
 def _take(parsed: Parsed, by_rank: dict[int, dict[str, _Column]]) -> None:

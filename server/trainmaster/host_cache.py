@@ -6,8 +6,8 @@ import json
 import posixpath
 
 from trainer_runtime.core.text import shown
-from trainmaster.answers import CacheEntry, GcAnswer
 from trainmaster.errors import HostError
+from trainmaster.host_answers import CacheEntry, GcAnswer
 from trainmaster.registry import open_host
 from trainmaster.workspace import Workspace
 

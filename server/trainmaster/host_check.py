@@ -10,10 +10,10 @@ from typing import Any
 
 from trainer_runtime.core.durable import write_atomic
 from trainer_runtime.core.text import shown
-from trainmaster.answers import HostCheckAnswer, HostCheckRow
 from trainmaster.assets import find_assets
 from trainmaster.backends import LOCAL
 from trainmaster.errors import HostError
+from trainmaster.host_answers import HostCheckAnswer, HostCheckRow
 from trainmaster.hosts import Completed, Host
 from trainmaster.hosts.connection_check import Connection, check_connection
 from trainmaster.paths import Home

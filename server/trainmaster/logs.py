@@ -14,7 +14,8 @@ import regex
 from trainer_runtime.core.followed import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.text import shown
 from trainmaster.answers import LogAnswer
-from trainmaster.errors import StateError, UsageError
+from trainmaster.errors import UsageError
+from trainmaster.log_file import is_file, open_log
 from trainmaster.query import current_view
 from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
@@ -64,11 +65,13 @@ async def read_log(
 
     Raises:
         StateError: `RUN_NOT_FOUND`, also where it is no file either.
-        UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`.
+        UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`, `LOG_NOT_READABLE` for a
+            file.
     """
     pattern = None if grep is None else _Pattern(grep)
     unreachable = None
-    if _is_file(workspace, run_or_file):
+    if is_file(workspace, run_or_file):
+        open_log(Path(run_or_file)).close()
         files = {(0, _FIRST_GENERATION): Path(run_or_file)}
         stream_name = "file"
     else:
@@ -79,16 +82,6 @@ async def read_log(
     else:
         answer = _onward(files, _parse(cursor, stream_name), pattern, limit)
     return answer.model_copy(update={"unreachable": unreachable})
-
-
-def _is_file(workspace: Workspace, name: str) -> bool:
-    try:
-        workspace.control.run(name)
-    except StateError:
-        if not Path(name).is_file():
-            raise
-        return True
-    return False
 
 
 def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[_Piece, Path]:

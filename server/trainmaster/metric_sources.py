@@ -99,9 +99,7 @@ class FileSource:
         return self._found.newest_t()
 
     def notes(self, keys: Sequence[str]) -> list[str]:
-        notes = []
-        if not self.keys():
-            notes.append(f"{self.name}: no metrics were found in it.")
+        notes = [] if self.keys() else [f"{self.name}: no metrics were found in it."]
         back = max((self._found.restarts(key) for key in keys), default=0)
         if back:
             notes.append(f"{self.name}: steps go back {back} times; every point is told in order.")

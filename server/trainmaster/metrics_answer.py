@@ -13,6 +13,9 @@ from trainmaster.series_answer import Ruler, Told, answer_of
 _HIGHER = frozenset(
     ("accuracy", "tokens_per_s", "samples_per_s", "mfu", "tflops", "reward", "rewards")
 )
+# A summary is to stay within 250 tokens: each point of a series takes some 20.
+_POINTS_OF_ALL, _FEWEST_POINTS = 6, 2
+_MOST_NAMED = 12
 _LOWER = frozenset(["loss", "val_loss", "perplexity", "val_perplexity", "step_time_s"])
 
 
@@ -29,6 +32,8 @@ def metrics_of(
 ) -> MetricsAnswer:
     """The series of one or several sources; of several also which one has the best value.
 
+    `most`: how many points each, 0 for as many as a summary has room for, None for all.
+
     Raises:
         UsageError: `BAD_ARGUMENT` for a key that a source doesn't have, or that can't be told so.
     """
@@ -36,6 +41,8 @@ def metrics_of(
     rulers = _rulers(sources, wanted, asked)
     end = max((ruler.end() for ruler in rulers.values()), default=0.0)
     compared = end if len(sources) > 1 and rulers else None
+    if most == 0:
+        most = max(_FEWEST_POINTS, _POINTS_OF_ALL // max(1, sum(map(len, wanted.values()))))
     answers: dict[str, dict[str, MetricSeries]] = {}
     for source in sources:
         answers[source.name] = {
@@ -53,10 +60,22 @@ def metrics_of(
         }
     coverages = {source.name: source.coverage() for source in sources}
     covered = {name: coverage for name, coverage in coverages.items() if coverage is not None}
-    notes = [note for source in sources for note in source.notes(wanted[source.name])]
+    notes = [note for source in sources for note in _notes(source, wanted[source.name])]
     return MetricsAnswer(
-        runs=answers, best=_best(answers) or None, coverage=covered or None, notes=notes or None
+        runs=answers,
+        best=(_best(answers) or None) if asked.rate is None else None,
+        coverage=covered or None,
+        notes=notes or None,
     )
+
+
+def _notes(source: Source, wanted: Sequence[str]) -> list[str]:
+    """What the source tells itself, and what it has where it has no losses."""
+    known = source.keys()
+    if wanted or not known:
+        return source.notes(wanted)
+    has = ", ".join(known[:_MOST_NAMED]) + (", ..." if len(known) > _MOST_NAMED else "")
+    return [f"{source.name}: it tells no loss; name one of {has}.", *source.notes(wanted)]
 
 
 def _rulers(

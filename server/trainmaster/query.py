@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -29,8 +30,8 @@ from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.diagnosis.attempts import Started, started
 from trainmaster.diagnosis.of_run import open_findings
 from trainmaster.errors import UsageError
-from trainmaster.file_metrics import is_file
 from trainmaster.follow import catch_up
+from trainmaster.log_file import is_file
 from trainmaster.metric_sources import FileSource, RunSource, Source
 from trainmaster.metrics_answer import metrics_of
 from trainmaster.next_step import next_step
@@ -43,6 +44,7 @@ from trainmaster.view import HEARTBEAT_S, RunView, load_view
 from trainmaster.workspace import Workspace
 
 DEFAULT_POINTS = 20
+MOST_RANKED = 6
 _HEADLINES = ("loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "mfu")
 
 
@@ -107,22 +109,23 @@ async def query_metrics(
     every point in order. Without any: which of all runs has the best value.
 
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
-    means over buckets with their lows and highs; `everything` gives every step's own.
+    means over buckets with their lows and highs; 0 are as many as a summary has room for.
+    `everything` gives every step's own.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, a part that can't be told,
-            a file that can't be read.
+        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, a part that can't be told;
+            `LOG_NOT_READABLE` for a file.
     """
     if not runs:
-        return ranked(workspace, keys or ("val_loss", "loss"), most=max(1, points))
+        return ranked(workspace, keys or ("val_loss", "loss"), most=points or MOST_RANKED)
     sources: list[Source] = []
     for name in dict.fromkeys(runs):
         if is_file(workspace, name):
-            sources.append(FileSource(name))
+            sources.append(await asyncio.to_thread(FileSource, name))
         else:
             sources.append(RunSource(workspace, await current_view(workspace, name), name))
-    return metrics_of(sources, keys, None if everything else max(1, points), part)
+    return metrics_of(sources, keys, None if everything else max(0, points), part)
 
 
 async def list_checkpoints(

@@ -12,7 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainmaster.answers import (
+from trainmaster.backends import LOCAL
+from trainmaster.errors import HostError, StateError, TrainmasterError, UsageError
+from trainmaster.follow import last_pass
+from trainmaster.host_answers import (
     HostAddedAnswer,
     HostRemovedAnswer,
     HostRow,
@@ -20,9 +23,6 @@ from trainmaster.answers import (
     HostState,
     HostTrustAnswer,
 )
-from trainmaster.backends import LOCAL
-from trainmaster.errors import HostError, StateError, TrainmasterError, UsageError
-from trainmaster.follow import last_pass
 from trainmaster.host_record import DEFAULT_ROOT, HostRecord, TransportName
 from trainmaster.hosts import Host, LocalHost
 from trainmaster.hosts.connection_check import Connection, check_connection

@@ -23,9 +23,14 @@ _PORTION = 512 * _FINEST
 FINITE, NAN, INFINITY, MINUS_INFINITY = range(4)
 _FLAG_VALUES = {NAN: math.nan, INFINITY: math.inf, MINUS_INFINITY: -math.inf}
 _SUMS = "n, finite, first_x, last_x, last_t, last, flag, total, low, low_x, high, high_x"
+# NaN is NULL, which needs a look at every row; the infinities are told apart by SQLite.
+_TOLD = (
+    f"CASE flag WHEN 0 THEN {{}} WHEN {INFINITY} THEN 9e999 WHEN {MINUS_INFINITY} THEN -9e999 END"
+)
+_BUCKET = _SUMS.replace("last, flag", _TOLD.format("last"))
 _ROWS_BETWEEN = f"""
-    SELECT x, t, CASE flag WHEN 0 THEN value WHEN {INFINITY} THEN 9e999 WHEN {MINUS_INFINITY}
-    THEN -9e999 END FROM points WHERE sid = ? AND x BETWEEN ? AND ? ORDER BY x LIMIT ?
+    SELECT x, t, {_TOLD.format("value")} FROM points
+    WHERE sid = ? AND x BETWEEN ? AND ? ORDER BY x LIMIT ?
 """
 _TWELVE = ", ".join("?" * 12)
 SCHEMA = """
@@ -173,7 +178,7 @@ class Rollup:
 
 def stats(connection: sqlite3.Connection, sid: int) -> Bucket | None:
     """The sum of a series' whole blocks."""
-    row = connection.execute(f"SELECT {_SUMS} FROM stats WHERE sid = ?", (sid,)).fetchone()
+    row = connection.execute(f"SELECT {_BUCKET} FROM stats WHERE sid = ?", (sid,)).fetchone()
     return None if row is None else bucket_of(row)
 
 
@@ -232,22 +237,12 @@ def flag_of(value: float) -> int:
     return INFINITY if value > 0 else MINUS_INFINITY
 
 
-def bucket_of(row: Sequence[Any]) -> Bucket:
-    """The bucket in a row of `blocks` or `stats`, from its `n` on."""
-    n, finite, first_x, last_x, last_t, last, flag, total, low, low_x, high, high_x = row
-    return Bucket(
-        n,
-        finite,
-        first_x,
-        last_x,
-        last_t,
-        _FLAG_VALUES[flag] if flag else last,
-        math.nan if total is None else total,
-        low,
-        low_x,
-        high,
-        high_x,
-    )
+def bucket_of(row: tuple[Any, ...]) -> Bucket:
+    """The bucket in a row of `_BUCKET`; thousands are made for one answer."""
+    if row[5] is None or row[6] is None:
+        last, total = (math.nan if number is None else number for number in row[5:7])
+        row = (*row[:5], last, total, *row[7:])
+    return Bucket._make(row)
 
 
 def _columns(bucket: Bucket) -> tuple[Any, ...]:
@@ -266,7 +261,7 @@ def _blocks(
 ) -> Iterator[Bucket]:
     """The blocks of a level that lie within `first` to `last`, rising."""
     cursor = connection.execute(
-        f"SELECT {_SUMS} FROM blocks WHERE sid = ? AND level = ?"
+        f"SELECT {_BUCKET} FROM blocks WHERE sid = ? AND level = ?"
         " AND first_x BETWEEN ? AND ? AND last_x <= ? ORDER BY first_x",
         (sid, level, whole_number(first), whole_number(last), whole_number(last)),
     )

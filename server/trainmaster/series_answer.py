@@ -162,6 +162,8 @@ def answer_of(series: AnySeries, how: Told) -> MetricSeries:
         changes = rates(first, buckets, asked.rate)
         first, buckets = (changes or [first])[0], [of_rows([row]) for row in changes]
     answer = told(first, buckets)
+    if asked.rate is not None or asked.ema is not None:
+        answer = _without_noise(answer)
     if how.ruler is None:
         return answer
     ruler = how.ruler
@@ -204,6 +206,19 @@ def _side_by_side(
             buckets.append(whole)
             places[whole.last_x] = edge
     return buckets, places
+
+
+def _without_noise(answer: MetricSeries) -> MetricSeries:
+    """What was computed has no more digits than tell something."""
+    columns = {"values": [_told(value) for value in answer.values]}
+    single = ("first", "last", "min", "max")
+    return answer.model_copy(
+        update={**columns, **{name: _told(getattr(answer, name)) for name in single}}
+    )
+
+
+def _told(value: Number | None) -> Number | None:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _rounded(place: float | None) -> Number:

@@ -115,3 +115,16 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture
 def operator(workspace: Workspace, tmp_path: Path) -> Operator:
     return Operator(workspace, tmp_path)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a server with a home of its own."""
+    return {"TRAINMASTER_HOME": str(tmp_path / "home")}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "text.txt").write_text("A line of text to learn from.\n" * 400)
+    return tmp_path / "corpus"

@@ -11,8 +11,8 @@ import pytest
 from boxes import make_key
 from running import run_async, wait_until
 
-from trainmaster.answers import DoctorCheck
 from trainmaster.doctor_ssh import ssh_checks
+from trainmaster.host_answers import DoctorCheck
 
 
 @pytest.fixture

@@ -223,7 +223,7 @@ def test_folders_devices_and_files_of_others_are_refused(metrics: Metrics, tmp_p
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, Path("/dev/zero"), tmp_path / "pipe"):
         error = metrics(path)["error"]
-        assert error["code"] == "BAD_ARGUMENT"
+        assert error["code"] == "LOG_NOT_READABLE"
     assert metrics(tmp_path / "none")["error"]["code"] == "RUN_NOT_FOUND"
 
 
@@ -231,3 +231,9 @@ def test_parts_by_time_and_tokens_need_lines_that_tell_them(metrics: Metrics) ->
     assert metrics(losses(2.0), "--since", "30m")["error"]["field"] == "since"
     assert metrics(losses(2.0), "--x", "time")["error"]["field"] == "x"
     assert metrics(losses(2.0), "--x", "tokens")["error"]["field"] == "x"
+
+
+def test_a_log_without_losses_says_what_it_has_instead(metrics: Metrics) -> None:
+    answer = metrics("step 1 | lr 0.001 | grad_norm 0.5\nstep 2 | lr 0.001 | grad_norm 0.4\n")
+    assert answer["series"] == {}
+    assert answer["notes"][0].endswith("it tells no loss; name one of grad_norm, lr.")

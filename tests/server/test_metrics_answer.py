@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from recorded import FIRST_T, attempt_starting, lines, metric, started
 
@@ -90,3 +92,30 @@ def test_a_moving_average_of_equal_values_is_that_value_from_its_first_point() -
 def test_parts_that_make_no_sense_are_refused(part: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         selection(**part)  # type: ignore[arg-type]
+
+
+def test_rates_name_no_best_run_and_have_no_more_digits_than_tell_something(
+    two_runs: Workspace,
+) -> None:
+    answer = asked(two_runs, "loss", rate="step")
+    assert answer.best is None
+    assert answer.runs[SLOW]["loss"].values == [-0.01] * 4
+
+
+def test_since_counts_from_now_where_a_run_goes_on_however_old_its_points_are(
+    two_runs: Workspace,
+) -> None:
+    view = load_view(two_runs, SLOW)
+    source = RunSource(two_runs, replace(view, now=FIRST_T + 60.0), SLOW)
+    whole = source.series("loss").whole()
+    assert whole is not None and whole.last_t is not None and not view.ended
+    source = RunSource(two_runs, replace(view, now=whole.last_t + 60.0), SLOW)
+    for since, n in (("59s", 0), ("60s", 1)):
+        (series,) = metrics_of([source], ["loss"], 4, selection(since=since)).runs[SLOW].values()
+        assert series.n == n
+
+
+def test_a_summary_shares_its_room_among_the_series(two_runs: Workspace) -> None:
+    for keys, points in ((("loss",), 3), (("loss", "tokens"), 2)):
+        series = asked(two_runs, *keys, most=0).runs[FAST]["loss"]
+        assert (len(series.values), series.n) == (points, 40)

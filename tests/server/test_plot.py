@@ -17,9 +17,9 @@ from trainmaster.cli import run as command_line
 from trainmaster.errors import UsageError
 from trainmaster.ingest import ingest_placement
 from trainmaster.mcp import build_server
-from trainmaster.plotting.answer import as_axis
+from trainmaster.plotting.answer import Axis, as_axis
 from trainmaster.plotting.buckets import bucketed
-from trainmaster.plotting.plot import plot_runs, sketch_runs
+from trainmaster.plotting.plot import draw_runs, plot_runs, sketch_runs
 from trainmaster.plotting.sketch import curve, plain, sketch
 from trainmaster.run import Run
 from trainmaster.workspace import Workspace
@@ -199,3 +199,35 @@ def test_the_status_page_is_there_without_the_box(
 def test_an_unknown_axis_is_refused() -> None:
     with pytest.raises(UsageError, match="axis"):
         as_axis("steps")
+
+
+_LOG = "iter {}: loss {:.4f}, time 100.00ms, mfu 1.00%\n"
+
+
+def test_a_log_file_is_drawn_beside_a_run_without_what_a_restart_took_back(
+    drawn: Workspace, tmp_path: Path
+) -> None:
+    log = tmp_path / "theirs.log"
+    told = [*((step, 9.0) for step in range(10)), *((step, 2.0) for step in range(5, 20))]
+    log.write_text("".join(_LOG.format(step, value) for step, value in told))
+    answer, (curves, other), _ = asyncio.run(
+        draw_runs(drawn, [str(log), RUN], keys=["loss"], axis="step")
+    )
+    assert curves.series["loss"] == [
+        *((step, 9.0) for step in range(5)),
+        *((step, 2.0) for step in range(5, 20)),
+    ]
+    assert (answer.runs, other.run_id) == ({str(log): 20, RUN: 60}, RUN)
+    picture = asyncio.run(plot_runs(drawn, [str(log)]))
+    assert Path(str(picture.path)).parent == drawn.home.plot("x").parent
+
+
+@pytest.mark.parametrize("axis", ["tokens", "time"])
+def test_a_log_that_tells_no_tokens_or_times_is_drawn_over_steps_alone(
+    drawn: Workspace, tmp_path: Path, axis: Axis
+) -> None:
+    log = tmp_path / "theirs.log"
+    log.write_text(_LOG.format(1, 2.0))
+    with pytest.raises(UsageError) as refused:
+        asyncio.run(sketch_runs(drawn, [str(log)], axis=axis))
+    assert (refused.value.code, refused.value.field) == ("BAD_ARGUMENT", "x")

@@ -18,8 +18,8 @@ from running import run_async
 
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.states import DesiredState
-from trainmaster.answers import HostAddedAnswer, HostCheckAnswer, HostCheckRow
 from trainmaster.errors import TrainmasterError
+from trainmaster.host_answers import HostAddedAnswer, HostCheckAnswer, HostCheckRow
 from trainmaster.host_cache import collect
 from trainmaster.host_check import check_host
 from trainmaster.host_record import TransportName

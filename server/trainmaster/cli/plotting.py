@@ -23,7 +23,9 @@ _SCALE_WIDTH = 12
 
 
 def plot(
-    compared: Annotated[list[str], typer.Argument(metavar="RUN...", help="One run, or several.")],
+    compared: Annotated[
+        list[str], typer.Argument(metavar="RUN|FILE...", help="Runs, or log files of any training.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.png", help="Draw a picture into this file."),
@@ -36,7 +38,7 @@ def plot(
     ] = "step",
     as_json: AsJson = False,
 ) -> None:
-    """Draw the curves of runs: into a PNG, or without -o into the terminal."""
+    """Draw the curves of runs or logs: into a PNG, or without -o into the terminal."""
     from trainmaster.cli import plotting_views  # noqa: F401  (what people see of the answer)
     from trainmaster.plotting.answer import as_axis
     from trainmaster.plotting.plot import plot_runs, sketch_runs

@@ -13,15 +13,7 @@ from trainmaster.answers import (
     Answer,
     CheckpointsAnswer,
     CleanAnswer,
-    DoctorAnswer,
     FetchAnswer,
-    GcAnswer,
-    HostAddedAnswer,
-    HostCheckAnswer,
-    HostCheckRow,
-    HostRemovedAnswer,
-    HostsAnswer,
-    HostTrustAnswer,
     LaunchAnswer,
     LogAnswer,
     MetricsAnswer,
@@ -35,6 +27,16 @@ from trainmaster.answers import (
 )
 from trainmaster.cli.figures import preparing, setting, size, value
 from trainmaster.cli.metric_views import ranked_runs, remarks
+from trainmaster.host_answers import (
+    DoctorAnswer,
+    GcAnswer,
+    HostAddedAnswer,
+    HostCheckAnswer,
+    HostCheckRow,
+    HostRemovedAnswer,
+    HostsAnswer,
+    HostTrustAnswer,
+)
 
 
 @dataclass(frozen=True, slots=True)

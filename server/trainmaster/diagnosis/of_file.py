@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from trainer_runtime.core.finding import Finding
 from trainer_runtime.core.merged import merged
@@ -13,8 +12,8 @@ from trainmaster.diagnosis.answer import DiagnosisAnswer, finding_answer
 from trainmaster.diagnosis.order import place
 from trainmaster.diagnosis.series import MOST_STEPS, LogSeries
 from trainmaster.errors import UsageError
+from trainmaster.log_file import not_readable, read_chunks
 
-_CHUNK_BYTES = 1 << 20
 _JUDGED_BYTES = 1 << 16
 # Tab, newline, carriage return, backspace, escape, form feed; NULs stand where a log was cut off
 # while its writer went on.
@@ -34,14 +33,10 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
         UsageError: `LOG_NOT_READABLE`, it can't be read or is no text.
     """
     scan, series, size = SignatureScan(), LogSeries(most_steps), 0
-    try:
-        with path.open("rb", buffering=0) as file:
-            for chunk in _text(path, file):
-                scan.feed(chunk)
-                series.feed(chunk)
-                size += len(chunk)
-    except OSError as error:
-        raise _not_readable(path, error.strerror or type(error).__name__) from error
+    for chunk in _text(path):
+        scan.feed(chunk)
+        series.feed(chunk)
+        size += len(chunk)
     scan.finish()
     of_series, over = series.findings()
     of_log = find(scan.seen())
@@ -53,14 +48,12 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
     )
 
 
-def _text(path: Path, file: BinaryIO) -> Iterator[bytes]:
+def _text(path: Path) -> Iterator[bytes]:
     """Raises:
     UsageError: the first that stands there is no text.
     """
     judged = False
-    left = path.stat().st_size
-    while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
-        left -= len(chunk)
+    for chunk in read_chunks(path):
         if not judged and (begin := chunk.lstrip(b"\0")[:_JUDGED_BYTES]):
             judged = True
             _refuse_what_is_no_text(path, begin)
@@ -76,15 +69,7 @@ def _refuse_what_is_no_text(path: Path, begin: bytes) -> None:
         )
     control = len(begin) - len(begin.translate(None, _CONTROL))
     if control > _MOST_CONTROL * len(begin):
-        raise _not_readable(path, "it holds binary data")
-
-
-def _not_readable(path: Path, why: str) -> UsageError:
-    return UsageError(
-        "LOG_NOT_READABLE",
-        f"{path} can't be read as a log: {why}.",
-        "Give the path of a text file that you may read.",
-    )
+        raise not_readable(path, "it holds binary data")
 
 
 def _that_count(of_series: list[Finding], of_log: list[Finding], over: set[str]) -> list[Finding]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from trainmaster.diagnosis.answer import DiagnosisAnswer
 from trainmaster.diagnosis.of_file import diagnose_file
 from trainmaster.diagnosis.of_run import found_of
-from trainmaster.errors import StateError
+from trainmaster.log_file import is_file
 from trainmaster.next_step import next_step
 from trainmaster.query import current_view
 from trainmaster.workspace import Workspace
@@ -29,7 +29,7 @@ async def diagnose(
         StateError: `RUN_NOT_FOUND`, also where it is no file either.
         UsageError: `LOG_NOT_READABLE`.
     """
-    if _is_path(workspace, run_or_file):
+    if is_file(workspace, run_or_file):
         return await asyncio.to_thread(diagnose_file, Path(run_or_file))
     view = await current_view(workspace, run_or_file)
     found = found_of(view)
@@ -41,16 +41,3 @@ async def diagnose(
         omitted=max(0, len(told) - most) or None,
         next_step=next_step(view, [one for one in found if not one.over]),
     )
-
-
-def _is_path(workspace: Workspace, name: str) -> bool:
-    """Raises:
-    StateError: `RUN_NOT_FOUND`, and there is nothing at such a path.
-    """
-    try:
-        workspace.control.run(name)
-    except StateError:
-        if not Path(name).exists():
-            raise
-        return True
-    return False

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from trainer_runtime.core.text import shown
-from trainmaster.answers import HostCheckRow
 from trainmaster.errors import HostError, TrainmasterError
+from trainmaster.host_answers import HostCheckRow
 from trainmaster.host_record import HostRecord
 from trainmaster.hosts.interpreter import find_python
 from trainmaster.transports import Transport

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from trainmaster.answers import (
     CheckpointsAnswer,
-    HostsAnswer,
     LogAnswer,
     MetricsAnswer,
     PlanAnswer,
@@ -19,6 +18,7 @@ from trainmaster.answers import (
     WaitAnswer,
 )
 from trainmaster.diagnosis.answer import DiagnosisAnswer
+from trainmaster.host_answers import HostsAnswer
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.inspecting import INSPECT
 from trainmaster.mcp.parameters import Cursor, Host, RunId, Sets, Spec, Words
@@ -96,7 +96,7 @@ async def tail_log(
         str, Field(description="Only lines in which this regular expression matches")
     ] = "",
     limit: Annotated[int, Field(ge=1, le=1000, description="At most so many lines")] = 20,
-    width: Annotated[int, Field(ge=20, le=2000, description="Longer lines are cut")] = 160,
+    width: Annotated[int, Field(ge=20, le=2000, description="Longer lines are cut")] = 120,
 ) -> LogAnswer:
     """Read a log: without a cursor its last lines, with one the lines after it.
 
@@ -135,11 +135,12 @@ async def query_metrics(
         ),
     ] = (),
     points: Annotated[
-        int, Field(ge=1, le=1000, description="Each series is reduced to so many points")
-    ] = 6,
+        int,
+        Field(ge=0, le=1000, description="Each series in so many points; 0: a few, for a summary"),
+    ] = 0,
     from_step: Annotated[int, Field(ge=0)] = 0,
     to_step: Annotated[int, Field(ge=0, description="0: to the end")] = 0,
-    at: Annotated[int, Field(ge=0, description="Only the newest point by this step")] = 0,
+    at: Annotated[int, Field(ge=-1, description="Only the newest point by this step")] = -1,
     since: Annotated[str, Field(description="The run's last `30m`, `2h`; for telemetry too")] = "",
     ema: Annotated[float, Field(description="Moving average: weight of the past, as 0.9")] = 0.0,
     rate: Literal["", "step", "second"] = "",
@@ -160,7 +161,7 @@ async def query_metrics(
         from_step=from_step or None,
         to_step=to_step or None,
         since=since or None,
-        at=at or None,
+        at=None if at < 0 else at,
         ema=ema or None,
         rate=rate or None,
         axis=x or None,

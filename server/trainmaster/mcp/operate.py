@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainmaster.answers import FetchAnswer, HostAddedAnswer, LaunchAnswer, StopAnswer
+from trainmaster.answers import FetchAnswer, LaunchAnswer, StopAnswer
+from trainmaster.host_answers import HostAddedAnswer
 from trainmaster.mcp.alerting import CREATE_ALERT
 from trainmaster.mcp.definition import BRINGS, ENDS, STARTS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec

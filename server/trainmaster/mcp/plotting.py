@@ -17,7 +17,7 @@ from trainmaster.plotting.answer import Axis, PlotAnswer
 async def plot_metrics(
     context: ToolContext,
     *,
-    run_id: Annotated[Words, Field(description="One run, or several to compare")],
+    run_id: Annotated[Words, Field(description="Runs, or paths of log files")],
     key: Annotated[Words, Field(description="Metrics; the usual ones if none is named")] = (),
     x: Annotated[Axis, Field(description="What the curves run over")] = "step",
 ) -> Annotated[CallToolResult, PlotAnswer]:

@@ -1,4 +1,4 @@
-"""`plot`: runs drawn into a PNG, or into lines of text."""
+"""`plot`: runs and log files drawn into a PNG, or into lines of text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainmaster.errors import HostError, UsageError
+from trainmaster.file_metrics import read_metrics
+from trainmaster.log_file import is_file
 from trainmaster.plotting.answer import Axis, PlotAnswer
 from trainmaster.plotting.curves import TELEMETRY, RunCurves, curves_of
+from trainmaster.plotting.file_curves import curves_of_file
 from trainmaster.plotting.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
 from trainmaster.plotting.sketch import Line, Span, letter, plain, sketch
 from trainmaster.query import current_view
@@ -29,8 +32,8 @@ async def plot_runs(
     keys: Sequence[str] = (),
     axis: Axis = "step",
 ) -> PlotAnswer:
-    """Draw runs into a PNG at `path`, which is replaced at once where there is one; without a path
-    below the home.
+    """Draw runs or log files into a PNG at `path`, which is replaced at once where there is one;
+    without a path below the home.
 
     Without `keys`: loss with its lows and highs, val_loss, lr, grad_norm, throughput, and what the
     machine was doing; of one run with its checkpoints, restarts and findings.
@@ -38,7 +41,7 @@ async def plot_runs(
     Raises:
         StateError: `RUN_NOT_FOUND`.
         UsageError: `BAD_ARGUMENT` for a key that no run has, or a path that can't be written;
-            `PACKAGE_MISSING` without matplotlib.
+            `LOG_NOT_READABLE`; `PACKAGE_MISSING` without matplotlib.
     """
     if path is not None and path.suffix.lower() != ".png":
         raise UsageError(
@@ -75,16 +78,17 @@ async def sketch_runs(
 async def draw_runs(
     workspace: Workspace, runs: Sequence[str], *, keys: Sequence[str], axis: Axis
 ) -> tuple[PlotAnswer, list[RunCurves], list[Panel]]:
-    """What is to be drawn of the runs: what they have of `keys`, and which panels that makes."""
+    """What is to be drawn of the runs or log files: what they have of `keys`, and which panels
+    that makes."""
     if not runs:
         raise UsageError("BAD_ARGUMENT", "No run is named.", "Name one or several.", field="run_id")
     _check_count("runs", runs, MOST_RUNS)
     _check_count("keys", keys, MOST_PANELS)
-    found, known = [], set()
+    found, known = [], set[str]()
     for name in dict.fromkeys(runs):
-        view = await current_view(workspace, name)
-        known.update(workspace.metrics.keys(view.run.run_id))
-        found.append(curves_of(workspace, view, keys or STANDARD_KEYS, axis))
+        curves, its_keys = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
+        known.update(its_keys)
+        found.append(curves)
     for key in keys:
         if known and key not in known and key not in (*STANDARD_KEYS, *TELEMETRY):
             raise UsageError(
@@ -102,9 +106,20 @@ async def draw_runs(
     return answer, found, panels
 
 
+async def _curves(
+    workspace: Workspace, name: str, keys: Sequence[str], axis: Axis
+) -> tuple[RunCurves, Sequence[str]]:
+    """The curves of a run or a log file, and the keys of all its metrics."""
+    if is_file(workspace, name):
+        metrics = await asyncio.to_thread(read_metrics, Path(name))
+        return curves_of_file(name, metrics, keys, axis), metrics.keys()
+    view = await current_view(workspace, name)
+    return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id)
+
+
 def _own_path(workspace: Workspace, run_ids: Sequence[str]) -> Path:
     others = f"-and-{len(run_ids) - 1}" if len(run_ids) > 1 else ""
-    path = workspace.home.plot(f"{run_ids[0]}{others}")
+    path = workspace.home.plot(f"{Path(run_ids[0]).name}{others}")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -1,0 +1,74 @@
+"""A log file that somebody names in place of a run: which it is, and its bytes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from trainmaster.errors import StateError, UsageError
+from trainmaster.workspace import Workspace
+
+_CHUNK_BYTES = 1 << 20
+
+
+def is_file(workspace: Workspace, name: str) -> bool:
+    """Whether `name` is none of a run but a path at which something lies.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND` where it is neither.
+    """
+    try:
+        workspace.control.run(name)
+    except StateError:
+        if not Path(name).exists():
+            raise
+        return True
+    return False
+
+
+def read_chunks(path: Path) -> Iterator[bytes]:
+    """The file in pieces, as long as it is when it is opened.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE` where it is no regular file, or can't be read.
+    """
+    with open_log(path) as file:
+        left = os.fstat(file.fileno()).st_size
+        try:
+            while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
+                left -= len(chunk)
+                yield chunk
+        except OSError as error:
+            raise not_readable(path, _told(error)) from error
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A regular file, unbuffered.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`.
+    """
+    try:
+        # Without waiting: a pipe's other end may never be opened.
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
+    except OSError as error:
+        raise not_readable(path, _told(error)) from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise not_readable(path, "it is no regular file")
+    return file
+
+
+def not_readable(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "LOG_NOT_READABLE",
+        f"{path} can't be read as a log: {why}.",
+        "Give the path of a text file that you may read.",
+    )
+
+
+def _told(error: OSError) -> str:
+    return error.strerror or type(error).__name__
