@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 from trainer_runtime.core.parse import Batch, Coverage, LogParser, Parsed
+from trainer_runtime.core.parse.parser import MOST_KEYS
 from trainmaster.buckets import Row
 from trainmaster.log_file import read_chunks
 
@@ -32,6 +34,8 @@ class _Column:
 @dataclass(slots=True)
 class FileMetrics:
     """What a log tells of one rank, the lowest that it names: every point, in the log's order."""
+
+    most_keys: ClassVar[int] = MOST_KEYS
 
     coverage: Coverage
     rank: int | None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from trainer_runtime.core.parse.parser import MOST_KEYS as MOST_KEYS_OF_A_LOG
 from trainmaster.answers import LogCoverage
-from trainmaster.file_metrics import FileMetrics, read_metrics
 from trainmaster.history import run_series
 from trainmaster.metrics_store import MOST_KEYS
 from trainmaster.selection import bad_argument
 from trainmaster.series_answer import AnySeries, ListedSeries
 from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
+
+if TYPE_CHECKING:
+    from trainmaster.file_metrics import FileMetrics
 
 # Metrics that a training may yet report: asking for one too early is no mistake.
 _EXPECTED = frozenset(
@@ -84,6 +85,8 @@ class FileSource:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        from trainmaster.file_metrics import read_metrics  # with it comes the whole parser
+
         self._found: FileMetrics = read_metrics(Path(name))
 
     def keys(self) -> Sequence[str]:
@@ -104,7 +107,7 @@ class FileSource:
         if back:
             notes.append(f"{self.name}: steps go back {back} times; every point is told in order.")
         if self._found.coverage.keys_left_out:
-            notes.append(f"{self.name}: only its first {MOST_KEYS_OF_A_LOG} metrics are read.")
+            notes.append(f"{self.name}: only its first {self._found.most_keys:,} metrics are read.")
         return notes
 
     def coverage(self) -> LogCoverage | None:
