@@ -15,7 +15,8 @@ from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.patch import apply_sets
 from trainer_runtime.core.states import DesiredState, RunState
 from trainmaster import secret_values
-from trainmaster.advance import look_after
+from trainmaster.advance import look_after, look_for_alerts
+from trainmaster.alerting.delivery import take_over_alerts
 from trainmaster.alerting.destinations import refuse_unknown_destinations
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
 from trainmaster.attaching import detach, refuse_attached
@@ -233,11 +234,14 @@ async def _until_read(workspace: Workspace, run_id: str) -> None:
     """Raises:
     StateError: `RUN_IS_RUNNING`, the box has not said its last word, or it was not read.
     """
-    if workspace.control.run(run_id).cleaned:
+    run = workspace.control.run(run_id)
+    if run.cleaned:
         return
+    await take_over_alerts(workspace, run)
     await until_closed(workspace, run_id)
     if not workspace.control.run(run_id).closed:
         raise _running(run_id, "ended, but not yet read to its end")
+    look_for_alerts(workspace, run_id)  # what its box could not send is sent from here
 
 
 def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:

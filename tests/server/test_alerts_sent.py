@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from operating import HIGH, Operator
 from receivers import Receiver, receiving
-from running import run_async
+from running import CommandLine, run_async, wait_until
+from strangers import lines
 
 from trainer_runtime.core.durable import try_lock
 from trainmaster.advance import advance, tick
@@ -208,3 +209,35 @@ def test_a_module_of_the_working_folder_is_not_taken_for_the_sender(
     monkeypatch.chdir(tmp_path / "theirs")
     operator.hook(receiver, "operator")
     assert run_async(lambda: service.test_destination(operator.workspace, "ops")).sent
+
+
+@pytest.mark.parametrize("is_attached", [True, False])
+def test_a_dead_receiver_keeps_no_run_from_being_cleaned_and_gets_its_message_later(
+    command: CommandLine, operator: Operator, tmp_path: Path, is_attached: bool
+) -> None:
+    with receiving() as receiver:
+        pass
+    operator.hook(receiver, "box")
+    log = tmp_path / "theirs.log"
+    log.write_text(lines(0, 3))
+    if is_attached:
+        run = command("attach", "--log", str(log))["run_id"]
+        command("alerts", "add", run, "--when", "loss > 0.1", "--name", "high")
+        with log.open("a") as stranger:
+            stranger.write(lines(3, 4))
+    else:
+        run = run_async(lambda: operator.launch(alerts=HIGH))
+        assert run_async(lambda: operator.ended(run)) == "completed"
+
+    def refused() -> bool:
+        rows = command("alerts", "list", run)["messages"] or [{}]
+        return rows[0].get("phase") == "failed"
+
+    wait_until(refused, "the first try")
+    command("clean", run, "--yes")
+    assert not operator.addresses(run).exists()
+    [row] = command("alerts", "list", run)["messages"]
+    assert (row["sender"], row["alert"]) == ("operator", "high")
+    with receiving(port=receiver.port) as back:
+        wait_until(lambda: command("tick") and back.taken, "the message")
+        assert {body["id"] for body in back.taken} == {row["id"]}

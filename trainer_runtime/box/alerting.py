@@ -72,7 +72,8 @@ class Alerting:
             self._see_to_child(self._child, record, now)
         if self._child is None and now >= self._next_t:
             self._post_next(record, now)
-        if last and now > (record.state_t or now) + _LAST_TRIES_S:
+        tries_s = number(self._given.get("last_tries_s"))
+        if last and now > (record.state_t or now) + (_LAST_TRIES_S if tries_s is None else tries_s):
             self._give_up(record, now)
         return not record.alerts.unsent and not (self._pieces and self._pieces.more)
 

@@ -10,6 +10,7 @@ from trainer_runtime.core.protocol import FORMAT_VERSION
 from trainer_runtime.core.states import DesiredState
 
 DEFAULT_GRACE_S = 120.0
+DETACH = "detach"  # the `why` of a stop that ends the watching of a training of others
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.desired import DETACH, Desired
 from trainmaster.alerting.book import alerts_of, watched
 from trainmaster.alerting.destinations import address, destinations
 from trainmaster.errors import StateError
@@ -37,9 +37,28 @@ async def deliver_alerts(workspace: Workspace, run: Run, desired: Desired) -> bo
     if delivered == before or _has_said_all(workspace, run):
         return False
     given["generation"] = desired.generation
+    if desired.why == DETACH:
+        given["last_tries_s"] = 0.0
     await workspace.backend(run.host).deliver_alerts(run.run_id, given)
     records.set_delivered(run.run_id, delivered)
     return True
+
+
+async def take_over_alerts(workspace: Workspace, run: Run) -> None:
+    """Have the box of a run that is to be removed leave to this side what it could not send yet.
+
+    Raises:
+        HostError: the host can't be reached.
+    """
+    if run.closed or workspace.control.alerts.delivered(run.run_id) is None:
+        return
+    try:
+        given = _given(workspace, run, ())
+    except StateError:
+        return
+    given |= {"generation": workspace.control.desired(run.run_id)[0].generation}
+    given |= {"last_tries_s": 0.0}
+    await workspace.backend(run.host).deliver_alerts(run.run_id, given)
 
 
 def _has_said_all(workspace: Workspace, run: Run) -> bool:

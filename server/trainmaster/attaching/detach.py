@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.desired import DETACH, Desired
 from trainer_runtime.core.states import DesiredState
 from trainmaster.errors import StateError
 from trainmaster.run import Run
@@ -36,7 +36,7 @@ async def detach(workspace: Workspace, view: RunView) -> RunView:
     run_id = view.run.run_id
     while view.desired.state is not DesiredState.STOPPED:
         desired = Desired(
-            DesiredState.STOPPED, view.desired.generation + 1, why="detach", grace_s=0.0
+            DesiredState.STOPPED, view.desired.generation + 1, why=DETACH, grace_s=0.0
         )
         workspace.control.request(run_id, desired, time.time())
         view = load_view(workspace, run_id)
