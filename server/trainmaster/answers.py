@@ -193,6 +193,7 @@ class StatusAnswer(Answer):
         default=None,
         description="last log line of a failed run, or of preparing one: by whoever",
     )
+    risks: list[str] | None = Field(default=None, description="what may still go wrong")
     attempts: list[AttemptRow] | None = None
     telemetry: dict[str, Number] | None = None
     folder: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.protocol import finite_or_named
 from trainer_runtime.core.states import RunState
-from trainer_runtime.core.status_page import eta_s
+from trainer_runtime.core.status_page import eta_s, run_risks
 from trainmaster.advance import look_after
 from trainmaster.answers import (
     AttemptRow,
@@ -75,7 +75,7 @@ async def list_runs(
 
 
 async def get_status(workspace: Workspace, run: str, *, detail: bool = False) -> StatusAnswer:
-    """How a run stands; `detail` adds attempts, telemetry and where its files are.
+    """How a run stands; `detail` adds risks, attempts, telemetry and where its files are.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -89,6 +89,7 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
         return status
     return status.model_copy(
         update={
+            "risks": _risks(view),
             "attempts": _attempt_rows(workspace, view),
             "telemetry": finite_or_named(view.record.telemetry),
             "folder": workspace.control.folder(view.run),
@@ -299,6 +300,11 @@ def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
         detail=attempt.detail,
         set=attempt.set or None,
     )
+
+
+def _risks(view: RunView) -> list[str] | None:
+    found = run_risks(view.record, view.progress, view.index, view.run.config, view.now)
+    return found or None
 
 
 def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from collections import deque
 from dataclasses import replace
@@ -20,9 +18,9 @@ from trainer_runtime.core.durable import try_lock
 from trainmaster.answers import TransferAnswer
 from trainmaster.backends import NAMES
 from trainmaster.checkpoint_mirror import due_mirror, is_mirrored_here
+from trainmaster.detached import begin_locked
 from trainmaster.errors import HostError, TrainmasterError
 from trainmaster.follow import catch_up
-from trainmaster.paths import HOME_VARIABLE
 from trainmaster.run import Run
 from trainmaster.transfer_progress import TransferProgress, read_progress, write_progress
 from trainmaster.upload import due_upload, wants_upload
@@ -79,25 +77,8 @@ def begin_transfers(workspace: Workspace, run: Run) -> bool:
     """Start the run's transfers, detached, where any are due and none are under way; True if so."""
     if not due_transfers(workspace, run.run_id):
         return False
-    lock = try_lock(workspace.home.transfer_lock(run.run_id))
-    if lock is None:
-        return False
-    log = workspace.home.transfer_lock(run.run_id).with_suffix(".log")
-    try:
-        with log.open("ab") as output:
-            given = ("--lock-descriptor", str(lock))  # goes with it: nobody can come between
-            subprocess.Popen(
-                [sys.executable, "-m", "trainmaster", "transfer", run.run_id, *given],
-                env={**os.environ, HOME_VARIABLE: str(workspace.home.root)},
-                pass_fds=[lock],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-    finally:
-        os.close(lock)
-    return True
+    lock = workspace.home.transfer_lock(run.run_id)
+    return begin_locked(workspace.home, lock, "transfer", run.run_id)
 
 
 async def transfer(

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from trainer_runtime.core.curve import sparkline
-from trainmaster import answers
+from trainmaster import answers, host_answers
 from trainmaster.answers import Answer
 from trainmaster.cli import plan_views
 from trainmaster.cli.figures import size, value
@@ -183,10 +183,12 @@ def test_a_sparkline_marks_what_is_not_finite() -> None:
 
 def test_hosts_and_their_checks_are_tables_with_what_stands_in_the_way() -> None:
     checks = [
-        answers.HostCheckRow(name="gpu 0", state="warn", found="held: ann", remedy="Ask ann."),
-        answers.HostCheckRow(name="root", state="fail", found="full", remedy="Free some room."),
+        host_answers.HostCheckRow(name="gpu 0", state="warn", found="held: ann", remedy="Ask ann."),
+        host_answers.HostCheckRow(
+            name="root", state="fail", found="full", remedy="Free some room."
+        ),
     ]
-    row = answers.HostRow(
+    row = host_answers.HostRow(
         name="gpu1",
         address="me@box",
         transport="asyncssh",
@@ -197,8 +199,8 @@ def test_hosts_and_their_checks_are_tables_with_what_stands_in_the_way() -> None
         gpus=["H100 (80 GiB)", "H100 (80 GiB)"],
         open_runs=2,
     )
-    check = answers.HostCheckAnswer(host="gpu1", ok=False, checks=checks)
-    told = text_of(answers.HostsAnswer(hosts=[row], check=check))
+    check = host_answers.HostCheckAnswer(host="gpu1", ok=False, checks=checks)
+    told = text_of(host_answers.HostsAnswer(hosts=[row], check=check))
     for words in (
         "  me@box  asyncssh  ~/.trainmaster, cache /scratch/tm  H100 (80 GiB), ",
         "gpu1  unreachable  ",
@@ -210,10 +212,10 @@ def test_hosts_and_their_checks_are_tables_with_what_stands_in_the_way() -> None
 
 
 def test_what_a_cache_loses_and_keeps_is_told_with_sizes() -> None:
-    answer = answers.GcAnswer(
+    answer = host_answers.GcAnswer(
         host="gpu1",
-        removed=[answers.CacheEntry(kind="data", name="aa", size_bytes=2048)],
-        kept=[answers.CacheEntry(kind="venvs", name="bb", size_bytes=3072, reason="run x")],
+        removed=[host_answers.CacheEntry(kind="data", name="aa", size_bytes=2048)],
+        kept=[host_answers.CacheEntry(kind="venvs", name="bb", size_bytes=3072, reason="run x")],
         freed_bytes=2048,
         dry_run=True,
     )

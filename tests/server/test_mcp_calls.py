@@ -230,6 +230,27 @@ def test_answers_fit_into_little_context(
     anyio.run(scenario)
 
 
+def test_detail_tells_the_risks_of_the_status_page(
+    environment: dict[str, str], corpus: Path
+) -> None:
+    spec = _SPEC.format(corpus=corpus, steps=4000, step_s=0.02).replace(
+        "{every: 20}", "{every: 1000}"
+    )
+
+    async def scenario() -> None:
+        async with connected(environment) as client:
+            run_id = (await answer_of(client, "launch", spec=spec))["run_id"]
+            await wait_for(client, run_id, "step:5")
+            status = await answer_of(client, "get_run", run_id=run_id, detail=True)
+            assert status["risks"] == ["No verified checkpoint yet: a crash now loses everything."]
+            await answer_of(client, "stop", run_id=run_id)
+            await wait_for(client, run_id, "end")
+            status = await answer_of(client, "get_run", run_id=run_id, detail=True)
+            assert "risks" not in status
+
+    anyio.run(scenario)
+
+
 def test_a_tool_answers_what_the_command_prints(
     environment: dict[str, str],
     corpus: Path,

@@ -73,6 +73,19 @@ def eta_s(progress: Progress | None) -> float | None:
     return max(0, progress.target_step - progress.step) * progress.step_time_s
 
 
+def run_risks(
+    record: Record,
+    newest: Progress | None,
+    index: CheckpointIndex,
+    config: Mapping[str, Any],
+    now: float,
+) -> list[str]:
+    """What may still go wrong, the gravest first; nothing before a run begins or after its end."""
+    if record.state in ENDED_PLACEMENTS or newest is None:
+        return []
+    return risks(record, newest, index, config, now, eta_s(newest))
+
+
 def loss_curve(attempts: Sequence[Progress], most: int) -> list[float | None]:
     """The training losses that no later attempt superseded, in at most `most` means."""
     started_at = _started_at(attempts)
@@ -248,9 +261,7 @@ def _risks(
     config: Mapping[str, Any],
     now: float,
 ) -> str:
-    if record.state in ENDED_PLACEMENTS or newest is None:
-        return ""
-    found = risks(record, newest, index, config, now, eta_s(newest))
+    found = run_risks(record, newest, index, config, now)
     return "## Risks\n\n" + "\n".join(f"- {risk}" for risk in found) + "\n" if found else ""
 
 

@@ -16,8 +16,8 @@ from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.text import shown
 from trainmaster.alerting.destinations import address, destinations
 from trainmaster.control_alerts import MessageRow
+from trainmaster.detached import SAFELY, begin_locked
 from trainmaster.errors import StateError
-from trainmaster.paths import HOME_VARIABLE
 from trainmaster.settings import Destination
 from trainmaster.workspace import Workspace
 
@@ -28,8 +28,6 @@ _COMMAND_S = 15.0
 # Receivers take about one message a second; Slack says so, Discord thirty a minute.
 _LEAST_PAUSE_S = 2.0
 _MOST_SAID = 200
-# Whatever lies in the working folder, which may be anybody's, is no module of ours.
-_SAFELY = ("-P",)
 
 
 def begin_sending(workspace: Workspace) -> bool:
@@ -37,24 +35,7 @@ def begin_sending(workspace: Workspace) -> bool:
     due_t = workspace.control.alerts.next_due_t()
     if due_t is None or due_t > time.time():
         return False
-    lock = try_lock(workspace.home.alerts_lock)
-    if lock is None:
-        return False
-    try:
-        with workspace.home.alerts_lock.with_suffix(".log").open("ab") as output:
-            given = ("--lock-descriptor", str(lock))  # goes with it: nobody can come between
-            subprocess.Popen(
-                [sys.executable, *_SAFELY, "-m", "trainmaster", "send-alerts", *given],
-                env={**os.environ, HOME_VARIABLE: str(workspace.home.root)},
-                pass_fds=[lock],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-    finally:
-        os.close(lock)
-    return True
+    return begin_locked(workspace.home, workspace.home.alerts_lock, "send-alerts")
 
 
 async def send_due(
@@ -126,7 +107,7 @@ def _post(asked: bytes) -> dict[str, Any]:
     """By the box's own program, in a process that can be ended whatever the receiver does."""
     try:
         done = subprocess.run(
-            [sys.executable, *_SAFELY, "-m", "trainer_runtime", "alert"],
+            [sys.executable, *SAFELY, "-m", "trainer_runtime", "alert"],
             input=asked,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -88,6 +88,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *_checkpoint(answer),
         *_preparation(answer),
         *_transfer(answer),
+        *(f"Risk: {risk}" for risk in answer.risks or ()),
         *_attempts(answer),
         *_named("Telemetry", _pairs(answer.telemetry or {})),
         *_named("Cost", None if answer.cost is None else f"{answer.cost:.2f} USD"),

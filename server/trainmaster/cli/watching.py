@@ -34,7 +34,7 @@ def runs(
 def status(
     run: Run,
     detail: Annotated[
-        bool, typer.Option("--detail", help="Also attempts, telemetry and the run's folder.")
+        bool, typer.Option("--detail", help="Also risks, attempts, telemetry and the folder.")
     ] = False,
     page: Annotated[
         bool, typer.Option("--page", help="The whole page, training_status.md, as Markdown.")

@@ -72,7 +72,7 @@ async def get_run(
     *,
     run_id: RunId,
     detail: Annotated[
-        bool, Field(description="Also attempts, telemetry and the run's folder")
+        bool, Field(description="Also risks, attempts, telemetry and the run's folder")
     ] = False,
 ) -> StatusAnswer:
     """How a run stands: state and reason, step, ETA, last metrics, open findings, newest verified

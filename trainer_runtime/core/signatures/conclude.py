@@ -198,7 +198,9 @@ def _from_outcome(outcome: Outcome, said: Mapping[str, Cause]) -> list[Cause]:
 
 
 def _outside(code: str, confidence: float, strength: Strength = Strength.GUESSED) -> Cause:
-    return Cause(code, "critical", confidence, strength, _AFTER_THE_LOG)
+    # Less likely than not: told, but nothing to be alarmed by.
+    severity: Severity = "critical" if confidence >= 0.5 else "warning"
+    return Cause(code, severity, confidence, strength, _AFTER_THE_LOG)
 
 
 def _by_host_memory(telemetry: Mapping[str, float]) -> float:
