@@ -355,3 +355,17 @@ def test_a_slow_training_of_which_nothing_is_known_any_more_counts_as_hung(box: 
         box.now += 1.0
     box.verdict = None
     assert box.to_the_end(supervisor).attempts[0].reason == "stall"
+
+
+def test_a_supervisor_that_is_started_anew_knows_the_runs_own_pace(box: Box) -> None:
+    lived(box, Life(STEADY, end=None), on_stall="stacks_restart")
+    first = box.supervisor()
+    box.tick(first, "running")
+    for _ in range(60):
+        first.tick()
+        box.now += 1.0
+    first.close()
+    box.tick(box.supervisor(), "finding")
+    (found,) = box.record().open_findings
+    assert found.finding["code"] == "stall"
+    assert "120 s would be within its pace" in " ".join(found.finding["evidence"])

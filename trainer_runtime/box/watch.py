@@ -26,6 +26,8 @@ from trainer_runtime.core.protocol import ODD_FIELDS, Event, number
 from trainer_runtime.core.signatures import Outcome, find
 
 PLACEMENT = 1  # the one that every run has so far
+# What of the journal detectors know: its `started` is the supervisor's own, not the trainer's.
+_OF_JOURNAL = frozenset({"attempt_starting", "attempt_ended", "sample"})
 _LOOK_EVERY_S = 1.0
 _MOST_A_LOOK = 4 << 20  # bytes of log: some 20 ms of reading
 _MOST_AT_THE_END = 2 << 30
@@ -80,7 +82,8 @@ class Watch:
         """Take in an event: of an attempt's trainer, or (`attempt` 0) of the journal."""
         try:
             self._hear(attempt, event)
-            self._detectors.take(event, attempt or None)
+            if attempt or event["kind"] in _OF_JOURNAL:
+                self._detectors.take(event, attempt or None)
         except ODD_FIELDS:
             return
 

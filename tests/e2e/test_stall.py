@@ -1,0 +1,96 @@
+"""A real training that comes to a standstill: the box ends it, and goes on from its checkpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from running import LONGEST_S, CommandLine, kill, processes_of, small_spec, wait_until
+
+from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.processes import BoxProcesses
+from trainer_runtime.box.stalls import stack_verdict
+from trainer_runtime.box.supervisor import Supervisor
+from trainer_runtime.box.telemetry import Telemetry
+from trainer_runtime.core.durable import try_lock
+from trainer_runtime.core.protocol import Event, decode
+
+_MINUTE_S = 60.0
+
+
+class Hurried:
+    """A supervisor of real processes whose minutes a test lets pass."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._ahead_s = 0.0
+        self._lock = wait_until(lambda: _lock_of(run), "the run's own supervisor is gone")
+        self._supervisor = Supervisor(
+            run,
+            BoxProcesses(run.root),
+            lambda: time.time() + self._ahead_s,
+            Telemetry(run.root),
+            window=False,
+            inspect=stack_verdict,
+        )
+
+    def until(self, kind: str, *, minutes: int = 0) -> Event:
+        """Let it work until its journal holds such an event, and let so many minutes pass."""
+
+        def met() -> Event | None:
+            if (told := self._told(kind)) is None:
+                self._supervisor.tick()
+                if self._ahead_s < minutes * _MINUTE_S:
+                    self._ahead_s += _MINUTE_S
+            return told
+
+        found: Event = wait_until(met, kind, bound_s=LONGEST_S)
+        return found
+
+    def close(self) -> None:
+        self._supervisor.close()
+        os.close(self._lock[0])
+
+    def _told(self, kind: str) -> Event | None:
+        told = [decode(line) for line in self._run.journal.read_bytes().splitlines()]
+        return next((event for event in reversed(told) if event["kind"] == kind), None)
+
+
+def test_a_trainer_that_stands_still_is_ended_and_goes_on_from_its_checkpoint(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    run = command("launch", small_spec(tmp_path, steps="400"))["run_id"]
+    command("wait", run, "--until", "checkpoint", "--timeout", str(LONGEST_S))
+    folder = command.folder(run)
+    found = processes_of(folder)
+    os.kill(found["trainer"], signal.SIGSTOP)
+    kill(found["supervisor"])
+    hurried = Hurried(folder)
+    stalled = hurried.until("finding", minutes=120)
+    assert stalled["finding"]["code"] == "stall"
+    ended = hurried.until("attempt_ended", minutes=120)
+    assert (ended["attempt"], ended["reason"], ended["signal"]) == (1, "stall", signal.SIGKILL)
+    assert "trainer" not in processes_of(folder)
+    planned = hurried.until("restart_planned")
+    assert (planned["why"], planned["set"]) == ("stall", {})
+    hurried.until("closed")  # its clock is ahead: nobody else is to go on from there
+    hurried.close()
+
+    command("replay")
+    status = command("status", run, "--detail")
+    first, second = status["attempts"]
+    assert (first["reason"], second["why"], second["by"]) == ("stall", "stall", "policy:on_stall")
+    assert second["started_at_step"] == ended["verified_step"]
+    assert _steps(command, run) == list(range(1, 401))
+
+
+def _lock_of(run: RunFolder) -> tuple[int] | None:
+    lock = try_lock(run.supervisor_lock)
+    return None if lock is None else (lock,)
+
+
+def _steps(command: CommandLine, run: str) -> Any:
+    return command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]["steps"]
