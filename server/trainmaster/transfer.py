@@ -237,10 +237,11 @@ class _Transfers:
     def _report(self, done_bytes: int, total_bytes: int) -> None:
         now = time.monotonic()
         self._seen.append((now, done_bytes))
+        error = None if done_bytes > self._seen[0][1] else self._progress.error
         while now - self._seen[0][0] > _RATE_OVER_S:
             self._seen.popleft()
         self._progress = replace(
-            self._progress, done_bytes=done_bytes, total_bytes=total_bytes, error=None
+            self._progress, done_bytes=done_bytes, total_bytes=total_bytes, error=error
         )
 
     def _with_rate(self) -> TransferProgress:

@@ -41,7 +41,7 @@ def _contents(home: Path) -> list[tuple[Any, ...]]:
         " FROM points JOIN series USING (sid) ORDER BY 1, 2, 3, 4, 5, 6",
         "SELECT * FROM events ORDER BY 1, 2, 3, 4",
         "SELECT * FROM folds ORDER BY 1, 2, 3",
-        "SELECT * FROM sources ORDER BY 1, 2, 3",
+        "SELECT * FROM offsets ORDER BY 1, 2, 3",
     )
     rows = [row for query in queries for row in store.connection.execute(query)]
     store.close()

@@ -77,6 +77,7 @@ def test_a_cursor_gives_each_change_once_and_in_order(waiting: Waiting) -> None:
         assert [name for name in seen if name not in ("checkpoint", "eval")] == [
             "preparing",
             "running",
+            "finding",  # what SIGKILL may have been for
             "attempt_ended",
             "recovering",
             "running",
