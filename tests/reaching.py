@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from agents import ssh_agent
 from boxes import Sshd
-from running import wait_until
 
 from trainmaster.host_record import HostRecord
 from trainmaster.transports import Transport
@@ -81,16 +81,11 @@ class User:
     def agent(self, *keys: Path) -> Iterator[None]:
         """An ssh-agent that holds `keys`, which have no passphrase."""
         address = self.home / "agent"
-        agent = subprocess.Popen(["ssh-agent", "-D", "-a", address], stdout=subprocess.DEVNULL)
-        try:
-            wait_until(address.exists, "the agent's socket", 10.0)
+        with ssh_agent(address):
             self._patch.setenv("SSH_AUTH_SOCK", str(address))
             for key in keys:
                 subprocess.run(["ssh-add", "-q", key], check=True)
             yield
-        finally:
-            agent.kill()
-            agent.wait()
 
 
 def finish(work: Coroutine[Any, Any, Answered], bound_s: float = 60.0) -> Answered:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agents import ssh_agent
 from boxes import make_key
-from running import run_async, wait_until
+from running import run_async
 
 from trainmaster.doctor_ssh import ssh_checks
 from trainmaster.host_answers import DoctorCheck
@@ -26,12 +27,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def agent(tmp_path: Path, environment: dict[str, str]) -> Iterator[dict[str, str]]:
     """The same with a real agent."""
     socket = tmp_path / "agent"
-    with subprocess.Popen(
-        ["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL
-    ) as process:
-        wait_until(socket.exists, "the agent's socket")
+    with ssh_agent(socket):
         yield {**environment, "SSH_AUTH_SOCK": str(socket)}
-        process.terminate()
 
 
 def checked(environment: dict[str, str]) -> dict[str, DoctorCheck]:

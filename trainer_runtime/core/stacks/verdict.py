@@ -21,6 +21,7 @@ _SLOW_TIMES = 3.0  # a step that takes so many times the usual one is slow
 _PATIENCE_TIMES = 3.0  # of the longest of the newest steps
 _LEAST_PATIENCE_S = 2.0
 _BUSY = 0.5  # of one core: it computes, or spins
+_STARVED = 0.05  # it would compute, and others hold the cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Process:
 
     @property
     def is_busy(self) -> bool:
-        return self.cpu_share >= _BUSY
+        return self.cpu_share >= _BUSY or (self.state == "R" and self.cpu_share >= _STARVED)
 
 
 @dataclass(frozen=True, slots=True)
