@@ -11,6 +11,7 @@ from trainer_runtime.core.followed import LARGEST_WHOLE_BYTES, REPLACED_IN_ATTEM
 from trainer_runtime.core.intervention import RULES
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.patch import PatchError, apply_sets
+from trainer_runtime.core.policy import is_skipped
 from trainer_runtime.core.text import shown
 from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
@@ -80,7 +81,7 @@ def _with(config: Mapping[str, Any], attempt: AttemptRecord) -> dict[str, Any]:
     except PatchError:
         changed = dict(config)  # as the box does: left as it was
     data = changed.get("data")
-    if attempt.skip and isinstance(data, Mapping):
+    if attempt.skip and isinstance(data, Mapping) and not is_skipped(changed, attempt.skip):
         changed["data"] = {**data, "skip": [*(data.get("skip") or []), dict(attempt.skip)]}
     return changed
 
