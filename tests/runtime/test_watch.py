@@ -252,6 +252,15 @@ def test_the_checkpoint_before_a_spike_is_held_until_another_attempt_runs(box: B
     assert held_steps(box.root) == frozenset()
 
 
+def test_data_that_was_left_out_in_vain_is_not_left_out_again(box: Box) -> None:
+    warning = ("warning", {"code": "nan_loss", "step": 2, "message": "the loss is NaN"})
+    lost = Life((started(), metric(1), warning), GUARD)
+    lived(box, lost, lost, on_nan="rewind_skip_data")
+    record = box.to_the_end()
+    assert (record.state, record.reason) == (PlacementState.FAILED, "nan")
+    assert (box.started, len(box.attempt_config(2)["data"]["skip"])) == ([1, 2], 1)
+
+
 def test_a_divergence_is_treated_as_a_spike_is(box: Box) -> None:
     rising = (started(), *kept(8), *(metric(step, 2.0 + 0.02 * step) for step in range(1, 160)))
     lived(box, Life(rising, end=None), COMPLETED, on_spike="rewind_halve_lr")

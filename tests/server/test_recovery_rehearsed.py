@@ -7,6 +7,7 @@ from pathlib import Path
 from running import LONGEST_S, run_async, small_spec
 
 from trainmaster.answers import StatusAnswer
+from trainmaster.cli.views import view
 from trainmaster.launch import launch
 from trainmaster.query import get_status
 from trainmaster.wait import wait_for_event
@@ -61,6 +62,18 @@ def test_a_rewind_has_its_checkpoint_however_often_the_training_saves(
         first, second = status.attempts or []
         assert (first.reason, first.detail) == ("loss_spike", "ended by signal 9")
         assert second.started_at_step == 100
+
+    run_async(work)
+
+
+def test_a_launch_warns_of_a_rate_that_is_far_too_high(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        spec = small_spec(tmp_path, host="debug", optimizer="{lr: 1e9}", steps="1")
+        answer = await launch(workspace, spec)
+        assert any("optimizer.lr is 1e+09" in warning for warning in answer.warnings or ())
+        assert "Warning: optimizer.lr is 1e+09" in "\n".join(map(str, view(answer)))
 
     run_async(work)
 
