@@ -24,8 +24,27 @@ HALVED = {
 }
 
 
-def finding(id: str, code: str = "cuda_oom", severity: str = "critical", **fields: Any) -> Told:
-    """The journal's word of a finding of the first attempt."""
+REWINDS = {
+    **HALVED,
+    "id": "rewind_skip_data",
+    "set": {},
+    "expected": {},
+    "from": 20,
+    "skip": {"at_step": 20, "sequences": 168},
+}
+HALVES_LR = {
+    **REWINDS,
+    "id": "rewind_halve_lr",
+    "set": {"optimizer.lr": 0.0005},
+    "expected": {"optimizer.lr": 0.001},
+    "skip": None,
+}
+
+
+def finding(
+    id: str, code: str = "cuda_oom", severity: str = "critical", attempt: int = 1, **fields: Any
+) -> Told:
+    """The journal's word of a finding, by default of the first attempt."""
     told = {
         "id": id,
         "code": code,
@@ -39,7 +58,7 @@ def finding(id: str, code: str = "cuda_oom", severity: str = "critical", **field
         "led_to": [],
         **fields,
     }
-    return "finding", {"attempt": 1, "finding": told}
+    return "finding", {"attempt": attempt, "finding": told}
 
 
 async def plant(workspace: Workspace, run_id: str, *told: Told) -> None:

@@ -17,7 +17,7 @@ from trainer_runtime.box.telemetry import Telemetry
 from trainer_runtime.core.finding import Finding
 from trainer_runtime.core.journal import Record
 from trainer_runtime.core.policy import Exit
-from trainer_runtime.core.protocol import Event, decode
+from trainer_runtime.core.protocol import Event, decode, encode
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -137,6 +137,13 @@ class Box:
             checkpoint.mkdir(parents=True, exist_ok=True)
             manifest = {"step": step, "attempt": number}
             (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+
+    def tell(self, number: int, told: Told) -> None:
+        """Another event of an attempt's trainer."""
+        path = self.run.attempt(number).events
+        seq = path.read_bytes().count(b"\n")
+        with path.open("ab") as file:
+            file.write(encode(seq, self.now, *told))
 
     def finish(self, number: int, end: Exit | None) -> None:
         if end is not None:

@@ -84,6 +84,8 @@ class LaunchAnswer(Answer):
     cursor: str | None = Field(
         default=None, description="for the first wait: everything that happens from here on counts"
     )
+    applied: str | None = Field(default=None, description="the patch, as FINDING:PATCH")
+    warnings: list[str] | None = None
     next_step: str | None = None
     next_tools: list[str] | None = None
 
@@ -128,6 +130,9 @@ class AttemptRow(Answer):
         description="who started it: operator, patch:FINDING:PATCH, or policy:FIELD [PATCH]",
     )
     changed: dict[str, list[Any]] | None = None
+    changed_by_operator: list[str] | None = Field(
+        default=None, description="of `changed`, what was set beside the patch"
+    )
     started_at_step: int | None = None
     last_step: int | None = None
     reason: str | None = None

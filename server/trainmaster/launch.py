@@ -14,10 +14,11 @@ from trainer_runtime.core.states import DesiredState
 from trainmaster import planning, secret_values
 from trainmaster.advance import advance
 from trainmaster.answers import LaunchAnswer, PlanAnswer
+from trainmaster.diagnosis.tried import applied_patch
 from trainmaster.errors import HostError
 from trainmaster.planning import Planned
 from trainmaster.run import Run, new_run_id
-from trainmaster.view import load_view
+from trainmaster.view import RunView, load_view
 from trainmaster.wait import BEGINNING, until_attempt
 from trainmaster.workspace import Workspace
 
@@ -82,8 +83,15 @@ def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> Laun
         host=view.run.host,
         pending=None if view.delivered else True,
         cursor=cursor,
+        applied=applied_patch(view.desired.why),
+        warnings=_warnings(view),
         next_step=f"trainmaster wait {run_id} --until checkpoint,end --timeout 3600",
     )
+
+
+def _warnings(view: RunView) -> list[str] | None:
+    """The plan's, where the run has just been launched by it."""
+    return view.run.plan.get("warnings") or None if view.desired.why == "launch" else None
 
 
 def _take_back(workspace: Workspace, run: Run) -> None:

@@ -31,7 +31,7 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     if view.run.cleaned:
         return f"Cleaned: its files are gone, `trainmaster metrics {run}` still answers."
     if state is RunState.COMPLETED:
-        return f"Done. `trainmaster fetch {run} final FOLDER` brings the model."
+        return _after_completion(view, findings)
     if state is RunState.FAILED or view.record.reason in _FOR_THE_OPERATOR:
         return _after_failure(view, findings)
     if state is RunState.STOPPED and view.record.reason == "time_limit":
@@ -50,10 +50,24 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
 
 
+def _after_completion(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    run = view.run.run_id
+    wrong = [finding.code for finding in findings if finding.severity == "critical"]
+    if not wrong:
+        return f"Done. `trainmaster fetch {run} final FOLDER` brings the model."
+    best = view.index.best
+    rescue = (
+        ""
+        if best is None
+        else f"the best by validation is step {best}: `trainmaster fetch {run} best FOLDER`; "
+    )
+    return f"Completed, but with {wrong[0]}: {rescue}`trainmaster diagnose {run}` explains it."
+
+
 def _while_it_goes_on(view: RunView, finding: FoundOfRun) -> str:
     run = view.run.run_id
     if view.state is RunState.RECOVERING:
-        return f"It recovers by itself; `trainmaster diagnose {run}` says from what. Then wait."
+        return f"It recovers by itself: `trainmaster wait {run} --until checkpoint,finding,end`."
     explained = f"`trainmaster diagnose {run}` explains {finding.code}."
     if not finding.patches:
         return f"{explained} Then wait: `trainmaster wait {run} --until checkpoint,finding,end`."
@@ -73,8 +87,13 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun]) -> str:
             patch = f"{finding.id}:{finding.patches[0]}"
             return (
                 f"`trainmaster diagnose {run}` explains it; `trainmaster resume {run} "
-                f"--apply {patch}` applies the first patch and starts."
+                f"--apply {patch}` applies the patch and starts."
             )
+    if any(finding.is_exhausted for finding in findings):
+        return (
+            "All patches were tried; change `optimizer.lr` yourself: "
+            f"`trainmaster resume {run} --set optimizer.lr=...`."
+        )
     return f"`trainmaster diagnose {run}` says what to mend; then `trainmaster resume {run}`."
 
 

@@ -77,6 +77,7 @@ class Planned:
             "calibration": self.calibration.model_dump(mode="json"),
             "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
             "attached": dict(self.attached),
+            "warnings": list(self.plan.warnings),
         }
 
 

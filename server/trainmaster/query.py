@@ -294,6 +294,7 @@ def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
         why=how.why or attempt.why,
         by=how.by,
         changed={path: list(values) for path, values in how.changes.items()} or None,
+        changed_by_operator=list(how.by_operator) or None,
         started_at_step=attempt.started_at_step,
         last_step=attempt.last_step,
         reason=attempt.reason,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainer_runtime.core.held import HELD_CHECKPOINTS, held_document
 from trainer_runtime.core.manifest import verify
 from trainer_runtime.train.cadence import MEASURED_STEPS, Cadence, best_interval_s
 from trainer_runtime.train.checkpoint import (
@@ -149,6 +150,17 @@ def test_the_best_and_the_periodic_ones_stay(tmp_path: Path) -> None:
     for step, loss in enumerate([3.0, 2.0, 2.5, 2.6, 2.7, 2.8], start=1):
         run.save(step, val_loss=loss)
     assert stored_steps(run.folder) == [2, 4, 6]
+
+
+def test_what_the_run_holds_is_not_pruned_until_it_is_let_go(tmp_path: Path) -> None:
+    run = Run(tmp_path, Retention(1, 0, None, "val_loss"))
+    held = run.folder.parent / HELD_CHECKPOINTS
+    held.write_text(json.dumps(held_document({2})))
+    run.save(1, 2, 3, 4)
+    assert stored_steps(run.folder) == [2, 4]
+    held.write_text(json.dumps(held_document(())))
+    run.save(5)
+    assert stored_steps(run.folder) == [5]
 
 
 def test_the_last_verified_one_is_never_pruned() -> None:

@@ -99,6 +99,40 @@ def test_a_spike_grows_from_warning_to_critical_as_it_lasts_and_keeps_its_id() -
     assert detectors.findings() == []
 
 
+@pytest.mark.parametrize("at", [20, 40, 60, 80, 90, 100, 105, 110])
+def test_a_spike_is_found_while_the_loss_still_falls_steeply(at: int) -> None:
+    rng = random.Random(at)
+    losses = [2.0 + 4.0 * math.exp(-step / 50) + 0.1 * rng.random() for step in range(300)]
+    early = only(feed(Detectors(), with_spike(losses, at, 80, 4.0)[: at + 2]), "loss_spike")
+    assert (early.step, early.severity) == (at + 1, "critical")
+
+
+def test_a_steep_fall_with_scatter_raises_no_alarm() -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        losses = [
+            (2 + 4 * math.exp(-step / 50)) * rng.lognormvariate(0, 0.3) for step in range(600)
+        ]
+        assert all_codes(feed(Detectors(), losses)) == [], seed
+
+
+def test_a_divergence_begins_where_the_loss_left_its_level() -> None:
+    rng = random.Random(7)
+    losses = [2.0 + 0.1 * rng.random() for _ in range(1400)]
+    found = only(feed(Detectors(), with_spike(losses, 1200, 80, 4.0)), "divergence", closed=True)
+    assert 1180 <= (found.step or 0) <= 1201
+
+
+def test_of_a_start_from_scratch_the_rate_is_what_fails() -> None:
+    config = {"framework": "nanogpt", "optimizer": {"lr": 1e9}}
+    for started_at, first in ((0, "rewind_halve_lr"), (1000, "rewind_skip_data")):
+        detectors = Detectors(Settings(sequences_per_step=8, config=config))
+        detectors.event("checkpoint", step=started_at, fields={"action": "verified"})
+        detectors.event("started", step=started_at, fields={"attempt": 1})
+        detectors.point("loss", started_at + 2, None, math.nan)
+        assert only(detectors, "nan_loss").patches[0].id == first
+
+
 def test_the_spike_report_carries_what_one_wants_to_know() -> None:
     detectors = Detectors(Settings(sequences_per_step=512))
     for step in range(1, 110):

@@ -9,6 +9,7 @@ from recorded import Told, kept, metric, started
 from scripted import Box, Life
 
 from trainer_runtime.core.finding import Finding
+from trainer_runtime.core.held import held_steps
 from trainer_runtime.core.policy import Exit
 from trainer_runtime.core.protocol import Event
 from trainer_runtime.core.states import PlacementState
@@ -229,6 +230,43 @@ def test_a_spike_can_halve_the_learning_rate_or_stop_the_run(box: Box, tmp_path:
     other = lived(Box(tmp_path / "other-abc234", {}), Life(SPIKE, end=None), on_spike="stop")
     record = other.to_the_end()
     assert (record.state, record.reason) == (PlacementState.FAILED, "loss_spike")
+
+
+def test_what_is_rewound_is_ended_at_once_and_saves_nothing(box: Box) -> None:
+    lived(box, Life(SPIKE, end=None), COMPLETED, on_spike="rewind_halve_lr")
+    assert box.to_the_end().attempts[0].signal == 9
+    assert ("terminate", 1) not in box.told
+
+
+def test_the_checkpoint_before_a_spike_is_held_until_another_attempt_runs(box: Box) -> None:
+    lived(box, Life(SPIKE[:-60], end=None), COMPLETED, on_spike="rewind_halve_lr")
+    supervisor = box.supervisor()
+    box.tick(supervisor, "finding")
+    supervisor.tick()
+    assert held_steps(box.root) == {50}
+    for told in SPIKE[-60:]:
+        box.tell(1, told)
+    box.tick(supervisor, "restart_planned")
+    assert held_steps(box.root) == {50}
+    assert box.to_the_end(supervisor).state is PlacementState.COMPLETED
+    assert held_steps(box.root) == frozenset()
+
+
+def test_data_that_was_left_out_in_vain_is_not_left_out_again(box: Box) -> None:
+    warning = ("warning", {"code": "nan_loss", "step": 2, "message": "the loss is NaN"})
+    lost = Life((started(), metric(1), warning), GUARD)
+    lived(box, lost, lost, on_nan="rewind_skip_data")
+    record = box.to_the_end()
+    assert (record.state, record.reason) == (PlacementState.FAILED, "nan")
+    assert (box.started, len(box.attempt_config(2)["data"]["skip"])) == ([1, 2], 1)
+
+
+def test_a_divergence_is_treated_as_a_spike_is(box: Box) -> None:
+    rising = (started(), *kept(8), *(metric(step, 2.0 + 0.02 * step) for step in range(1, 160)))
+    lived(box, Life(rising, end=None), COMPLETED, on_spike="rewind_halve_lr")
+    record = box.to_the_end()
+    assert (record.state, record.attempts[0].reason) == (PlacementState.COMPLETED, "divergence")
+    assert record.attempts[1].by == "policy:on_spike rewind_halve_lr"
 
 
 def test_a_spike_is_only_told_of_by_default(box: Box) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import HALVED, finding, plant
+from planted import HALVED, REWINDS, finding, plant
 from running import run_async, small_spec
 
+from trainmaster.cli.views import view
 from trainmaster.diagnosis.service import diagnose
 from trainmaster.errors import TrainmasterError
 from trainmaster.launch import launch
@@ -125,7 +126,8 @@ def test_text_that_came_from_a_log_stands_in_evidence_alone_and_does_no_harm(
 def test_a_patch_is_applied_exactly_and_the_attempt_tells_who_and_why(runs: Diagnosed) -> None:
     async def work() -> None:
         run = await runs.failed(OOM)
-        await resume(runs.workspace, run, apply="0a0a0a0a", sets=["optimizer.lr=0.001"])
+        answer = await resume(runs.workspace, run, apply="0a0a0a0a", sets=["optimizer.lr=0.001"])
+        assert answer.applied == "0a0a0a0a:halve_micro_batch"
         sent = runs.workspace.control.desired(run)[0]
         assert dict(sent.set) == {**HALVED["set"], "optimizer.lr": 0.001}
         waited = await wait_for_event(runs.workspace, run, until=["end"], timeout_s=60)
@@ -141,6 +143,10 @@ def test_a_patch_is_applied_exactly_and_the_attempt_tells_who_and_why(runs: Diag
             "batch.accumulation": [1, 2],
             "optimizer.lr": [0.003, 0.001],
         }
+        assert second.changed_by_operator == ["optimizer.lr"]
+        text = "\n".join(block for block in view(status) if isinstance(block, str))
+        assert "optimizer.lr: 0.003 -> 0.001 (by operator)" in text
+        assert "batch.micro_batch: 8 -> 4 (by patch:0a0a0a0a:halve_micro_batch" in text
         assert second.started_at_step == 40
         assert await runs.codes(run) == []
 
@@ -164,16 +170,6 @@ def test_a_patch_stays_when_something_else_is_changed_later(runs: Diagnosed) -> 
         assert config["derived"]["sequences_per_step"] == 16
 
     run_async(work)
-
-
-REWINDS = {
-    **HALVED,
-    "id": "rewind_skip_data",
-    "set": {},
-    "expected": {},
-    "from": 20,
-    "skip": {"at_step": 20, "sequences": 168},
-}
 
 
 def test_a_rewind_starts_at_its_checkpoint_and_leaves_its_data_out(runs: Diagnosed) -> None:

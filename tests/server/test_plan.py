@@ -298,6 +298,14 @@ def test_a_long_run_may_take_longer_than_a_day(
     assert any("max_runtime" in warning for warning in short.warnings)
 
 
+def test_a_learning_rate_far_above_what_auto_takes_is_warned_of(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    for rate, warned in ((0.01, False), (1.0, True), (1e9, True)):
+        planned = plan(make_spec(f"optimizer.lr={rate}"), cpu_host, text_corpus)
+        assert any("optimizer.lr" in warning for warning in planned.warnings) is warned, rate
+
+
 def test_a_gpu_that_the_host_lacks_is_planned_for_but_not_launchable(
     make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:

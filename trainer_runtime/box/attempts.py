@@ -17,7 +17,7 @@ from trainer_runtime.core.journal import AttemptRecord, Record
 from trainer_runtime.core.lineage import is_live
 from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.patch import PatchError, apply_sets
-from trainer_runtime.core.policy import Decision, Exit
+from trainer_runtime.core.policy import Decision, Exit, is_skipped
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.states import DesiredState
@@ -44,7 +44,7 @@ def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None
     except PatchError as error:
         # The operator's side checks names before it asks; a newer one may know more than we do.
         folder.setup_log.write_text(f"{error}; left as it was\n")
-    if attempt.skip:
+    if attempt.skip and not is_skipped(config, attempt.skip):
         config["data"] = {
             **config["data"],
             "skip": [*(config["data"].get("skip") or []), dict(attempt.skip)],

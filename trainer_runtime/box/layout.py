@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_runtime.core.held import HELD_CHECKPOINTS
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
@@ -43,6 +45,11 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.root / "checkpoints"
+
+    @property
+    def held_checkpoints(self) -> Path:
+        """The steps that no pruning takes, as a rewind may need them."""
+        return self.root / HELD_CHECKPOINTS
 
     @property
     def supervisor_lock(self) -> Path:

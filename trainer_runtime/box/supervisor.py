@@ -14,6 +14,7 @@ from typing import Any
 from trainer_runtime.box import attempts
 from trainer_runtime.box.alerting import Alerting
 from trainer_runtime.box.files import LineReader, read_json
+from trainer_runtime.box.holding import HeldCheckpoints
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.limits import host_memory_gib
 from trainer_runtime.box.mirroring import CheckpointMirror
@@ -66,6 +67,7 @@ class Supervisor:
         self._heartbeat_due = 0.0
         self._watch = Watch(run, self._journal.write, host_memory_gib=host_memory_gib())
         self._stalls = StallLook(run, self._watch, inspect)
+        self._held = HeldCheckpoints(run)
         self._recall()
         self._journal.write("started", {"pid": os.getpid()})
         for attempt in self._journal.record.attempts:
@@ -234,7 +236,8 @@ class Supervisor:
             goes_on = goes_on_after(why, self._config)
             state = PlacementState.RECOVERING if goes_on else PlacementState.STOPPING
             self._enter(state, why, None, desired.generation)
-        if self._clock() > (attempt.terminated_t or 0.0) + desired.grace_s:
+        spoilt = why in INTERVENTIONS  # what it would save pushes out what a rewind needs
+        if spoilt or self._clock() > (attempt.terminated_t or 0.0) + desired.grace_s:
             self._processes.kill(attempt.number)
         else:  # each time: hold may not have had a trainer yet that could hear it
             self._processes.terminate(attempt.number)
@@ -257,6 +260,8 @@ class Supervisor:
     def _look(self, attempt: AttemptRecord) -> None:
         now = self._clock()
         self._watch.look(now)
+        if attempt.state is AttemptState.RUNNING:  # until then it may need what was held before
+            self._held.hold(self._watch.wanted_checkpoints)
         self._stalls.look(attempt.number, self._watch.findings, now)
 
     def _intervention(self, attempt: AttemptRecord) -> str | None:

@@ -78,6 +78,11 @@ class Watch:
         """What is wrong with the newest attempt, the first cause first."""
         return tuple(self._open)
 
+    @property
+    def wanted_checkpoints(self) -> frozenset[int]:
+        """The steps of the checkpoints that a rewind of the newest attempt may need."""
+        return self._detectors.wanted_checkpoints
+
     def feed_event(self, attempt: int, event: Event) -> None:
         """Take in an event: of an attempt's trainer, or (`attempt` 0) of the journal."""
         try:

@@ -14,10 +14,10 @@ from trainer_runtime.core.patch import may_apply
 
 Told = Mapping[str, Any]
 
-STALL, SPIKE = "stall", "loss_spike"
+STALL, SPIKE, DIVERGENCE = "stall", "loss_spike", "divergence"
 # What the supervisor itself ends a running attempt for, and the field of `recovery` that says what
 # follows.
-RULES = {STALL: "on_stall", SPIKE: "on_spike"}
+RULES = {STALL: "on_stall", SPIKE: "on_spike", DIVERGENCE: "on_spike"}
 INTERVENTIONS = frozenset(RULES)
 OUT_OF_MEMORY = frozenset({"cuda_oom", "host_oom"})
 # Alike at every try. A death by signal is never among them, nor what other machines may cure (the
@@ -55,9 +55,10 @@ class Remedy:
 
 
 def intervention(findings: Sequence[Told], config: Mapping[str, Any]) -> str | None:
-    """What a running attempt is to be ended for: `stall` or `loss_spike`; None for nothing.
+    """What a running attempt is to be ended for: a key of `RULES`; None for nothing.
 
-    Only for what is critical: a stall five times as long as its limit, a spike that stays. A stall
+    Only for what is critical: a stall five times as long as its limit, a spike that stays, a loss
+    that has come to half as much again as its lowest and does not come back. A stall
     whose stacks show a training that is merely slow is left alone.
     """
     recovery = config.get("recovery") or {}
@@ -66,10 +67,12 @@ def intervention(findings: Sequence[Told], config: Mapping[str, Any]) -> str | N
     if STALL in critical and recovery.get("on_stall") is not None and not slow:
         return STALL
     on_spike = recovery.get("on_spike")
-    if SPIKE not in critical or on_spike in (None, "warn"):
+    if on_spike in (None, "warn"):
         return None
-    if on_spike == "stop" or remedy_of(critical[SPIKE], config, "on_spike", on_spike) is not None:
-        return SPIKE
+    for code in (SPIKE, DIVERGENCE):
+        told = critical.get(code)
+        if told is not None and (on_spike == "stop" or _has(told, config, on_spike)):
+            return code
     return None
 
 
@@ -99,3 +102,7 @@ def remedy_of(
             by = f"policy:{rule} {patch['id']}"
             return Remedy(told["code"], by, patch["set"], patch["from"], patch["skip"])
     return None
+
+
+def _has(told: Told, config: Mapping[str, Any], patch_id: str) -> bool:
+    return remedy_of(told, config, "on_spike", patch_id) is not None

@@ -10,6 +10,7 @@ from typing import Any
 from trainer_runtime.core.duration import parse_duration, spoken_duration
 from trainer_runtime.core.intervention import (
     DETERMINISTIC,
+    DIVERGENCE,
     OUT_OF_MEMORY,
     RULES,
     SPIKE,
@@ -37,6 +38,7 @@ class EndReason(str, Enum):
     GUARD = "guard"
     STALL = STALL
     LOSS_SPIKE = SPIKE
+    DIVERGENCE = DIVERGENCE
     UNUSABLE = "unusable"
     FAILED_BEFORE_FIRST_STEP = "failed_before_first_step"
     CRASHED = "crashed"
@@ -165,11 +167,13 @@ def _remedy(
     """What a restart is to change, by the rule for what was found."""
     recovery = config["recovery"]
     if ending.reason is EndReason.GUARD and recovery.get("on_nan") != "stop":
-        verified = attempts[-1].verified_step or 0
-        skip = _skip_to_after(progress, verified, config)
+        skip = _skip_of(attempts, progress, config)
+        if is_skipped(config, skip):
+            return None
         return Remedy(ending.reason.value, "policy:on_nan rewind_skip_data", skip=skip)
-    if ending.reason is EndReason.LOSS_SPIKE:
-        spike = next((told for told in findings if told["code"] == SPIKE), None)
+    if ending.reason in (EndReason.LOSS_SPIKE, EndReason.DIVERGENCE):
+        code = ending.reason.value
+        spike = next((told for told in findings if told["code"] == code), None)
         chosen = recovery.get("on_spike")
         return remedy_of(spike, config, "on_spike", chosen) if spike is not None else None
     out_of_memory = first_cause(findings, OUT_OF_MEMORY)
@@ -185,6 +189,9 @@ def _refused(
     """The decision where nothing is tried again as it was."""
     if ending.reason in _FIXED:
         return Decision(_FIXED[ending.reason], ending.reason.value, ending.detail)
+    if ending.reason is EndReason.GUARD and recovery.get("on_nan") != "stop":
+        detail = f"{ending.detail}, again: the data before it is left out already"
+        return Decision(Action.FAIL, "nan", detail)
     rule = _STOPPED_BY.get(ending.reason)
     if rule is not None and str(recovery.get(rule)).endswith("stop"):
         reason = "nan" if ending.reason is EndReason.GUARD else ending.reason.value
@@ -280,6 +287,17 @@ def _end_confirmed(end: Exit, progress: Progress) -> bool:
     if end.code is not None or end.signal is not None:
         return end.code == ExitCode.COMPLETE
     return progress.target_step is not None and progress.verified_step == progress.target_step
+
+
+def is_skipped(config: Mapping[str, Any], skip: Mapping[str, int]) -> bool:
+    """Whether exactly this data is left out already."""
+    return dict(skip) in [dict(one) for one in (config.get("data") or {}).get("skip") or []]
+
+
+def _skip_of(
+    attempts: Sequence[AttemptRecord], progress: Progress, config: Mapping[str, Any]
+) -> Mapping[str, int]:
+    return _skip_to_after(progress, attempts[-1].verified_step or 0, config)
 
 
 def _skip_to_after(

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer_runtime.core.held import held_steps
 from trainer_runtime.core.manifest import Manifest, ManifestError, read, verify
 from trainer_runtime.train.events import EventLog
 from trainer_runtime.train.folder import (
@@ -203,7 +204,10 @@ class Checkpoints:
         return found
 
     def _prune(self, verified_step: int) -> None:
-        for step in self._retention.to_prune(self._stored(), verified_step, self._superseded):
+        held = held_steps(self._folder.parent)
+        for step in self._retention.to_prune(
+            self._stored(), verified_step, self._superseded, held - self._superseded
+        ):
             path = self._folder / checkpoint_name(step)
             remove_folder(path)
             self._superseded.discard(step)

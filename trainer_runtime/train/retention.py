@@ -34,15 +34,19 @@ class Retention:
         return [entry.step for entry in rated[: self.keep_best]]
 
     def to_prune(
-        self, stored: Sequence[Stored], last_verified: int, superseded: Collection[int]
+        self,
+        stored: Sequence[Stored],
+        last_verified: int,
+        superseded: Collection[int],
+        held: Collection[int] = (),
     ) -> list[int]:
-        """The steps that go, oldest first; never the last verified one.
+        """The steps that go, oldest first; never the last verified one, nor one of `held`.
 
         `superseded` are steps of a lineage that the run has left; they go whatever they are.
         """
         current = [entry for entry in stored if entry.step not in superseded]
         latest = sorted(entry.step for entry in current)[-max(1, self.keep_latest) :]
-        kept = {last_verified, *latest, *self.best(current)}
+        kept = {last_verified, *latest, *self.best(current), *held}
         if self.keep_every_steps:
             kept.update(e.step for e in current if e.step % self.keep_every_steps == 0)
         return sorted(entry.step for entry in stored if entry.step not in kept)

@@ -32,6 +32,7 @@ DEFAULTS: tuple[tuple[str, Severity, str], ...] = (
     ("nan-loss", "critical", "finding nan_loss"),
     ("nan-grad", "critical", "finding nan_grad"),
     ("spike", "warning", "finding loss_spike"),
+    ("divergence", "critical", "finding divergence"),
     ("stall", "critical", "finding stall"),
 )
 _LONGEST_NAME = 63

@@ -48,5 +48,6 @@ def _patch(patch: PatchAnswer) -> Iterable[Block]:
     )
     start = f"from {patch.from_}" if isinstance(patch.from_, str) else f"from step {patch.from_}"
     skipped = "" if patch.skip is None else f", without {value(patch.skip['sequences'])} sequences"
-    yield f"  Patch {patch.id}: {'; '.join(filter(None, (sets, start + skipped)))}"
+    tried = " (was tried)" if patch.tried else ""
+    yield f"  Patch {patch.id}{tried}: {'; '.join(filter(None, (sets, start + skipped)))}"
     yield f"    {patch.why}"

@@ -59,6 +59,8 @@ def _(answer: LaunchAnswer) -> list[Block]:
     return [
         f"{answer.run_id}: {answer.state}, attempt {answer.attempt} on {answer.host}",
         *(["The host could not be reached yet; it is told when it can be."] * bool(answer.pending)),
+        *_named("Applied", answer.applied),
+        *(f"Warning: {warning}" for warning in answer.warnings or ()),
         *_named("Next", answer.next_step),
     ]
 
@@ -381,4 +383,6 @@ def _attempts(answer: StatusAnswer) -> Iterable[Block]:
     for row in answer.attempts:
         for path, (old, new) in (row.changed or {}).items():
             change = f"{setting(old)} -> {setting(new)}"
-            yield f"Attempt {row.number}: {path}: {change} (by {row.by}: {row.why})"
+            own = path in (row.changed_by_operator or ())
+            who = "operator" if own else f"{row.by}: {row.why}"
+            yield f"Attempt {row.number}: {path}: {change} (by {who})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -30,6 +30,9 @@ class PatchAnswer(Answer):
     skip: dict[str, int] | None = Field(default=None, description="data that is left out")
     keeps_batch: bool = Field(description="an optimizer step sees as many tokens as before")
     why: str
+    tried: bool | None = Field(
+        default=None, description="true where it was applied before, and did not help for good"
+    )
 
 
 class FindingAnswer(Answer):
@@ -65,9 +68,15 @@ class DiagnosisAnswer(Answer):
 
 
 def finding_answer(
-    told: Mapping[str, Any], *, attempt: int | None = None, over: bool = False
+    told: Mapping[str, Any],
+    *,
+    attempt: int | None = None,
+    over: bool = False,
+    tried: Collection[str] = (),
 ) -> FindingAnswer:
     """What `Finding.to_dict()` describes, also where a box's journal tells it: made harmless.
+
+    Patches that were `tried` (ids) come last.
 
     Raises:
         ValueError: it does not describe a finding.
@@ -84,13 +93,16 @@ def finding_answer(
         explanation=_text(told.get("explanation", ""), _LONGEST_TEXT),
         advice=_lines(told.get("advice"), _MOST_SENTENCES, _LONGEST_TEXT),
         led_to=_lines(told.get("led_to"), _MOST_SENTENCES, 64),
-        patches=[_patch(patch) for patch in told.get("patches") or ()],
+        patches=sorted(
+            (_patch(patch, tried) for patch in told.get("patches") or ()),
+            key=lambda patch: bool(patch.tried),
+        ),
     )
 
 
-def _patch(told: Mapping[str, Any]) -> PatchAnswer:
+def _patch(told: Mapping[str, Any], tried: Collection[str]) -> PatchAnswer:
     text = {"id": _word(told["id"]), "why": _text(told.get("why", ""), _LONGEST_TEXT)}
-    return PatchAnswer.model_validate({**told, **text})
+    return PatchAnswer.model_validate({**told, **text, "tried": told["id"] in tried or None})
 
 
 def _word(value: Any) -> str:

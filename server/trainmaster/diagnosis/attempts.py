@@ -11,7 +11,9 @@ from trainer_runtime.core.followed import LARGEST_WHOLE_BYTES, REPLACED_IN_ATTEM
 from trainer_runtime.core.intervention import RULES
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.patch import PatchError, apply_sets
+from trainer_runtime.core.policy import is_skipped
 from trainer_runtime.core.text import shown
+from trainmaster.diagnosis.tried import PATCH
 from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
 
@@ -19,7 +21,7 @@ _CONFIG = REPLACED_IN_ATTEMPT[0]
 # Of each attempt's own, or written by the box for itself.
 _NOT_COMPARED = frozenset({"attempt", "run_id"})
 _OPERATORS = frozenset({"launch", "resume"})
-_PATCH = "patch:"
+_NONE = object()
 # The field of `recovery` that answers an end of this kind, where the journal doesn't tell.
 _POLICY = {"guard": "on_nan", **RULES}
 
@@ -30,11 +32,13 @@ class Started:
     or the reason that the attempt before ended for.
 
     `changes`: dotted field to (old, new); an old value is None also where there was none.
+    `by_operator`: those of them that the operator asked for beside the patch.
     """
 
     by: str
     why: str | None
     changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    by_operator: tuple[str, ...] = ()
 
 
 def started(workspace: Workspace, view: RunView) -> dict[int, Started]:
@@ -47,7 +51,8 @@ def started(workspace: Workspace, view: RunView) -> dict[int, Started]:
             config = _with(before, attempt)
         changes = {} if before is None or config is None else dict(_changes(before, config, ""))
         by, why = _who(attempt)
-        found[attempt.number] = Started(by, why, changes)
+        own = tuple(path for path in _own(view, attempt) if path in changes)
+        found[attempt.number] = Started(by, why, changes, own)
         before = config or before
     return found
 
@@ -80,7 +85,7 @@ def _with(config: Mapping[str, Any], attempt: AttemptRecord) -> dict[str, Any]:
     except PatchError:
         changed = dict(config)  # as the box does: left as it was
     data = changed.get("data")
-    if attempt.skip and isinstance(data, Mapping):
+    if attempt.skip and isinstance(data, Mapping) and not is_skipped(changed, attempt.skip):
         changed["data"] = {**data, "skip": [*(data.get("skip") or []), dict(attempt.skip)]}
     return changed
 
@@ -98,13 +103,25 @@ def _changes(
             yield f"{prefix}{key}", (old, new)
 
 
+def _own(view: RunView, attempt: AttemptRecord) -> Iterator[str]:
+    """What an operator who applied a patch has set besides, where the record holds the patch."""
+    if not attempt.why.startswith(PATCH):
+        return
+    _, finding, name, *_ = attempt.why.split(":")
+    known = view.record.findings.get(finding)
+    for patch in known.finding["patches"] if known is not None else ():
+        if patch.get("id") == name:
+            sets = patch.get("set") or {}
+            yield from (path for path, new in attempt.set.items() if sets.get(path, _NONE) != new)
+
+
 def _who(attempt: AttemptRecord) -> tuple[str, str | None]:
     why = attempt.why
     if attempt.by is not None:
         return shown(attempt.by.encode()), why
     if why in _OPERATORS:
         return "operator", None
-    if why.startswith(_PATCH):
+    if why.startswith(PATCH):
         *named, code = why.split(":")
         return ":".join(named), code
     return f"policy:{_POLICY.get(why, 'on_crash')}", why

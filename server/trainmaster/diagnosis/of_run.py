@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.checkpoint_index import IndexEntry
@@ -12,6 +12,7 @@ from trainer_runtime.core.journal import FoundRecord
 from trainer_runtime.core.remedies import advice
 from trainmaster.diagnosis.answer import FindingAnswer, finding_answer
 from trainmaster.diagnosis.order import place
+from trainmaster.diagnosis.tried import tried_before, tried_patches
 from trainmaster.view import RunView
 
 _SAVE_FAILED = "checkpoint_failed"
@@ -26,11 +27,15 @@ SAVE_ADVICE = ("Look at the disk and at the log; the checkpoint before it stands
 
 @dataclass(frozen=True, slots=True)
 class FoundOfRun:
-    """A finding, by its newest `Finding.to_dict()`, with the attempt that it is of."""
+    """A finding, by its newest `Finding.to_dict()`, with the attempt that it is of.
+
+    `tried`: the ids of patches that were applied for it before; it came again.
+    """
 
     attempt: int
     told: Mapping[str, Any]
     over: bool = False
+    tried: frozenset[str] = frozenset()
 
     @property
     def id(self) -> str:
@@ -47,11 +52,17 @@ class FoundOfRun:
 
     @property
     def patches(self) -> list[str]:
-        """The ids of its patches, best first."""
-        return [str(patch["id"]) for patch in self.told.get("patches") or ()]
+        """The ids of its patches that were not tried yet, best first."""
+        ids = [str(patch["id"]) for patch in self.told.get("patches") or ()]
+        return [id for id in ids if id not in self.tried]
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether it had patches, and all of them were tried."""
+        return bool(self.told.get("patches")) and not self.patches
 
     def answer(self) -> FindingAnswer:
-        return finding_answer(self.told, attempt=self.attempt, over=self.over)
+        return finding_answer(self.told, attempt=self.attempt, over=self.over, tried=self.tried)
 
 
 def open_findings(view: RunView) -> list[FoundOfRun]:
@@ -64,7 +75,11 @@ def found_of(view: RunView) -> list[FoundOfRun]:
 
     Causes come before what they led to, critical ones before warnings, else the earlier ones.
     """
-    found = [*_by_box(view), *_by_trainer(view), *_damaged(view)]
+    tried = tried_patches(view)
+    found = [
+        replace(one, tried=tried_before(tried, one.code, one.told.get("step")))
+        for one in (*_by_box(view), *_by_trainer(view), *_damaged(view))
+    ]
     codes = {one.code for one in found if not one.over}
     symptoms = {code for one in found if not one.over for code in one.told.get("led_to") or ()}
     return sorted(

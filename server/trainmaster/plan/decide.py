@@ -29,6 +29,7 @@ from trainmaster.plan.target import Target, choose_target
 from trainmaster.plan.throughput import Throughput, throughput
 from trainmaster.spec import TrainingSpec, refuse_what_is_not_built
 
+_FAR_TOO_HIGH = 10
 _SHORTEST_LIMIT_S = 24 * HOUR_S
 _LIMIT_FACTOR = 1.5
 # A model compiles for about a minute; shorter runs would not earn that back.
@@ -160,9 +161,15 @@ def _steps(spec: TrainingSpec, batch: Batch, ledger: Ledger) -> int:
 
 
 def _learning_rate(spec: TrainingSpec, count: int, ledger: Ledger) -> float:
-    if isinstance(spec.optimizer.lr, float | int):
-        return float(spec.optimizer.lr)
     rate, source = learning_rate(count)
+    given = spec.optimizer.lr
+    if isinstance(given, float | int):
+        if given > _FAR_TOO_HIGH * rate:
+            ledger.warn(
+                f"optimizer.lr is {given:g}; for a model of {count:,} parameters auto takes "
+                f"{rate:g}. Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
+            )
+        return float(given)
     ledger.decide("optimizer.lr", rate, f"By the model's {count:,} parameters.", source)
     return rate
 

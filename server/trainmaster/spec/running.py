@@ -94,7 +94,8 @@ class RecoverySpec(Section):
         "warn",
         "After a jump of the loss that stays: 50 steps, or two of over three times the loss. The "
         "default only tells: most spikes come back by themselves. rewind_… go back to the last "
-        "checkpoint before it and leave out the data, or halve the learning rate.",
+        "checkpoint before it and leave out the data, or halve the learning rate. So too after a "
+        "divergence, a loss that stays at over half as much again as its lowest.",
         changes="resume",
         nanogpt="supervisor",
     )

@@ -16,6 +16,7 @@ from trainer_runtime.core.detectors.state import described, restore
 from trainer_runtime.core.detectors.watch import Watch
 from trainer_runtime.core.finding import Finding
 from trainer_runtime.core.protocol import number
+from trainer_runtime.core.remedies import ANNOUNCE_A_REWIND
 
 _FORMAT = 1
 # Kept for causes and reports beside what detectors of their own look at.
@@ -129,6 +130,17 @@ class Detectors:
     def sightings(self, *, closed: bool = True) -> list[Sighting]:
         """The same with all figures, and where each ended."""
         return [found for found in self._board.ledger.all() if closed or found.closed_at is None]
+
+    @property
+    def wanted_checkpoints(self) -> frozenset[int]:
+        """The steps of the checkpoints that a rewind for what is open would go back to, also where
+        it isn't yet bad enough to propose one."""
+        found = (
+            self._board.safe_step(one.onset)
+            for one in self._board.ledger.all()
+            if one.closed_at is None and one.code in ANNOUNCE_A_REWIND
+        )
+        return frozenset(step for step in found if step is not None)
 
     @property
     def keys(self) -> Collection[str]:

@@ -7,6 +7,10 @@ gave 472 false alarms; a multiple of the rolling mean misses everything small (>
 
 None of those curves scatters by a tenth of its median. Those that do (fine-tuning by single
 sequences, preference losses near 0) are skewed: there the deviations are measured in logarithms.
+
+A loss that falls steeply, as in a training's first hundred steps, fills the window with its own
+fall: a jump to 4 x looks small beside it. There the differences from point to point are the
+scatter, and to stay clear of heavy tails the point has to be twice as high as any of the window.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from trainer_runtime.core.detectors.window import Window, mad_z, median_of
 
@@ -23,6 +28,7 @@ _NEEDED = 2
 _FULL_TRUST = 16  # points in the window; with fewer, only what is far off counts
 _FEWEST = 4
 _YOUNG_RATIO = 1.4
+_UNSEEN_RATIO = 2.0
 _LEAST = 1e-12  # what is 0 or less has no logarithm
 
 
@@ -85,10 +91,24 @@ class Outlier:
         mad = self.window.mad
         if mad_z(value, median, mad) <= _Z:
             return False
-        return mad <= self.symmetric * median or self._is_far_in_logarithms(value)
+        if mad <= self.symmetric * median or self._is_far_in_logarithms(value):
+            return True
+        return self._is_far_from_its_fall(value)
 
     def _is_far_in_logarithms(self, value: float) -> bool:
         ranked = [math.log(max(one, _LEAST)) for one in self.window.ranked]
         median = median_of(ranked)
         mad = median_of(sorted([abs(one - median) for one in ranked]))
         return mad_z(math.log(value), median, mad) > _Z
+
+    def _is_far_from_its_fall(self, value: float) -> bool:
+        """Beside the points before the last four, where one of those was odd already."""
+        before = list(self.window.values)[: -_FEWEST if self.flags else None]
+        if len(before) < _FULL_TRUST or value <= _UNSEEN_RATIO * max(before):
+            return False
+        newest = [math.log(max(one, _LEAST)) for one in before]
+        changes = [abs(after - first) for first, after in pairwise(newest)]
+        # Of what is independent the differences are √2 times as far apart as the values.
+        scatter = median_of(sorted(changes)) / math.sqrt(2)
+        level = median_of(sorted(newest[-_FULL_TRUST:]))
+        return mad_z(math.log(value), level, scatter) > _Z

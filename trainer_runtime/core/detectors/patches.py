@@ -9,13 +9,26 @@ from trainer_runtime.core.detectors.sightings import Sighting
 from trainer_runtime.core.finding import Patch
 from trainer_runtime.core.remedies import FRAMEWORKS, REMEDIES, RUNGS, Remedy, Rung, value_at
 
+_FIRST_STEPS = 20
+
 
 def patches_for(found: Sighting, board: Board) -> tuple[Patch, ...]:
     """The patches of a sighting's remedies, best first; without a configuration none."""
     if board.settings.config.get("framework") not in FRAMEWORKS:
         return ()
-    made = (_patch(name, found, board) for name in found.remedies)
+    made = (_patch(name, found, board) for name in _ranked(found, board))
     return tuple(patch for patch in made if patch is not None)
+
+
+def _ranked(found: Sighting, board: Board) -> list[str]:
+    """Its remedies, best first: of a start from scratch it is the rate that fails, not the data."""
+    names = list(found.remedies)
+    early = max(_FIRST_STEPS, board.settings.warmup_steps or 0)
+    by_rate, by_data = "rewind_halve_lr", "rewind_skip_data"
+    if board.first_step == 0 and found.onset <= early and {by_rate, by_data} <= set(names):
+        names.remove(by_rate)
+        names.insert(names.index(by_data), by_rate)
+    return names
 
 
 def _patch(name: str, found: Sighting, board: Board) -> Patch | None:

@@ -28,6 +28,7 @@ class Settings:
     sequences_per_step: int | None = None
     peak_flops: float | None = None
     keeps_checkpoints: int | None = None
+    warmup_steps: int | None = None
     host_memory_gib: float | None = None
     gpu_memory_gib: float | None = None
     skips: tuple[tuple[int, int], ...] = ()
@@ -51,6 +52,7 @@ class Settings:
             checkpoint_every_s=_seconds(every),
             precision=config.get("precision"),
             sequences_per_step=_count(derived.get("sequences_per_step")),
+            warmup_steps=_count(_section(config, "schedule").get("warmup_steps")),
             keeps_checkpoints=_kept(_section(config, "checkpoint")),
             peak_flops=derived.get("peak_flops"),
             host_memory_gib=host_memory_gib,

@@ -7,11 +7,12 @@ findings of series propose, and `advice.py` what a person can do where no patch 
 
 from trainer_runtime.core.remedies.advice import ADVICE, advice
 from trainer_runtime.core.remedies.ladder import FRAMEWORKS, LADDER, RUNGS, patches
-from trainer_runtime.core.remedies.rewinds import OF_SERIES, REMEDIES, Remedy
+from trainer_runtime.core.remedies.rewinds import ANNOUNCE_A_REWIND, OF_SERIES, REMEDIES, Remedy
 from trainer_runtime.core.remedies.rung import Changes, Config, Rung, value_at
 
 __all__ = [
     "ADVICE",
+    "ANNOUNCE_A_REWIND",
     "FRAMEWORKS",
     "LADDER",
     "OF_SERIES",

@@ -34,6 +34,11 @@ OF_SERIES: Mapping[str, tuple[str, ...]] = {
     "resume_mismatch": ("rewind",),
 }
 
+# What a rewind is proposed for sooner or later; a norm that rises comes before a spike.
+ANNOUNCE_A_REWIND = frozenset(
+    {"nan_loss", "nan_grad", "loss_spike", "divergence", "grad_norm_rising"}
+)
+
 _BACK = "Go back to the newest verified checkpoint before it."
 REMEDIES: Mapping[str, Remedy] = {
     "rewind": Remedy(rewinds=True, why=_BACK),

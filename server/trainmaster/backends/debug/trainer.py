@@ -17,8 +17,17 @@ from trainer_runtime.box.files import AppendedLog, write_json
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.core.durable import sync_folder
 from trainer_runtime.core.duration import parse_duration
-from trainer_runtime.core.manifest import ChunkHasher, Manifest, build, verify
+from trainer_runtime.core.held import held_steps
+from trainer_runtime.core.manifest import (
+    ChunkHasher,
+    Manifest,
+    ManifestError,
+    build,
+    read,
+    verify,
+)
 from trainer_runtime.core.protocol import ExitCode
+from trainer_runtime.train.retention import Retention, Stored
 from trainmaster.backends.debug.faults import (
     FAULTS_VARIABLE,
     STEP_VARIABLE,
@@ -70,6 +79,7 @@ class SimulatedTrainer(threading.Thread):
         self._skipped_sequences = 0
         self._spike_until = 0
         self._saved_t = time.monotonic()
+        self._retention = _retention(self._config["checkpoint"])
         self.asked_to_end = threading.Event()
         self.killed = threading.Event()
 
@@ -253,10 +263,11 @@ class SimulatedTrainer(threading.Thread):
         self._prune()
 
     def _prune(self) -> None:
-        saved = sorted(folder for folder in self._run.checkpoints.glob("step-*"))
-        for folder in saved[: -int(self._config["checkpoint"]["keep_latest"])]:
-            shutil.rmtree(folder)
-            step = int(folder.name[5:])
+        stored = [_stored(folder) for folder in sorted(self._run.checkpoints.glob("step-*"))]
+        left = {entry.step for entry in stored if entry.step > self._step}
+        held = held_steps(self._run.root) - left
+        for step in self._retention.to_prune(stored, self._step, left, held):
+            shutil.rmtree(self._folder(step))
             self._emit("checkpoint", {"action": "pruned", "step": step})
 
     def _damage_newest(self) -> None:
@@ -277,6 +288,23 @@ class SimulatedTrainer(threading.Thread):
     def _say(self, text: str) -> None:
         self._log.write(text + "\n")
         self._log.flush()
+
+
+def _retention(checkpoint: Mapping[str, Any]) -> Retention:
+    return Retention(
+        int(checkpoint["keep_latest"]),
+        int(checkpoint.get("keep_best") or 0),
+        checkpoint.get("keep_every_steps"),
+        str(checkpoint["metric"]),
+    )
+
+
+def _stored(folder: Path) -> Stored:
+    try:
+        metrics = read(folder).metrics
+    except ManifestError:
+        metrics = {}
+    return Stored(int(folder.name[5:]), metrics)
 
 
 def _parameters(step: int) -> bytes:
