@@ -74,6 +74,7 @@ async def launch(
 def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> LaunchAnswer:
     """The answer of whatever has started a run; `cursor`: where it stood before."""
     view = load_view(workspace, run_id)
+    until = "finding,end" if view.run.is_attached else "checkpoint,end"
     return LaunchAnswer(
         run_id=run_id,
         name=view.run.name,
@@ -82,7 +83,7 @@ def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> Laun
         host=view.run.host,
         pending=None if view.delivered else True,
         cursor=cursor,
-        next_step=f"trainmaster wait {run_id} --until checkpoint,end --timeout 3600",
+        next_step=f"trainmaster wait {run_id} --until {until} --timeout 3600",
     )
 
 

@@ -56,7 +56,9 @@ def test_a_log_is_followed_from_its_start_to_the_end_of_its_process(
 ) -> None:
     with writing(log) as stranger:
         stranger.say(lines(0, 15))
-        run = command("attach", "--log", str(log), "--label", "by=somebody")["run_id"]
+        attached = command("attach", "--log", str(log), "--label", "by=somebody")
+        assert "--until finding,end" in attached["next_step"]
+        run = attached["run_id"]
         waited(command, run, "step:14")
         status = command("status", run)
         assert status["state"] == "running"
