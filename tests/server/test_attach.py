@@ -325,6 +325,14 @@ def test_what_cannot_be_watched_is_refused_and_leaves_nothing(
     assert command("runs")["runs"] == []
 
 
+def test_a_log_that_is_no_text_is_refused(command: CommandLine, log: Path) -> None:
+    log.write_bytes(random.Random(5).randbytes(1 << 16))
+    error = command("attach", "--log", str(log), code=1)["error"]
+    assert error["code"] == "LOG_NOT_READABLE"
+    assert "binary" in error["message"]
+    assert command("runs")["runs"] == []
+
+
 def test_a_refusal_repeats_no_name_that_could_be_read_as_more(
     command: CommandLine, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from trainmaster.alerting.answers import (
 )
 from trainmaster.alerting.book import add_row, alerts_of, record_defaults
 from trainmaster.alerting.destinations import address, destinations, known_destination
+from trainmaster.alerting.metric_note import metric_note
 from trainmaster.alerting.sending import try_once
 from trainmaster.control_alerts import EVERY_RUN, MessageRow
 from trainmaster.control_alerts import AlertRow as Recorded
@@ -59,6 +60,7 @@ async def add_alert(
     return AlertAddedAnswer(
         alert=_shown(workspace, row),
         pending=None if reached else True,
+        note=await metric_note(workspace, when, found),
         next_step=f"trainmaster alerts test {row.to}",
     )
 
