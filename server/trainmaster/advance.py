@@ -14,13 +14,15 @@ from trainmaster.alerting.sending import begin_sending, send_due
 from trainmaster.answers import TickAnswer, TickRow
 from trainmaster.checkpoint_mirror import is_mirrored_here
 from trainmaster.errors import HostError
-from trainmaster.follow import catch_up
+from trainmaster.follow import catch_up, last_pass, note_away
 from trainmaster.run import Run
 from trainmaster.secret_delivery import deliver_secrets, sweep_secrets
 from trainmaster.transfer import begin_transfers
 from trainmaster.view import HEARTBEAT_S, load_view
 from trainmaster.workspace import Workspace
 
+# What keeps a host from being reached at all.
+_AWAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "AUTH_FAILED", "HOST_KEY_CHANGED"})
 # So long an answer waits for a host that may be away.
 LOOK_S = 10.0
 # A tick sends by itself: a timer that called it may end whatever it leaves behind.
@@ -39,10 +41,13 @@ async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -
     if lock is None:
         return []  # another process is at it
     try:
+        run = workspace.control.run(run_id)
         try:
-            return await _advance(workspace, workspace.control.run(run_id), thorough)
-        finally:
-            look(workspace, run_id)  # also where the host is away: that may be what is to be told
+            return await _advance(workspace, run, thorough)
+        except HostError as error:
+            if error.code in _AWAY:
+                note_away(workspace, run.host, error)
+            raise
     finally:
         os.close(lock)
 
@@ -53,6 +58,16 @@ def look_for_alerts(workspace: Workspace, run_id: str) -> None:
     begin_sending(workspace)
 
 
+async def look_in(workspace: Workspace, run_id: str, bound_s: float = LOOK_S) -> None:
+    """One bounded look at a run before an answer: do what is due, read what its host has to say,
+    and only then see whom that concerns."""
+    host, began = workspace.control.run(run_id).host, time.time()
+    reached = await look_after(workspace, run_id, bound_s)
+    if reached or last_pass(workspace.home, host).t < began:
+        await catch_up(workspace, host, bound_s)
+    look_for_alerts(workspace, run_id)
+
+
 async def look_after(workspace: Workspace, run_id: str, bound_s: float = LOOK_S) -> bool:
     """`advance` before an answer, within a bound; False where it could not be done.
 
@@ -61,7 +76,13 @@ async def look_after(workspace: Workspace, run_id: str, bound_s: float = LOOK_S)
     try:
         async with asyncio.timeout(bound_s):
             await advance(workspace, run_id, thorough=False)
-    except (HostError, TimeoutError):
+    except HostError:
+        return False
+    except TimeoutError:
+        host = workspace.control.run(run_id).host
+        message = f"{host} gave no answer within {bound_s:.0f} s."
+        late = HostError("TOOK_TOO_LONG", message, "Look at the link.", retryable=True)
+        note_away(workspace, host, late)
         return False
     finally:
         begin_sending(workspace)

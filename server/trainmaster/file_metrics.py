@@ -13,7 +13,7 @@ from typing import ClassVar
 from trainer_runtime.core.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.parse.parser import MOST_KEYS
 from trainmaster.buckets import Row
-from trainmaster.log_file import read_chunks
+from trainmaster.log_file import read_chunks, refuse_no_text
 
 _FARTHEST_STEP = 2**53
 
@@ -69,15 +69,19 @@ class FileMetrics:
 
 
 def read_metrics(path: Path) -> FileMetrics:
-    """Read a log, as long as it is when it is opened, in pieces.
+    """Read a log, as long as it is when it is opened, in pieces. Points between junk are found.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE`.
+        UsageError: `LOG_NOT_READABLE`, also of a file that is no text and has no points.
     """
     parser, by_rank = LogParser(), dict[int, dict[str, _Column]]()
+    begin = b""
     for chunk in read_chunks(path):
+        begin = begin or chunk.lstrip(b"\0")
         _take(parser.feed(chunk), by_rank)
     _take(parser.close(), by_rank)
+    if not by_rank:
+        refuse_no_text(path, begin)
     rank = min(by_rank, default=None)
     columns = {} if rank is None else by_rank[rank]
     return FileMetrics(parser.coverage, rank, max(0, len(by_rank) - 1), columns)

@@ -111,6 +111,11 @@ def last_pass(home: Home, host: str) -> LastPass:
         return LastPass()
 
 
+def note_away(workspace: Workspace, host: str, error: HostError) -> None:
+    """Note that somebody has just tried to reach the host, and why that failed."""
+    _Passes(workspace, host).failed(error)
+
+
 async def _wait_for_lock(home: Home, host: str) -> int:
     deadline = time.monotonic() + _LOCK_WAIT_S
     while (lock := try_lock(home.follower_lock(host))) is None:

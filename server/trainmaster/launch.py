@@ -75,6 +75,7 @@ async def launch(
 def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> LaunchAnswer:
     """The answer of whatever has started a run; `cursor`: where it stood before."""
     view = load_view(workspace, run_id)
+    until = "finding,end" if view.run.is_attached else "checkpoint,end"
     return LaunchAnswer(
         run_id=run_id,
         name=view.run.name,
@@ -85,7 +86,7 @@ def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> Laun
         cursor=cursor,
         applied=applied_patch(view.desired.why),
         warnings=_warnings(view),
-        next_step=f"trainmaster wait {run_id} --until checkpoint,end --timeout 3600",
+        next_step=f"trainmaster wait {run_id} --until {until} --timeout 3600",
     )
 
 

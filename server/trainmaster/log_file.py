@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from trainer_runtime.core.log_text import TWO_BYTES, why_no_text
 from trainmaster.errors import StateError, UsageError
 from trainmaster.workspace import Workspace
 
@@ -43,6 +44,35 @@ def read_chunks(path: Path) -> Iterator[bytes]:
                 yield chunk
         except OSError as error:
             raise not_readable(path, _told(error)) from error
+
+
+def read_text(path: Path) -> Iterator[bytes]:
+    """The same of a file that is text.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`, also where the first that stands there is no text.
+    """
+    judged = False
+    for chunk in read_chunks(path):
+        if not judged and chunk.strip(b"\0"):
+            judged = True
+            refuse_no_text(path, chunk)
+        yield chunk
+
+
+def refuse_no_text(path: Path, begin: bytes) -> None:
+    """Raises:
+    UsageError: `LOG_NOT_READABLE`, what begins so is no text.
+    """
+    what = why_no_text(begin)
+    if what == TWO_BYTES:
+        raise UsageError(
+            "LOG_NOT_READABLE",
+            f"{path} is text of two bytes a letter (UTF-16), as PowerShell's `>` writes it.",
+            "Convert it first: `iconv -f UTF-16 -t UTF-8`.",
+        )
+    if what is not None:
+        raise not_readable(path, "it holds binary data")
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainmaster.file_metrics import FileMetrics
 
 # Metrics that a training may yet report: asking for one too early is no mistake.
-_EXPECTED = frozenset(
+EXPECTED = frozenset(
     """
     loss val_loss perplexity val_perplexity accuracy lr grad_norm clip_fraction tokens tokens_per_s
     samples_per_s step_time_s data_time_share comm_time_share mfu tflops epoch loss_scale nan_count
@@ -128,7 +128,7 @@ def wanted_keys(source: Source, keys: Sequence[str]) -> list[str]:
     known = source.keys()
     for key in keys:
         family = key.partition("/")[0]
-        if known and key not in known and family not in _EXPECTED:
+        if known and key not in known and family not in EXPECTED:
             raise bad_argument(
                 "key",
                 f"{source.name} has no metric {key!r}.",

@@ -11,7 +11,7 @@ from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.protocol import finite_or_named
 from trainer_runtime.core.states import RunState
 from trainer_runtime.core.status_page import eta_s, run_risks
-from trainmaster.advance import look_after
+from trainmaster.advance import look_in
 from trainmaster.answers import (
     AttemptRow,
     CheckpointRow,
@@ -206,8 +206,7 @@ async def current_view(workspace: Workspace, run: str) -> RunView:
     """The run, after one bounded look at what is new."""
     found = workspace.control.run(run)
     if not found.closed:
-        if await look_after(workspace, found.run_id):
-            await catch_up(workspace, found.host)
+        await look_in(workspace, found.run_id)
     elif is_mirrored_here(found):
         begin_transfers(workspace, found)  # the last checkpoints may still be to come
     view = load_view(workspace, found.run_id)

@@ -15,7 +15,7 @@ from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.patch import apply_sets
 from trainer_runtime.core.states import DesiredState, RunState
 from trainmaster import secret_values
-from trainmaster.advance import look_after, look_for_alerts
+from trainmaster.advance import look_for_alerts, look_in
 from trainmaster.alerting.delivery import take_over_alerts
 from trainmaster.alerting.destinations import refuse_unknown_destinations
 from trainmaster.answers import CleanAnswer, LaunchAnswer, StopAnswer
@@ -29,7 +29,6 @@ from trainmaster.diagnosis.patches import (
     with_patch,
 )
 from trainmaster.errors import SpecError, StateError, UsageError
-from trainmaster.follow import catch_up
 from trainmaster.launch import launched
 from trainmaster.planning import plan_again
 from trainmaster.query import current_view, status_of
@@ -119,8 +118,7 @@ async def resume(
 
 async def _deliver(workspace: Workspace, run_id: str) -> bool:
     """Have the host told of the newest request; False where that has to wait, within bounds."""
-    if await look_after(workspace, run_id):
-        await catch_up(workspace, workspace.control.run(run_id).host)
+    await look_in(workspace, run_id)
     return workspace.control.desired(run_id)[1]
 
 

@@ -26,8 +26,9 @@ LOST_AFTER_S = 12 * HEARTBEAT_S
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """`now` is by the clock of the run's host. `delivered`: whether the newest request has reached
-    that. `link_error`: why the host could not be reached the
+    """`now` is by the clock of the run's host, and so is `looked_t`: when somebody looked at the
+    host last, with or without success; None counts as now. `delivered`: whether the newest request
+    has reached that. `link_error`: why the host could not be reached the
     last time, code and message; None where it could. `transfer`: of an open run, how far what
     travels between here and there is. `preparation`: that of an attempt whose trainer has not
     started yet."""
@@ -37,6 +38,7 @@ class RunView:
     record: Record
     attempts: Sequence[Progress]
     now: float
+    looked_t: float | None = None
     delivered: bool = True
     link_error: tuple[str, str] | None = None
     transfer: TransferProgress | None = None
@@ -44,14 +46,24 @@ class RunView:
 
     @property
     def state(self) -> RunState:
-        heard = self.record.heartbeat_t
         return run_state(
-            self.record.state if heard is not None else None,
+            self.record.state if self.record.heartbeat_t is not None else None,
             self.desired.state,
             request_pending=self.request_pending,
-            silent_for_s=0.0 if heard is None else self.now - heard,
+            silent_for_s=self.silent_for_s,
             lost_after_s=LOST_AFTER_S,
         )
+
+    @property
+    def known_until(self) -> float:
+        """Up to when silence can be told from nobody having asked, by the clock of the host."""
+        return self.now if self.looked_t is None else min(self.now, self.looked_t)
+
+    @property
+    def silent_for_s(self) -> float:
+        """How long the box had not been heard when somebody looked last."""
+        heard = self.record.heartbeat_t
+        return 0.0 if heard is None else max(0.0, self.known_until - heard)
 
     @property
     def reason(self) -> str | None:
@@ -128,6 +140,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         StateError: `RUN_NOT_FOUND`.
     """
     found = workspace.control.run(run)
+    last = last_pass(workspace.home, found.host)  # first: what it brought is in what is read next
     record, attempts = Record(), []
     for attempt, body in workspace.metrics.folds(found.run_id, found.placement):
         if attempt == 0:
@@ -135,14 +148,13 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         else:
             attempts.append(Progress.from_dict(body["progress"]))
     desired, delivered = workspace.control.desired(found.run_id)
-    last = last_pass(workspace.home, found.host)
-    now = time.time() + last.skew_s
     return RunView(
         found,
         desired,
         record,
         attempts,
-        now,
+        time.time() + last.skew_s,
+        looked_t=last.t + last.skew_s,
         delivered=delivered,
         link_error=_removed(workspace, found.host) or last.error,
         transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),

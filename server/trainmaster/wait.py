@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.states import ENDED_RUNS
-from trainmaster.advance import LOOK_S, advance, look_after, look_for_alerts
+from trainmaster.advance import LOOK_S, advance, look_after, look_for_alerts, look_in
 from trainmaster.answers import Change, StatusAnswer, WaitAnswer
 from trainmaster.errors import UsageError
 from trainmaster.events import news_of
@@ -70,8 +70,7 @@ async def wait_for_event(
     run_id, host = view.run.run_id, view.run.host
     deadline = time.monotonic() + timeout_s
     bound_s = min(LOOK_S, max(timeout_s, _ADVANCE_EVERY_S))
-    if await look_after(workspace, run_id, bound_s):
-        await catch_up(workspace, host, bound_s)
+    await look_in(workspace, run_id, bound_s)
     position = _parse(cursor) if cursor else _newest(load_view(workspace, run_id))
     watch = _Watch(workspace, run_id, until, position, on_progress)
     async with following(workspace, host) as follower:
@@ -165,6 +164,7 @@ class _Watch:
         if now >= self._advance_due:
             self._advance_due = now + _ADVANCE_EVERY_S
             await look_after(self._workspace, self._run_id, _ADVANCE_EVERY_S)
+            look_for_alerts(self._workspace, self._run_id)
         view = load_view(self._workspace, self._run_id)
         if self._on_progress is not None and now >= self._progress_due:
             self._progress_due = now + _PROGRESS_EVERY_S

@@ -84,3 +84,30 @@ def test_settings_that_break_later_hold_up_no_training(operator: Operator) -> No
         return await operator.ended(run)
 
     assert run_async(work) == "completed"
+
+
+@pytest.mark.parametrize(
+    ("when", "meant"),
+    [("val_los < 3", "`val_loss`"), ("wonder > 1", None), ("val_loss < 3", ""), ("mfu < 1", "")],
+)
+def test_an_alert_on_a_metric_that_nothing_reports_is_taken_and_says_so(
+    operator: Operator, receiver: Receiver, when: str, meant: str | None
+) -> None:
+    operator.hook(receiver, "operator")
+
+    async def work() -> list[str | None]:
+        run = await operator.launch()
+        await operator.ended(run)
+        added = [
+            await service.add_alert(operator.workspace, when=when, name=name, run=of)
+            for name, of in (("a", run), ("b", None))
+        ]
+        return [answer.note for answer in added]
+
+    for note in run_async(work):
+        if meant == "":
+            assert note is None
+        else:
+            assert note is not None and when.split(maxsplit=1)[0] in note
+            assert ("did you mean" in note) == (meant is not None)
+            assert meant is None or meant in note

@@ -16,7 +16,7 @@ from running import CommandLine, run_async, wait_until
 from strangers import lines
 
 from trainer_runtime.core.durable import try_lock
-from trainmaster.advance import advance, tick
+from trainmaster.advance import look_for_alerts, tick
 from trainmaster.alerting import service
 from trainmaster.alerting.looking import look
 from trainmaster.alerting.sending import send_due
@@ -65,6 +65,7 @@ def test_what_the_box_gave_up_is_sent_from_here_under_the_same_id(
     fold["record"]["alerts"]["told"][name].update(phase="failed", due_t=None, tries=9)
     operator.workspace.metrics.put_fold(run, 1, 0, fold)
     operator.hook(receiver, "box")
+    assert look(operator.workspace, run) == 1  # before the box has more to say
     run_async(lambda: tick(operator.workspace))
     assert [body["id"] for body in receiver.taken] == [name]
 
@@ -191,7 +192,7 @@ def test_a_look_that_fails_lets_go_of_the_run(operator: Operator, receiver: Rece
         torn = {"placement": 1, "cursor": [1], "watchers": {}}
         workspace.control.alerts.put_watched(run, torn, [], time.time())
         with pytest.raises(ValueError, match="unpack"):
-            await advance(workspace, run)
+            look_for_alerts(workspace, run)
         lock = try_lock(workspace.home.advance_lock(run))
         assert lock is not None
         os.close(lock)

@@ -56,7 +56,9 @@ def test_a_log_is_followed_from_its_start_to_the_end_of_its_process(
 ) -> None:
     with writing(log) as stranger:
         stranger.say(lines(0, 15))
-        run = command("attach", "--log", str(log), "--label", "by=somebody")["run_id"]
+        attached = command("attach", "--log", str(log), "--label", "by=somebody")
+        assert "--until finding,end" in attached["next_step"]
+        run = attached["run_id"]
         waited(command, run, "step:14")
         status = command("status", run)
         assert status["state"] == "running"
@@ -320,6 +322,14 @@ def test_what_cannot_be_watched_is_refused_and_leaves_nothing(
     error = command("attach", *asked, code=2 if code == "BAD_ARGUMENT" else 1)["error"]
     assert error["code"] == code
     assert error["fix"]
+    assert command("runs")["runs"] == []
+
+
+def test_a_log_that_is_no_text_is_refused(command: CommandLine, log: Path) -> None:
+    log.write_bytes(random.Random(5).randbytes(1 << 16))
+    error = command("attach", "--log", str(log), code=1)["error"]
+    assert error["code"] == "LOG_NOT_READABLE"
+    assert "binary" in error["message"]
     assert command("runs")["runs"] == []
 
 

@@ -32,6 +32,7 @@ from trainer_runtime.box.terminals import (
     tmux_pane,
     tmux_panes,
 )
+from trainer_runtime.core.log_text import JUDGED_BYTES, why_no_text
 
 _LOOK_BACK_BYTES = 1 << 16
 _STDERR = 2
@@ -233,6 +234,15 @@ def _refuse_unreadable(path: Path) -> None:
         )
     if not os.access(path, os.R_OK):
         raise _closed(path, "r--", "the log")
+    with path.open("rb") as file:
+        no_text = why_no_text(file.read(JUDGED_BYTES))
+    if no_text is not None:
+        raise RefusedError(
+            "LOG_NOT_READABLE",
+            f"{path} on {_here()} is no text: it holds binary data.",
+            "Give the path of the text that the training prints; metrics can't be read from "
+            "anything else.",
+        )
 
 
 def _closed(path: Path, right: str, what: str) -> RefusedError:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from trainer_runtime.box.files import read_json
 from trainer_runtime.box.inspection import inspect
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.watch import PLACEMENT, Watch
 from trainer_runtime.core.finding import Finding
 from trainer_runtime.core.intervention import STALL
+from trainer_runtime.core.protocol import ATTACHED
 from trainer_runtime.core.stacks.wording import as_finding
 
 # What the stacks of an attempt that stands still at a step show; bounded in time.
@@ -31,7 +33,8 @@ def stack_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | N
         seen = inspect(run, attempt, within_s=_WITHIN_S)
     except OSError:
         return None
-    return as_finding(seen.verdict, placement=PLACEMENT, attempt=attempt, step=step)
+    ours = (read_json(run.config) or {}).get("framework") != ATTACHED
+    return as_finding(seen.verdict, placement=PLACEMENT, attempt=attempt, step=step, ours=ours)
 
 
 class StallLook:

@@ -45,10 +45,12 @@ class AlertsAnswer(Answer):
 
 
 class AlertAddedAnswer(Answer):
-    """`pending`: the run's box has not been reached yet; it is told when it can be."""
+    """`pending`: the run's box has not been reached yet; it is told when it can be. `note`: what
+    may be a slip of the pen."""
 
     alert: AlertRow
     pending: bool | None = None
+    note: str | None = None
     next_step: str
 
 

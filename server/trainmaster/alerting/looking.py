@@ -119,7 +119,7 @@ def _of_time(view: RunView, watchers: list[Watcher]) -> Iterator[tuple[Alert, On
     for watcher in watchers:
         of_the_box = watcher.waits_for_loss
         onset = watcher.look(
-            view.now,
+            view.known_until,
             state=view.state.value,
             attempt=view.attempt,
             heard_t=view.record.heartbeat_t if of_the_box else heard_t,

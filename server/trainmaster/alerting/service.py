@@ -11,7 +11,7 @@ from typing import Any
 
 from trainer_runtime.core.alerts.message import trial_message
 from trainer_runtime.core.alerts.told import Told
-from trainmaster.advance import look_after
+from trainmaster.advance import look_after, look_in
 from trainmaster.alerting.answers import (
     AlertAddedAnswer,
     AlertMessageRow,
@@ -22,11 +22,11 @@ from trainmaster.alerting.answers import (
 )
 from trainmaster.alerting.book import add_row, alerts_of, record_defaults
 from trainmaster.alerting.destinations import address, destinations, known_destination
+from trainmaster.alerting.metric_note import metric_note
 from trainmaster.alerting.sending import try_once
 from trainmaster.control_alerts import EVERY_RUN, MessageRow
 from trainmaster.control_alerts import AlertRow as Recorded
 from trainmaster.errors import StateError
-from trainmaster.follow import catch_up
 from trainmaster.run import Run
 from trainmaster.settings import Destination
 from trainmaster.view import load_view
@@ -60,6 +60,7 @@ async def add_alert(
     return AlertAddedAnswer(
         alert=_shown(workspace, row),
         pending=None if reached else True,
+        note=await metric_note(workspace, when, found),
         next_step=f"trainmaster alerts test {row.to}",
     )
 
@@ -77,8 +78,7 @@ async def list_alerts(workspace: Workspace, run: str | None = None) -> AlertsAns
         shown = [_shown(workspace, row) for row in rows]
         return AlertsAnswer(alerts=shown, destinations=known)
     found = workspace.control.run(run)
-    await look_after(workspace, found.run_id)
-    await catch_up(workspace, found.host)
+    await look_in(workspace, found.run_id)
     alerts_of(workspace, found)
     rows = workspace.control.alerts.of(found.run_id)
     return AlertsAnswer(

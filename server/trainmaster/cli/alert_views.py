@@ -36,6 +36,7 @@ def _(answer: AlertAddedAnswer) -> list[Block]:
         f"{row.name} ({row.severity}): {row.when}, told to {row.to} by the {row.sender}",
         *(["The box has not been reached yet; it is told when it can be."] * bool(answer.pending)),
         *([row.problem] if row.problem else []),
+        *([f"Note: {answer.note}"] if answer.note else []),
         f"Next: {answer.next_step}",
     ]
 

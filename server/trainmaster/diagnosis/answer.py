@@ -65,6 +65,7 @@ class DiagnosisAnswer(Answer):
     read_bytes: int | None = None
     series_until_step: int | None = None
     next_step: str | None = None
+    next_tools: list[str] | None = None
 
 
 def finding_answer(

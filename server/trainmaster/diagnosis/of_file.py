@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from trainer_runtime.core.finding import Finding
@@ -11,16 +10,7 @@ from trainer_runtime.core.signatures import SignatureScan, find
 from trainmaster.diagnosis.answer import DiagnosisAnswer, finding_answer
 from trainmaster.diagnosis.order import place
 from trainmaster.diagnosis.series import MOST_STEPS, LogSeries
-from trainmaster.errors import UsageError
-from trainmaster.log_file import not_readable, read_chunks
-
-_JUDGED_BYTES = 1 << 16
-# Tab, newline, carriage return, backspace, escape, form feed; NULs stand where a log was cut off
-# while its writer went on.
-_SEEN_IN_LOGS = b"\t\n\r\b\x1b\x0c\0"
-_CONTROL = bytes(byte for byte in range(32) if byte not in _SEEN_IN_LOGS) + b"\x7f"
-_MOST_CONTROL = 0.05  # of random bytes 0.1 are
-_OTHER_WIDTHS = (b"\xff\xfe", b"\xfe\xff")
+from trainmaster.log_file import read_text
 
 
 def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswer:
@@ -33,7 +23,7 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
         UsageError: `LOG_NOT_READABLE`, it can't be read or is no text.
     """
     scan, series, size = SignatureScan(), LogSeries(most_steps), 0
-    for chunk in _text(path):
+    for chunk in read_text(path):
         scan.feed(chunk)
         series.feed(chunk)
         size += len(chunk)
@@ -46,30 +36,6 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
         read_bytes=size,
         series_until_step=series.until_step,
     )
-
-
-def _text(path: Path) -> Iterator[bytes]:
-    """Raises:
-    UsageError: the first that stands there is no text.
-    """
-    judged = False
-    for chunk in read_chunks(path):
-        if not judged and (begin := chunk.lstrip(b"\0")[:_JUDGED_BYTES]):
-            judged = True
-            _refuse_what_is_no_text(path, begin)
-        yield chunk
-
-
-def _refuse_what_is_no_text(path: Path, begin: bytes) -> None:
-    if begin.startswith(_OTHER_WIDTHS):
-        raise UsageError(
-            "LOG_NOT_READABLE",
-            f"{path} is text of two bytes a letter (UTF-16), as PowerShell's `>` writes it.",
-            "Convert it first: `iconv -f UTF-16 -t UTF-8`.",
-        )
-    control = len(begin) - len(begin.translate(None, _CONTROL))
-    if control > _MOST_CONTROL * len(begin):
-        raise not_readable(path, "it holds binary data")
 
 
 def _that_count(of_series: list[Finding], of_log: list[Finding], over: set[str]) -> list[Finding]:

@@ -57,3 +57,4 @@ class InspectionAnswer(Answer):
         default=None, description="what came of py-spy where a process did not answer by itself"
     )
     next_step: str | None = None
+    next_tools: list[str] | None = None

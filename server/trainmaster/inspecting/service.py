@@ -86,7 +86,10 @@ def _answer(
 ) -> InspectionAnswer:
     verdict, pace = _verdict(told.get("verdict") or {}), told.get("pace") or {}
     step = pace.get("step")
-    finding = wording.as_finding(verdict, placement=view.run.placement, attempt=attempt, step=step)
+    ours = not view.run.is_attached
+    finding = wording.as_finding(
+        verdict, placement=view.run.placement, attempt=attempt, step=step, ours=ours
+    )
     py_spy = told.get("py_spy")
     return InspectionAnswer(
         run_id=view.run.run_id,
@@ -95,7 +98,7 @@ def _answer(
         confidence=verdict.confidence,
         why=wording.explain(verdict),
         rank=verdict.rank,
-        advice=list(wording.ADVICE[verdict.code]),
+        advice=list(wording.advice(verdict, ours=ours)),
         step=step,
         silent_s=_rounded(pace.get("silent_s")),
         usual_step_s=_rounded(pace.get("usual_s")),
@@ -105,7 +108,7 @@ def _answer(
         finding=finding.id if finding else None,
         stacks_file=_keep(workspace, view, attempt, str(told.get("stacks") or "")),
         py_spy=None if py_spy is None else shown(str(py_spy).encode())[:40],
-        next_step=next_step(view.run.run_id, view.run.host, verdict, py_spy),
+        next_step=next_step(view.run, verdict, py_spy),
     )
 
 

@@ -68,6 +68,26 @@ ADVICE: dict[str, tuple[str, ...]] = {
     ),
     verdict.MOVING: (),
 }
+_OF_OTHERS: dict[str, tuple[str, ...]] = {
+    verdict.HANG_COLLECTIVE: (
+        ADVICE[verdict.HANG_COLLECTIVE][0],
+        "Whoever started it has to end it and start it again; no time will bring this operation to "
+        "its end.",
+    ),
+    verdict.HANG_DATA: (
+        ADVICE[verdict.HANG_DATA][0],
+        "It may go on once the storage answers; else whoever started it has to start it again.",
+    ),
+    verdict.HANG_CHECKPOINT: (
+        ADVICE[verdict.HANG_CHECKPOINT][0],
+        "It may go on once the disk answers; else whoever started it has to start it again.",
+    ),
+    verdict.STALL: (
+        ADVICE[verdict.STALL][0],
+        "If nothing has changed, whoever started it has to end it and start it again.",
+    ),
+}
+_STOPPED = "stopped_process"
 _SEVERITIES: dict[str, Severity] = {verdict.SLOW: "warning"}
 
 
@@ -76,7 +96,23 @@ def explain(found: Verdict) -> str:
     return REASONS[found.reason].format_map(found.slots)
 
 
-def as_finding(found: Verdict, *, placement: int, attempt: int, step: int | None) -> Finding | None:
+def advice(found: Verdict, *, ours: bool = True) -> tuple[str, ...]:
+    """What to do about it; `ours` is false of a training that others have started, which can be
+    neither stopped nor resumed from here."""
+    pid = stopped_pid(found)
+    if pid is not None:
+        return (f"Let it go on: `kill -CONT {pid}` on its machine, by whoever owns the process.",)
+    return ADVICE[found.code] if ours else _OF_OTHERS.get(found.code, ADVICE[found.code])
+
+
+def stopped_pid(found: Verdict) -> int | None:
+    """The process that a signal or a debugger has stopped, where it is that."""
+    return int(found.slots["pid"]) if found.reason == _STOPPED and "pid" in found.slots else None
+
+
+def as_finding(
+    found: Verdict, *, placement: int, attempt: int, step: int | None, ours: bool = True
+) -> Finding | None:
     """The finding that a verdict makes at `step`; None where nothing is wrong or nothing known."""
     if not found.is_finding:
         return None
@@ -89,7 +125,7 @@ def as_finding(found: Verdict, *, placement: int, attempt: int, step: int | None
         step,
         as_evidence(line.encode() for line in found.evidence),
         explain(found),
-        advice=ADVICE[found.code],
+        advice=advice(found, ours=ours),
         led_to=("stall",) if found.code != verdict.SLOW else (),
         slots=slots,
     )
