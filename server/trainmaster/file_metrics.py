@@ -40,6 +40,7 @@ class FileMetrics:
     coverage: Coverage
     rank: int | None
     other_ranks: int
+    size_bytes: int
     _columns: dict[str, _Column]
 
     def keys(self) -> list[str]:
@@ -74,13 +75,14 @@ def read_metrics(path: Path) -> FileMetrics:
     Raises:
         UsageError: `LOG_NOT_READABLE`.
     """
-    parser, by_rank = LogParser(), dict[int, dict[str, _Column]]()
+    parser, by_rank, size = LogParser(), dict[int, dict[str, _Column]](), 0
     for chunk in read_chunks(path):
         _take(parser.feed(chunk), by_rank)
+        size += len(chunk)
     _take(parser.close(), by_rank)
     rank = min(by_rank, default=None)
     columns = {} if rank is None else by_rank[rank]
-    return FileMetrics(parser.coverage, rank, max(0, len(by_rank) - 1), columns)
+    return FileMetrics(parser.coverage, rank, max(0, len(by_rank) - 1), size, columns)
 
 
 def _take(parsed: Parsed, by_rank: dict[int, dict[str, _Column]]) -> None:
