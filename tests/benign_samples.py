@@ -18,8 +18,6 @@ BENIGN: dict[str, str] = {
     "\nassert not math.isnan(loss), 'loss is nan'\nif loss != loss: raise ValueError('loss nan')\n",
     "the name of an exception caught": "except torch.cuda.OutOfMemoryError:\nexcept MemoryError:\n"
     "from torch.cuda import OutOfMemoryError\n",
-    "a line of a traceback's source": "Traceback (most recent call last):\n"
-    '  File "t.py", line 7, in f\n    raise MemoryError("x")\nValueError: bad shape\n',
     "sample text that tells of an error": _STEPS
     + "sample: The GPU said CUDA out of memory and the user restarted the machine.\n"
     "I get RuntimeError: CUDA out of memory. What can I do?\n",

@@ -263,6 +263,9 @@ class LogCoverage(Answer):
 
 class MetricsAnswer(Answer):
     runs: dict[str, dict[str, MetricSeries]]
+    form: str | None = Field(
+        default=None, description="what the values are, where not the metric's own"
+    )
     best: dict[str, BestRun] | None = None
     ranking: dict[str, Ranking] | None = None
     coverage: dict[str, LogCoverage] | None = None

@@ -40,6 +40,7 @@ class FileMetrics:
     coverage: Coverage
     rank: int | None
     other_ranks: int
+    size_bytes: int
     _columns: dict[str, _Column]
 
     def keys(self) -> list[str]:
@@ -74,17 +75,18 @@ def read_metrics(path: Path) -> FileMetrics:
     Raises:
         UsageError: `LOG_NOT_READABLE`, also of a file that is no text and has no points.
     """
-    parser, by_rank = LogParser(), dict[int, dict[str, _Column]]()
+    parser, by_rank, size = LogParser(), dict[int, dict[str, _Column]](), 0
     begin = b""
     for chunk in read_chunks(path):
         begin = begin or chunk.lstrip(b"\0")
         _take(parser.feed(chunk), by_rank)
+        size += len(chunk)
     _take(parser.close(), by_rank)
     if not by_rank:
         refuse_no_text(path, begin)
     rank = min(by_rank, default=None)
     columns = {} if rank is None else by_rank[rank]
-    return FileMetrics(parser.coverage, rank, max(0, len(by_rank) - 1), columns)
+    return FileMetrics(parser.coverage, rank, max(0, len(by_rank) - 1), size, columns)
 
 
 def _take(parsed: Parsed, by_rank: dict[int, dict[str, _Column]]) -> None:

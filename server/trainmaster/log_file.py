@@ -13,6 +13,7 @@ from trainmaster.errors import StateError, UsageError
 from trainmaster.workspace import Workspace
 
 _CHUNK_BYTES = 1 << 20
+_LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
 
 
 def is_file(workspace: Workspace, name: str) -> bool:
@@ -24,10 +25,25 @@ def is_file(workspace: Workspace, name: str) -> bool:
     try:
         workspace.control.run(name)
     except StateError:
-        if not Path(name).exists():
-            raise
-        return True
+        if os.path.exists(name):
+            return True
+        if _is_meant_as_path(name):
+            raise _neither(name) from None
+        raise
     return False
+
+
+def _is_meant_as_path(name: str) -> bool:
+    return os.sep in name or name.endswith(_LOG_SUFFIXES)
+
+
+def _neither(name: str) -> StateError:
+    where = "" if os.path.isabs(name) else f", seen from {Path.cwd()}"
+    return StateError(
+        "RUN_NOT_FOUND",
+        f"There is no file {name!r}{where}, and no run of that name.",
+        "Check the path; `trainmaster runs` lists the runs.",
+    )
 
 
 def read_chunks(path: Path) -> Iterator[bytes]:

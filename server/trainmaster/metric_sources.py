@@ -102,6 +102,8 @@ class FileSource:
         return self._found.newest_t()
 
     def notes(self, keys: Sequence[str]) -> list[str]:
+        if not self._found.size_bytes:
+            return [f"{self.name} is empty: no metrics were found in it."]
         notes = [] if self.keys() else [f"{self.name}: no metrics were found in it."]
         back = max((self._found.restarts(key) for key in keys), default=0)
         if back:
@@ -111,6 +113,8 @@ class FileSource:
         return notes
 
     def coverage(self) -> LogCoverage | None:
+        if not self._found.size_bytes:
+            return None
         coverage = self._found.coverage
         return LogCoverage(
             read_share=round(coverage.share, 4),

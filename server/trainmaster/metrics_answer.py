@@ -61,8 +61,10 @@ def metrics_of(
     coverages = {source.name: source.coverage() for source in sources}
     covered = {name: coverage for name, coverage in coverages.items() if coverage is not None}
     notes = [note for source in sources for note in _notes(source, wanted[source.name])]
+    notes += [note for source in sources for note in _empty(source, answers[source.name])]
     return MetricsAnswer(
         runs=answers,
+        form=asked.form,
         best=(_best(answers) or None) if asked.rate is None else None,
         coverage=covered or None,
         notes=notes or None,
@@ -76,6 +78,21 @@ def _notes(source: Source, wanted: Sequence[str]) -> list[str]:
         return source.notes(wanted)
     has = ", ".join(known[:_MOST_NAMED]) + (", ..." if len(known) > _MOST_NAMED else "")
     return [f"{source.name}: it tells no loss; name one of {has}.", *source.notes(wanted)]
+
+
+def _empty(source: Source, answers: Mapping[str, MetricSeries]) -> list[str]:
+    """Which series have points, but none of the part that was asked for."""
+    notes = []
+    for key, answer in answers.items():
+        whole = None if answer.n else source.series(key).whole()
+        if whole is not None:
+            where = (
+                ""
+                if source.is_by_time(key)
+                else f"; its steps are {whole.first_x} to {whole.last_x}"
+            )
+            notes.append(f"{source.name}: {key} has nothing in the part that was asked for{where}.")
+    return notes
 
 
 def _rulers(

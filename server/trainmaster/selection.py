@@ -30,6 +30,13 @@ class Selection:
     rate: Per | None = None
     axis: Axis | None = None
 
+    @property
+    def form(self) -> str | None:
+        """What its values are, where they are not the metric's own."""
+        average = None if self.ema is None else f"EMA {self.ema:g}"
+        change = None if self.rate is None else f"change per {self.rate}"
+        return " of ".join(filter(None, (change, average))) or None
+
 
 EVERYTHING = Selection()
 

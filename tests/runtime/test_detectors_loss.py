@@ -180,6 +180,10 @@ def test_bloom_s_spike_is_announced_by_its_gradient_norm() -> None:
         detectors.point("grad_norm", step, None, norm)
     assert all_codes(detectors) == ["grad_norm_rising", "loss_spike"]
     assert only(detectors, "loss_spike").step == 31219
+    rising = only(detectors, "grad_norm_rising")
+    assert "the loss spike at step 31219 belongs to it" in rising.explanation
+    assert "may follow" not in rising.explanation
+    assert rising.advice == ("The loss spike's own finding says what to do.",)
 
 
 def test_the_loss_of_0_that_hf_prints_for_nan_is_a_gradient_that_is_no_number() -> None:

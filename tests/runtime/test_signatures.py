@@ -29,10 +29,14 @@ WRONG = {
     "hf_trainer_truncated_model.txt": "checkpoint_corrupt",
     "hf_trainer_truncated_optim.txt": "checkpoint_corrupt",
     "litgpt_nan.txt": "nan_grad",
+    "hf_trainer_missing_state.txt": "unknown_error",
     "litgpt_truncated_ckpt.txt": "checkpoint_corrupt",
     "nanogpt_nan.txt": "nan_loss",
     "nanogpt_truncated_ckpt.txt": "checkpoint_corrupt",
+    "nanogpt_ddp_cpu_fail.txt": "unknown_error",
+    "torchrun_gloo_ddp.txt": "unknown_error",
     "torchtitan.txt": "nan_loss",
+    "trl_dpo_fail_inmemory_model_offline.txt": "unknown_error",
 }
 
 
@@ -142,3 +146,12 @@ def test_healthy_logs_give_nothing_but_notes() -> None:
         found = findings(path.read_bytes())
         codes = [one.code for one in found if one.severity != "info"]
         assert codes == [WRONG[path.name]] if path.name in WRONG else codes == [], path.name
+
+
+def test_a_size_is_told_in_units_that_fit_it() -> None:
+    (nccl,) = findings("[3] alloc.h:185 NCCL WARN Failed to CUDA calloc 6291456 bytes\n")
+    assert "NCCL asked for 6 MiB more" in nccl.explanation
+    assert "NCCL_BUFFSIZE" in nccl.advice[0]
+    (torch,) = findings("RuntimeError: CUDA out of memory. Tried to allocate 1.50 GiB\n")
+    assert "1.5 GiB more were asked for" in torch.explanation
+    assert "NCCL" not in torch.advice[0]

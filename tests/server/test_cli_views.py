@@ -91,6 +91,17 @@ def test_a_plan_shows_values_as_the_spec_has_them_and_estimates_in_units_of_peop
     assert plan_views.view is view
 
 
+def test_a_plan_whose_time_nobody_knows_says_when_it_will_be_known() -> None:
+    plan = answers.PlanAnswer(
+        name="small", host="local", decisions=[], estimates={"parameters": 23648}, warnings=[]
+    )
+    assert text_of(plan).splitlines()[2:] == [
+        "estimate  value",
+        "parameters  23,648",
+        "time  known after the first steps: no run like it has been here",
+    ]
+
+
 def test_metrics_show_a_curve_and_say_so_when_there_is_none() -> None:
     series = answers.MetricSeries(n=3, first=3.0, last=1.0, steps=[1, 2, 3], values=[3.0, 2.0, 1.0])
     told = text_of(answers.MetricsAnswer(runs={"small": {"loss": series}}))

@@ -243,3 +243,29 @@ def test_a_log_without_losses_says_what_it_has_instead(metrics: Metrics) -> None
     answer = metrics("step 1 | lr 0.001 | grad_norm 0.5\nstep 2 | lr 0.001 | grad_norm 0.4\n")
     assert answer["series"] == {}
     assert answer["notes"][0].endswith("it tells no loss; name one of grad_norm, lr.")
+
+
+def test_a_part_without_points_is_told_with_where_they_are(metrics: Metrics) -> None:
+    (note,) = metrics(losses(3.0, 2.0, 2.5), "--from", "9999")["notes"]
+    assert note.endswith("loss has nothing in the part that was asked for; its steps are 0 to 2.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "form"),
+    [
+        (["--ema", "0.5"], "EMA 0.5"),
+        (["--rate", "step"], "change per step"),
+        (["--rate", "step", "--ema", "0.5"], "change per step of EMA 0.5"),
+    ],
+)
+def test_values_that_are_not_the_metric_s_own_are_called_so(
+    tmp_path: Path,
+    metrics: Metrics,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    form: str,
+) -> None:
+    assert metrics(losses(3.0, 2.0, 2.5), *arguments)["form"] == form
+    assert run(["metrics", str(tmp_path / "train.log"), *arguments]) == 0
+    assert f"metric ({form})" in capsys.readouterr().out
+    assert "form" not in metrics(losses(3.0, 2.0, 2.5))

@@ -18,7 +18,9 @@ from trainmaster.errors import UsageError
 from trainmaster.ingest import ingest_placement
 from trainmaster.mcp import build_server
 from trainmaster.plotting.answer import Axis, as_axis
-from trainmaster.plotting.buckets import bucketed
+from trainmaster.plotting.buckets import broken, bucketed
+from trainmaster.plotting.curves import Mark, RunCurves
+from trainmaster.plotting.panels import panels_of
 from trainmaster.plotting.plot import draw_runs, plot_runs, sketch_runs
 from trainmaster.plotting.sketch import curve, plain, sketch
 from trainmaster.run import Run
@@ -231,3 +233,39 @@ def test_a_log_that_tells_no_tokens_or_times_is_drawn_over_steps_alone(
     with pytest.raises(UsageError) as refused:
         asyncio.run(sketch_runs(drawn, [str(log)], axis=axis))
     assert (refused.value.code, refused.value.field) == ("BAD_ARGUMENT", "x")
+
+
+def test_a_line_is_broken_over_a_pause_and_not_where_steps_are_told_less_often() -> None:
+    paused = broken(bucketed([(float(x), 1.0) for x in (*range(9), *range(300, 309))], 400))
+    assert [x for x in paused.x if not math.isnan(x)] == [*range(9), *range(300, 309)]
+    assert [math.isnan(x) for x in paused.x].index(True) == 9
+    assert len(paused.x) == len(paused.mean) == len(paused.low) == len(paused.high) == 19
+    sparser = bucketed([(float(x), 1.0) for x in (*range(10), *range(100, 1000, 100))], 400)
+    assert broken(sparser) == sparser
+
+
+def test_what_took_less_than_a_minute_is_drawn_over_seconds() -> None:
+    for last, unit, end in ((0.5, "seconds", 30.0), (2.0, "minutes", 2.0)):
+        run = RunCurves(RUN, {"loss": [(0.0, 2.0), (last, 1.0)]}, ())
+        (panel,) = panels_of([run], ("loss",), "time")
+        assert panel.x_label == unit
+        assert panel.along(run.series["loss"])[-1] == (end, 1.0)
+        assert panel.place(Mark("restart", None, last, "attempt 2")) == end
+
+
+def test_labels_of_marks_stand_apart_from_the_axis_and_from_each_other() -> None:
+    from matplotlib.text import Annotation, Text
+
+    from trainmaster.plotting.figure import figure_of
+
+    marks = [Mark("finding", float(x), 0.0, f"finding_{x}") for x in (0, 30, 30, 31)]
+    run = RunCurves(RUN, {"loss": [(float(x), 8.0 - x / 10) for x in range(60)]}, marks)
+    figure = figure_of([run], panels_of([run], (), "step"), RUN)
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    labels = [item for item in axes.texts if isinstance(item, Annotation)]
+    assert len(labels) >= 3
+    boxes = [Text.get_window_extent(label) for label in labels]
+    for index, box in enumerate(boxes):
+        assert box.x0 >= axes.get_window_extent().x0
+        assert not any(box.overlaps(other) for other in boxes[:index])

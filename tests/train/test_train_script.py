@@ -201,8 +201,9 @@ def test_the_losses_fall_and_every_metric_is_there(undisturbed: TinyRun) -> None
     for values in metrics:
         assert values.keys() >= {
             "loss", "lr", "grad_norm", "clip_fraction", "tokens", "tokens_per_s", "step_time_s",
-            "data_time_share", "mfu", "tflops",
+            "data_time_share", "tflops",
         }  # fmt: skip
+        assert "mfu" not in values  # of a peak that a CPU does not have
     assert metrics[-1]["tokens"] == STEPS * 8 * SEQ_LEN
 
 

@@ -15,6 +15,8 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
     blocks: list[Block] = []
     for finding in answer.findings:
         blocks += _finding(finding)
+    if answer.read_bytes == 0:
+        return ["The file is empty: there is nothing to tell of it yet."]
     if not answer.findings:
         blocks.append("Nothing is wrong as far as can be seen.")
     if answer.omitted is not None:

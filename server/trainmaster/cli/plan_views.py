@@ -17,11 +17,20 @@ def _(answer: PlanAnswer) -> list[Block]:
     return [
         f"Plan for {answer.name} on {answer.host}",
         Grid(("field", "value", "reason"), decisions),
-        Grid(("estimate", "value", "range"), _estimates(answer.estimates)),
+        _estimate_grid(answer.estimates),
         *_gpu(answer.gpu),
         *(f"Warning: {warning}" for warning in answer.warnings),
         *([f"Next: {answer.next_step}"] if answer.next_step else []),
     ]
+
+
+def _estimate_grid(estimates: Mapping[str, Any]) -> Grid:
+    rows = _estimates(estimates)
+    if "hours" not in estimates:
+        rows.append(("time", "known after the first steps: no run like it has been here", ""))
+    if any(row[2] for row in rows):
+        return Grid(("estimate", "value", "range"), rows)
+    return Grid(("estimate", "value"), [row[:2] for row in rows])
 
 
 def _estimates(estimates: Mapping[str, Any]) -> list[tuple[str, str, str]]:

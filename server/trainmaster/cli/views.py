@@ -120,7 +120,8 @@ def _(answer: MetricsAnswer) -> list[Block]:
         for run, by_key in answer.runs.items()
         for key, series in by_key.items()
     ]
-    grid = Grid(("run", "metric", "curve", "first", "last", "min", "max", "points"), rows)
+    metric = "metric" if answer.form is None else f"metric ({answer.form})"
+    grid = Grid(("run", metric, "curve", "first", "last", "min", "max", "points"), rows)
     grids: list[Block] = [grid] if rows else []
     return [*grids, *ranked_runs(answer), *remarks(answer)] or ["No points yet."]
 

@@ -8,6 +8,8 @@ from trainer_runtime.core.finding import SEVERITIES, Severity
 
 # What only announces something is told after what came of it.
 _ANNOUNCES = {"grad_norm_rising": {"loss_spike", "divergence", "nan_loss", "nan_grad"}}
+# Whatever has a name tells more.
+_NAMELESS = "unknown_error"
 
 Place = tuple[bool, int, bool]
 
@@ -20,4 +22,5 @@ def place(
     `codes` are all that are open, `symptoms` those that another one led to.
     """
     follows = code in symptoms or bool(_ANNOUNCES.get(code, set()) & set(codes))
+    follows = follows or code == _NAMELESS
     return over, -SEVERITIES.index(severity), follows

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from trainmaster.plotting.buckets import Buckets, bucketed
+from trainmaster.plotting.buckets import Buckets, broken, bucketed
 from trainmaster.plotting.curves import Mark, RunCurves, is_telemetry
 from trainmaster.plotting.panels import Panel
 
@@ -23,6 +23,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _GREY, _CRITICAL, _WARNING = "#777777", "#B00020", "#B8860B"
 _MOST_COLUMNS = 400
 _MOST_LABELS = 6
+_LABEL_WIDTH = 0.014  # of the first panel's
 # From this ratio of the largest to the least value on, a straight axis shows only the largest.
 _LOGARITHMIC_FROM = 60.0
 _COUNTED_FROM = 10_000.0
@@ -46,15 +47,20 @@ def png_of(runs: Sequence[RunCurves], panels: Sequence[Panel], title: str) -> by
     """
     with _ONE_AT_A_TIME, rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of characters that the font lacks
-        rows = 1 + len(panels) // 2
-        figure = Figure(figsize=(10.0, 2.0 + 1.9 * rows), dpi=_DPI, layout="constrained")
-        FigureCanvasAgg(figure)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-        for index, axes in enumerate(_axes(figure, len(panels))):
-            _draw_panel(axes, panels[index], runs, first=index == 0)
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
+        figure_of(runs, panels, title).savefig(buffer, format="png")
     return _with_fewer_colours(buffer)
+
+
+def figure_of(runs: Sequence[RunCurves], panels: Sequence[Panel], title: str) -> Figure:
+    """The picture before it is a file, in the style that holds then."""
+    rows = 1 + len(panels) // 2
+    figure = Figure(figsize=(10.0, 2.0 + 1.9 * rows), dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    for index, axes in enumerate(_axes(figure, len(panels))):
+        _draw_panel(axes, panels[index], runs, first=index == 0)
+    return figure
 
 
 def _axes(figure: Figure, count: int) -> Iterator[Axes]:
@@ -76,8 +82,9 @@ def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: b
             if key in run.series:
                 colour = _COLOURS[(run_index if len(runs) > 1 else key_index) % len(_COLOURS)]
                 label = key if len(runs) == 1 else f"{run.run_id} {key}"
-                buckets = bucketed(run.series[key], _MOST_COLUMNS)
-                _draw_curve(axes, buckets, colour, label, dashed=key_index > 0)
+                buckets = bucketed(panel.along(run.series[key]), _MOST_COLUMNS)
+                shown = broken(buckets) if panel.moments else buckets
+                _draw_curve(axes, shown, colour, label, dashed=key_index > 0)
                 drawn.append(buckets)
     _scale(axes, panel, drawn)
     if not any(buckets.x or buckets.nonfinite for buckets in drawn):
@@ -150,7 +157,7 @@ def _draw_marks(axes: Axes, panel: Panel, runs: Sequence[RunCurves], *, first: b
 
 def _placed(marks: Iterable[Mark], panel: Panel) -> Iterator[tuple[float, Mark]]:
     for mark in marks:
-        at = mark.minute if panel.moments else mark.x
+        at = panel.place(mark)
         if at is not None:
             yield at, mark
 
@@ -170,22 +177,37 @@ def _draw_checkpoints(axes: Axes, found: Sequence[float]) -> None:
 
 
 def _label(axes: Axes, placed: Sequence[tuple[float, Mark]]) -> None:
-    for at, mark in placed[-_MOST_LABELS:]:
+    """Each left of its line; right of it at the left edge, or where another stands."""
+    taken: list[float] = []
+    for at, mark in sorted(placed[-_MOST_LABELS:], key=lambda one: one[0]):
+        share = float(axes.transLimits.transform((at, 0.0))[0])
+        sides = [(share - _LABEL_WIDTH, "right", -2.0), (share, "left", 2.0)]
+        free = [side for side in sides if _is_free(side[0], taken)]
+        if not free:
+            continue  # its line stands, and the answer names it
+        begin, towards, offset = free[0]
+        taken.append(begin)
         colour = _GREY
         if mark.kind == "finding":
             colour = _CRITICAL if mark.critical else _WARNING
         axes.annotate(
             mark.label,
             (at, 0.98),
-            xytext=(-2.0, 0.0),
+            xytext=(offset, 0.0),
             textcoords="offset points",
             xycoords=axes.get_xaxis_transform(),
             rotation=90,
-            ha="right",
+            ha=towards,
             va="top",
             fontsize=7,
             color=colour,
         )
+
+
+def _is_free(begin: float, taken: Sequence[float]) -> bool:
+    """Whether a label that begins there, as a share of the width, stands alone and inside."""
+    inside = 0.0 <= begin <= 1.0 - _LABEL_WIDTH
+    return inside and all(abs(begin - other) >= _LABEL_WIDTH for other in taken)
 
 
 def _with_fewer_colours(png: io.BytesIO) -> bytes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.plotting.answer import Axis
-from trainmaster.plotting.curves import RunCurves, is_telemetry
+from trainmaster.plotting.curves import Mark, RunCurves, is_telemetry
+from trainmaster.plotting.sketch import Points
 
 # The first key of each that has points is drawn, `val_loss` in the panel of `loss`.
 _STANDARD = (
@@ -39,26 +40,56 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`keys`: the curves of one picture, by what they have in common; `moments`: x is minutes."""
+    """`keys`: the curves of one picture, by what they have in common; `moments`: x is a time,
+    drawn as `per_minute` times its minutes."""
 
     keys: tuple[str, ...]
     title: str
     x_label: str
     moments: bool
+    per_minute: float = 1.0
+
+    def along(self, points: Points) -> Points:
+        """The points of a series where this panel draws them."""
+        if self.per_minute == 1.0:
+            return points
+        return [(x * self.per_minute, value) for x, value in points]
+
+    def place(self, mark: Mark) -> float | None:
+        """Where a mark is drawn; None where that can't be known."""
+        return mark.minute * self.per_minute if self.moments else mark.x
 
 
 def panels_of(runs: Sequence[RunCurves], keys: Sequence[str], axis: Axis) -> list[Panel]:
     """The panels in reading order: one per named key, else what these runs have of the standard."""
     present = {key for run in runs for key in run.series}
     if keys:
-        return [_panel((key,), axis) for key in keys]
+        return _timed([_panel((key,), axis) for key in keys], runs)
     chosen = [next((key for key in among if key in present), None) for among in _STANDARD]
     panels = [_panel((key,), axis) for key in chosen if key is not None]
     if "val_loss" not in present:
-        return panels
+        return _timed(panels, runs)
     rest = panels[1:] if "loss" in present else panels
     losses = ("loss", "val_loss") if "loss" in present else ("val_loss",)
-    return [_panel(losses, axis), *rest]
+    return _timed([_panel(losses, axis), *rest], runs)
+
+
+def _timed(panels: Sequence[Panel], runs: Sequence[RunCurves]) -> list[Panel]:
+    """In seconds, where all that is drawn over time took less than a minute."""
+    times = [panel for panel in panels if panel.moments]
+    ends = [
+        run.series[key][-1][0]
+        for panel in times
+        for run in runs
+        for key in panel.keys
+        if key in run.series
+    ]
+    if not 0 < max(ends, default=0.0) < 1.0:
+        return list(panels)
+    return [
+        replace(panel, x_label="seconds", per_minute=60.0) if panel.moments else panel
+        for panel in panels
+    ]
 
 
 def _panel(keys: tuple[str, ...], axis: Axis) -> Panel:

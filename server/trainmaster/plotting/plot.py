@@ -188,10 +188,10 @@ def _sketched(panel: Panel, found: Sequence[RunCurves], *, dots: bool, width: in
         marks = [
             at
             for mark in found[0].marks
-            if mark.kind != "checkpoint"
-            and (at := mark.minute if panel.moments else mark.x) is not None
+            if mark.kind != "checkpoint" and (at := panel.place(mark)) is not None
         ]
-    drawn = sketch([run.series[key] for run, key in named], dots=dots, width=width, marks=marks)
+    curves = [panel.along(run.series[key]) for run, key in named]
+    drawn = sketch(curves, dots=dots, width=width, marks=marks)
     several = named if len(named) > 1 else []
     legend = [
         _legend(index, len(named), f"{run.run_id} {key}", dots=dots)

@@ -247,7 +247,7 @@ class Detectors:
 
     def described(self, found: Sighting) -> Finding:
         """One of `sightings` in words, with its patches while it is not over."""
-        board, words = self._board, wording.WORDS[found.code]
+        board = self._board
         numbers = {
             name: value
             for name, value in found.values.items()
@@ -262,7 +262,7 @@ class Detectors:
             evidence=wording.evidence(found.code, found.values),
             explanation=wording.explained(found.code, found.values),
             patches=() if found.closed_at is not None else patches_for(found, board),
-            advice=words.advice,
+            advice=wording.advised(found.code, found.values),
             slots=numbers,
         )
 

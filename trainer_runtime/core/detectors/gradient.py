@@ -41,6 +41,7 @@ class Gradient:
         onset, at_onset, self.median = board.gradient.first_odd
         self.normal, self.points = 0, 1
         peak = max(value, at_onset)
+        spike = board.ledger.get("loss_spike")
         board.ledger.open(
             "grad_norm_rising",
             onset,
@@ -53,6 +54,7 @@ class Gradient:
                 "grad_norm_peak": peak,
                 "factor": times(peak, self.median),
                 "lr": board.latest.get("lr"),
+                "spike_step": None if spike is None else spike.onset,
             },
             remedies=OF_SERIES["grad_norm_rising"],
         )

@@ -92,6 +92,9 @@ class Spike:
                 **_batches(board, onset, step),
             },
         )
+        rising = board.ledger.get("grad_norm_rising")
+        if rising is not None:
+            rising.values["spike_step"] = onset
         self._go_on(board, step, value)
 
     def _go_on(self, board: Board, step: int, value: float) -> None:

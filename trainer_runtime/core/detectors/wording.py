@@ -18,8 +18,18 @@ class Words:
 
 
 def explained(code: str, values: Mapping[str, Value]) -> str:
+    if _has_spiked(code, values):
+        return _SPIKED.format_map(values)
     cause = CAUSES.get(str(values.get("cause")), "")
     return f"{WORDS[code].explanation} {cause}".strip()
+
+
+def advised(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
+    return _SPIKED_ADVICE if _has_spiked(code, values) else WORDS[code].advice
+
+
+def _has_spiked(code: str, values: Mapping[str, Value]) -> bool:
+    return code == "grad_norm_rising" and values.get("spike_step") is not None
 
 
 def evidence(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
@@ -43,6 +53,11 @@ def _shown(value: Value) -> str:
     return str(value)
 
 
+_SPIKED = (
+    "The gradient norm rose far above its usual size; the loss spike at step {spike_step} belongs "
+    "to it."
+)
+_SPIKED_ADVICE = ("The loss spike's own finding says what to do.",)
 _MACHINE = (
     "GPU utilisation {gpu_util} %",
     "GPU {gpu} alone: {gpu_alone_util} %",

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 
-def advice(code: str) -> tuple[str, ...]:
-    """The sentences for a code of the signatures; none where there is nothing to say."""
+_NOTHING: Mapping[str, float | int] = MappingProxyType({})
+_FOR_NCCL = (
+    "Leave memory for NCCL, which takes it beside PyTorch's own: a smaller micro-batch with more "
+    "accumulation, or smaller buffers (NCCL_BUFFSIZE)."
+)
+
+
+def advice(code: str, slots: Mapping[str, float | int] = _NOTHING) -> tuple[str, ...]:
+    """The sentences for a code of the signatures; none where there is nothing to say.
+
+    `slots`: the finding's own; some put another sentence first.
+    """
+    if "nccl_gib" in slots and "asked_gib" not in slots:
+        return (_FOR_NCCL, *ADVICE.get(code, ()))
     return ADVICE.get(code, ())
 
 
@@ -77,5 +91,9 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "session_hangup": ("Start it where no terminal can end it (setsid, tmux, a scheduler).",),
     "interrupted": ("Resume if that was not meant.",),
     "time_limit": ("Resume with a new time limit; a checkpoint before the limit loses least.",),
+    "unknown_error": (
+        "Read the log above this line: the frame that is shown names the place in the program.",
+        "Resume once the cause is mended; the same error would end it again.",
+    ),
     "loss_spike": ("Watch whether it comes back; else rewind and leave the data out.",),
 }

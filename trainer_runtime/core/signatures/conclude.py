@@ -14,9 +14,10 @@ from trainer_runtime.core.signatures.causes import (
     KILLED,
     SIGNALS,
 )
+from trainer_runtime.core.signatures.last_words import last_words
 from trainer_runtime.core.signatures.outcome import Outcome
 from trainer_runtime.core.signatures.scan import Seen, SignatureScan, outlived
-from trainer_runtime.core.signatures.signature import Sighting, Strength
+from trainer_runtime.core.signatures.signature import Sighting, Strength, signature
 from trainer_runtime.core.signatures.slots import Slots
 
 # At its end a log says no more: what is known from elsewhere comes after all of it.
@@ -34,6 +35,10 @@ _SIGNAL_CODES = {
 _SAVED_ON_SIGTERM = 75
 _TIMEOUT_COMMAND = 124
 _NO_DISK_LEFT_GIB = 0.05
+_UNKNOWN = signature(
+    "unknown_error/last_words", "\n", "(?!)", confidence=0.5, strength=Strength.GUESSED
+)
+_WITH_EXIT_CODE = 0.8
 
 
 @dataclass(slots=True)
@@ -73,7 +78,28 @@ def conclude(seen: Seen, outcome: Outcome | None = None) -> list[Cause]:
         causes = {code: one for code, one in causes.items() if not _is_stopping(one)}
     if seen.episode.root_exit not in (None, -9) and _is_guessed(causes.get("host_oom")):
         del causes["host_oom"]  # torchrun's own, after the first process had failed otherwise
+    if not any(_names_the_end(one) for one in causes.values()):
+        causes |= {one.code: one for one in _unknown(seen, outcome)}
     return _first(list(causes.values()), seen.episode.root_rank)
+
+
+def _names_the_end(cause: Cause) -> bool:
+    return not cause.went_on and (cause.severity == "critical" or cause.code in SIGNALS)
+
+
+def _unknown(seen: Seen, outcome: Outcome) -> list[Cause]:
+    """An error at the log's end that has no code of its own."""
+    if outcome.running or outcome.well or outcome.asked is not None:
+        return []
+    words = last_words(seen.tail)
+    if words is None:
+        return []
+    offset, context = seen.tail_offset + words.place, seen.tail[: words.place]
+    (cause,) = _by_code([Sighting(_UNKNOWN, offset, words.lines[-1], context=context)])
+    cause.lines = list(words.lines)
+    if outcome.code is not None:
+        cause.confidence = _WITH_EXIT_CODE
+    return [cause]
 
 
 def _of_the_end(seen: Seen, outcome: Outcome) -> list[Sighting]:

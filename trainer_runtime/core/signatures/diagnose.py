@@ -65,7 +65,7 @@ def _finding(
             passed=informs and cause.code == "nan_loss",
         ),
         patches=() if informs or cause.went_on else patches(cause.code, config),
-        advice=() if informs else advice(cause.code),
+        advice=() if informs else advice(cause.code, cause.slots),
         led_to=tuple(cause.led_to),
         slots=dict(cause.slots),
     )

@@ -49,20 +49,23 @@ EXPLANATIONS: dict[str, str] = {
     "session_hangup": "The terminal or session that the training ran in went away (SIGHUP).",
     "interrupted": "The training was interrupted (SIGINT).",
     "time_limit": "The time that the training was given is over.",
+    "unknown_error": "It ended with an error that has no code of its own; the last line of the "
+    "evidence tells it.",
     "benign_tokenizers_fork": "tokenizers only says that it stops using threads after a fork; "
     "nothing is wrong.",
 }
 
 # (code, the slots it needs, the sentence); each that has its slots is added.
 _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("cuda_oom", ("asked_gib",), "{asked_gib:g} GiB more were asked for."),
-    ("cuda_oom", ("total_gib",), "The GPU has {total_gib:g} GiB."),
+    ("cuda_oom", ("asked_gib",), "{asked} more were asked for."),
+    ("cuda_oom", ("nccl_gib",), "NCCL asked for {nccl} more for a buffer of its own."),
+    ("cuda_oom", ("total_gib",), "The GPU has {total}."),
     (
         "cuda_oom",
         ("held_gib",),
-        "Another process holds {held_gib:g} GiB of it: that is the first to look at.",
+        "Another process holds {held} of it: that is the first to look at.",
     ),
-    ("host_oom", ("asked_gib",), "{asked_gib:g} GiB more were asked for."),
+    ("host_oom", ("asked_gib",), "{asked} more were asked for."),
     ("fp16_overflow", ("loss_scale",), "The loss scale is down to {loss_scale:g}."),
     ("fp16_scale_floor", ("loss_scale",), "It is {loss_scale:g}."),
     ("nccl_timeout", ("timeout_s",), "The time-out was {timeout_s:g} s."),
@@ -96,9 +99,10 @@ def explain(
     `led_to` holds codes of this catalogue; `guessed`, `went_on` and `passed` add what they say.
     """
     sentences = [EXPLANATIONS[code]]
+    sizes = {name[:-4]: _size(value) for name, value in slots.items() if name.endswith("_gib")}
     for of, needed, sentence in _DETAILS:
         if of == code and all(slot in slots for slot in needed):
-            sentences.append(sentence.format(**slots))
+            sentences.append(sentence.format(**slots, **sizes))
     if "rank" in slots and code not in _OF_A_RANK:
         sentences.append(_RANK.format(**slots))
     if guessed:
@@ -111,3 +115,9 @@ def explain(
     if symptoms:
         sentences.append(_LED_TO.format(codes=", ".join(symptoms)))
     return " ".join(sentences)
+
+
+def _size(gib: float) -> str:
+    if gib >= 1.0:
+        return f"{round(gib, 3):g} GiB"
+    return f"{1024 * gib:.3g} MiB" if gib >= 1 / 1024 else f"{gib * 2**20:.3g} KiB"

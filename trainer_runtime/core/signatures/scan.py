@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from trainer_runtime.core.signatures.shapes import Gate, Kind, shapes_of
 from trainer_runtime.core.signatures.signature import Sighting, Signature
 from trainer_runtime.core.signatures.slots import Slots, rank_of, slots_of
 
+TAIL_BYTES = 1 << 15  # of what the log ends with
 LONGEST_LINE = 16_384  # a longer one is read in pieces of this size
 _MOST_PIECES = 4  # what follows them is passed over, but for the line's last piece
 _LINE_ENDS = (b"\n", b"\r")
@@ -23,7 +25,7 @@ _MOST_PROVEN = 1_000
 _MOST_KNOWN = 100  # lines that are read are often the same, over and over
 _PROVEN = 100  # a shape whose lines all were one gathered failure needs no more reading
 
-_ANSI = re.compile(
+ANSI = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[@-Z\\^_]|[ -/]+[0-~])"
 )
 _MARKING = (
@@ -56,12 +58,14 @@ class Episode:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a scan found: the last episode, the failures that training outlived, what was
-    gathered over the whole log."""
+    gathered over the whole log. `tail` is what the log ends with, from `tail_offset` on."""
 
     episode: Episode
     outlived: Mapping[str, Sighting]
     gathered: Mapping[str, Sighting]
     progress_seen: bool
+    tail: bytes = b""
+    tail_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class Line:
 
     @property
     def text(self) -> str:
-        return _ANSI.sub(b"", self.raw).decode("utf-8", errors="replace")
+        return ANSI.sub(b"", self.raw).decode("utf-8", errors="replace")
 
     def context(self, before: bytes) -> bytes:
         """The 8 KiB that end with this line; `before` is what stood before its block."""
@@ -105,6 +109,8 @@ class SignatureScan:
         self._rest = b""
         self._offset = offset
         self._before = b""
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
         self._pieces = 0
         self._root_left = 0
         self._episode = Episode()
@@ -136,7 +142,15 @@ class SignatureScan:
 
     def seen(self) -> Seen:
         """What was found so far."""
-        return Seen(self._episode, self._outlived, self._gathered, self._gate.progress_seen)
+        tail = b"".join(self._tail)[-TAIL_BYTES:]
+        return Seen(
+            self._episode,
+            self._outlived,
+            self._gathered,
+            self._gate.progress_seen,
+            tail,
+            self._offset - len(tail),
+        )
 
     def _block(self, block: bytes) -> None:
         """Whole lines, or a piece of a long one."""
@@ -145,11 +159,19 @@ class SignatureScan:
             self._read(block)
         self._offset += len(block)
         self._before = (self._before + block[-_BEFORE:])[-_BEFORE:]
+        self._keep(block[-TAIL_BYTES:])
+
+    def _keep(self, end: bytes) -> None:
+        """The last pieces, as many as hold a tail."""
+        self._tail.append(end)
+        self._tail_bytes += len(end)
+        while self._tail_bytes - len(self._tail[0]) >= TAIL_BYTES:
+            self._tail_bytes -= len(self._tail.popleft())
 
     def _read(self, block: bytes) -> None:
         raw = block
         if b"\x1b" in block:
-            block = _ANSI.sub(b"", block)
+            block = ANSI.sub(b"", block)
         shapes = shapes_of(block)
         if shapes[-1] == b"":
             shapes.pop()

@@ -138,6 +138,18 @@ class Gate:
         return tuple(found.values())
 
 
+def tells_progress(line: bytes) -> bool:
+    """Whether one line tells of training that goes on."""
+    (shape, *_) = shapes_of(line)
+    listed = shape.split()
+    return _is_progress(shape, listed, frozenset(listed))
+
+
+def is_bar(line: bytes) -> bool:
+    """Whether one line is a progress bar's."""
+    return _BAR.search(shapes_of(line)[0]) is not None
+
+
 def _is_progress(shape: bytes, listed: list[bytes], words: frozenset[bytes]) -> bool:
     """Whether the line tells of training that goes on: two words of a metrics line, none of code.
 

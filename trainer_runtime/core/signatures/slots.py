@@ -48,7 +48,7 @@ def _gib(text: str) -> float | None:
         factor = _GIB[f"{unit[0].upper()}IB"]
     if value is None or factor is None or not 0 < value * factor < _LARGEST_GIB:
         return None
-    return round(value * factor, 3)
+    return round(value * factor, 6)
 
 
 def _float(text: str) -> float | None:
@@ -73,6 +73,7 @@ def _seconds(text: str) -> float | None:
 
 _READERS: dict[str, tuple[str, Callable[[str], float | int | None]]] = {
     "asked": ("asked_gib", _gib),
+    "asked_nccl": ("nccl_gib", _gib),
     "total": ("total_gib", _gib),
     "total_new": ("total_gib", _gib),
     "held": ("held_gib", _gib),

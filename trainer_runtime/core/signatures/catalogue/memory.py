@@ -54,7 +54,8 @@ CUDA_OOM = (
     signature(
         "cuda_oom/nccl",
         "calloc+cuda+failed|malloc+cuda+failed|cudamalloc+failed",
-        r"Failed to (?:CUDA|Cuda|HIP) (?:host )?(?:calloc|malloc)(?: async)? (?P<asked>\d+)",
+        r"Failed to (?:CUDA|Cuda|HIP) (?:host )?(?:calloc|malloc)(?: async)? "
+        r"(?P<asked_nccl>\d+(?: bytes)?)",
         head=Head.WORDS,
     ),
     signature(
