@@ -253,8 +253,7 @@ class Supervisor:
         if desired.state is DesiredState.STOPPED:
             return EndReason.STOPPED.value
         limit = (self._config.get("limits") or {}).get("max_runtime_s")
-        now = self._clock()
-        spent = sum(attempt.seconds(now) for attempt in self._journal.record.attempts)
+        spent = sum(attempt.seconds(self._clock()) for attempt in self._journal.record.attempts)
         return EndReason.TIME_LIMIT.value if limit is not None and spent > limit else None
 
     def _look(self, attempt: AttemptRecord) -> None:
