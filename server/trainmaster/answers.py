@@ -84,6 +84,7 @@ class LaunchAnswer(Answer):
     cursor: str | None = Field(
         default=None, description="for the first wait: everything that happens from here on counts"
     )
+    note: str | None = None
     next_step: str | None = None
     next_tools: list[str] | None = None
 

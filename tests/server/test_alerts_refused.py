@@ -108,6 +108,6 @@ def test_an_alert_on_a_metric_that_nothing_reports_is_taken_and_says_so(
         if meant == "":
             assert note is None
         else:
-            assert note is not None and when.split()[0] in note
+            assert note is not None and when.split(maxsplit=1)[0] in note
             assert ("did you mean" in note) == (meant is not None)
             assert meant is None or meant in note

@@ -59,6 +59,7 @@ def _(answer: LaunchAnswer) -> list[Block]:
     return [
         f"{answer.run_id}: {answer.state}, attempt {answer.attempt} on {answer.host}",
         *(["The host could not be reached yet; it is told when it can be."] * bool(answer.pending)),
+        *_named("Note", answer.note),
         *_named("Next", answer.next_step),
     ]
 
