@@ -86,6 +86,7 @@ class LaunchAnswer(Answer):
     )
     applied: str | None = Field(default=None, description="the patch, as FINDING:PATCH")
     warnings: list[str] | None = None
+    note: str | None = None
     next_step: str | None = None
     next_tools: list[str] | None = None
 

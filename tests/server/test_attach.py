@@ -67,7 +67,7 @@ def test_a_log_is_followed_from_its_start_to_the_end_of_its_process(
         stranger.say(lines(15, 40))
     ended = command("wait", run, "--until", "end", "--timeout", "60")
     assert (ended["event"], ended["step"]) == ("stopped", 39)
-    assert command("status", run)["reason"].startswith("ended_unseen: its process is gone")
+    assert command("status", run)["reason"].startswith("ended_unseen: its process ended")
     series = losses(command, run)
     assert series["steps"] == list(range(40))
     assert command("runs")["runs"][0]["labels"] == {"by": "somebody"}
@@ -194,6 +194,21 @@ def test_a_log_that_is_cut_off_or_replaced_goes_on_and_says_so(
 
 def told(command: CommandLine, run: str) -> str:
     return "\n".join(command("logs", run, "--stream", "setup")["lines"])
+
+
+def test_a_log_that_is_watched_already_is_said_to_be(command: CommandLine, log: Path) -> None:
+    with writing(log) as stranger:
+        stranger.say(lines(0, 3))
+        first = command("attach", "--log", str(log))
+        second = command("attach", "--log", str(log))
+        assert "note" not in first
+        assert f"Run {first['run_id']} watches this log already" in second["note"]
+        assert second["run_id"] != first["run_id"]
+
+
+def test_two_sources_are_refused_with_what_to_give(command: CommandLine, log: Path) -> None:
+    error = command("attach", "--log", str(log), "--pid", "1", code=2)["error"]
+    assert error["message"].startswith("Give one of --log, --tmux, --screen, --pid")
 
 
 def test_the_same_key_finds_the_run_again(command: CommandLine, log: Path) -> None:

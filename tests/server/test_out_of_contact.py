@@ -95,6 +95,22 @@ def test_a_host_that_nobody_asked_is_neither_lost_nor_silent_for_an_alert(
     assert {"state-since", "silence-since"} <= told
 
 
+def test_a_log_that_grows_without_figures_is_not_silent(unheard: Workspace) -> None:
+    async def alert() -> None:
+        await service.add_alert(unheard, when="silence 1m", name="silence")
+
+    run_async(alert)
+    for row in unheard.control.alerts.all():
+        back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
+        unheard.control.alerts.add(back)
+    looked(unheard, time.time())
+    unheard.mirror.of(RUN, 1).append("attempts/1/train.log", b"still loading the data\n")
+    look(unheard, RUN)
+    told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
+    assert "silence-since" not in told
+    assert "ops-lost" in told
+
+
 def test_a_status_that_finds_the_host_away_says_lost_and_tells_it(unheard: Workspace) -> None:
     looked(unheard, time.time() - _LONG_AGO_S + 30.0)
     status = run_async(lambda: get_status(unheard, RUN))

@@ -26,7 +26,7 @@ from trainer_runtime.core.alerts.told import failed, fired, sent
 from trainer_runtime.core.alerts.watcher import Watcher
 from trainer_runtime.core.journal import Record
 from trainer_runtime.core.progress import Progress
-from trainer_runtime.core.protocol import Event, number
+from trainer_runtime.core.protocol import ATTACHED, Event, number
 
 # After the run's end the box keeps trying for so long; the operator's side goes on from there.
 _LAST_TRIES_S = 300.0
@@ -51,6 +51,7 @@ class Alerting:
         self._pieces: Pieces | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._posting = ""
+        self._is_attached = (read_json(run.config) or {}).get("framework") == ATTACHED
         self._started_t = 0.0
         self._next_t = 0.0
 
@@ -110,13 +111,22 @@ class Alerting:
                 if (onset := _onset_of(watcher, attempt, event)) is not None:
                     yield watcher.alert, onset
         newest = record.current.number if record.current else 0
-        heard_t = _heard_t(record, progress.get(newest))
+        heard_t = _heard_t(record, progress.get(newest), self._log_grew_t(newest))
         step = progress[newest].step if newest in progress else 0
         for watcher in self._watchers:
             state = record.state.value
             onset = watcher.look(now, state=state, attempt=newest, heard_t=heard_t, step=step)
             if onset is not None:
                 yield watcher.alert, onset
+
+    def _log_grew_t(self, attempt: int) -> float | None:
+        """Of a training of others, whose log may hold lines without figures."""
+        if not self._is_attached:
+            return None
+        try:
+            return self._run.attempt(attempt).train_log.stat().st_mtime
+        except OSError:
+            return None
 
     def _fire(
         self,
@@ -212,11 +222,13 @@ def _onset_of(watcher: Watcher, attempt: int, event: Event) -> Onset | None:
     return watcher.point(attempt, x, event["t"], value)
 
 
-def _heard_t(record: Record, progress: Progress | None) -> float | None:
-    """When the newest trainer last told anything, its start included."""
+def _heard_t(
+    record: Record, progress: Progress | None, grew_t: float | None = None
+) -> float | None:
+    """When the newest trainer last told anything, its start included; `grew_t`: its log did."""
     told_t = progress.last_event_t if progress is not None else None
     running_t = record.current.running_t if record.current is not None else None
-    return max((t for t in (told_t, running_t) if t is not None), default=None)
+    return max((t for t in (told_t, running_t, grew_t) if t is not None), default=None)
 
 
 def _answer(output: bytes) -> dict[str, Any]:

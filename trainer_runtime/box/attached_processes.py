@@ -18,10 +18,11 @@ from trainer_runtime.box.files import read_json
 from trainer_runtime.box.identity import ProcessIdentity
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.log_copy import LogCopy
+from trainer_runtime.box.log_end import told_end
 from trainer_runtime.box.log_events import LogEvents, tail
 from trainer_runtime.box.open_files import writers
 from trainer_runtime.box.processes import Observation
-from trainer_runtime.box.stranger import Stranger
+from trainer_runtime.box.stranger import GONE, Stranger
 from trainer_runtime.core.policy import Exit
 from trainer_runtime.core.signatures import Outcome, find_in
 
@@ -66,6 +67,9 @@ class AttachedProcesses:
             raise
         if end is None:
             return Observation("running")
+        if end == GONE:
+            in_lines = self._source.get("pane") is None
+            end = told_end(self._run.attempt(attempt).train_log, in_lines=in_lines)
         failure = self._failure(attempt)
         return Observation("ended", Exit(None, None, unseen=end, failure=failure))
 

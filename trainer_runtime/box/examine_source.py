@@ -181,7 +181,7 @@ def _of_pane(pane: Pane) -> dict[str, Any]:
             "PANE_TAKEN",
             f"The output of {pane.session} ({pane.program} {pane.name}) is being written somewhere "
             f"already, and {pane.program} does that once.",
-            f"Attach to the file that it goes to with --log{_written_by(pane)}; or have whoever "
+            f"Attach to the log that it goes to{_written_by(pane)}; or have whoever "
             f"set it up end it: {_end_of_pipe(pane)}.",
         )
     processes = [process.to_dict() for process in foreground(pane)]
@@ -263,7 +263,7 @@ def _not_owner(pid: int) -> RefusedError:
         "NOT_OWNER",
         f"Process {pid} on {_here()} belongs to {owner}; {_me()} may not see where it writes.",
         f"As {owner} there: `readlink /proc/{pid}/fd/1` names its log, `chmod o+r LOG` opens it; "
-        f"then attach with --log. Or add the host anew as {owner}@….",
+        f"then attach to that log. Or add the host anew as {owner}@….",
     )
 
 
@@ -277,7 +277,7 @@ def _nowhere(pid: int, what: str) -> RefusedError:
     return RefusedError(
         "LOG_NOT_READABLE",
         f"Process {pid} on {_here()} {what}: there is nothing to follow.{also}",
-        "If it logs to a file as well, attach to that with --log; "
+        "If it logs to a file as well, attach to that log; "
         "next time start it in tmux, or with its output in a file.",
     )
 

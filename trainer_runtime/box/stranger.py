@@ -9,6 +9,7 @@ from pathlib import Path
 from trainer_runtime.box.identity import ProcessIdentity, current_epoch, is_alive
 from trainer_runtime.core.duration import spoken_duration
 
+GONE = "its process is gone"
 _LOOK_EVERY_S = 1.0
 _GONE_FOR_S = 2.0
 _GAPS = 10  # so many of the longest silence so far are no end yet
@@ -59,7 +60,7 @@ class Stranger:
             return None
         if all(process.epoch != current_epoch() for process in self._processes):
             return "the machine was restarted"
-        return "its process is gone"
+        return GONE
 
     def _silent(self, now: float) -> str | None:
         self._grew_t = self._grew_t or now

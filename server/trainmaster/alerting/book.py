@@ -84,7 +84,7 @@ def add_row(
         raise StateError(
             "ALERT_EXISTS",
             f"An alert is called {name!r} already.",
-            "Give another --name, or remove that one first: `trainmaster alerts remove "
+            "Give it another name, or remove that one first: `trainmaster alerts remove "
             f"{name}{f' {run_id}' if run_id else ''}`.",
             field="name",
         )
@@ -207,7 +207,7 @@ def _only_destination(home: Home) -> str:
         raise UsageError(
             "DESTINATION_UNKNOWN",
             f"It is not said where to tell it{named}.",
-            "Name a destination of the settings with --to.",
+            "Name a destination of the settings: `to`, or --to on the command line.",
             field="to",
         )
     return known[0]

@@ -13,6 +13,7 @@ from trainer_runtime.core.alerts.watcher import Watcher
 from trainmaster.alerting.book import alerts_of, watched
 from trainmaster.control_alerts import AlertRow
 from trainmaster.errors import StateError
+from trainmaster.follow import last_pass
 from trainmaster.metrics_store import StoredEvent
 from trainmaster.view import RunView, load_view
 from trainmaster.workspace import Workspace
@@ -47,7 +48,7 @@ def look(workspace: Workspace, run_id: str) -> int:
     onsets = [
         *_of_events(workspace, view, watchers, before),
         *_of_points(workspace, view, watchers, seen),
-        *_of_time(view, watchers),
+        *_of_time(workspace, view, watchers),
     ]
     messages = [(_message(view, alert, onset), alert.to) for alert, onset in onsets]
     messages += _given_up(view, rows, before)
@@ -110,12 +111,17 @@ def _of_points(
                     yield watcher.alert, onset
 
 
-def _of_time(view: RunView, watchers: list[Watcher]) -> Iterator[tuple[Alert, Onset]]:
+def _of_time(
+    workspace: Workspace, view: RunView, watchers: list[Watcher]
+) -> Iterator[tuple[Alert, Onset]]:
     progress = view.progress
-    told_t = progress.last_event_t if progress is not None else None
     current = view.record.current
-    running_t = current.running_t if current is not None else None
-    heard_t = max((t for t in (told_t, running_t) if t is not None), default=None)
+    told = (
+        progress.last_event_t if progress is not None else None,
+        current.running_t if current is not None else None,
+        _log_grew_t(workspace, view) if view.run.is_attached else None,
+    )
+    heard_t = max((t for t in told if t is not None), default=None)
     for watcher in watchers:
         of_the_box = watcher.waits_for_loss
         onset = watcher.look(
@@ -127,6 +133,17 @@ def _of_time(view: RunView, watchers: list[Watcher]) -> Iterator[tuple[Alert, On
         )
         if onset is not None:
             yield watcher.alert, onset
+
+
+def _log_grew_t(workspace: Workspace, view: RunView) -> float | None:
+    """When the log of a training of others grew here last, by the clock of its host: lines that
+    hold no figures are no silence either."""
+    mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
+    try:
+        grew_t = mirror.path(f"attempts/{view.attempt}/train.log").stat().st_mtime
+    except OSError:
+        return None
+    return grew_t + last_pass(workspace.home, view.run.host).skew_s
 
 
 def _given_up(

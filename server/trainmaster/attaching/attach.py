@@ -81,6 +81,7 @@ async def attach(
     backend = workspace.backend(host)
     source = await backend.examine_source(kind, target, options.start)
     _refuse_watched(workspace, host, source)
+    note = _watched_already(workspace, host, source)
     source = {**source, "ends_after_s": _silence_s(options.ends_after)}
     key = (idempotency_key, asked) if idempotency_key else None
     run = await _record(workspace, host, source, options, key)
@@ -92,7 +93,7 @@ async def attach(
     except HostError:
         workspace.control.forget_unplaced(run.run_id)
         raise
-    return launched(workspace, run.run_id)
+    return launched(workspace, run.run_id).model_copy(update={"note": note})
 
 
 def _chosen(options: AttachOptions) -> tuple[str, str]:
@@ -100,13 +101,18 @@ def _chosen(options: AttachOptions) -> tuple[str, str]:
     if len(given) != 1 or not str(given[0][1]).strip() or "\0" in str(given[0][1]):
         raise UsageError(
             "BAD_ARGUMENT",
-            "Nothing was named that could be watched."
-            if not given
-            else "Exactly one source can be watched, and it needs a name.",
-            "Give one of --log PATH, --tmux TARGET, --screen NAME and --pid PID.",
+            f"Give one of --log, --tmux, --screen, --pid: {_count(given)}.",
+            "Name the one source to watch (log, tmux, screen or pid), e.g. "
+            "`trainmaster attach --log PATH`.",
             field="log",
         )
     return given[0][0], str(given[0][1])
+
+
+def _count(given: Sequence[tuple[str, str]]) -> str:
+    if len(given) > 1:
+        return f"{' and '.join(kind for kind, _ in given)} were given"
+    return f"{given[0][0]} names nothing" if given else "none was given"
 
 
 def _refuse_bad(host: str, options: AttachOptions) -> None:
@@ -179,6 +185,18 @@ def _refuse_watched(workspace: Workspace, host: str, source: Mapping[str, Any]) 
                 f"See `trainmaster status {run.run_id}`; `trainmaster clean {run.run_id}` ends "
                 "that.",
             )
+
+
+def _watched_already(workspace: Workspace, host: str, source: Mapping[str, Any]) -> str | None:
+    """Says which other run watches the same log."""
+    path = source.get("path")
+    if path is None:
+        return None
+    for run in workspace.control.runs(only_open=True):
+        if run.host == host and run.is_attached and run.config["attached"].get("path") == path:
+            again = f"`trainmaster clean {run.run_id}` ends that"
+            return f"Run {run.run_id} watches this log already; {again}."
+    return None
 
 
 async def _record(

@@ -61,6 +61,7 @@ def _(answer: LaunchAnswer) -> list[Block]:
         *(["The host could not be reached yet; it is told when it can be."] * bool(answer.pending)),
         *_named("Applied", answer.applied),
         *(f"Warning: {warning}" for warning in answer.warnings or ()),
+        *_named("Note", answer.note),
         *_named("Next", answer.next_step),
     ]
 

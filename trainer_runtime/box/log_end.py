@@ -1,0 +1,36 @@
+"""What the last lines of a log tell of how a training ended that only its log is known of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_READ_BYTES = 1 << 16
+_LAST_LINES = 40
+_TROUBLE = re.compile(
+    rb"Traceback \(most recent call last\)|^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?::|$)"
+    rb"|\b(?:Segmentation fault|core dumped|Aborted)\b|^Killed\b",
+    re.MULTILINE,
+)
+
+
+def told_end(log: Path, *, in_lines: bool = True) -> str:
+    """How a training whose process is gone ended, as far as its log tells.
+
+    `in_lines` is false where the last line says nothing by being unended: a shell's prompt stands
+    there in a pane.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _READ_BYTES))
+            data = file.read()
+    except OSError:
+        data = b""
+    if not data.strip():
+        return "its process is gone, and its log is empty"
+    last = b"\n".join(data.splitlines()[-_LAST_LINES:])
+    if _TROUBLE.search(last):
+        return "its process is gone and the log breaks off in an error"
+    if in_lines and not data.endswith((b"\n", b"\r")):
+        return "its process is gone and the log breaks off in the middle of a line"
+    return "its process ended; the log ends without an error"
