@@ -34,7 +34,8 @@ applies it and starts; without PATCH the first one, and the answer says which. A
 applied before for what has come again ranks last (`tried`). FINDING is an id, or the code of what
 is wrong now. A patch is refused with `PATCH_STALE` where the configuration holds other values by
 now or the checkpoint is gone. `trainmaster status RUN --detail` tells what each attempt changed,
-who did it and why. No patch takes tokens from an optimizer step or shortens a sequence; a run gets the rungs
+who did it and why.
+No patch takes tokens from an optimizer step or shortens a sequence; a run gets the rungs
 whose fields its configuration has.
 
 Files are refused with `LOG_NOT_READABLE` where they are no text. Of a file's series the first
