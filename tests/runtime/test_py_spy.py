@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from running import wait_until
 
 from trainer_runtime.box.py_spy import find_py_spy
 
@@ -26,6 +27,8 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def found_for(program: Path) -> str | None:
     with subprocess.Popen([program], stdin=subprocess.PIPE) as process:
+        command = Path(f"/proc/{process.pid}/cmdline")
+        wait_until(command.read_bytes, "its command line")  # empty while it is being started
         return find_py_spy(process.pid)
 
 

@@ -218,7 +218,7 @@ def test_a_file_can_be_read_like_a_run(logs: Logs, tmp_path: Path) -> None:
 
 
 def test_what_is_neither_run_nor_file_is_told(logs: Logs, tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="No run is called"):
+    with pytest.raises(StateError, match="no run of that name"):
         logs.read(str(tmp_path / "gone.log"))
 
 
