@@ -27,15 +27,15 @@ Current thread 0x00007f3831c06b80 (most recent call first):
   File "/usr/lib/python3.11/multiprocessing/queues.py", line 113 in get
   File "{_SITE}/torch/utils/data/dataloader.py", line 1291 in _try_get_data
   File "{_SITE}/torch/utils/data/dataloader.py", line 725 in __next__
-  File "/work/train.py", line 9 in main
-  File "/work/train.py", line 10 in <module>
+  File "/home/me/train.py", line 9 in main
+  File "/home/me/train.py", line 10 in <module>
 """
 _NEWER = """\
 Thread 0x00007f380fc296c0 [writer] (most recent call first):
-  File "/work/trainer_runtime/train/folder.py", line 50 in write_folder
+  File "/home/me/trainer_runtime/train/folder.py", line 50 in write_folder
 
 Current thread 0x00007f3831c06b80 [python] (most recent call first):
-  File "/work/train.py", line 10 in <module>
+  File "/home/me/train.py", line 10 in <module>
 
 Current thread's C stack trace (most recent call first):
   Binary file "/usr/bin/python3.14", at _Py_DumpStack+0x46 [0x5a1]
@@ -44,11 +44,11 @@ Current thread's C stack trace (most recent call first):
 
 def test_the_main_thread_comes_first_and_tells_that_data_is_awaited() -> None:
     main, feeder = read_stacks(_LOADER)
-    assert main.current and main.frames[-1] == Frame("/work/train.py", 10, "<module>")
+    assert main.current and main.frames[-1] == Frame("/home/me/train.py", 10, "<module>")
     assert [frame.function for frame in feeder.frames][:2] == ["wait", "_feed"]
     found = standing(main.frames)
     assert found.place is Place.DATA
-    assert found.call is not None and found.call.short == "main (work/train.py:9)"
+    assert found.call is not None and found.call.short == "main (me/train.py:9)"
     assert found.sign is not None
     assert found.sign.short == "_try_get_data (torch/utils/data/dataloader.py:1291)"
 
@@ -62,7 +62,7 @@ def test_names_of_threads_and_c_stacks_of_newer_pythons_are_read_past() -> None:
 def test_py_spys_json_reads_as_the_same_frames() -> None:
     frames = [
         {"name": "Queue.get", "filename": "/usr/lib/python3.11/multiprocessing/queues.py"},
-        {"name": "Outer.<locals>.step", "filename": "/work/train.py", "line": 4},
+        {"name": "Outer.<locals>.step", "filename": "/home/me/train.py", "line": 4},
     ]
     threads = [
         {"pid": 7, "os_thread_id": 9, "thread_name": "Thread-1", "frames": frames[:1]},
@@ -101,7 +101,7 @@ def test_py_spys_json_reads_as_the_same_frames() -> None:
     ],
 )
 def test_a_frame_tells_what_its_thread_is_at(file: str, function: str, place: Place) -> None:
-    stack = (Frame(file, 1, function), Frame("/work/train.py", 3, "<module>"))
+    stack = (Frame(file, 1, function), Frame("/home/me/train.py", 3, "<module>"))
     assert standing(stack).place is place
 
 

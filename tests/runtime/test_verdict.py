@@ -17,13 +17,13 @@ _FETCH = (f"{_SITE}/torch/utils/data/dataloader.py", "_next_data")
 _SAVE = (f"{_SITE}/torch/serialization.py", "_save")
 _COMPILE = (f"{_SITE}/torch/_dynamo/convert_frame.py", "compile")
 _BACKWARD = (f"{_SITE}/torch/autograd/graph.py", "_engine_run_backward")
-_OWN = ("/work/train.py", "prepare")
+_OWN = ("/home/me/train.py", "prepare")
 _SILENT = Pace(step=10, silent_s=300.0, usual_s=0.5, recent_s=0.6)
 
 
 def sample(*calls: tuple[str, str], line: int = 5) -> tuple[Thread, ...]:
     frames = [Frame(file, line, function) for file, function in calls]
-    frames.append(Frame("/work/train.py", 30, "<module>"))
+    frames.append(Frame("/home/me/train.py", 30, "<module>"))
     return (Thread(tuple(frames), current=True),)
 
 
@@ -65,7 +65,7 @@ def test_ranks_on_other_machines_are_told_of() -> None:
 
 
 def test_a_straggler_that_gets_on_is_slow() -> None:
-    samples = (sample(_OWN), sample(("/work/train.py", "augment"), _OWN), sample(_OWN))
+    samples = (sample(_OWN), sample(("/home/me/train.py", "augment"), _OWN), sample(_OWN))
     found = named(rank(0, _REDUCE), Rank(1, Process(101, samples)))
     assert (found.code, found.rank) == ("slow_not_hung", 1)
 
