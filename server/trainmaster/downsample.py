@@ -6,19 +6,7 @@ from collections.abc import Sequence
 
 from trainer_runtime.core.protocol import finite_or_named
 from trainmaster.answers import MetricSeries, Number
-from trainmaster.buckets import Bucket, Row, cut_rows, joined, of_rows
-
-
-def summarize(points: Sequence[tuple[int, float]], most: int | None) -> MetricSeries:
-    """`points` (x, value) in at most `most` values; all of them for None.
-
-    A bucket of several is told by its mean, low and high and its last x, since means alone hide
-    spikes; minimum and maximum are taken over what is finite.
-    """
-    rows: list[Row] = [(x, None, value) for x, value in points]
-    if most is None or len(rows) <= most:
-        return told(rows[0] if rows else None, [of_rows([row]) for row in rows])
-    return told(rows[0], cut_rows(rows, most))
+from trainmaster.buckets import Bucket, Row, joined
 
 
 def told(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:

@@ -7,7 +7,7 @@ import pytest
 from hanging import Hanging
 
 from trainer_runtime.box.process_state import states
-from trainer_runtime.box.stacks import dump_stacks, take
+from trainer_runtime.box.stacks import as_text, take
 
 _WAITS = """
 import pathlib, threading
@@ -60,24 +60,21 @@ def test_a_process_without_a_handler_is_left_alone(tmp_path: Path) -> None:
         trainer = hanging.start(_WAITS, answers=False)
         hanging.wait_for("ready")
         assert [one.text for one in take(hanging.run, 1)] == [""]
-        assert dump_stacks(hanging.run, 1) is None
         assert trainer.poll() is None
 
 
-def test_the_dump_of_all_processes_is_one_file_that_is_replaced(tmp_path: Path) -> None:
+def test_a_later_dump_does_not_repeat_an_earlier_one(tmp_path: Path) -> None:
     with Hanging(tmp_path) as hanging:
         hanging.start(_WAITS)
         hanging.wait_for("ready")
         for _ in range(2):
-            path = dump_stacks(hanging.run, 1)
-            assert path == hanging.folder.stacks
-            assert path.read_text().count("in wait_for_ever") == 1
+            assert as_text(take(hanging.run, 1)).count("in wait_for_ever") == 1
 
 
 @pytest.mark.parametrize("missing", ["no process", "no attempt"])
 def test_where_nothing_lives_there_are_no_stacks(tmp_path: Path, missing: str) -> None:
     with Hanging(tmp_path) as hanging:
-        assert dump_stacks(hanging.run, 1 if missing == "no process" else 7) is None
+        assert take(hanging.run, 1 if missing == "no process" else 7) == []
 
 
 def test_a_stopped_process_costs_a_second_and_not_the_others_answers(tmp_path: Path) -> None:

@@ -6,9 +6,19 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.downsample import summarize
+from trainmaster.answers import MetricSeries
+from trainmaster.buckets import Row, cut_rows, of_rows
+from trainmaster.downsample import told
 
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
+
+
+def summarize(points: list[tuple[int, float]], most: int) -> MetricSeries:
+    """`points` (x, value) in at most `most` values."""
+    rows: list[Row] = [(x, None, value) for x, value in points]
+    whole = len(rows) <= most
+    buckets = [of_rows([row]) for row in rows] if whole else cut_rows(rows, most)
+    return told(rows[0] if rows else None, buckets)
 
 
 def series(*values: float) -> list[tuple[int, float]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from trainer_runtime.box.identity import send
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.process_state import ProcessState, states
-from trainer_runtime.core.durable import try_lock, write_atomic
+from trainer_runtime.core.durable import try_lock
 
 WITHIN_S = 5.0
 _ANSWER_S = 1.0  # a process that has not begun to answer by then is stuck in the kernel
@@ -33,22 +33,6 @@ class Taken:
 
     process: ProcessState
     text: str
-
-
-def dump_stacks(run: RunFolder, attempt: int, within_s: float = WITHIN_S) -> Path | None:
-    """Leave the stacks of all of an attempt's processes in one file; its path.
-
-    None where no process answers: they are gone, or stuck in the kernel, or not ours.
-
-    Raises:
-        OSError: the file can't be written.
-    """
-    taken = take(run, attempt, within_s)
-    if not any(one.text for one in taken):
-        return None
-    path = run.attempt(attempt).stacks
-    write_atomic(path, as_text(taken).encode())
-    return path
 
 
 def take(run: RunFolder, attempt: int, within_s: float = WITHIN_S) -> list[Taken]:

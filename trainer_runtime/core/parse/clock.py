@@ -79,10 +79,6 @@ class Clock:
             self._take(all_rows[number], i, i + 1, bar_after)
         self._take(largest, at, len(largest.index), bar_after)
 
-    def step_of(self, rank: int) -> int | None:
-        found = self._ranks.get(rank)
-        return None if found is None else int(found.step)
-
     def _take(self, rows: Rows, first: int, end: int, bar_after: BarAfter | None) -> None:
         self.facts.update(rows.like.facts)
         rank = self._rank(rows.rank)
