@@ -12,7 +12,7 @@ help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 setup: ## .venv with everything for development
-	@scripts/setup.sh train,dev $(TEST_PROGRAMS)
+	@scripts/setup.sh train,frameworks,dev $(TEST_PROGRAMS)
 
 demo: ## train a small GPT on real text, kill it half-way, see it come back
 	@scripts/setup.sh train

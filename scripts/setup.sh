@@ -73,5 +73,15 @@ fi
 say "Installing Trainmaster with [$extras] into .venv (PyTorch included; this takes a minute or two) ..."
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
     --editable ".[$extras]"
+if [[ ",$extras," == *,frameworks,* ]]; then
+    # litdata brings the torchvision for GPUs along, which breaks on a PyTorch for the CPU.
+    if ! .venv/bin/python -c 'import torchvision' 2>/dev/null; then
+        .venv/bin/python -m pip uninstall --quiet --yes torchvision
+    fi
+    # DeepSpeed's setup asks the PyTorch that is installed; without its compiled operators.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check wheel setuptools
+    DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+        --constraint constraints.txt --no-build-isolation deepspeed
+fi
 # Whoever asked for less than is there keeps what is there.
 printf '%s\n' "$wanted" >> "$stamp"

@@ -15,6 +15,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from trainer_runtime.core import frameworks
 from trainmaster.assets import Assets
 from trainmaster.plan import Decision, Plan
 from trainmaster.yaml12 import dump_yaml
@@ -53,7 +54,8 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
     choices = {"framework": framework, "strategy": str(config["compute"]["strategy"])}
     files = {
         "train.sh": _template(assets, "launch/train.sh.j2", choices),
-        "train.py": (assets.templates / framework / "train.py").read_bytes(),
+        "train.py": _script(assets.templates / framework, str(config["method"])),
+        **{name: text.encode() for name, text in frameworks.files(config).items()},
         "training_config.yaml": training_config(config, plan.decisions).encode(),
         "config.json": _json(config),
         "requirements.txt": "".join(f"{line}\n" for line in plan.requirements).encode(),
@@ -101,6 +103,12 @@ def _reason(decision: Decision) -> str:
     text = f"{decision.reason}{source}"
     # Host and file names come from outside; a line break in one would end the comment.
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _script(templates: Path, method: str) -> bytes:
+    """The method's own script where a framework has one, else the one for all."""
+    own = templates / f"{method}.py"
+    return (own if own.exists() else templates / "train.py").read_bytes()
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

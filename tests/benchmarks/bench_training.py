@@ -33,13 +33,14 @@ from torch.nn import functional  # noqa: E402
 from trainer_runtime.box.prepare import prepare  # noqa: E402
 from trainer_runtime.core.corpus import Source, fingerprint, list_files  # noqa: E402
 from trainer_runtime.core.manifest import verify  # noqa: E402
-from trainer_runtime.train.checkpoint import Checkpoint, Checkpoints, Origin  # noqa: E402
+from trainer_runtime.train.checkpoint import Checkpoint, Checkpoints  # noqa: E402
 from trainer_runtime.train.config import TrainingConfig, read_config  # noqa: E402
 from trainer_runtime.train.data import Corpus, TrainingData  # noqa: E402
 from trainer_runtime.train.events import EventLog  # noqa: E402
 from trainer_runtime.train.restore import MODEL, OPTIMIZER  # noqa: E402
 from trainer_runtime.train.retention import Retention  # noqa: E402
 from trainer_runtime.train.run import TrainingRun  # noqa: E402
+from trainer_runtime.train.shelf import Origin, Shelf  # noqa: E402
 from trainer_runtime.train.signals import StopSignal  # noqa: E402
 
 SCRIPT = REPOSITORY / "templates/nanogpt/train.py"
@@ -263,7 +264,8 @@ def compare_checkpoints(folder: Path, rounds: int = 5, parameters: int = 30_000_
     tensors = {MODEL: part, OPTIMIZER: moments}
     events = EventLog(folder / "checkpoint_events.jsonl")
     retention = Retention(1, 0, None, "val_loss")
-    checkpoints = Checkpoints(folder / "checkpoints", Origin(1, "", 0), retention, events)
+    shelf = Shelf(folder / "checkpoints", Origin(1, "", 0), retention, events)
+    checkpoints = Checkpoints(shelf, events)
     checkpoints.allocate(tensors)
     stall_s = plain_s = write_s = math.inf
     for step in range(1, rounds + 1):

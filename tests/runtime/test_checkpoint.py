@@ -17,18 +17,13 @@ import torch
 from trainer_runtime.core.held import HELD_CHECKPOINTS, held_document
 from trainer_runtime.core.manifest import verify
 from trainer_runtime.train.cadence import MEASURED_STEPS, Cadence, best_interval_s
-from trainer_runtime.train.checkpoint import (
-    Checkpoint,
-    Checkpoints,
-    Origin,
-    checkpoint_name,
-    stored_steps,
-)
+from trainer_runtime.train.checkpoint import Checkpoint, Checkpoints
 from trainer_runtime.train.config import CheckpointConfig, ConfigError, ResumeConfig
 from trainer_runtime.train.events import EventLog
 from trainer_runtime.train.guard import NonFiniteError
 from trainer_runtime.train.restore import MODEL, OPTIMIZER, Restored, find, load_model
 from trainer_runtime.train.retention import Retention, Stored
+from trainer_runtime.train.shelf import Origin, Shelf, checkpoint_name, stored_steps
 
 REPOSITORY = Path(__file__).parents[2]
 FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
@@ -54,7 +49,8 @@ class Run:
         self.events_path = folder / "events.jsonl"
         self.events = EventLog(self.events_path)
         origin = Origin(1, "0" * 64, started_from)
-        self.checkpoints = Checkpoints(self.folder, origin, retention, self.events)
+        shelf = Shelf(self.folder, origin, retention, self.events)
+        self.checkpoints = Checkpoints(shelf, self.events)
 
     def save(self, *steps: int, **metrics: float) -> None:
         for step in steps:

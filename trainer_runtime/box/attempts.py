@@ -11,8 +11,10 @@ from typing import Any
 from trainer_runtime.box.files import read_json, write_json
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.secret_file import secret_values
+from trainer_runtime.core import frameworks
 from trainer_runtime.core.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.durable import write_atomic
 from trainer_runtime.core.journal import AttemptRecord, Record
 from trainer_runtime.core.lineage import is_live
 from trainer_runtime.core.masking import Mask
@@ -54,6 +56,11 @@ def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None
         "resume": {"mode": attempt.mode, "candidates": attempt.candidates},
         "reason": attempt.why,
     }
+    # The configuration comes last: what has one is whole.
+    for name, text in frameworks.files(config).items():
+        path = folder.root / name
+        path.parent.mkdir(exist_ok=True)
+        write_atomic(path, text.encode())
     write_json(folder.config, config)
 
 

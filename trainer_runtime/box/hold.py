@@ -27,6 +27,7 @@ from trainer_runtime.box.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.secret_file import SecretsMissingError, secret_environment
 from trainer_runtime.box.settled import trainer_environment
 from trainer_runtime.core.durable import try_lock
+from trainer_runtime.core.frameworks import command
 from trainer_runtime.core.protocol import ExitCode
 from trainer_runtime.core.stacks.names import ATTEMPT_VARIABLE
 
@@ -112,7 +113,7 @@ def _spawn(
     variables = {**config.get("env", {}), **secret_environment(run, config)}
     relative_config = attempt.config.relative_to(run.root)
     trainer = subprocess.Popen(
-        [python, "train.py", str(relative_config)],
+        command(config, python, str(relative_config)),
         cwd=run.root,
         env={**_DEFAULTS, **environment, **variables, name: value},
         stdin=stdin,

@@ -141,10 +141,9 @@ class AttemptConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingConfig:
-    """One training, every value decided. `document` is the JSON as it was read."""
+class RunConfig:
+    """What every framework's training has, every value decided. `document` is the JSON as read."""
 
-    model: ModelConfig
     data: DataConfig
     batch: BatchConfig
     optimizer: OptimizerConfig
@@ -166,31 +165,55 @@ class TrainingConfig:
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingConfig(RunConfig):
+    """A training whose model is our own."""
+
+    model: ModelConfig
+
+
 def read_config(path: Path) -> TrainingConfig:
-    """The configuration in a file.
+    """The configuration of a training of our own model.
 
     Raises:
         ConfigError: it can't be read, lacks a field, or asks for what can't be.
     """
+    document = _read(path)
+    model = _part(ModelConfig, _section(document, "model"), "model")
+    config = TrainingConfig(**_parts(document), model=model)
+    _refuse_impossible(config)
+    _refuse_impossible_model(model)
+    return config
+
+
+def read_run_config(path: Path) -> RunConfig:
+    """The configuration of any training; the model's part stands in `document` alone.
+
+    Raises:
+        ConfigError: it can't be read, lacks a field, or asks for what can't be.
+    """
+    config = RunConfig(**_parts(_read(path)))
+    _refuse_impossible(config)
+    return config
+
+
+def _read(path: Path) -> Mapping[str, Any]:
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} can't be read: {error}") from None
     if not isinstance(document, dict) or document.get("config_version") != CONFIG_VERSION:
         raise ConfigError(f"{path} has no config_version {CONFIG_VERSION}")
-    config = _config(document)
-    _refuse_impossible(config)
-    return config
+    return document
 
 
-def _config(document: Mapping[str, Any]) -> TrainingConfig:
+def _parts(document: Mapping[str, Any]) -> dict[str, Any]:
     data = _section(document, "data")
     attempt = document.get("attempt") or {}
     resume = attempt.get("resume") or {}
     candidates = resume.get("candidates")
-    return TrainingConfig(
-        model=_part(ModelConfig, _section(document, "model"), "model"),
-        data=_part(
+    return {
+        "data": _part(
             DataConfig,
             {
                 **data,
@@ -201,25 +224,25 @@ def _config(document: Mapping[str, Any]) -> TrainingConfig:
             },
             "data",
         ),
-        batch=_part(BatchConfig, _section(document, "batch"), "batch"),
-        optimizer=_optimizer(_section(document, "optimizer")),
-        schedule=_part(ScheduleConfig, _section(document, "schedule"), "schedule"),
-        evaluation=_part(EvaluationConfig, document.get("eval") or {}, "eval"),
-        checkpoint=_part(CheckpointConfig, _section(document, "checkpoint"), "checkpoint"),
-        compute=_part(ComputeConfig, document.get("compute") or {}, "compute"),
-        derived=_part(DerivedConfig, document.get("derived") or {}, "derived"),
-        attempt=AttemptConfig(
+        "batch": _part(BatchConfig, _section(document, "batch"), "batch"),
+        "optimizer": _optimizer(_section(document, "optimizer")),
+        "schedule": _part(ScheduleConfig, _section(document, "schedule"), "schedule"),
+        "evaluation": _part(EvaluationConfig, document.get("eval") or {}, "eval"),
+        "checkpoint": _part(CheckpointConfig, _section(document, "checkpoint"), "checkpoint"),
+        "compute": _part(ComputeConfig, document.get("compute") or {}, "compute"),
+        "derived": _part(DerivedConfig, document.get("derived") or {}, "derived"),
+        "attempt": AttemptConfig(
             number=attempt.get("number", 1),
             resume=ResumeConfig(
                 mode=resume.get("mode", "latest"),
                 candidates=None if candidates is None else tuple(candidates),
             ),
         ),
-        steps=document.get("steps") or 0,
-        precision=document.get("precision", "fp32"),
-        seed=document.get("seed", 1337),
-        document=document,
-    )
+        "steps": document.get("steps") or 0,
+        "precision": document.get("precision", "fp32"),
+        "seed": document.get("seed", 1337),
+        "document": document,
+    }
 
 
 def _section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -249,14 +272,16 @@ def _part(kind: type[PartT], section: Mapping[str, Any], where: str) -> PartT:
     return kind(**known)
 
 
-def _refuse_impossible(config: TrainingConfig) -> None:
-    model = config.model
-    if config.steps < 1 or config.batch.micro_batch < 1 or config.batch.accumulation < 1:
-        raise ConfigError("steps, batch.micro_batch and batch.accumulation must be at least 1")
+def _refuse_impossible_model(model: ModelConfig) -> None:
     if model.d_model % model.n_head or model.n_head % model.n_kv_head:
         raise ConfigError("model.n_head must divide d_model, and n_kv_head must divide n_head")
     if model.style not in ("gpt2", "llama"):
         raise ConfigError(f"model.style {model.style!r} is neither gpt2 nor llama")
+
+
+def _refuse_impossible(config: RunConfig) -> None:
+    if config.steps < 1 or config.batch.micro_batch < 1 or config.batch.accumulation < 1:
+        raise ConfigError("steps, batch.micro_batch and batch.accumulation must be at least 1")
     if config.precision not in ("fp32", "bf16", "fp16"):
         raise ConfigError(f"precision {config.precision!r} is none of fp32, bf16, fp16")
     if config.attempt.resume.mode not in ("latest", "step", "scratch"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from trainer_runtime.core.gpus import find_gpu
-from trainer_runtime.train.config import ConfigError, TrainingConfig
+from trainer_runtime.train.config import ConfigError, RunConfig
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -29,7 +29,7 @@ class Device:
     peak_flops_source: str
 
     @classmethod
-    def choose(cls, config: TrainingConfig) -> Device:
+    def choose(cls, config: RunConfig) -> Device:
         """Sets threads and matmul precision of this process.
 
         Raises:
@@ -74,7 +74,7 @@ def _set_up_cuda(precision: str) -> None:
     torch.set_float32_matmul_precision("high")
 
 
-def _set_up_cpu(config: TrainingConfig) -> None:
+def _set_up_cpu(config: RunConfig) -> None:
     if config.precision == "fp16":
         raise ConfigError("precision fp16 is for CUDA only; use bf16 or fp32 on a CPU")
     if config.compute.threads:
@@ -97,7 +97,7 @@ def _keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
-def _peak_flops(device: torch.device, config: TrainingConfig) -> tuple[float | None, str]:
+def _peak_flops(device: torch.device, config: RunConfig) -> tuple[float | None, str]:
     if config.derived.peak_flops:
         return config.derived.peak_flops, "plan"
     if device.type == "cpu":

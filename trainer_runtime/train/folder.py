@@ -22,6 +22,7 @@ from trainer_runtime.train.tensors import write_tensors
 
 WRITING_PREFIX = ".writing-"
 OLD_PREFIX = ".old-"
+_READ_BYTES = 1024 * 1024
 
 
 def write_folder(
@@ -65,6 +66,32 @@ def write_folder(
     return complete
 
 
+def seal_folder(
+    written: Path, folder: Path, manifest: Manifest, before_commit: Callable[[], None]
+) -> Manifest:
+    """Makes a checkpoint of a folder that a framework wrote beside: digests, manifest, its place.
+
+    Every file below `written` is hashed and flushed to the disk; links and what stood at `folder`
+    are replaced as in `write_folder`. The manifest as written.
+
+    Raises:
+        OSError: it can't be done; `written` stays where it is, without a manifest.
+    """
+    (written / MANIFEST_NAME).unlink(missing_ok=True)
+    paths = sorted(path for path in written.rglob("*") if path.is_file())
+    entries = tuple(_flushed(path, path.relative_to(written).as_posix()) for path in paths)
+    for inner in {path.parent for path in paths}:
+        sync_folder(inner)
+    complete = dataclasses.replace(manifest, files=entries)
+    before_commit()
+    with _HashedFile(written / MANIFEST_NAME) as file:
+        file.write(memoryview(build(complete)))
+        file.finished()
+    sync_folder(written)
+    _put_in_place(written, folder)
+    return complete
+
+
 def remove_folder(folder: Path) -> None:
     """Takes a folder out of sight in one step, then removes it. One that is gone is no error."""
     hidden = folder.parent / f"{OLD_PREFIX}{folder.name}-{os.getpid()}"
@@ -84,7 +111,7 @@ def remove_leftovers(parent: Path) -> None:
 
 def drop_from_page_cache(folder: Path) -> None:
     """Lets the next read of the folder's files come from the disk, as far as the system agrees."""
-    for file in folder.iterdir():
+    for file in (path for path in folder.rglob("*") if path.is_file()):
         descriptor = os.open(file, os.O_RDONLY)
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -115,6 +142,16 @@ class _HashedFile:
         """Puts the file on the disk; its entry in the manifest."""
         os.fsync(self._file.fileno())
         return self._hasher.entry(self._path.name)
+
+
+def _flushed(path: Path, name: str) -> FileEntry:
+    """A finished file's entry, once its bytes are on the disk."""
+    hasher = ChunkHasher()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        while data := file.read(_READ_BYTES):
+            hasher.update(data)
+    return hasher.entry(name)
 
 
 def _json(document: Mapping[str, Any]) -> memoryview:

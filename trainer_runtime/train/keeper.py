@@ -13,20 +13,18 @@ from torch import nn
 from trainer_runtime.core.manifest import Manifest
 from trainer_runtime.train import optimizer as optimizer_state
 from trainer_runtime.train import random_state, restore
-from trainer_runtime.train.cadence import Cadence
-from trainer_runtime.train.checkpoint import Checkpoint, Checkpoints, Origin, TensorFiles
+from trainer_runtime.train.checkpoint import Checkpoint, Checkpoints, TensorFiles
 from trainer_runtime.train.config import ConfigError, TrainingConfig
 from trainer_runtime.train.data import ShardsError, TrainingData
+from trainer_runtime.train.due import SavesDue
+from trainer_runtime.train.ending import NotSavedError
 from trainer_runtime.train.events import EventLog
 from trainer_runtime.train.folder import remove_leftovers, write_folder
 from trainer_runtime.train.retention import Retention
+from trainer_runtime.train.shelf import Origin, Shelf
 
 CHECKPOINTS = Path("checkpoints")
 FINAL = Path("final")
-
-
-class NotSavedError(Exception):
-    """The state that an end of the training depends on could not be saved."""
 
 
 class Keeper:
@@ -48,7 +46,6 @@ class Keeper:
         self._scaler = scaler
         self._data = data
         self._resumed_step = -1
-        self._saved_step = -1
 
     def start(self) -> tuple[int, bool, list[restore.Skipped]]:
         """(step, resumed, skipped): puts back the newest state that can be trusted.
@@ -60,22 +57,13 @@ class Keeper:
         step = 0
         if restored is not None:
             self._restore(restored)
-            step = self._resumed_step = self._saved_step = restored.step
-        checkpoint = self._config.checkpoint
-        self._checkpoints = Checkpoints(
-            CHECKPOINTS,
-            Origin(self._config.attempt.number, self._config.sha256, step),
-            Retention(
-                checkpoint.keep_latest,
-                checkpoint.keep_best,
-                checkpoint.keep_every_steps,
-                checkpoint.metric,
-            ),
-            self._events,
-        )
-        self._start_step = step
-        self._cadence = Cadence.of(checkpoint, step, time.monotonic())
-        return step, restored is not None, skipped
+            step = self._resumed_step = restored.step
+        origin = Origin(self._config.attempt.number, self._config.sha256, step)
+        shelf = Shelf(CHECKPOINTS, origin, Retention.of(self._config.checkpoint), self._events)
+        self._checkpoints = Checkpoints(shelf, self._events)
+        resumed = restored is not None
+        self._due = SavesDue(self._config, shelf, self._events, step, resumed=resumed)
+        return step, resumed, skipped
 
     def first_step_done(self) -> None:
         """Makes the buffers of a save, now that the optimizer has its state."""
@@ -83,13 +71,7 @@ class Keeper:
 
     def is_due(self, step: int, step_time_s: float) -> bool:
         """True if a checkpoint belongs after this step; the last step's is `save_last`'s."""
-        if self._cadence.undecided:
-            self._decide(step, step_time_s)
-        if step in (self._saved_step, self._config.steps):
-            return False
-        every = self._config.evaluation.every_steps
-        evaluation_in_s = -step % every * step_time_s if every else None
-        return self._cadence.is_due(step, time.monotonic(), evaluation_in_s)
+        return self._due.is_due(step, step_time_s)
 
     def save(self, step: int, metrics: Mapping[str, float]) -> None:
         """Saves beside the training; raises NonFiniteError as `Checkpoints.wait` does."""
@@ -104,8 +86,7 @@ class Keeper:
             "metrics": dict(metrics),
         }
         self._checkpoints.save(Checkpoint(step, self._tensors(), state, metrics))
-        self._saved_step = step
-        self._cadence.saved_at_s = time.monotonic()
+        self._due.saved(step)
 
     def save_last(self, step: int, metrics: Mapping[str, float]) -> None:
         """Saves the state in which the process ends, unless it is saved, and waits for the check.
@@ -116,7 +97,7 @@ class Keeper:
         """
         if step == self._resumed_step:
             return
-        if step != self._saved_step:
+        if step != self._due.saved_step:
             self.save(step, metrics)
         self._checkpoints.wait()
         last = self._checkpoints.last_verified
@@ -178,12 +159,3 @@ class Keeper:
         if state["scaler"] and self._scaler.is_enabled():
             self._scaler.load_state_dict(state["scaler"])
         random_state.restore(state["random"])
-
-    def _decide(self, step: int, step_time_s: float) -> None:
-        written = self._checkpoints.last_verified
-        if written is None:
-            return
-        expected_job_s = (self._config.steps - self._start_step) * step_time_s
-        reason = self._cadence.decide(written.stall_s, written.write_s, expected_job_s)
-        value = f"{self._cadence.interval_s:.0f}s"
-        self._events.emit("decision", what="checkpoint_every", value=value, reason=reason)

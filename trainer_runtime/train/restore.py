@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from trainer_runtime.core.manifest import verify
-from trainer_runtime.train.checkpoint import checkpoint_name, stored_steps
 from trainer_runtime.train.config import ConfigError, ResumeConfig
+from trainer_runtime.train.shelf import checkpoint_name, stored_steps
 from trainer_runtime.train.tensors import TensorFileError, read_tensors
 
 MODEL = "model"
@@ -38,12 +38,30 @@ class Restored:
     state: Mapping[str, Any]
 
 
+TakenT = TypeVar("TakenT")
+
+
 def find(folder: Path, resume: ResumeConfig) -> tuple[Restored | None, list[Skipped]]:
     """The checkpoint to start from, None for a start from scratch; and those passed over.
 
     Raises:
         ConfigError: the one step that was asked for is missing or damaged.
     """
+    return _first(folder, resume, read_checkpoint)
+
+
+def choose(folder: Path, resume: ResumeConfig) -> tuple[int | None, list[Skipped]]:
+    """The same for checkpoints that a framework reads by itself: the step of the one to take.
+
+    Raises:
+        ConfigError: the one step that was asked for is missing or damaged.
+    """
+    return _first(folder, resume, _verified_step)
+
+
+def _first(
+    folder: Path, resume: ResumeConfig, take: Callable[[Path, int], TakenT | Skipped]
+) -> tuple[TakenT | None, list[Skipped]]:
     if resume.mode == "scratch":
         return None, []
     candidates = resume.candidates
@@ -51,14 +69,19 @@ def find(folder: Path, resume: ResumeConfig) -> tuple[Restored | None, list[Skip
         candidates = tuple(reversed(stored_steps(folder)))
     skipped: list[Skipped] = []
     for step in candidates[:1] if resume.mode == "step" else candidates:
-        taken = read_checkpoint(folder / checkpoint_name(step), step)
-        if isinstance(taken, Restored):
+        taken = take(folder / checkpoint_name(step), step)
+        if not isinstance(taken, Skipped):
             return taken, skipped
         skipped.append(taken)
     if resume.mode == "step":
         reasons = "; ".join(f"step {entry.step}: {entry.reason}" for entry in skipped)
         raise ConfigError(f"can't resume from the checkpoint asked for: {reasons or 'none named'}")
     return None, skipped
+
+
+def _verified_step(path: Path, step: int) -> int | Skipped:
+    problems = verify(path)
+    return Skipped(step, "; ".join(problems)) if problems else step
 
 
 def read_checkpoint(path: Path, step: int) -> Restored | Skipped:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainer_runtime.train.config import CheckpointConfig
+
 # Of these, more is better; of every other metric, less.
 _MORE_IS_BETTER = ("accuracy",)
 
@@ -25,6 +27,10 @@ class Retention:
     keep_best: int
     keep_every_steps: int | None
     metric: str
+
+    @classmethod
+    def of(cls, config: CheckpointConfig) -> Retention:
+        return cls(config.keep_latest, config.keep_best, config.keep_every_steps, config.metric)
 
     def best(self, stored: Sequence[Stored]) -> list[int]:
         """The steps of the best ones, best first; of equals the newer."""

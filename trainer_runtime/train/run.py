@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -19,19 +18,18 @@ import torch
 from torch import Tensor, nn
 
 import trainer_runtime
-from trainer_runtime.core.protocol import ExitCode
 from trainer_runtime.train import guard, random_state, restore
 from trainer_runtime.train.config import ConfigError, read_config
 from trainer_runtime.train.data import (
     Batch,
     Corpus,
-    ShardsError,
     TrainingData,
     validation_batches,
 )
 from trainer_runtime.train.device import Device
+from trainer_runtime.train.ending import StopRequestedError, ending
 from trainer_runtime.train.events import EventLog
-from trainer_runtime.train.keeper import FINAL, Keeper, NotSavedError
+from trainer_runtime.train.keeper import FINAL, Keeper
 from trainer_runtime.train.recorder import Recorder
 from trainer_runtime.train.report import Cost, Lines
 from trainer_runtime.train.schedule import lr_factor
@@ -41,37 +39,19 @@ from trainer_runtime.train.signals import StopSignal
 _WARM_STEPS = 3
 
 
-class StopRequestedError(Exception):
-    """The training was asked to end, and its state is saved."""
-
-
 def run(train: Callable[[TrainingRun], None], config_path: Path) -> int:
-    """Runs one attempt with the run's folder as working folder; the process's exit code.
-
-    0 complete, 75 saved on a signal, 76 ended by the guard, 77 unusable configuration or data; 1
-    if the end of the training can't be saved.
-    """
+    """Runs one attempt with the run's folder as working folder; the process's exit code."""
     stop = StopSignal()
     stop.install()
-    try:
+
+    def whole() -> None:
         attempt = TrainingRun(config_path, stop)
         try:
             train(attempt)
         finally:
             attempt.close()
-    except StopRequestedError as stopped:
-        print(stopped, flush=True)
-        return ExitCode.SAVED_ON_SIGTERM
-    except guard.NonFiniteError as error:
-        print(f"guard: {error}", file=sys.stderr, flush=True)
-        return ExitCode.GUARD
-    except (ConfigError, ShardsError) as error:
-        print(f"unusable: {error}", file=sys.stderr, flush=True)
-        return ExitCode.UNUSABLE
-    except NotSavedError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return 1
-    return ExitCode.COMPLETE
+
+    return ending(whole)
 
 
 class TrainingRun:

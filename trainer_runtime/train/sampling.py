@@ -9,10 +9,10 @@ from pathlib import Path
 from torch import Tensor
 
 from trainer_runtime.core.manifest import verify
-from trainer_runtime.train.checkpoint import checkpoint_name, stored_steps
 from trainer_runtime.train.config import ConfigError, TrainingConfig, read_config
 from trainer_runtime.train.keeper import CHECKPOINTS, FINAL
 from trainer_runtime.train.restore import MODEL
+from trainer_runtime.train.shelf import checkpoint_name, stored_steps
 from trainer_runtime.train.tensors import read_tensors
 
 END_OF_TEXT = 256
