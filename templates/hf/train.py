@@ -78,7 +78,8 @@ def make_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> Pre
         # Weights are kept in fp32 and computed with in the precision of the arguments.
         return AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)
     config = config_of_sizes(attempt.model_sizes(), attempt.config.data.seq_len)
-    config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        setattr(config, name, getattr(tokenizer, name))
     return AutoModelForCausalLM.from_config(config)
 
 
