@@ -50,7 +50,7 @@ def train(attempt: FrameworkRun) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_source(attempt))
     model = make_model(attempt, tokenizer)
     checkpoint = attempt.choose_checkpoint()
-    sequences = training_sequences(attempt, model.config.vocab_size, checkpoint)
+    sequences = training_sequences(attempt, model.get_input_embeddings().num_embeddings, checkpoint)
 
     trainer = InOrderTrainer(
         model=model,

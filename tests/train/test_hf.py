@@ -399,6 +399,15 @@ def test_training_goes_on_from_a_models_folder_with_its_weights(
     assert loss < straight.told("loss")["metric", 1][0] - 0.5
 
 
+def test_tensorboards_files_lie_in_the_runs_folder(
+    make_run: Callable[..., RunFolder], attempt: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "set by the attempt, and put back here")
+    run = make_run(tracking={"tensorboard": True}, steps=2, eval__batches=0)
+    assert attempt(run) == 0
+    assert len(list(run.folder.glob("tensorboard/events.out.tfevents.*"))) == 1
+
+
 def test_an_evaluation_is_told_in_our_names() -> None:
     from trainer_runtime.train.hf_callback import evaluation_values
 
