@@ -225,6 +225,24 @@ def test_crashed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
     assert run.weights() == straight.weights()
 
 
+def test_llama_style_with_recomputed_activations_resumes_bit_for_bit(
+    make_run: Callable[..., RunFolder], attempt: Attempts
+) -> None:
+    changes = {
+        "model__style": "llama",
+        "model__n_kv_head": 1,
+        "compute__activation_checkpointing": True,
+        "precision": "fp32",
+        "steps": 12,
+    }
+    undisturbed, stopped = make_run("straight", **changes), make_run("stopped", **changes)
+    assert attempt(undisturbed) == 0
+    assert attempt(stopped, disturbance=(5, terminate)) == 75
+    assert attempt(stopped) == 0
+    assert stopped.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert stopped.weights() == undisturbed.weights()
+
+
 def test_the_last_mean_loss_is_of_the_attempts_own_steps(
     straight: RunFolder, make_run: Callable[..., RunFolder], attempt: Attempts
 ) -> None:
