@@ -1,7 +1,7 @@
 """Which files make up a corpus, and the fingerprint under which their shards are cached.
 
-Reads file names, sizes and the first bytes. With `model_folder` and `tokenizer_folder` the one place
-in `core` that touches a disk, because the plan and the box's preparation must see exactly the same.
+Reads file names, sizes and the first bytes. With `model_folder` and `tokenizer_folder` the one
+place in `core` that touches a disk: the plan and the box must see exactly the same.
 """
 
 from __future__ import annotations
