@@ -26,15 +26,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainer_runtime.box.arrival import NothingComesError, await_shards, await_sources
+from trainer_runtime.box.sources import DataUnusableError, as_planned, file_path, refuse_empty
 from trainer_runtime.box.training_python import TrainingPython
 from trainer_runtime.core.corpus import (
-    SHARDS,
     TEXT,
     VALIDATION_SHARE,
     CorpusFile,
     Source,
-    fingerprint,
-    list_files,
 )
 from trainer_runtime.core.durable import sync_folder
 from trainer_runtime.core.tokenizer_folder import BYTE
@@ -55,10 +53,6 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class DataUnusableError(Exception):
-    """The data can't be trained on as the config asks; a retry would end the same way."""
-
-
 def prepare(
     config: Mapping[str, Any], report: Report, python: TrainingPython | None = None
 ) -> Path:
@@ -74,7 +68,7 @@ def prepare(
             built here.
         InputUnusableError, InputUnavailableError: `python` can't cut it.
     """
-    data = _checked(config, python)
+    data = _checked(config)
     parent = Path(data["cache_dir"]) / "data"
     entry = parent / str(data["fingerprint"])
     if is_whole(entry):
@@ -114,21 +108,16 @@ class _Work:
     report: Report
 
 
-def _checked(config: Mapping[str, Any], python: TrainingPython | None) -> Mapping[str, Any]:
+def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         data: Mapping[str, Any] = config["data"]
         names = [source["name"] for source in data["sources"]]
-        cut_here, _, _ = _is_cut_here(data), data["cache_dir"], int(data["seq_len"])
+        _, _, _ = _is_cut_here(data), data["cache_dir"], int(data["seq_len"])
         fingerprint_safe = _SAFE_NAME.match(data["fingerprint"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataUnusableError(
             f"the config's `data` lacks or misshapes a field: {error}"
         ) from None
-    if not cut_here and python is None:
-        raise DataUnusableError(
-            "only text by the byte tokenizer is cut without the interpreter that trains; "
-            "set data.prepare to box"
-        )
     unsafe = [name for name in names if not _SAFE_NAME.match(name)]
     if unsafe or len(set(names)) != len(names) or not fingerprint_safe:
         raise DataUnusableError(f"data.sources[].name must be plain and unique: {unsafe or names}")
@@ -171,12 +160,15 @@ def _await_data(
 def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...]]) -> None:
     """Build the shards; `arrived`: the files of the sources that were sent, as they were there."""
     data = work.data
-    sources = list_sources(data, arrived)
+    sources = as_planned(data, arrived)
     cut_here, seq_len = _is_cut_here(data), int(data["seq_len"])
+    if not cut_here and work.python is None:
+        raise DataUnusableError(
+            "only text by the byte tokenizer is cut without the interpreter that trains; "
+            "set data.prepare to box"
+        )
     for source in sources:
-        if not source.files:
-            told = f"data source {source.name}: no {source.format} files in {source.path}"
-            raise DataUnusableError(told)
+        refuse_empty(source)
         if cut_here:
             _refuse_short(source, seq_len)
     _refuse_full_disk(entry.parent, sources)
@@ -201,53 +193,12 @@ def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...
         shutil.rmtree(building, ignore_errors=True)
 
 
-def list_sources(
-    data: Mapping[str, Any], arrived: Mapping[str, tuple[CorpusFile, ...]]
-) -> list[Source]:
-    """The sources with their files; `arrived`: those that were sent, as they were there.
-
-    Raises:
-        DataUnusableError: they are not what the plan was made for.
-    """
-    sources = [
-        Source(source["name"], source["path"], arrived[source["name"]], source["format"])
-        if source["name"] in arrived
-        else _listed(source)
-        for source in data["sources"]
-    ]
-    tokenizer = data.get("tokenizer_digest") or data["tokenizer"]
-    found = fingerprint(sources, tokenizer, data["seq_len"], data.get("form") or SHARDS)
-    if found != data["fingerprint"]:
-        raise DataUnusableError(
-            f"the files of {', '.join(source.path for source in sources)} changed since the plan "
-            f"(fingerprint {found} instead of {data['fingerprint']}); plan again"
-        )
-    return sources
-
-
 def _names(sources: Sequence[Source]) -> dict[str, list[str]]:
     """The files of each source by its name, as paths."""
     return {
         source.name: [str(file_path(source, document)) for document in source.files]
         for source in sources
     }
-
-
-def file_path(source: Source, document: CorpusFile) -> Path:
-    """Where a source's document lies."""
-    root = Path(source.path)
-    return root / document.name if root.is_dir() else root
-
-
-def _listed(source: Mapping[str, Any]) -> Source:
-    name, path = source["name"], source["path"]
-    try:
-        files = list_files(Path(path), source["format"])
-        return Source(name, path, files, source["format"])
-    except FileNotFoundError:
-        raise DataUnusableError(f"data source {name}: there is nothing at {path}") from None
-    except OSError as error:
-        raise DataUnusableError(f"data source {name}: {path}: {error.strerror}") from None
 
 
 def _token_count(source: Source) -> int:

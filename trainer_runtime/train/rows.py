@@ -6,7 +6,7 @@ What `datasets` makes of the files is cached beside the shards of other training
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -37,10 +37,17 @@ def load_rows(config: RunConfig) -> tuple[datasets.Dataset, dict[str, datasets.D
     Raises:
         ConfigError: a source can't be read, or holds no rows to train on and to hold out.
     """
-    document = config.document["data"]
+    return read_rows(config.document["data"])
+
+
+def read_rows(
+    data: Mapping[str, Any],
+) -> tuple[datasets.Dataset, dict[str, datasets.Dataset]]:
+    """What `load_rows` gives, by the config's `data` alone."""
+    cache = Path(data["cache_dir"]) / "data" / str(data["fingerprint"])
     training, held_out, weights = [], {}, []
-    for source in document["sources"]:
-        rows = _load(source, Path(document["cache_dir"]) / "data" / str(document["fingerprint"]))
+    for source in data["sources"]:
+        rows = _load(source, cache)
         train, validation = _split(rows, source["name"])
         training.append(train)
         held_out[source["name"]] = validation
@@ -52,7 +59,7 @@ def load_rows(config: RunConfig) -> tuple[datasets.Dataset, dict[str, datasets.D
     return _mixed([rows.select_columns(columns) for rows in training], weights), kept
 
 
-def _load(source: dict[str, Any], cache: Path) -> Rows:
+def _load(source: Mapping[str, Any], cache: Path) -> Rows:
     import datasets
 
     path, name = Path(source["path"]), source["name"]
