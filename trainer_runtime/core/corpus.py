@@ -59,13 +59,28 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedSource:
+    """A source that is to be looked at: its path and format, and the method that learns of it."""
+
+    path: str
+    format: str = TEXT
+    method: str = "pretrain"
+
+    def to_list(self) -> list[str]:
+        return [self.path, self.format, self.method]
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
-    """What lies at a path, as a source; `problem` says why there is nothing to list."""
+    """What lies at a path, as a source; `problem` says why there is nothing to list, `malformed`
+    what is wrong with its rows. `examples`: about how many rows, 0 where nobody counted."""
 
     path: str
     is_folder: bool = False
     files: tuple[CorpusFile, ...] = ()
     problem: str | None = None
+    malformed: str | None = None
+    examples: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         rows = [[file.name, file.size_bytes, file.modified_ns] for file in self.files]
@@ -74,12 +89,21 @@ class Listing:
             "is_folder": self.is_folder,
             "files": rows,
             "problem": self.problem,
+            "malformed": self.malformed,
+            "examples": self.examples,
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Listing:
         files = tuple(CorpusFile(str(row[0]), int(row[1]), int(row[2])) for row in data["files"])
-        return cls(str(data["path"]), bool(data["is_folder"]), files, data["problem"])
+        return cls(
+            str(data["path"]),
+            bool(data["is_folder"]),
+            files,
+            data["problem"],
+            data.get("malformed"),
+            int(data.get("examples", 0)),
+        )
 
 
 def look_at(path: str, data_format: str = TEXT) -> Listing:

@@ -7,6 +7,7 @@ from typing import Any
 
 _PREFERENCE = "`chosen` and `rejected` (`prompt` optional), each a text or a list of messages"
 ACCEPTED = {
+    "pretrain": "`text`",
     "sft": "`text`, or `messages`, or `prompt` and `completion`",
     "dpo": _PREFERENCE,
     "reward": _PREFERENCE,
@@ -15,6 +16,7 @@ ACCEPTED = {
 }
 # By method: any of these sets of columns will do.
 _COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "pretrain": (("text",),),
     "sft": (("text",), ("messages",), ("prompt", "completion")),
     "dpo": (("chosen", "rejected"),),
     "reward": (("chosen", "rejected"),),
