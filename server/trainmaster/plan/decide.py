@@ -63,7 +63,7 @@ def plan(
     check_inputs(spec, model, tokenizer)
     check_corpus(spec, corpus, method.form)
     facts = facts_to_train_by(spec, facts, ledger)
-    network = choose_network(spec, model, ledger)
+    network = choose_network(spec, model, tokenizer, ledger)
     basis = _basis(spec, facts, method, network, corpus, calibration, ledger)
     decided = _decide_the_rest(spec, facts, basis, ledger)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)

@@ -13,7 +13,7 @@ from trainmaster.plan.architecture import (
     parameters,
     preset_sizes,
 )
-from trainmaster.plan.facts import ModelFacts
+from trainmaster.plan.facts import ModelFacts, TokenizerFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
 
@@ -34,8 +34,13 @@ class Network:
     sizes: dict[str, Any]
 
 
-def choose_network(spec: TrainingSpec, existing: ModelFacts | None, ledger: Ledger) -> Network:
-    """The network with every size that can be known.
+def choose_network(
+    spec: TrainingSpec,
+    existing: ModelFacts | None,
+    tokenizer: TokenizerFacts | None,
+    ledger: Ledger,
+) -> Network:
+    """The network with every size that can be known; `tokenizer` None is the byte tokenizer.
 
     Raises:
         PlanError: VOCABULARY_TOO_SMALL.
@@ -45,11 +50,13 @@ def choose_network(spec: TrainingSpec, existing: ModelFacts | None, ledger: Ledg
         return _existing(spec, existing)
     if model.preset is not None and model.preset not in GPT2_PRESETS:
         return Network(None, None, _sizes_of(None))
-    architecture = choose_architecture(spec, ledger)
+    architecture = choose_architecture(spec, tokenizer, ledger)
     return Network(architecture, parameters(architecture), _sizes_of(architecture))
 
 
-def choose_architecture(spec: TrainingSpec, ledger: Ledger) -> Architecture:
+def choose_architecture(
+    spec: TrainingSpec, tokenizer: TokenizerFacts | None, ledger: Ledger
+) -> Architecture:
     """Every size of a model that is made anew.
 
     Raises:
@@ -73,7 +80,7 @@ def choose_architecture(spec: TrainingSpec, ledger: Ledger) -> Architecture:
         n_kv_head=n_kv_head,
         d_model=d_model,
         d_ff=d_ff,
-        vocab_size=_vocabulary(model, ledger),
+        vocab_size=_vocabulary(model, tokenizer, ledger),
         seq_len=spec.data.seq_len,
         biases=style == "gpt2" and spec.framework in ("hf", "trl"),
     )
@@ -126,23 +133,34 @@ def _feed_forward(d_model: int, style: Style) -> tuple[int, str]:
     return width, f"8/3 of d_model, rounded up to a multiple of {multiple}, as in Llama."
 
 
-def _vocabulary(model: ModelSpec, ledger: Ledger) -> int:
+def _vocabulary(model: ModelSpec, tokenizer: TokenizerFacts | None, ledger: Ledger) -> int:
+    tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
+    name = "the byte tokenizer" if tokenizer is None else "the tokenizer"
+    given = model.vocab_size or (GPT2_VOCABULARY if model.preset is not None else None)
+    if given is not None and tokens is not None and given < tokens:
+        raise PlanError(
+            "VOCABULARY_TOO_SMALL",
+            f"`model.vocab_size` is {given:,}, but {name} has {tokens:,} tokens.",
+            f"Set model.vocab_size to at least {tokens}"
+            + (", or leave it out." if model.preset is None else "."),
+            field="model.vocab_size",
+        )
     if model.vocab_size is not None:
-        if model.vocab_size < BYTE_VOCABULARY:
-            raise PlanError(
-                "VOCABULARY_TOO_SMALL",
-                f"`model.vocab_size` is {model.vocab_size}, but the byte tokenizer has "
-                f"{BYTE_VOCABULARY} tokens.",
-                f"Set model.vocab_size to at least {BYTE_VOCABULARY}, or leave it out.",
-                field="model.vocab_size",
-            )
         return model.vocab_size
     if model.preset is not None:
-        reason = f"Preset {model.preset}; the byte tokenizer uses the first {BYTE_VOCABULARY}."
+        used = "all" if tokens is None else f"the first {tokens:,}"
+        reason = f"Preset {model.preset}; {name} uses {used}."
         ledger.decide("model.vocab_size", GPT2_VOCABULARY, reason)
         return GPT2_VOCABULARY
-    padded = _padded(BYTE_VOCABULARY, _VOCABULARY_MULTIPLE)
-    reason = f"{BYTE_VOCABULARY} tokens of the byte tokenizer, padded to a multiple of 64."
+    if tokens is None:
+        raise PlanError(
+            "MISSING_FIELD",
+            "`model.vocab_size` is missing, and nothing tells how many tokens the tokenizer has.",
+            "Give model.vocab_size.",
+            field="model.vocab_size",
+        )
+    padded = _padded(tokens, _VOCABULARY_MULTIPLE)
+    reason = f"{tokens:,} tokens of {name}, padded to a multiple of 64."
     ledger.decide("model.vocab_size", padded, reason)
     return padded
 
