@@ -67,8 +67,6 @@ def train(attempt: FrameworkRun) -> None:
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     if attempt.is_at_target:
-        if trainer.is_fsdp_enabled:  # whose checkpoints are in parts
-            trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         final = attempt.writing_folder / "final"
         trainer.save_model(str(final))
         attempt.completed(final)
@@ -116,7 +114,7 @@ def config_of_sizes(sizes: ModelConfig, seq_len: int) -> PretrainedConfig:
 
 
 class InOrderTrainer(Trainer):
-    """Takes the sequences in the order in which the data set has them."""
+    """Takes the sequences in the order in which the data set has them; a stream has no other."""
 
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:
         sequences: Any = self.train_dataset

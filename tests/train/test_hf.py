@@ -225,6 +225,19 @@ def test_crashed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
     assert run.weights() == straight.weights()
 
 
+def test_streamed_texts_are_trained_on_and_resumed_bit_for_bit(
+    make_run: Callable[..., RunFolder], attempt: Attempts
+) -> None:
+    changes = {"data__form": "stream", "data__prepare": "stream", "steps": 12}
+    undisturbed, stopped = make_run("straight", **changes), make_run("stopped", **changes)
+    assert attempt(undisturbed) == 0
+    assert attempt(stopped, disturbance=(5, terminate)) == 75
+    assert attempt(stopped) == 0
+    assert len(undisturbed.told("loss")) == 12 + 2
+    assert stopped.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert stopped.weights() == undisturbed.weights()
+
+
 def test_llama_style_with_recomputed_activations_resumes_bit_for_bit(
     make_run: Callable[..., RunFolder], attempt: Attempts
 ) -> None:
@@ -397,7 +410,6 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
         ({"data__fingerprint": "0" * 16}, "not prepared"),
         ({"model__vocab_size": 100}, "vocab_size 100 is less"),
         ({"model__n_head": 3}, "n_head must divide"),
-        ({"data__form": "stream"}, "stream"),
         ({"attempt": {"number": 1, "resume": {"mode": "step", "candidates": [7]}}}, "step 7"),
     ],
 )

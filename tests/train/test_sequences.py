@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import torch
 from tiny import REPOSITORY, Config, changed, prepared_config
 from torch import Tensor
 
-from trainer_runtime.train.config import ConfigError, read_run_config
+from trainer_runtime.train.config import ConfigError, RunConfig, read_run_config
 from trainer_runtime.train.data import Corpus, TrainingData, validation_batches
+from trainer_runtime.train.data_stream import TRAIN, stream_dataset
 from trainer_runtime.train.sequences import (
     HeldOutSequences,
+    StreamedItems,
     TokenSequences,
     read_position,
     write_position,
@@ -39,9 +42,12 @@ class Prepared:
     def sequences(
         self, step: int = 0, position: list[int] | None = None, **changes: Any
     ) -> TokenSequences:
-        config = read_run_config(self._written(self._folder, changes))
+        config = self.read_config(**changes)
         per_step = config.batch.micro_batch * config.batch.accumulation
         return TokenSequences(self.corpus, config, per_step, step, position)
+
+    def read_config(self, **changes: Any) -> RunConfig:
+        return read_run_config(self._written(self._folder, changes))
 
     def drawn(self, *counts_and_skips: int) -> list[Tensor]:
         """What our own trainer reads: so many sequences, then so many skipped, and so on."""
@@ -136,3 +142,17 @@ def test_the_held_out_sequences_are_our_own_validation_batches(prepared: Prepare
     expected = torch.cat([inputs for inputs, _ in validation_batches(shard, 2, 4)])
     found = [held_out[index]["input_ids"] for index in range(len(held_out))]
     assert torch.equal(torch.stack(found), expected)
+
+
+def test_a_stream_is_numbered_and_skipped_as_shards_are(prepared: Prepared) -> None:
+    skip = [{"at_step": 2, "sequences": 3}]
+    config = prepared.read_config(data__skip=skip, steps=4)
+    whole = [item["input_ids"] for item in islice(stream_dataset(config, TRAIN), 4 * PER_STEP + 3)]
+    expected = whole[: 2 * PER_STEP] + whole[2 * PER_STEP + 3 :]
+    items = StreamedItems(config, PER_STEP)
+    assert same([item["input_ids"] for item in items], expected)
+    [drawn] = items.position(3)
+    assert drawn == 3 * PER_STEP + 3
+    resumed = [item["input_ids"] for item in StreamedItems(config, PER_STEP, 3, drawn)]
+    assert len(resumed) == len(expected)
+    assert same(resumed[3 * PER_STEP :], expected[3 * PER_STEP :])

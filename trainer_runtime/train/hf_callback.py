@@ -23,7 +23,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trainer_runtime.train.config import RunConfig
 from trainer_runtime.train.framework_run import FrameworkRun
 from trainer_runtime.train.schedule import lr_factor
-from trainer_runtime.train.sequences import TokenSequences, write_position
+from trainer_runtime.train.sequences import Drawn, write_position
 
 _EVALUATION = "eval_"
 _LOGS_KEPT = 1000
@@ -34,7 +34,7 @@ _OF_THE_CLOCK = ("runtime", "samples_per_second", "steps_per_second", "model_pre
 class TrainmasterCallback(TrainerCallback):
     """Tells one attempt what its trainer does, and the trainer when to save and to stop."""
 
-    def __init__(self, attempt: FrameworkRun, sequences: TokenSequences | None = None) -> None:
+    def __init__(self, attempt: FrameworkRun, sequences: Drawn | None = None) -> None:
         """`sequences` are those it trains on, if their position belongs into the checkpoints."""
         self._attempt = attempt
         self._sequences = sequences
@@ -182,7 +182,7 @@ class TrainmasterCallback(TrainerCallback):
     def _of_a_step(self, values: Mapping[str, float]) -> dict[str, float]:
         told = dict(values)
         told["lr"] = told.pop("learning_rate")
-        if self._attempt.config.document["data"].get("form", "shards") == "shards":
+        if self._sequences is not None:
             # Of the run, since Trainer sees the run's sequences as one data set; not of the data.
             told.pop("epoch", None)
         return told

@@ -7,8 +7,17 @@ from pathlib import Path
 from trainer_runtime.core import byte_tokenizer
 from trainer_runtime.train.config import ConfigError
 from trainer_runtime.train.data import Corpus
+from trainer_runtime.train.data_stream import VALIDATION, StreamedSequences, stream_dataset
 from trainer_runtime.train.framework_run import FrameworkRun
-from trainer_runtime.train.sequences import HeldOutSequences, TokenSequences, read_position
+from trainer_runtime.train.sequences import (
+    HeldOutSequences,
+    StreamedItems,
+    TokenSequences,
+    read_position,
+)
+from trainer_runtime.train.tokens import open_tokenizer
+
+HeldOut = HeldOutSequences | StreamedSequences
 
 
 def tokenizer_source(attempt: FrameworkRun) -> str:
@@ -19,7 +28,7 @@ def tokenizer_source(attempt: FrameworkRun) -> str:
 
 def training_sequences(
     attempt: FrameworkRun, vocab_size: int, checkpoint: Path | None
-) -> TokenSequences:
+) -> TokenSequences | StreamedItems:
     """The run's training sequences, to go on with after the checkpoint.
 
     Raises:
@@ -27,37 +36,43 @@ def training_sequences(
         ShardsError: the shards are missing or damaged.
     """
     config = attempt.config
+    per_step = config.batch.micro_batch * config.batch.accumulation * attempt.world_size
+    position = read_position(checkpoint)
+    if _is_streamed(attempt):
+        _refuse_tokens_beyond(vocab_size, open_tokenizer(config.data.tokenizer).vocab_size)
+        drawn = None if position is None else sum(position)
+        return StreamedItems(config, per_step, attempt.step, drawn)
     corpus = _corpus(attempt)
-    if corpus.vocab_size > vocab_size:
-        raise ConfigError(
-            f"model.vocab_size {vocab_size} is less than the tokenizer's {corpus.vocab_size}"
-        )
-    batch = config.batch
-    return TokenSequences(
-        corpus,
-        config,
-        batch.micro_batch * batch.accumulation * attempt.world_size,
-        attempt.step,
-        read_position(checkpoint),
-    )
+    _refuse_tokens_beyond(vocab_size, corpus.vocab_size)
+    return TokenSequences(corpus, config, per_step, attempt.step, position)
 
 
-def held_out(attempt: FrameworkRun) -> HeldOutSequences | dict[str, HeldOutSequences] | None:
+def held_out(attempt: FrameworkRun) -> HeldOut | dict[str, HeldOut] | None:
     """The held-out sequences: of one source, or by source; None if nothing is evaluated."""
     config = attempt.config
-    if not config.evaluation.batches:
+    batches, micro_batch = config.evaluation.batches, config.batch.micro_batch
+    if not batches:
         return None
-    corpus = _corpus(attempt)
-    sets = {
-        name: HeldOutSequences(shard, config.evaluation.batches, config.batch.micro_batch)
-        for name, shard in zip(corpus.names, corpus.validation, strict=True)
-    }
+    sets: dict[str, HeldOut] = {}
+    if _is_streamed(attempt):
+        for source in config.data.sources:
+            sets[source.name] = stream_dataset(config, VALIDATION, source=source.name)
+    else:
+        corpus = _corpus(attempt)
+        for name, shard in zip(corpus.names, corpus.validation, strict=True):
+            sets[name] = HeldOutSequences(shard, batches, micro_batch)
     return next(iter(sets.values())) if len(sets) == 1 else sets
+
+
+def _is_streamed(attempt: FrameworkRun) -> bool:
+    return bool(attempt.config.document["data"].get("form") == "stream")
+
+
+def _refuse_tokens_beyond(vocab_size: int, tokens: int) -> None:
+    if tokens > vocab_size:
+        raise ConfigError(f"model.vocab_size {vocab_size} is less than the tokenizer's {tokens}")
 
 
 def _corpus(attempt: FrameworkRun) -> Corpus:
     data = attempt.config.data
-    form = attempt.config.document["data"].get("form", "shards")
-    if form != "shards":
-        raise ConfigError(f"data.form {form!r} can't be trained here; use shards")
     return Corpus.open(data.folder, [source.name for source in data.sources], data.seq_len)

@@ -7,19 +7,61 @@ loader asks in rising order; going back is possible, by drawing anew from where 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
+from typing import Protocol
 
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from trainer_runtime.train.config import ConfigError, RunConfig
 from trainer_runtime.train.data import Corpus, Shard, ShardsError, TrainingData, validation_windows
+from trainer_runtime.train.data_stream import TRAIN, stream_dataset
 
 POSITION_NAME = "data_position.json"
 
 # Labels are shifted already: label t is the token after input t.
 Item = dict[str, Tensor]
+
+
+class Drawn(Protocol):
+    """What tells how far a run has come in its data."""
+
+    def position(self, step: int) -> list[int]:
+        """What has been drawn when `step` steps are done: in all, or of each source."""
+
+
+class Numbering:
+    """Which drawn sequence is the i-th item of a run whose attempt begins after `step` steps.
+
+    `drawn` is how many the run has drawn by then, those skipped with them; None where no checkpoint
+    told. A step takes as many as the present configuration says, whatever earlier ones took.
+    """
+
+    def __init__(
+        self, config: RunConfig, sequences_per_step: int, step: int, drawn: int | None
+    ) -> None:
+        self.per_step = sequences_per_step
+        self.start_step = step
+        self._skips = config.data.skip
+        if drawn is None:
+            drawn = step * sequences_per_step + self._skipped_between(0, step - 1)
+        self.start_drawn = drawn
+
+    def before_item(self, index: int) -> int:
+        """How many have been drawn when this item is."""
+        since_start = index - self.start_step * self.per_step
+        at_step = index // self.per_step
+        return self.start_drawn + since_start + self._skipped_between(self.start_step, at_step)
+
+    def after_step(self, step: int) -> int:
+        """How many have been drawn when `step` steps are done."""
+        since_start = (step - self.start_step) * self.per_step
+        return self.start_drawn + since_start + self._skipped_between(self.start_step, step - 1)
+
+    def _skipped_between(self, first: int, last: int) -> int:
+        return sum(skip.sequences for skip in self._skips if first <= skip.at_step <= last)
 
 
 class TokenSequences(Dataset[Item]):
@@ -39,18 +81,17 @@ class TokenSequences(Dataset[Item]):
         """Raises: ConfigError: the position is of another number of sources."""
         self._corpus = corpus
         self._config = config
-        self._sequences_per_step = sequences_per_step
-        self._start_step = step
         self._start_position = position
-        self._start_drawn = self._without_position() if position is None else sum(position)
+        drawn = None if position is None else sum(position)
+        self._numbering = Numbering(config, sequences_per_step, step, drawn)
         self._reading = self._at_start()
         self._saving = self._at_start()
 
     def __len__(self) -> int:
-        return self._config.steps * self._sequences_per_step
+        return self._config.steps * self._numbering.per_step
 
     def __getitem__(self, index: int) -> Item:
-        drawn = self._drawn_before(index)
+        drawn = self._numbering.before_item(index)
         if drawn < sum(self._reading.position):
             self._reading = self._at_start()
         self._reading.skip(drawn - sum(self._reading.position))
@@ -59,37 +100,52 @@ class TokenSequences(Dataset[Item]):
 
     def position(self, step: int) -> list[int]:
         """What the run has drawn of each source when `step` steps are done; steps only rise."""
-        steps_done = step - self._start_step
-        skipped = self._skipped_between(self._start_step, step - 1)
-        drawn = self._start_drawn + steps_done * self._sequences_per_step + skipped
-        self._saving.skip(drawn - sum(self._saving.position))
+        self._saving.skip(self._numbering.after_step(step) - sum(self._saving.position))
         return self._saving.position
-
-    def _drawn_before(self, index: int) -> int:
-        """How many sequences have been drawn, those skipped with them, when this one is."""
-        since_start = index - self._start_step * self._sequences_per_step
-        at_step = index // self._sequences_per_step
-        return self._start_drawn + since_start + self._skipped_between(self._start_step, at_step)
-
-    def _skipped_between(self, first: int, last: int) -> int:
-        skips = self._config.data.skip
-        return sum(skip.sequences for skip in skips if first <= skip.at_step <= last)
-
-    def _without_position(self) -> int:
-        step = self._start_step
-        return step * self._sequences_per_step + self._skipped_between(0, step - 1)
 
     def _at_start(self) -> TrainingData:
         weights = [source.weight for source in self._config.data.sources]
         data = TrainingData(self._corpus, weights, self._config.seed)
         if self._start_position is None:
-            data.skip(self._start_drawn)
+            data.skip(self._numbering.start_drawn)
             return data
         try:
             data.seek(self._start_position)
         except ShardsError as error:
-            raise ConfigError(f"the checkpoint of step {self._start_step}: {error}") from None
+            step = self._numbering.start_step
+            raise ConfigError(f"the checkpoint of step {step}: {error}") from None
         return data
+
+
+class StreamedItems(IterableDataset[Item]):
+    """The same of sequences that are cut while they stream in; `drawn` as in `Numbering`.
+
+    A loader that passes over what earlier attempts trained on is given one item again and again in
+    its place: the stream itself is read once, from its beginning to where the run stood.
+    """
+
+    def __init__(
+        self, config: RunConfig, sequences_per_step: int, step: int = 0, drawn: int | None = None
+    ) -> None:
+        self._config = config
+        self._numbering = Numbering(config, sequences_per_step, step, drawn)
+
+    def __iter__(self) -> Iterator[Item]:
+        """Raises: ConfigError: a source can't be read, or holds too little."""
+        numbering = self._numbering
+        drawn = numbering.start_drawn
+        stream = iter(stream_dataset(self._config, TRAIN, start=drawn))
+        item = next(stream)
+        passed_over = numbering.start_step * numbering.per_step
+        yield from repeat(item, passed_over)
+        for index in range(passed_over, self._config.steps * numbering.per_step):
+            while drawn < numbering.before_item(index):
+                item, drawn = next(stream), drawn + 1
+            yield item
+
+    def position(self, step: int) -> list[int]:
+        """How many sequences the run has drawn when `step` steps are done."""
+        return [self._numbering.after_step(step)]
 
 
 class HeldOutSequences(Dataset[Item]):
