@@ -22,6 +22,7 @@ PRETRAIN, FINETUNE, FINETUNE_LORA = "pretrain", "finetune_full", "finetune_lora"
 
 # As LitGPT's commands name them; fp16 has no name in `pretrain`, so there the wrapper sets it.
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+_OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
 # The usual names of projections, as LitGPT's arguments `lora_*`; its own names stand as well.
 _LORA_PARTS = {
     "query": ("query", "q_proj"),
@@ -31,7 +32,8 @@ _LORA_PARTS = {
     "mlp": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "head": ("head", "lm_head"),
 }
-_LITGPT_ADAPTS = ("query", "value")
+# All linear layers of a block, as in QLoRA (Dettmers et al. 2023, arXiv:2305.14314).
+_ADAPTED = ("query", "key", "value", "projection", "mlp")
 _LOGGERS = ("tensorboard", "wandb", "mlflow")
 # LitGPT can't leave clipping out; no gradient is as long as this.
 NO_CLIPPING = 1e30
@@ -201,11 +203,13 @@ def _eval(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
     optimizer = config["optimizer"]
+    name = optimizer.get("name", "adamw")
+    betas = {} if name == "sgd" else {"betas": list(optimizer.get("betas") or (0.9, 0.95))}
     return {
-        "class_path": "torch.optim.AdamW",
+        "class_path": f"torch.optim.{_OPTIMIZERS[name]}",
         "init_args": {
             "lr": optimizer["lr"],
-            "betas": list(optimizer.get("betas") or (0.9, 0.95)),
+            **betas,
             "weight_decay": optimizer.get("weight_decay", 0.1),
             "fused": config["compute"]["device"] == "cuda",
         },
@@ -214,7 +218,7 @@ def _optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lora(adapter: Mapping[str, Any]) -> dict[str, Any]:
     targets = adapter.get("targets", "auto")
-    wanted = _LITGPT_ADAPTS if targets == "auto" else tuple(targets)
+    wanted = _ADAPTED if targets == "auto" else tuple(targets)
     parts = {
         f"lora_{part}": any(name in wanted for name in names)
         for part, names in _LORA_PARTS.items()
@@ -222,7 +226,7 @@ def _lora(adapter: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "quantize": "bnb.nf4" if adapter.get("quantize") == "nf4" else None,
         "lora_r": adapter["r"],
-        "lora_alpha": adapter["alpha"],
+        "lora_alpha": round(adapter["alpha"]),
         "lora_dropout": adapter.get("dropout", 0.0),
         **parts,
     }
