@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from litgpt.data import DataModule
+from litgpt.data import DataModule, SFTDataset, get_sft_collate_fn
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import ConcatDataset, DataLoader, IterableDataset
 
-from trainer_runtime.train.config import RunConfig
+from trainer_runtime.train.config import ConfigError, RunConfig
 from trainer_runtime.train.data import Batch, Corpus, TrainingData, validation_batches
+from trainer_runtime.train.litgpt_examples import as_example, prompt_style_of
+from trainer_runtime.train.row_order import training_order, validation_rows
+from trainer_runtime.train.rows import load_rows
 
 
 class RunData(DataModule):  # type: ignore[misc]  # LitGPT has no types
@@ -26,8 +29,11 @@ class RunData(DataModule):  # type: ignore[misc]  # LitGPT has no types
         """Takes the run's configuration, and this rank's place; before LitGPT connects it."""
         self.config, self.rank, self.world_size = config, rank, world_size
 
+    def fit_vocabulary(self, size: int) -> None:
+        """Raises: ConfigError: the data has tokens that a model of this vocabulary has not."""
+
     def seek(self, step: int, position: Any) -> None:
-        """Goes to where a checkpoint stood after `step`."""
+        """Goes to where a checkpoint stood after `step`; before LitGPT sets it up."""
         raise NotImplementedError
 
     @property
@@ -72,6 +78,12 @@ class TokenShards(RunData):
         if self._start is not None:
             self._data.seek(self._start)
 
+    def fit_vocabulary(self, size: int) -> None:
+        if self.corpus.vocab_size > size:
+            raise ConfigError(
+                f"the model has {size} tokens, the tokenizer {self.corpus.vocab_size}"
+            )
+
     def seek(self, step: int, position: Any) -> None:
         self._start = position
 
@@ -96,6 +108,94 @@ class TokenShards(RunData):
         batches = self.config.evaluation.batches
         for name, shard in zip(self.corpus.names, self.corpus.validation, strict=True):
             yield name, validation_batches(shard, batches, self.batch_size)
+
+
+class InstructionRows(RunData):
+    """Rows of questions and answers, each source split and all mixed as in every run on rows.
+
+    Arguments:
+        prompt_style: How a question is put, by a name of `litgpt.prompts`; auto goes by the rows.
+        mask_prompt: Whether only the answer is learnt.
+    """
+
+    def __init__(self, prompt_style: str = "auto", mask_prompt: bool = True) -> None:
+        super().__init__()
+        self.style_name, self.mask_prompt = prompt_style, mask_prompt
+        self._start_step = 0
+
+    def connect(
+        self, tokenizer: Any = None, batch_size: int = 1, max_seq_length: int | None = None
+    ) -> None:
+        self.tokenizer, self.batch_size = tokenizer, batch_size
+        self.max_seq_length = max_seq_length or -1
+        self._collate = get_sft_collate_fn(self.max_seq_length)
+
+    def prepare_data(self) -> None:
+        """On one rank before the others: `datasets` caches what it reads."""
+        load_rows(self.config)
+
+    def setup(self, stage: str = "") -> None:
+        """Raises: ConfigError: the rows can't be read, or are not questions and answers."""
+        training, held_out = load_rows(self.config)
+        self.prompt_style = prompt_style_of(self.style_name, training, self.config)
+        self._training = self._learnable(training, "training data")
+        self._held_out = {name: self._learnable(rows, name) for name, rows in held_out.items()}
+
+    def seek(self, step: int, position: Any) -> None:
+        self._start_step = step
+
+    @property
+    def position(self) -> None:
+        """The order is fixed before the start, so the step tells it."""
+        return None
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        order = training_order(self.config, len(self._training), self.world_size)
+        batches = order.view(-1, self.world_size, self.batch_size)[:, self.rank].tolist()
+        done = self._start_step * self.config.batch.accumulation
+        return DataLoader(self._training, batch_sampler=batches[done:], collate_fn=self._collate)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """All held-out rows; a run evaluates on `validation_sets` instead."""
+        rows = ConcatDataset(list(self._held_out.values()))
+        return DataLoader(rows, batch_size=self.batch_size, collate_fn=self._collate)
+
+    def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
+        for name, rows in self._held_out.items():
+            yield name, self._batches(rows)
+
+    def _batches(self, rows: Any) -> Iterator[Batch]:
+        size = self.batch_size
+        chosen = validation_rows(len(rows), self.config.evaluation.batches * size)
+        for start in range(0, len(chosen), size):
+            batch = self._collate([rows[index] for index in chosen[start : start + size]])
+            yield batch["input_ids"][:, :-1], batch["labels"][:, 1:]
+
+    def _learnable(self, rows: Any, name: str) -> Any:
+        """The rows of which anything is learnt: a long prompt leaves no room for its answer."""
+        dataset = self._dataset(rows)
+        fitting = [i for i in range(len(rows)) if (dataset[i]["labels"] >= 0).any()]
+        if len(fitting) == len(rows):
+            return dataset
+        if not fitting:
+            raise ConfigError(
+                f"{name}: every prompt fills data.seq_len {self.max_seq_length}, so that no answer "
+                "could be learnt; give it a greater one"
+            )
+        if self.rank == 0:
+            cut = len(rows) - len(fitting)
+            print(f"{name}: {cut} rows left out, whose prompts fill data.seq_len", flush=True)
+        return self._dataset(rows.select(fitting))
+
+    def _dataset(self, rows: Any) -> Any:
+        return SFTDataset(
+            data=rows,
+            tokenizer=self.tokenizer,
+            prompt_style=self.prompt_style,
+            max_seq_length=self.max_seq_length,
+            mask_prompt=self.mask_prompt,
+            transform=as_example,
+        )
 
 
 class _Endless(IterableDataset[Tensor]):

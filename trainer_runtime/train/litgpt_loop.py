@@ -32,7 +32,7 @@ class Loop:
         self._loss = torch.zeros(())
         self.grad_norm: Tensor | None = None
         self._looked_after: int | None = None
-        self._evaluated_step: int | None = None
+        self._evaluated_step = attempt.step
         self._validation_loss = math.nan
         self._uncounted_steps = 0
 
@@ -46,6 +46,7 @@ class Loop:
     def begin(self, trained: Trained, parameters: int) -> None:
         """Takes the checkpoint's state, once there is a model to put it into."""
         self._trained = trained
+        self._data.fit_vocabulary(trained.model.config.padded_vocab_size)
         if self._checkpoint is not None:
             trained.load(self._checkpoint)
         self.attempt.begin(parameters)
@@ -137,7 +138,7 @@ class Loop:
             NonFiniteError: it is not finite.
         """
         step = self.attempt.step
-        if self._evaluated_step != step and step > 0 and self.attempt.evaluation_is_due():
+        if step != self._evaluated_step and self.attempt.evaluation_is_due():
             self._evaluated_step = step
             self._evaluate()
         return torch.tensor(self._validation_loss)
@@ -160,7 +161,7 @@ class Loop:
         losses = {}
         for source, batches in self._data.validation_sets():
             of_batches = [
-                chunked_cross_entropy(model(inputs), targets, chunk_size=0)
+                chunked_cross_entropy(model(inputs), targets)
                 for inputs, targets in map(fabric.to_device, batches)
             ]
             losses[source] = torch.stack(of_batches).mean().item()

@@ -83,6 +83,14 @@ def _fabric(module: ModuleType, loop: Any) -> SimpleNamespace:
     return SimpleNamespace(Fabric=partial(RunFabric, loop))
 
 
+def _config(module: ModuleType, loop: Any) -> Any:
+    start = written.start_folder(loop.attempt.config.document)
+    if start is None:
+        return module.Config
+    original, sizes = module.Config, Path(start, "model_config.yaml")
+    return SimpleNamespace(from_name=lambda name: original.from_file(sizes))
+
+
 def _get_dataloaders(module: ModuleType, loop: Any) -> Callable[..., Any]:
     original = module.get_dataloaders
 
@@ -160,6 +168,12 @@ def _nothing(module: ModuleType, loop: Any) -> Callable[..., None]:
 
 SEAMS = (
     Seam("L", _EVERY, _fabric, "The device, precision and strategy of the configuration; the guard."),
+    Seam(
+        "Config",
+        (written.PRETRAIN,),
+        _config,
+        "A model to go on from tells its own sizes; LitGPT knows those of its list alone.",
+    ),
     Seam(
         "get_dataloaders",
         _EVERY,

@@ -70,9 +70,9 @@ def start_folder(config: Mapping[str, Any]) -> str | None:
 def _pretrain(config: Mapping[str, Any]) -> dict[str, Any]:
     model, start = config["model"], start_folder(config)
     name = model.get("preset") or model.get("hub") or config.get("name") or "model"
-    sizes: str | dict[str, Any] | None = f"{start}/model_config.yaml" if start else None
-    if not start and not model.get("preset"):
-        sizes = _sizes(model, config["data"]["seq_len"])
+    # LitGPT's own models are known to it by name, and one to go on from tells its sizes itself.
+    is_named = start or model.get("preset")
+    sizes = None if is_named else _sizes(model, config["data"]["seq_len"])
     precision = None if config["precision"] == "fp16" else PRECISIONS[config["precision"]]
     return {
         "model_name": name,
