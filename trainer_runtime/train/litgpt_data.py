@@ -98,11 +98,11 @@ class TokenShards(RunData):
 
     def train_dataloader(self) -> DataLoader[Tensor]:
         # In this process and in no other, so that the position is that of the batch in hand.
-        return DataLoader(_Endless(self._data, self.batch_size), batch_size=None)
+        return _loader(_Endless(self._data, self.batch_size), batch_size=None)
 
     def val_dataloader(self) -> DataLoader[Tensor]:
         """All held-out windows in turn; a run evaluates on `validation_sets` instead."""
-        return DataLoader(_HeldOut(self.corpus, self.batch_size), batch_size=None)
+        return _loader(_HeldOut(self.corpus, self.batch_size), batch_size=None)
 
     def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
         batches = self.config.evaluation.batches
@@ -153,12 +153,12 @@ class InstructionRows(RunData):
         order = training_order(self.config, len(self._training), self.world_size)
         batches = order.view(-1, self.world_size, self.batch_size)[:, self.rank].tolist()
         done = self._start_step * self.config.batch.accumulation
-        return DataLoader(self._training, batch_sampler=batches[done:], collate_fn=self._collate)
+        return _loader(self._training, batch_sampler=batches[done:], collate_fn=self._collate)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """All held-out rows; a run evaluates on `validation_sets` instead."""
         rows = ConcatDataset(list(self._held_out.values()))
-        return DataLoader(rows, batch_size=self.batch_size, collate_fn=self._collate)
+        return _loader(rows, batch_size=self.batch_size, collate_fn=self._collate)
 
     def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
         for name, rows in self._held_out.items():
@@ -216,6 +216,11 @@ class _HeldOut(IterableDataset[Tensor]):
             every = -(-len(shard) // self._batch_size)
             for batch in validation_batches(shard, every, self._batch_size):
                 yield _windows(batch)
+
+
+def _loader(dataset: Any, **given: Any) -> DataLoader[Any]:
+    # Without a generator a loader draws from the training's random numbers when it is started.
+    return DataLoader(dataset, generator=torch.Generator(), **given)
 
 
 def _windows(batch: Batch) -> Tensor:

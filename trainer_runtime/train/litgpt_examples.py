@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from litgpt.config import Config
-from litgpt.prompts import PromptStyle, has_prompt_style, load_prompt_style
+from litgpt.prompts import Default, PromptStyle, has_prompt_style, load_prompt_style
 
 from trainer_runtime.core.frameworks import litgpt as written
 from trainer_runtime.train.config import ConfigError, RunConfig
@@ -49,7 +49,7 @@ def prompt_style_of(name: str, rows: Any, config: RunConfig) -> PromptStyle:
         return PromptStyle.from_name("alpaca")
     first = rows[0]
     if "messages" not in first and isinstance(first.get("prompt"), str):
-        return PromptStyle.from_name("default")
+        return Default()
     folder = Path(written.start_folder(config.document) or ".")
     if has_prompt_style(folder):
         return load_prompt_style(folder)
