@@ -32,7 +32,7 @@ def test_what_a_kill_in_a_save_and_a_signal_leave_is_gone_on_with_exactly(
 ) -> None:
     config = copy.deepcopy(base)
     # So many steps that neither kill nor signal comes too late.
-    config |= {"steps": 80, "eval": {"every_steps": None, "batches": 1}}
+    config |= {"steps": 40, "eval": {"every_steps": None, "batches": 1}}
     config["checkpoint"]["every"] = 1
     run = Run(tmp_path / "run", config)
 
@@ -50,7 +50,7 @@ def test_what_a_kill_in_a_save_and_a_signal_leave_is_gone_on_with_exactly(
     stopped_at = max(step for _, step in run.told(2))
     assert run.steps_stored()[-1] == stopped_at
 
-    run.config |= {"steps": 80, "checkpoint": {**config["checkpoint"], "every": 80}}
+    run.config |= {"steps": 40, "checkpoint": {**config["checkpoint"], "every": 40}}
     straight = Run(tmp_path / "straight", run.config)
     assert run.train(number=3) == straight.train() == 0
     assert run.events(3)[0]["resumed_from"] == stopped_at

@@ -24,7 +24,7 @@ PRETRAIN, FINETUNE, FINETUNE_LORA = "pretrain", "finetune_full", "finetune_lora"
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 _OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
 # The usual names of projections, as LitGPT's arguments `lora_*`; its own names stand as well.
-_LORA_PARTS = {
+LORA_PARTS = {
     "query": ("query", "q_proj"),
     "key": ("key", "k_proj"),
     "value": ("value", "v_proj"),
@@ -32,8 +32,8 @@ _LORA_PARTS = {
     "mlp": ("mlp", "gate_proj", "up_proj", "down_proj"),
     "head": ("head", "lm_head"),
 }
-# All linear layers of a block, as in QLoRA (Dettmers et al. 2023, arXiv:2305.14314).
-_ADAPTED = ("query", "key", "value", "projection", "mlp")
+# LitGPT's own choice, after Hu et al. 2021 (arXiv:2106.09685), table 5.
+_ADAPTED = ("query", "value")
 _LOGGERS = ("tensorboard", "wandb", "mlflow")
 # LitGPT can't leave clipping out; no gradient is as long as this.
 NO_CLIPPING = 1e30
@@ -221,7 +221,7 @@ def _lora(adapter: Mapping[str, Any]) -> dict[str, Any]:
     wanted = _ADAPTED if targets == "auto" else tuple(targets)
     parts = {
         f"lora_{part}": any(name in wanted for name in names)
-        for part, names in _LORA_PARTS.items()
+        for part, names in LORA_PARTS.items()
     }
     return {
         "quantize": "bnb.nf4" if adapter.get("quantize") == "nf4" else None,
