@@ -157,7 +157,7 @@ class InstructionRows(RunData):
 
     def val_dataloader(self) -> DataLoader[Any]:
         """All held-out rows; a run evaluates on `validation_sets` instead."""
-        rows = ConcatDataset(list(self._held_out.values()))
+        rows: ConcatDataset[Any] = ConcatDataset(list(self._held_out.values()))
         return _loader(rows, batch_size=self.batch_size, collate_fn=self._collate)
 
     def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainer_runtime.train.litgpt_loop import Loop
 
 
-class RunFabric(lightning.Fabric):  # type: ignore[misc]  # not typed to the end
+class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skipped
     """`lightning.Fabric` by the run's `compute` and `precision`, watched by its loop."""
 
     def __init__(
@@ -87,11 +87,10 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # not typed to the end
     def log_dict(self, metrics: Any, step: int | None = None) -> None:
         super().log_dict(*self._loop.counted(metrics, step))
 
-    def _made_ready(self, module: nn.Module) -> nn.Module:
+    def _made_ready(self, module: nn.Module) -> Any:
         """LitGPT compiles when it pretrains and never else; here it is as configured."""
         config = self._loop.attempt.config
-        is_compiled = isinstance(module, torch._dynamo.OptimizedModule)
-        plain = module._orig_mod if is_compiled else module
+        plain = getattr(module, "_orig_mod", module)
         if _recomputes(config) and not _shards(config):
             _recompute_blocks(plain)
         return torch.compile(plain) if config.compute.compile else plain

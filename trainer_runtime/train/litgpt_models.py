@@ -65,7 +65,7 @@ def _convert(folder: Path, name: str) -> None:
 
 
 def _name(config: RunConfig, source: Path) -> str:
-    """LitGPT's name for a model of Hugging Face's; without model.preset by the hub's or folder's."""
+    """What LitGPT calls a model of Hugging Face's."""
     model = config.document["model"]
     return str(model.get("preset") or model.get("hub") or _recorded_name(source) or source.name)
 
