@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.state import GradientState
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import get_model_param_count
@@ -49,6 +50,7 @@ class TrainmasterCallback(TrainerCallback):
         **trained: Any,
     ) -> None:
         self._start_step = state.global_step
+        divide_gradients_once()
         take_present_settings(
             args, trained["optimizer"], trained["lr_scheduler"], self._attempt.config
         )
@@ -218,6 +220,15 @@ def evaluation_values(told: Mapping[str, float], weights: Mapping[str, float]) -
         total = sum(weights[name] for name in losses)
         values["val_loss"] = sum(weights[name] * loss for name, loss in losses.items()) / total
     return values
+
+
+def divide_gradients_once() -> None:
+    """Leaves the mean over accumulated batches to Trainer alone.
+
+    Trainer 5 tells Accelerate of them too, whose `backward` then divides by their number again
+    (transformers issue 40709). DeepSpeed has its own way, which does not ask here.
+    """
+    GradientState().plugin_kwargs["num_steps"] = 1
 
 
 def take_present_settings(

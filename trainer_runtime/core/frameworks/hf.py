@@ -101,7 +101,7 @@ def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
     kwargs: dict[str, Any] = {}
     if kind == "cosine":
         name, kwargs = "cosine_warmup_with_min_lr", {"min_lr_rate": floor}
-    elif kind == "linear" and floor < 1.0:
+    elif kind in ("linear", "polynomial") and floor < 1.0:
         name = "polynomial"
         kwargs = {"power": 1.0, "lr_end": floor * float(config["optimizer"]["lr"])}
     elif kind == "wsd":
