@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
 from collections.abc import Iterator
@@ -11,8 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from litgpt_training import STEPS, Config, Run, assert_same_tensors, resolved
+from litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 from safetensors.torch import save_file
+from tiny import Config, changed
 
 from trainer_runtime.core import byte_tokenizer
 from trainer_runtime.core.manifest import verify
@@ -22,6 +22,8 @@ SEQ_LEN = 64
 TARGETS = ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ADAPTED = {"attn.qkv", "attn.proj", "mlp.fc_1", "mlp.fc_2", "mlp.proj"}
 LORA = {"kind": "lora", "r": 4, "alpha": 8, "targets": TARGETS, "quantize": None}
+# Dropout draws random numbers, which have to go on as well.
+ADAPTER = {**LORA, "dropout": 0.1}
 # What LitGPT knows by name is too large for a test, so it gets to know this one.
 TINY_LLAMA = {
     "name": "tiny-llama-of-a-test",
@@ -48,17 +50,19 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Config]:
     from litgpt.config import name_to_config
 
     folder = tmp_path_factory.mktemp("sft")
-    config = resolved(folder / "cache", method="sft")
     (folder / "sums.jsonl").write_text("".join(map(line, range(60))))
-    config["model"] |= {"path": str(hugging_face_model(folder)), "preset": TINY_LLAMA["name"]}
-    config["data"] |= {
-        "sources": [
-            {"name": "sums", "path": str(folder / "sums.jsonl"), "format": "jsonl", "weight": 1.0}
-        ],
-        "form": "dataset",
-        "seq_len": SEQ_LEN,
+    source = {"name": "sums", "path": str(folder / "sums.jsonl"), "format": "jsonl", "weight": 1.0}
+    changes = {
+        "method": "sft",
+        "model__path": str(hugging_face_model(folder)),
+        "model__preset": TINY_LLAMA["name"],
+        "data__sources": [source],
+        "data__form": "dataset",
+        "data__seq_len": SEQ_LEN,
+        "optimizer__lr": 0.01,
+        "adapter": None,
     }
-    config["optimizer"]["lr"] = 0.01
+    config = changed(pretraining(folder), changes)
     name_to_config[str(TINY_LLAMA["name"])] = TINY_LLAMA
     yield config
     del name_to_config[str(TINY_LLAMA["name"])]
@@ -66,14 +70,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Config]:
 
 @pytest.fixture(scope="module")
 def tuned(base: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = Run(tmp_path_factory.mktemp("full"), base)
+    run = Run(tmp_path_factory.mktemp("litgpt") / "full", base)
     assert run.train() == 0
     return run
 
 
 @pytest.fixture(scope="module")
 def adapted(base: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = Run(tmp_path_factory.mktemp("lora"), {**base, "adapter": {**LORA, "dropout": 0.1}})
+    run = Run(tmp_path_factory.mktemp("litgpt") / "lora", changed(base, {"adapter": ADAPTER}))
     assert run.train() == 0
     return run
 
@@ -83,7 +87,7 @@ def test_finetuning_learns_and_tells_every_step(
     kind: str, base: Config, request: pytest.FixtureRequest
 ) -> None:
     run: Run = request.getfixturevalue(kind)
-    told = run.told()
+    told = run.told_by()
     assert [key for key in told if key[0] == "metric"] == [
         ("metric", step) for step in range(1, STEPS + 1)
     ]
@@ -97,7 +101,7 @@ def test_finetuning_learns_and_tells_every_step(
 def test_the_final_model_of_lora_is_merged_and_its_checkpoints_hold_adapters_alone(
     adapted: Run,
 ) -> None:
-    started = adapted.events()[0]
+    started = adapted.events_of()[0]
     final = adapted.folder / "final"
     assert verify(final) == []
     names = {path.name for path in final.iterdir()}
@@ -107,7 +111,7 @@ def test_the_final_model_of_lora_is_merged_and_its_checkpoints_hold_adapters_alo
     assert sum(tensor.numel() for tensor in saved["model"].values()) == started["parameters"]
     parts = {".".join(name.split(".")[3:5]) for name in saved["model"]}
     assert parts == ADAPTED
-    assert not any("lora" in name for name in adapted.weights())
+    assert not any("lora" in name for name in adapted.model())
 
 
 @pytest.mark.parametrize("kind", ["tuned", "adapted"])
@@ -119,10 +123,10 @@ def test_a_finetuning_goes_on_exactly(
     name = "checkpoints/step-00000004"
     shutil.copytree(straight.folder / name, run.folder / name)
     assert run.train(number=2) == 0
-    assert run.events(2)[0]["resumed_from"] == 4
-    expected = {key: told for key, told in straight.told().items() if key[1] > 4}
-    assert run.told(2) == expected
-    assert_same_tensors(run.weights(), straight.weights())
+    assert run.events_of(2)[0]["resumed_from"] == 4
+    expected = {key: told for key, told in straight.told_by().items() if key[1] > 4}
+    assert run.told_by(2) == expected
+    assert_same_tensors(run.model(), straight.model())
 
 
 def test_a_model_of_hugging_faces_is_converted_once(base: Config, tuned: Run) -> None:
@@ -134,25 +138,22 @@ def test_a_model_of_hugging_faces_is_converted_once(base: Config, tuned: Run) ->
 
 
 @pytest.mark.parametrize(
-    ("changed", "reason"),
+    ("changes", "reason"),
     [
-        ({"model": {"preset": "of-nobody"}}, "LitGPT knows no model 'of-nobody'"),
-        ({"model": {"path": None}}, "method sft finetunes a model"),
-        ({"data": {"seq_len": 4}}, "every prompt fills data.seq_len 4"),
-        ({"compute": {"strategy": "fsdp"}, "adapter": LORA}, "not for LoRA in LitGPT"),
+        ({"model__preset": "of-nobody"}, "LitGPT knows no model 'of-nobody'"),
+        ({"model__path": None}, "method sft finetunes a model"),
+        ({"data__seq_len": 4}, "every prompt fills data.seq_len 4"),
+        ({"compute__strategy": "fsdp", "adapter": LORA}, "not for LoRA in LitGPT"),
     ],
 )
 def test_what_cant_be_finetuned_is_unusable(
     base: Config,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-    changed: dict[str, Any],
+    changes: dict[str, Any],
     reason: str,
 ) -> None:
-    config = copy.deepcopy(base)
-    for section, values in changed.items():
-        config[section] = {**(config[section] or {}), **values}
-    assert Run(tmp_path / "run", config).train() == 77
+    assert Run(tmp_path / "run", changed(base, changes)).train() == 77
     assert reason in capfd.readouterr().err
 
 
