@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from litgpt_training import STEPS, Run, assert_same_tensors, pretraining
-from tiny import Config, changed
+from tiny import REPOSITORY, Config, changed
 
 from trainer_runtime.core.manifest import verify
+from trainer_runtime.train.litgpt_wrapper import SEAMS
 from trainer_runtime.train.schedule import lr_factor
 
 pytestmark = pytest.mark.xdist_group("litgpt")
@@ -193,6 +194,11 @@ def test_another_litgpt_is_refused_by_its_version_and_by_its_seams(
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.6.0")
     assert run.train() == 77
     assert "litgpt 0.5.13 is needed here, there is 0.6.0" in capfd.readouterr().err
+
+
+def test_the_docs_name_whatever_is_replaced_in_litgpt() -> None:
+    told = (REPOSITORY / "docs/litgpt.md").read_text()
+    assert [seam.name for seam in SEAMS if f"| `{seam.name}` |" not in told] == []
 
 
 def is_step(event: Config) -> bool:
