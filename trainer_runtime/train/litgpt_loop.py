@@ -33,7 +33,8 @@ class Loop:
         self.grad_norm: Tensor | None = None
         self._looked_after: int | None = None
         self._evaluated_step = attempt.step
-        self._validation_loss = math.nan
+        self._common = Trained.read_common(self._checkpoint) if self._checkpoint else {}
+        self._validation_loss = self._common.get("validation_loss", math.nan)
         self._uncounted_steps = 0
 
     def serve(self, data: RunData, fabric: Any) -> None:
@@ -41,7 +42,7 @@ class Loop:
         self._data = data
         data.follow(self.attempt.config, fabric.global_rank, fabric.world_size)
         if self._checkpoint is not None:
-            data.seek(self.attempt.step, Trained.read_position(self._checkpoint))
+            data.seek(self.attempt.step, self._common["position"])
 
     def begin(self, trained: Trained, parameters: int) -> None:
         """Takes the checkpoint's state, once there is a model to put it into."""
@@ -182,5 +183,8 @@ class Loop:
         started_s = time.perf_counter()
         # A name of its own: the folder of the save before may still be on its way.
         folder = self.attempt.writing_folder / f"step-{self.attempt.step}"
-        self._trained.save(folder, self.attempt.step, self._data.position)
+        common: dict[str, Any] = {"position": self._data.position}
+        if math.isfinite(self._validation_loss):
+            common["validation_loss"] = self._validation_loss
+        self._trained.save(folder, self.attempt.step, common)
         self.attempt.saved(folder, time.perf_counter() - started_s)

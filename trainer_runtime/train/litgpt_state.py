@@ -1,7 +1,8 @@
 """The state of a training of LitGPT's, in its own files, and beside them what it leaves out.
 
 LitGPT keeps the model, the optimizer and two counters. A `rank-<r>.json` of ours adds the state of
-each rank's random numbers, the position in the data, and in fp16 the scale of losses.
+each rank's random numbers, the position in the data, the last held-out loss, and in fp16 the scale
+of losses.
 """
 
 from __future__ import annotations
@@ -33,15 +34,18 @@ class Trained:
     is_lora: bool
     describe: Callable[[Path], None]
 
-    def save(self, folder: Path, step: int, position: Any) -> None:
-        """Writes everything; to be called by every rank, and done when all have finished."""
+    def save(self, folder: Path, step: int, common: Mapping[str, Any]) -> None:
+        """Writes everything; to be called by every rank, and done when all have finished.
+
+        `common` is what every rank knows alike, as JSON.
+        """
         if self.fabric.global_rank == 0:
             folder.mkdir(parents=True, exist_ok=True)
         self.fabric.barrier()
         kept = {"model": self.model, "optimizer": self.optimizer, **self._counters(step)}
         self.fabric.save(folder / self._file, kept, filter=self._filter)
         own = {
-            "position": position,
+            **common,
             "random": random_state.capture(),
             "scaler": self.fabric.strategy.precision.state_dict(),
         }
@@ -72,9 +76,10 @@ class Trained:
             random_state.restore(own["random"])
 
     @staticmethod
-    def read_position(folder: Path) -> Any:
-        """How far the data was read, which every rank knows alike."""
-        return json.loads(_rank_file(folder, 0).read_bytes())["position"]
+    def read_common(folder: Path) -> Mapping[str, Any]:
+        """What every rank knows alike of a verified checkpoint."""
+        found: Mapping[str, Any] = json.loads(_rank_file(folder, 0).read_bytes())
+        return found
 
     def _counters(self, step: int) -> dict[str, int]:
         return {"iter_num": step * self.accumulation, "step_count": step}

@@ -57,11 +57,12 @@ def kept_promises(attempt: FrameworkRun) -> Iterator[list[str]]:
         _keep_weights_only(FINAL, attempt)
         attempt.completed(FINAL)
     except LoopLeftError:
-        return
+        pass
     except SystemExit as error:
         raise ConfigError(f"litgpt {command} refused {written.FILE}; see above") from error
-    finally:
-        _end_group()
+    # Not after an error of this rank's: the others may wait for it in vain.
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +301,3 @@ def _refuse(config: RunConfig) -> None:
         raise ConfigError("method sft finetunes a model: give model.path or model.hub")
     if document["data"].get("form") == "stream":
         raise ConfigError("LitGPT pretrains on token shards; leave out data.prepare: stream")
-
-
-def _end_group() -> None:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()

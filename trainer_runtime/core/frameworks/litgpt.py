@@ -192,11 +192,12 @@ def _train(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _eval(config: Mapping[str, Any]) -> dict[str, Any]:
     evaluation = config.get("eval") or {}
+    batches = evaluation.get("batches", 8)
     return {
-        "interval": evaluation.get("every_steps") or config["steps"],
-        "max_iters": evaluation.get("batches", 8),
+        "interval": (evaluation.get("every_steps") if batches else None) or config["steps"] + 1,
+        "max_iters": batches,
         "initial_validation": False,
-        "final_validation": evaluation.get("batches", 8) > 0,
+        "final_validation": batches > 0,
         "evaluate_example": "first",
     }
 
