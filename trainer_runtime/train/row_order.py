@@ -20,13 +20,15 @@ def training_order(
 ) -> Tensor:
     """The rows of all optimizer steps over all ranks, one after another, as int64.
 
-    `repeats`: how many sequences a step makes of one row. `block`: how many neighbouring rows stay
-    together, in their order; what is left over after the last whole block is never read.
+    `repeats`: how many sequences a step makes of one row. `block`: where more than one, so many
+    neighbours belong to one batch: then the order stays as it is, in every epoch, and what is left
+    over after the last whole block is never read.
 
     Raises:
         ConfigError: there are fewer rows than stay together.
     """
-    if rows < block:
+    usable = rows - rows % block
+    if not usable:
         raise ConfigError(
             f"only {rows} rows fit data.seq_len {config.data.seq_len}, and a batch needs {block}: "
             "give more or shorter rows, a longer data.seq_len or a smaller batch.micro_batch"
@@ -37,11 +39,11 @@ def training_order(
     for skip in config.data.skip:
         skipped = -(-skip.sequences // (repeats * block)) * block
         ordinals[skip.at_step * of_step :] += skipped
-    blocks, within = ordinals // block, ordinals % block
-    of_epoch = rows // block
-    epochs = int(blocks[-1]) // of_epoch + 1
-    order = torch.cat([_shuffled(of_epoch, config.seed, epoch) for epoch in range(epochs)])
-    return order[blocks] * block + within
+    epochs, places = ordinals // usable, ordinals % usable
+    if block > 1:
+        return places
+    shuffled = [_shuffled(usable, config.seed, epoch) for epoch in range(int(epochs[-1]) + 1)]
+    return torch.stack(shuffled)[epochs, places]
 
 
 def validation_rows(rows: int, at_most: int) -> list[int]:
