@@ -112,19 +112,26 @@ def settle(request: Request, box: Box) -> dict[str, Any]:
     ours = _lines(box.folder / REQUIREMENTS, needed=False)
     own = _lines(box.folder / OWN_REQUIREMENTS, needed=True) if request.requirements else []
     search = _Search(request, box)
+    # Ours asks for a PyTorch that trains, which one that computes does, whichever it is; and what
+    # the user's own lines name is theirs to choose.
+    named = {"torch", *(name_of(line) for line in own)}
+    lines = [line for line in ours if name_of(line) not in named] + own
+    base: Interpreter | None = None
     for python in _interpreters(search):
+        missing = unsatisfied(lines, python.installed)
+        if base is not None and missing:
+            continue
         version = _working_torch(python, search)
         if version is None:
             continue
-        # Ours asks for a PyTorch that trains, which this one does, whichever it is.
-        lines = [line for line in ours if name_of(line) != "torch"] + own
-        missing = unsatisfied(lines, python.installed)
         if not missing:
             box.report(f"environment: {python.python} with PyTorch {version}, as it is")
             return _told(python, "as it is", version, None)
         if request.is_fixed:
             raise EnvironmentUnusableError(f"{python.python} lacks {', '.join(missing)}")
-        return _on_top(python, lines, search)
+        base = python
+    if base is not None:
+        return _on_top(base, lines, search)
     if request.is_fixed or not search.found:
         raise EnvironmentUnusableError(_nothing_works(search))
     return _fresh(ours, own, search)
@@ -192,11 +199,10 @@ def _fresh(ours: list[str], own: list[str], search: _Search) -> dict[str, Any]:
     able = [python for python in search.found if _installer(python, search) is not None]
     bounds = search.request.bounds
     lines = list(own)
+    named = {name_of(line) for line in own}
     for line in ours:
-        if name_of(line) != "torch":
-            lines.append(line)
-        elif not any(name_of(other) == "torch" for other in own):
-            bound = bounds.get("torch", "")
+        if name_of(line) not in named:
+            bound = bounds.get("torch", "") if name_of(line) == "torch" else ""
             lines.append(f"torch{bound}" if bound else line)
     limits = tuple(f"{name}{limit}" for name, limit in sorted(bounds.items()) if limit)
     base = (able or search.found)[0]

@@ -12,9 +12,9 @@ from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.corpus_checks import check_corpus, warn_of_passes
 from trainmaster.plan.environment import (
     choose_environment,
+    choose_requirements,
     environment_gib,
     facts_to_train_by,
-    torch_requirement,
     warn_of_cuda_without_gpu,
 )
 from trainmaster.plan.estimate import HOUR_S, estimates, hours_of
@@ -56,6 +56,7 @@ def plan(
     facts = facts_to_train_by(spec, facts, ledger)
     basis = _basis(spec, facts, calibration, ledger)
     decided = _decide_the_rest(spec, facts, basis, ledger)
+    required = choose_requirements(spec, facts, decided.environment, decided.strategy, ledger)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
     kept_gib = disk_gib(spec, basis.parameters, basis.steps, corpus)
     if basis.target.on_host:
@@ -75,7 +76,7 @@ def plan(
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
-        requirements=(torch_requirement(facts, decided.environment),),
+        requirements=required,
     )
 
 
