@@ -46,6 +46,8 @@ def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> C
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     if one["compute"]["threads"] != other["compute"]["threads"]:
         return False
+    if not one["derived"]["flops_per_token"] or not other["derived"]["flops_per_token"]:
+        return False
     ratios = [
         one["derived"]["flops_per_token"] / other["derived"]["flops_per_token"],
         _micro_batch_tokens(one) / _micro_batch_tokens(other),

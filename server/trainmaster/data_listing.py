@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from trainer_runtime.core.corpus import ON_BOX, Listing, Source, look_at
 from trainmaster.backends import NAMES, Backend
-from trainmaster.plan import CorpusFacts
+from trainmaster.plan import CorpusFacts, chosen_tokenizer
 from trainmaster.spec import TrainingSpec
 
 
@@ -65,7 +65,7 @@ def _facts(spec: TrainingSpec, listed: Mapping[str, Listing], sent: set[str]) ->
             file_name = PurePosixPath(source.path).name
             sent_as[name] = name if found.is_folder else f"{name}/{file_name}"
     return CorpusFacts.of(
-        sources, spec.data.tokenizer, spec.data.seq_len, problems, sent_as=sent_as
+        sources, chosen_tokenizer(spec), spec.data.seq_len, problems, sent_as=sent_as
     )
 
 

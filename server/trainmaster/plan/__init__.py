@@ -7,11 +7,13 @@ from trainmaster.plan.facts import (
     CorpusFacts,
     GpuFacts,
     HostFacts,
+    ModelFacts,
     SourceFacts,
     Throughput,
     TorchFacts,
 )
 from trainmaster.plan.result import Decision, Estimates, GpuAdvice, Plan
+from trainmaster.plan.tokenizer import chosen_tokenizer
 
 __all__ = [
     "Calibration",
@@ -21,10 +23,12 @@ __all__ = [
     "GpuAdvice",
     "GpuFacts",
     "HostFacts",
+    "ModelFacts",
     "Plan",
     "SourceFacts",
     "Throughput",
     "TorchFacts",
+    "chosen_tokenizer",
     "may_install",
     "plan",
     "wheels_to_send",

@@ -10,7 +10,11 @@ Style = Literal["gpt2", "llama"]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions."""
+    """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions.
+
+    `biases`: of all norms and matrices, as Hugging Face's GPT-2 has them. `tied`: one matrix for
+    input and output; None as is usual for the style.
+    """
 
     style: Style
     n_layer: int
@@ -20,6 +24,8 @@ class Architecture:
     d_ff: int
     vocab_size: int
     seq_len: int
+    biases: bool = False
+    tied: bool | None = None
 
     @property
     def kv_width(self) -> int:
@@ -44,16 +50,16 @@ def preset_sizes(preset: str) -> tuple[int, int, int]:
 
 
 def parameters(model: Architecture) -> int:
-    """Trainable parameters, tied ones once; there are no biases.
+    """Trainable parameters, tied ones once.
 
     gpt2: tied embedding, positions, per block two norms, attention and a two-matrix MLP, a norm.
     llama: embedding and head, per block two norms, attention and a gated MLP, a norm.
     """
     embedding = model.vocab_size * model.d_model
+    tied = model.style == "gpt2" if model.tied is None else model.tied
     blocks = model.n_layer * _block_parameters(model) + model.d_model
-    if model.style == "gpt2":
-        return embedding + model.seq_len * model.d_model + blocks
-    return 2 * embedding + blocks
+    positions = model.seq_len * model.d_model if model.style == "gpt2" else 0
+    return (1 if tied else 2) * embedding + positions + blocks + _biases(model)
 
 
 def flops_per_token(model: Architecture) -> int:
@@ -73,3 +79,13 @@ def _block_parameters(model: Architecture) -> int:
     attention = width * (width + 2 * model.kv_width) + width * width
     matrices = 2 if model.style == "gpt2" else 3
     return 2 * width + attention + matrices * width * model.d_ff
+
+
+def _biases(model: Architecture) -> int:
+    """Of both norms, of queries, keys, values and their projection, of both matrices of the MLP;
+    and of the last norm."""
+    if not model.biases:
+        return 0
+    width = model.d_model
+    attention = width + 2 * model.kv_width + width
+    return model.n_layer * (2 * width + attention + model.d_ff + width) + width

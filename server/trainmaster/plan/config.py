@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.corpus import ON_BOX
-from trainmaster.plan.architecture import Architecture, flops_per_token
-from trainmaster.plan.facts import CorpusFacts, HostFacts
+from trainmaster.plan.architecture import flops_per_token
+from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts
 from trainmaster.plan.hyperparameters import Batch
+from trainmaster.plan.method import Method
+from trainmaster.plan.model import Network
 from trainmaster.plan.target import Target
-from trainmaster.spec import TrainingSpec
+from trainmaster.plan.tokenizer import chosen_tokenizer
+from trainmaster.spec import GPT2_PRESETS, TrainingSpec
 
 CONFIG_VERSION = 1
 
@@ -19,8 +23,8 @@ CONFIG_VERSION = 1
 class Decided:
     """Every value that a spec may leave open."""
 
-    model: Architecture
-    parameters: int
+    method: Method
+    network: Network
     target: Target
     batch: Batch
     lr: float
@@ -29,6 +33,7 @@ class Decided:
     checkpoint_every: int | str
     max_runtime_s: float
     strategy: str
+    activation_checkpointing: bool
     threads: int
     compile: bool
     environment: dict[str, Any]
@@ -36,17 +41,25 @@ class Decided:
 
 
 def resolved_config(
-    spec: TrainingSpec, decided: Decided, facts: HostFacts, corpus: CorpusFacts
+    spec: TrainingSpec,
+    decided: Decided,
+    facts: HostFacts,
+    corpus: CorpusFacts,
+    existing: ModelFacts | None,
 ) -> dict[str, Any]:
     """`config.json` without `run_id`; nothing in it is `auto`."""
     given: dict[str, Any] = spec.model_dump(mode="json")
-    return {
+    config = {
         "config_version": CONFIG_VERSION,
         "name": spec.name,
         "framework": spec.framework,
-        "method": "pretrain",
-        "model": _model(decided.model, spec.model.dropout),
-        "data": _data(given["data"], facts.cache_folder, corpus),
+        "method": decided.method.name,
+        "model": {**decided.network.sizes, "dropout": spec.model.dropout},
+        "data": _data(
+            {**given["data"], "tokenizer": _tokenizer(spec, facts, existing)},
+            facts.cache_folder,
+            corpus,
+        ),
         "batch": _batch(decided.batch),
         "optimizer": {**given["optimizer"], "lr": decided.lr},
         "schedule": {**given["schedule"], "warmup_steps": decided.warmup_steps},
@@ -60,7 +73,7 @@ def resolved_config(
             "every_is_auto": spec.checkpoint.every == "auto",
         },
         "recovery": given["recovery"],
-        "compute": {**given["compute"], **_compute(decided)},
+        "compute": _compute(given["compute"], decided),
         "environment": decided.environment,
         "env": decided.env,
         "secrets": given["secrets"],
@@ -73,6 +86,45 @@ def resolved_config(
         "pty": spec.pty,
         "derived": _derived(decided),
     }
+    if spec.framework == "nanogpt":
+        return config
+    return {**config, **_of_frameworks(spec, given, decided, facts, existing, config)}
+
+
+def _of_frameworks(
+    spec: TrainingSpec,
+    given: Mapping[str, Any],
+    decided: Decided,
+    facts: HostFacts,
+    existing: ModelFacts | None,
+    config: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What the config of every framework but nanogpt holds besides."""
+    compute = {
+        "processes": decided.target.processes,
+        "activation_checkpointing": decided.activation_checkpointing,
+    }
+    origin = {
+        "preset": spec.model.preset if spec.model.preset not in GPT2_PRESETS else None,
+        "path": _model_path(spec.model.path, facts, existing),
+        "hub": spec.model.hub,
+        "revision": spec.model.revision,
+    }
+    return {
+        "method_args": decided.method.arguments,
+        "model": {**config["model"], **origin},
+        "adapter": given["adapter"],
+        "data": {**config["data"], "form": decided.method.form},
+        "compute": {**config["compute"], **compute},
+        "tracking": given["tracking"],
+    }
+
+
+def _model_path(path: str | None, facts: HostFacts, existing: ModelFacts | None) -> str | None:
+    """Where the box reads the weights: where they are sent to, or where they lie there already."""
+    if existing is not None and existing.sent_as is not None:
+        return f"{facts.cache_folder}/models/{existing.sent_as}"
+    return None if path is None else path.removeprefix(ON_BOX)
 
 
 def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
@@ -86,7 +138,7 @@ def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, A
             {**source, "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX))}
             for source in given["sources"]
         ],
-        "prepare": "box",
+        "prepare": "stream" if given["prepare"] == "stream" else "box",
         "fingerprint": corpus.fingerprint,
         "cache_dir": cache,
         "skip": [],
@@ -102,17 +154,12 @@ def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, A
     return {**config, "prepare": prepare, "upload": upload}
 
 
-def _model(model: Architecture, dropout: float) -> dict[str, Any]:
-    return {
-        "n_layer": model.n_layer,
-        "n_head": model.n_head,
-        "n_kv_head": model.n_kv_head,
-        "d_model": model.d_model,
-        "d_ff": model.d_ff,
-        "vocab_size": model.vocab_size,
-        "style": model.style,
-        "dropout": dropout,
-    }
+def _tokenizer(spec: TrainingSpec, facts: HostFacts, existing: ModelFacts | None) -> str:
+    """By its name or, a folder, where the box reads it."""
+    chosen = chosen_tokenizer(spec)
+    if chosen == spec.model.path:
+        return _model_path(chosen, facts, existing) or chosen
+    return chosen.removeprefix(ON_BOX)
 
 
 def _batch(batch: Batch) -> dict[str, Any]:
@@ -124,10 +171,12 @@ def _batch(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _compute(decided: Decided) -> dict[str, Any]:
+def _compute(given: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
+    of_frameworks = ("processes", "activation_checkpointing")
     return {
+        **{key: value for key, value in given.items() if key not in of_frameworks},
         "device": decided.target.device,
-        "gpus": 1 if decided.target.device == "cuda" else 0,
+        "gpus": decided.target.gpus,
         "threads": decided.threads,
         "compile": decided.compile,
         "strategy": decided.strategy,
@@ -135,9 +184,10 @@ def _compute(decided: Decided) -> dict[str, Any]:
 
 
 def _derived(decided: Decided) -> dict[str, Any]:
+    model = decided.network.architecture
     return {
-        "parameters": decided.parameters,
-        "flops_per_token": flops_per_token(decided.model),
-        "sequences_per_step": decided.batch.micro_batch * decided.batch.accumulation,
+        "parameters": decided.network.parameters,
+        "flops_per_token": None if model is None else flops_per_token(model),
+        "sequences_per_step": decided.batch.sequences,
         "peak_flops": decided.target.gpu.peak_flops if decided.target.gpu else None,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainmaster.errors import PlanError
 from trainmaster.plan.facts import CorpusFacts, SourceFacts
+from trainmaster.plan.method import Form
 from trainmaster.plan.result import Ledger
 from trainmaster.spec import TrainingSpec
 
@@ -11,8 +12,9 @@ from trainmaster.spec import TrainingSpec
 _HARMLESS_PASSES = 4
 
 
-def check_corpus(spec: TrainingSpec, corpus: CorpusFacts) -> None:
-    """Nothing, if every source has files enough for training and held-out sequences.
+def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
+    """Nothing, if every source has files, and token shards enough for training and held-out
+    sequences.
 
     Raises:
         PlanError: DATA_MISSING, DATA_EMPTY or DATA_TOO_SHORT for the first source that hasn't.
@@ -34,12 +36,15 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts) -> None:
                 "Give a folder or file with text in it.",
                 field=field,
             )
-        _check_length(field, source, spec.data.seq_len)
+        if form == "shards":
+            _check_length(field, source, spec.data.seq_len)
 
 
 def warn_of_passes(steps: int, tokens_per_step: int, corpus: CorpusFacts, ledger: Ledger) -> None:
     """Warns where training reads the corpus more often than does good."""
-    passes = steps * tokens_per_step / max(1, corpus.tokens)
+    if not corpus.tokens:
+        return
+    passes = steps * tokens_per_step / corpus.tokens
     if passes > _HARMLESS_PASSES:
         ledger.warn(
             f"Training reads the {corpus.tokens:,} tokens of the corpus about {passes:.0f} times; "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.duration import format_duration, parse_duration
 from trainmaster.errors import HostError, PlanError
-from trainmaster.plan.architecture import Architecture, flops_per_token, parameters
+from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.checkpoint_interval import ceiling_s
 from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.corpus_checks import check_corpus, warn_of_passes
@@ -18,12 +18,13 @@ from trainmaster.plan.environment import (
     warn_of_cuda_without_gpu,
 )
 from trainmaster.plan.estimate import HOUR_S, estimates, hours_of
-from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts
+from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts
 from trainmaster.plan.fit import check_disk, choose_batch, data_gib, disk_gib
 from trainmaster.plan.hardware import recommend_gpu, usable_cores
 from trainmaster.plan.hyperparameters import Batch, learning_rate, warmup_steps
 from trainmaster.plan.memory import Memory
-from trainmaster.plan.model import choose_architecture
+from trainmaster.plan.method import Method, choose_method
+from trainmaster.plan.model import Network, choose_network
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
 from trainmaster.plan.target import Target, choose_target
 from trainmaster.plan.throughput import Throughput, throughput
@@ -41,8 +42,11 @@ def plan(
     facts: HostFacts,
     corpus: CorpusFacts,
     calibration: Calibration | None = None,
+    model: ModelFacts | None = None,
 ) -> Plan:
     """The plan of a spec for a host; pure, and the same for the same input.
+
+    `model`: what is known of the existing weights that the spec names.
 
     Raises:
         SpecError: NOT_YET_SUPPORTED.
@@ -51,26 +55,28 @@ def plan(
     """
     refuse_what_is_not_built(spec)
     _refuse_unwritable_root(facts)
-    check_corpus(spec, corpus)
     ledger = Ledger()
+    method = choose_method(spec, ledger)
+    check_corpus(spec, corpus, method.form)
     facts = facts_to_train_by(spec, facts, ledger)
-    basis = _basis(spec, facts, calibration, ledger)
+    network = choose_network(spec, model, ledger)
+    basis = _basis(spec, facts, method, network, corpus, calibration, ledger)
     decided = _decide_the_rest(spec, facts, basis, ledger)
     required = choose_requirements(spec, facts, decided.environment, decided.strategy, ledger)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
-    kept_gib = disk_gib(spec, basis.parameters, basis.steps, corpus)
+    kept_gib = disk_gib(spec, network.parameters or 0, basis.steps, corpus)
     if basis.target.on_host:
         cache_gib = data_gib(spec, corpus) + built_gib
-        check_disk(spec, kept_gib + built_gib, basis.parameters, facts, cache_gib=cache_gib)
+        check_disk(spec, kept_gib + built_gib, network.parameters or 0, facts, cache_gib=cache_gib)
     warn_of_cuda_without_gpu(spec, facts, ledger)
     warn_of_passes(basis.steps, basis.batch.tokens, corpus, ledger)
     sizes = {
-        "parameters": basis.parameters,
-        "memory_gib": round(basis.memory.total_gib, 2),
-        "disk_gib": round(kept_gib + most_built_gib, 2),
+        "parameters": network.parameters,
+        "memory_gib": None if basis.memory is None else round(basis.memory.total_gib, 2),
+        "disk_gib": round(kept_gib + most_built_gib, 2) if network.parameters else None,
     }
     return Plan(
-        config=resolved_config(spec, decided, facts, corpus),
+        config=resolved_config(spec, decided, facts, corpus, model),
         decisions=tuple(ledger.decisions),
         estimates=estimates(sizes, basis.total_tokens, basis.speed, facts),
         gpu=_gpu_advice(basis),
@@ -82,13 +88,13 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """What the other decisions rest on; `speed` is None where nothing tells it."""
+    """What the other decisions rest on; `memory` and `speed` are None where nothing tells them."""
 
-    model: Architecture
-    parameters: int
+    method: Method
+    network: Network
     target: Target
     batch: Batch
-    memory: Memory
+    memory: Memory | None
     steps: int
     speed: Throughput | None
 
@@ -102,36 +108,44 @@ class _Basis:
 
 
 def _basis(
-    spec: TrainingSpec, facts: HostFacts, calibration: Calibration | None, ledger: Ledger
+    spec: TrainingSpec,
+    facts: HostFacts,
+    method: Method,
+    network: Network,
+    corpus: CorpusFacts,
+    calibration: Calibration | None,
+    ledger: Ledger,
 ) -> _Basis:
-    if spec.method == "auto":
-        ledger.decide("method", "pretrain", "What nanogpt does.")
-    if spec.data.prepare == "auto":
+    if spec.data.prepare == "auto" and method.form == "shards":
         ledger.decide("data.prepare", "box", "Shards are cut where they are read, and cached.")
-    model = choose_architecture(spec, ledger)
-    count = parameters(model)
     target = choose_target(spec, facts, ledger)
-    batch, memory = choose_batch(spec, model, count, target, ledger)
-    steps = _steps(spec, batch, ledger)
-    speed = throughput(model, target.precision, target.name, target.gpu, calibration)
-    return _Basis(model, count, target, batch, memory, steps, speed)
+    batch, memory = choose_batch(spec, network, target, ledger)
+    steps = _steps(spec, batch, corpus, ledger)
+    model = network.architecture
+    speed = (
+        throughput(model, target.precision, target.name, target.gpu, calibration)
+        if model is not None
+        else None
+    )
+    return _Basis(method, network, target, batch, memory, steps, speed)
 
 
 def _decide_the_rest(
     spec: TrainingSpec, facts: HostFacts, basis: _Basis, ledger: Ledger
 ) -> Decided:
     return Decided(
-        model=basis.model,
-        parameters=basis.parameters,
+        method=basis.method,
+        network=basis.network,
         target=basis.target,
         batch=basis.batch,
-        lr=_learning_rate(spec, basis.parameters, ledger),
+        lr=_learning_rate(spec, basis.network.parameters or 0, ledger),
         warmup_steps=_warmup(spec, basis.steps, ledger),
         steps=basis.steps,
         checkpoint_every=_checkpoint_every(spec, basis.hours, ledger),
         max_runtime_s=_max_runtime_s(spec, basis.hours, ledger),
-        strategy=_strategy(ledger),
-        threads=_threads(spec, facts, ledger),
+        strategy=_strategy(spec, basis.target, ledger),
+        activation_checkpointing=spec.compute.activation_checkpointing is True,
+        threads=_threads(spec, facts, basis.target.processes, ledger),
         compile=_compile(spec, facts, basis, ledger),
         environment=choose_environment(spec, facts, basis.target, ledger),
         env=_environment_variables(spec, basis.target, facts, ledger),
@@ -152,13 +166,31 @@ def _refuse_unwritable_root(facts: HostFacts) -> None:
             )
 
 
-def _steps(spec: TrainingSpec, batch: Batch, ledger: Ledger) -> int:
+def _steps(spec: TrainingSpec, batch: Batch, corpus: CorpusFacts, ledger: Ledger) -> int:
+    if spec.steps is None and "epochs" in spec.method_args:
+        return _steps_of_epochs(spec, batch, corpus, ledger)
     if isinstance(spec.tokens, int):
         steps = max(1, spec.tokens // batch.tokens)
         ledger.decide("steps", steps, f"{spec.tokens:,} tokens at {batch.tokens:,} a step.")
         return steps
     # The spec's own checks saw to it that one of the two is given.
     return int(spec.steps or 0)
+
+
+def _steps_of_epochs(spec: TrainingSpec, batch: Batch, corpus: CorpusFacts, ledger: Ledger) -> int:
+    per_step = batch.sequences
+    if not corpus.examples:
+        raise PlanError(
+            "INVALID_VALUE",
+            "`method_args.epochs` is given, but how many examples there are is not known.",
+            "Give steps instead.",
+            field="method_args.epochs",
+        )
+    epochs = float(spec.method_args["epochs"])
+    steps = max(1, round(epochs * corpus.examples / per_step))
+    reason = f"{epochs:g} times {corpus.examples:,} examples, {per_step:,} a step."
+    ledger.decide("steps", steps, reason)
+    return steps
 
 
 def _learning_rate(spec: TrainingSpec, count: int, ledger: Ledger) -> float:
@@ -221,16 +253,22 @@ def _max_runtime_s(spec: TrainingSpec, hours: float | None, ledger: Ledger) -> f
     return float(round(limit_s))
 
 
-def _strategy(ledger: Ledger) -> str:
+def _strategy(spec: TrainingSpec, target: Target, ledger: Ledger) -> str:
+    if spec.compute.strategy != "auto":
+        return spec.compute.strategy
+    if target.processes > 1:
+        ledger.decide("compute.strategy", "ddp", "Each process holds the whole model.")
+        return "ddp"
     ledger.decide("compute.strategy", "single", "One process on one device.")
     return "single"
 
 
-def _threads(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> int:
+def _threads(spec: TrainingSpec, facts: HostFacts, processes: int, ledger: Ledger) -> int:
     if isinstance(spec.compute.threads, int):
         return spec.compute.threads
-    threads = usable_cores(facts)
-    reason = f"The host grants {facts.cores:g} cores; more threads than that collapse."
+    threads = max(1, usable_cores(facts) // processes)
+    among = f", for {processes} processes" if processes > 1 else ""
+    reason = f"The host grants {facts.cores:g} cores{among}; more threads than that collapse."
     ledger.decide("compute.threads", threads, reason)
     return threads
 
@@ -255,13 +293,18 @@ def _environment_variables(
 ) -> dict[str, str]:
     name = "CUDA_VISIBLE_DEVICES"
     variables = dict(spec.env)
-    if target.index is not None and len(facts.gpus) > 1 and name not in variables:
-        variables[name] = str(target.index)
-        ledger.decide(f"env.{name}", variables[name], "The GPU with the most free memory.")
+    if target.indexes and len(facts.gpus) > len(target.indexes) and name not in variables:
+        variables[name] = ",".join(str(index) for index in target.indexes)
+        which = "GPU" if len(target.indexes) == 1 else "GPUs"
+        ledger.decide(f"env.{name}", variables[name], f"The {which} with the most free memory.")
     return variables
 
 
 def _gpu_advice(basis: _Basis) -> GpuAdvice:
-    total_flops = flops_per_token(basis.model) * basis.total_tokens
-    recommended, reason = recommend_gpu(basis.parameters, total_flops)
+    model, count = basis.network.architecture, basis.network.parameters
+    if model is None or count is None:
+        reason = "The model's sizes are not known."
+        return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
+    total_flops = flops_per_token(model) * basis.total_tokens
+    recommended, reason = recommend_gpu(count, total_flops)
     return GpuAdvice(recommended=recommended, reason=reason, planned=basis.target.name)

@@ -88,6 +88,7 @@ class SourceFacts(Facts):
 
     `path` is the spec's, with `host:` where it is the box's own. `sent_as`: what is sent to the box
     lies there by this path below the folder of its fingerprint; None for what is there anyway.
+    `examples`: rows of a data set, 0 for running text and where nobody counted.
     """
 
     name: str
@@ -96,6 +97,7 @@ class SourceFacts(Facts):
     files: int = 0
     size_bytes: int = 0
     tokens: int = 0
+    examples: int = 0
     problem: str | None = None
 
 
@@ -111,6 +113,10 @@ class CorpusFacts(Facts):
     @property
     def tokens(self) -> int:
         return sum(source.tokens for source in self.sources)
+
+    @property
+    def examples(self) -> int:
+        return sum(source.examples for source in self.sources)
 
     @property
     def sent(self) -> tuple[SourceFacts, ...]:
@@ -150,6 +156,33 @@ class CorpusFacts(Facts):
             fingerprint=corpus.fingerprint(listed, tokenizer, seq_len),
             listing=corpus.listing_digest(uploads) if uploads else None,
         )
+
+
+class ModelFacts(Facts):
+    """Existing weights, as their folder's or the hub's config.json tells them; None: not told.
+
+    `path` or `hub` is the spec's; `sent_as` as for a source, below the host's folder for models.
+    `problem` says why they can't be used, where that is known. `tied`: input and output embedding
+    are one matrix. `max_positions`: the longest sequence that they were made for.
+    """
+
+    path: str | None = None
+    hub: str | None = None
+    sent_as: str | None = None
+    problem: str | None = None
+    model_type: str = ""
+    parameters: int | None = None
+    n_layer: int | None = None
+    n_head: int | None = None
+    n_kv_head: int | None = None
+    d_model: int | None = None
+    d_ff: int | None = None
+    vocab_size: int | None = None
+    tied: bool | None = None
+    max_positions: int | None = None
+    weights_bytes: int = 0
+    has_tokenizer: bool = False
+    chat_template: bool = False
 
 
 class Throughput(Facts):

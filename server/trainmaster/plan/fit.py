@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from trainer_runtime.core.gpus import GPUS
 from trainmaster.errors import PlanError
-from trainmaster.plan.architecture import Architecture
 from trainmaster.plan.checkpoint_interval import kept_checkpoints
 from trainmaster.plan.facts import CorpusFacts, HostFacts
 from trainmaster.plan.hyperparameters import Batch, choose_micro_batch, whole_batch
@@ -16,6 +15,7 @@ from trainmaster.plan.memory import (
     Memory,
     memory,
 )
+from trainmaster.plan.model import Network
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.target import Target
 from trainmaster.spec import TrainingSpec
@@ -26,13 +26,17 @@ _LOGS_GIB = 0.05
 
 
 def choose_batch(
-    spec: TrainingSpec, model: Architecture, parameters: int, target: Target, ledger: Ledger
-) -> tuple[Batch, Memory]:
-    """The micro-batch and accumulation, and the peak memory that they take.
+    spec: TrainingSpec, network: Network, target: Target, ledger: Ledger
+) -> tuple[Batch, Memory | None]:
+    """The micro-batch and accumulation, and the peak memory that they take, where it is known.
 
     Raises:
         PlanError: DOES_NOT_FIT, with the sizes and what would fit.
     """
+    model, parameters = network.architecture, network.parameters
+    if model is None or parameters is None:
+        micro_batch = 1 if spec.batch.micro_batch == "auto" else spec.batch.micro_batch
+        return _batch_of(spec, micro_batch, target.processes, ledger), None
 
     def taken(micro_batch: int) -> Memory:
         return memory(model, parameters, micro_batch, target.precision, target.device)
@@ -45,16 +49,24 @@ def choose_batch(
         raise _does_not_fit(taken(max(1, micro_batch)), parameters, fitting, target)
     if not micro_batch:
         quick = max(1, _MOST_TOKENS[target.device] // model.seq_len)
-        micro_batch = choose_micro_batch(spec.batch.tokens // model.seq_len, min(fitting, quick))
+        sequences = max(1, spec.batch.tokens // model.seq_len // target.processes)
+        micro_batch = choose_micro_batch(sequences, min(fitting, quick))
         reason = f"Up to {fitting:,} sequences fit into memory; more than {quick:,} gain nothing."
         ledger.decide("batch.micro_batch", micro_batch, reason)
-    batch = whole_batch(spec.batch.tokens, model.seq_len, micro_batch)
-    product = f"micro_batch {micro_batch} x seq_len {model.seq_len} x {batch.accumulation}"
+    return _batch_of(spec, micro_batch, target.processes, ledger), taken(micro_batch)
+
+
+def _batch_of(spec: TrainingSpec, micro_batch: int, processes: int, ledger: Ledger) -> Batch:
+    seq_len = spec.data.seq_len
+    batch = whole_batch(spec.batch.tokens, seq_len, micro_batch, processes)
+    product = f"micro_batch {micro_batch} x seq_len {seq_len} x {batch.accumulation}"
+    if processes > 1:
+        product = f"{product} x {processes} processes"
     ledger.decide("batch.accumulation", batch.accumulation, f"{product} = {batch.tokens:,} tokens.")
     if batch.tokens != spec.batch.tokens:
         reason = f"{spec.batch.tokens:,} rounded down to {product}."
         ledger.decide("batch.tokens", batch.tokens, reason)
-    return batch, taken(micro_batch)
+    return batch
 
 
 def disk_gib(spec: TrainingSpec, parameters: int, steps: int, corpus: CorpusFacts) -> float:

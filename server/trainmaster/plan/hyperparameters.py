@@ -50,20 +50,26 @@ def warmup_steps(steps: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One optimizer step: `accumulation` passes of `micro_batch` sequences."""
+    """One optimizer step: each of `processes` makes `accumulation` passes of `micro_batch`."""
 
     micro_batch: int
     accumulation: int
     seq_len: int
+    processes: int = 1
+
+    @property
+    def sequences(self) -> int:
+        return self.micro_batch * self.accumulation * self.processes
 
     @property
     def tokens(self) -> int:
-        return self.micro_batch * self.accumulation * self.seq_len
+        return self.sequences * self.seq_len
 
 
-def whole_batch(tokens: int, seq_len: int, micro_batch: int) -> Batch:
+def whole_batch(tokens: int, seq_len: int, micro_batch: int, processes: int = 1) -> Batch:
     """The largest batch of at most `tokens` that consists of whole micro-batches, at least one."""
-    return Batch(micro_batch, max(1, tokens // (seq_len * micro_batch)), seq_len)
+    accumulation = max(1, tokens // (seq_len * micro_batch * processes))
+    return Batch(micro_batch, accumulation, seq_len, processes)
 
 
 def choose_micro_batch(sequences: int, most: int) -> int:

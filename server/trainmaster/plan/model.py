@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from trainmaster.errors import PlanError
-from trainmaster.plan.architecture import GPT2_VOCABULARY, Architecture, Style, preset_sizes
+from trainmaster.plan.architecture import (
+    GPT2_VOCABULARY,
+    Architecture,
+    Style,
+    parameters,
+    preset_sizes,
+)
+from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.result import Ledger
-from trainmaster.spec import ModelSpec, TrainingSpec
+from trainmaster.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
 
 # 256 byte values and the end of a text.
 BYTE_VOCABULARY = 257
 _VOCABULARY_MULTIPLE = 64
 _WIDE = 2048
+_SIZES = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size")
 
 
-def choose_architecture(spec: TrainingSpec, ledger: Ledger) -> Architecture:
-    """Every size of the model.
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What is trained. `architecture` and `parameters` are None where existing weights, or a
+    framework's own preset, don't tell them; `sizes` are the config's, None likewise."""
+
+    architecture: Architecture | None
+    parameters: int | None
+    sizes: dict[str, Any]
+
+
+def choose_network(spec: TrainingSpec, existing: ModelFacts | None, ledger: Ledger) -> Network:
+    """The network with every size that can be known.
 
     Raises:
         PlanError: VOCABULARY_TOO_SMALL.
     """
     model = spec.model
+    if model.path is not None or model.hub is not None:
+        return _existing(spec, existing)
+    if model.preset is not None and model.preset not in GPT2_PRESETS:
+        return Network(None, None, _sizes_of(None))
+    architecture = choose_architecture(spec, ledger)
+    return Network(architecture, parameters(architecture), _sizes_of(architecture))
+
+
+def choose_architecture(spec: TrainingSpec, ledger: Ledger) -> Architecture:
+    """Every size of a model that is made anew.
+
+    Raises:
+        PlanError: VOCABULARY_TOO_SMALL.
+    """
+    model = spec.model
+    style = _style(spec, ledger)
     n_layer, n_head, d_model = _sizes(model, ledger)
     n_kv_head = model.n_kv_head
     if n_kv_head is None:
@@ -27,10 +64,10 @@ def choose_architecture(spec: TrainingSpec, ledger: Ledger) -> Architecture:
         ledger.decide("model.n_kv_head", n_kv_head, "As many as n_head: multi-head attention.")
     d_ff = model.d_ff
     if d_ff is None:
-        d_ff, reason = _feed_forward(d_model, model.style)
+        d_ff, reason = _feed_forward(d_model, style)
         ledger.decide("model.d_ff", d_ff, reason)
     return Architecture(
-        style=model.style,
+        style=style,
         n_layer=n_layer,
         n_head=n_head,
         n_kv_head=n_kv_head,
@@ -38,7 +75,36 @@ def choose_architecture(spec: TrainingSpec, ledger: Ledger) -> Architecture:
         d_ff=d_ff,
         vocab_size=_vocabulary(model, ledger),
         seq_len=spec.data.seq_len,
+        biases=style == "gpt2" and spec.framework in ("hf", "trl"),
     )
+
+
+def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
+    if facts is None:
+        return Network(None, None, _sizes_of(None))
+    sizes = {name: getattr(facts, name) for name in _SIZES}
+    given = {**sizes, "n_kv_head": sizes["n_kv_head"] or sizes["n_head"]}
+    if None in given.values():
+        return Network(None, facts.parameters, {**_sizes_of(None), **sizes})
+    style: Style = "gpt2" if facts.model_type.startswith("gpt") else "llama"
+    architecture = Architecture(
+        style=style, seq_len=spec.data.seq_len, tied=facts.tied, biases=style == "gpt2", **given
+    )
+    count = facts.parameters or parameters(architecture)
+    return Network(architecture, count, {**_sizes_of(None), **given})
+
+
+def _sizes_of(architecture: Architecture | None) -> dict[str, Any]:
+    return {name: getattr(architecture, name, None) for name in (*_SIZES, "style")}
+
+
+def _style(spec: TrainingSpec, ledger: Ledger) -> Style:
+    if spec.model.style != "auto":
+        return spec.model.style
+    if spec.framework == "litgpt":
+        ledger.decide("model.style", "llama", "LitGPT's models have rotary positions.")
+        return "llama"
+    return "gpt2"
 
 
 def _sizes(model: ModelSpec, ledger: Ledger) -> tuple[int, int, int]:

@@ -28,9 +28,9 @@ class Estimates(Result):
     `ranges` holds low and high for those that are known only roughly. `finish_at` is UTC, ISO 8601.
     """
 
-    parameters: int
-    memory_gib: float
-    disk_gib: float
+    parameters: int | None = None
+    memory_gib: float | None = None
+    disk_gib: float | None = None
     tokens_per_s: float | None = None
     mfu: float | None = None
     hours: float | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from trainer_runtime.core.gpus import Gpu, find_gpu, gpu_names
 from trainmaster.errors import PlanError
@@ -18,9 +19,10 @@ _CPU_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A device. `name` is `cpu` or the GPU's; `gpu` its row of the table, None if unknown.
+    """What computes. `name` is `cpu` or the GPU's; `gpu` its row of the table, None if unknown.
 
-    `index` is the host's number for the GPU. `on_host` is false for one that is only planned for.
+    `gpus` of them work together, one for each of the `processes`; each has `memory_gib`.
+    `indexes` are the host's numbers for them. `on_host` is false for what is only planned for.
     """
 
     device: str
@@ -28,8 +30,10 @@ class Target:
     memory_gib: float
     precision: str
     gpu: Gpu | None = None
-    index: int | None = None
+    indexes: tuple[int, ...] = ()
     on_host: bool = True
+    gpus: int = 0
+    processes: int = 1
 
 
 def choose_target(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
@@ -50,11 +54,28 @@ def choose_target(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Targe
         target = _named_gpu(spec, facts, ledger)
     elif wanted == 0:
         target = _cpu(spec, facts)
-    elif wanted == 1:
-        target = _host_gpu(spec, facts)
+    elif isinstance(wanted, int):
+        target = _host_gpus(spec, facts, wanted)
     else:
         target = _best_device(spec, facts, ledger)
-    return _with_precision(spec, target, facts, ledger)
+    return _with_precision(spec, _with_processes(spec, target, ledger), facts, ledger)
+
+
+def _with_processes(spec: TrainingSpec, target: Target, ledger: Ledger) -> Target:
+    wanted = spec.compute.processes
+    if target.gpus and isinstance(wanted, int) and wanted != target.gpus:
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`compute.processes` is {wanted}, but each of the {target.gpus} GPUs takes one.",
+            "Leave compute.processes at auto, and say by compute.gpus how many take part.",
+            field="compute.processes",
+        )
+    if target.gpus:
+        if target.gpus > 1:
+            ledger.decide("compute.processes", target.gpus, "One for each GPU.")
+        return replace(target, processes=target.gpus)
+    processes = wanted if isinstance(wanted, int) else 1
+    return replace(target, processes=processes, memory_gib=target.memory_gib / processes)
 
 
 def _best_device(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
@@ -67,7 +88,7 @@ def _best_device(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target
             f"The host has a {facts.gpus[0].name}, but PyTorch {facts.torch.version} can't use it."
         )
         return _cpu(spec, facts)
-    target = _host_gpu(spec, facts)
+    target = _host_gpus(spec, facts, 1)
     ledger.decide("compute.gpus", 1, f"The host has a {target.name}.")
     return target
 
@@ -83,7 +104,7 @@ def _cpu(spec: TrainingSpec, facts: HostFacts) -> Target:
     return Target("cpu", "cpu", facts.memory_available_gib * _CPU_SHARE, "auto")
 
 
-def _host_gpu(spec: TrainingSpec, facts: HostFacts) -> Target:
+def _host_gpus(spec: TrainingSpec, facts: HostFacts, count: int) -> Target:
     if not facts.gpus:
         raise _not_found(
             f"`compute.gpus` is {spec.compute.gpus}, but {facts.hostname} has no GPU.",
@@ -95,31 +116,54 @@ def _host_gpu(spec: TrainingSpec, facts: HostFacts) -> Target:
             f"{facts.hostname} can't use its GPU.",
             "Install a PyTorch with CUDA that suits the driver, or set compute.gpus to 0.",
         )
-    return _target_of(_chosen(spec, facts), spec)
+    if count > len(facts.gpus):
+        raise _not_found(
+            f"`compute.gpus` is {count}, but {facts.hostname} has {len(facts.gpus)}.",
+            f"Set compute.gpus to at most {len(facts.gpus)}, or name the GPU to plan for under "
+            "compute.gpu.",
+        )
+    return _target_of(_chosen(spec, facts.gpus, count), spec)
 
 
-def _chosen(spec: TrainingSpec, facts: HostFacts) -> GpuFacts:
-    """The GPU that the user made visible, or the one with the most free memory."""
-    visible = spec.env.get("CUDA_VISIBLE_DEVICES", "")
-    for gpu in facts.gpus:
-        if visible.split(",")[0] == str(gpu.index):
-            return gpu
-    return max(facts.gpus, key=lambda gpu: gpu.memory_free_gib)
+def _chosen(spec: TrainingSpec, gpus: Sequence[GpuFacts], count: int) -> list[GpuFacts]:
+    """The GPUs that the user made visible, or those with the most free memory."""
+    visible = [part.strip() for part in spec.env.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+
+    def preference(gpu: GpuFacts) -> tuple[int, float]:
+        index = str(gpu.index)
+        place = visible.index(index) if index in visible else len(visible)
+        return place, -gpu.memory_free_gib
+
+    return sorted(gpus, key=preference)[:count]
 
 
-def _target_of(gpu: GpuFacts, spec: TrainingSpec) -> Target:
-    memory_gib = spec.compute.gpu_memory_gib or gpu.memory_free_gib
-    entry = find_gpu(gpu.name, gpu.memory_gib)
-    return Target("cuda", gpu.name, memory_gib * _GPU_SHARE, "auto", entry, gpu.index)
+def _target_of(gpus: Sequence[GpuFacts], spec: TrainingSpec) -> Target:
+    least = min(gpus, key=lambda gpu: gpu.memory_free_gib)
+    memory_gib = spec.compute.gpu_memory_gib or least.memory_free_gib
+    entry = find_gpu(least.name, least.memory_gib)
+    return Target(
+        "cuda",
+        least.name,
+        memory_gib * _GPU_SHARE,
+        "auto",
+        entry,
+        tuple(sorted(gpu.index for gpu in gpus)),
+        gpus=len(gpus),
+    )
 
 
 def _named_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
     name = str(spec.compute.gpu)
     entry = find_gpu(name, spec.compute.gpu_memory_gib)
-    for gpu in facts.gpus:
+    count = spec.compute.gpus if isinstance(spec.compute.gpus, int) else 1
+
+    def is_named(gpu: GpuFacts) -> bool:
         same_entry = entry is not None and find_gpu(gpu.name, gpu.memory_gib) == entry
-        if same_entry or name.lower() in gpu.name.lower():
-            return _target_of(gpu, spec)
+        return same_entry or name.lower() in gpu.name.lower()
+
+    named = [gpu for gpu in facts.gpus if is_named(gpu)]
+    if len(named) >= count:
+        return _target_of(_chosen(spec, named, count), spec)
     memory_gib = spec.compute.gpu_memory_gib or (entry.memory_gib if entry is not None else None)
     if memory_gib is None:
         raise _not_found(
@@ -128,16 +172,18 @@ def _named_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
             f"Name one of {gpu_names()}, or give compute.gpu_memory_gib as well.",
             field="compute.gpu",
         )
+    has = f"only {len(named)}" if named else "no"
     ledger.warn(
-        f"{facts.hostname} has no {name}: this plan is for such a machine and can't be launched "
+        f"{facts.hostname} has {has} {name}: this plan is for such a machine and can't be launched "
         "here."
     )
     known = entry.name if entry is not None else name
-    return Target("cuda", known, memory_gib * _GPU_SHARE, "auto", entry, on_host=False)
+    usable_gib = memory_gib * _GPU_SHARE
+    return Target("cuda", known, usable_gib, "auto", entry, on_host=False, gpus=count)
 
 
 def _with_precision(spec: TrainingSpec, target: Target, facts: HostFacts, ledger: Ledger) -> Target:
-    chosen = next((gpu for gpu in facts.gpus if gpu.index == target.index), None)
+    chosen = next((gpu for gpu in facts.gpus if gpu.index in target.indexes), None)
     capability = chosen.capability if chosen is not None else None
     if target.device == "cpu":
         best, reason = best_cpu_precision(facts)
@@ -154,15 +200,7 @@ def _with_precision(spec: TrainingSpec, target: Target, facts: HostFacts, ledger
         raise _impossible(precision, target.name, "Set precision to auto or fp16.")
     elif precision == "bf16" and best == "fp32":
         ledger.warn("The CPU has no bf16 instructions: fp32 would be faster than bf16.")
-    return Target(
-        target.device,
-        target.name,
-        target.memory_gib,
-        precision,
-        target.gpu,
-        target.index,
-        target.on_host,
-    )
+    return replace(target, precision=precision)
 
 
 def _not_found(message: str, fix: str, field: str = "compute.gpus") -> PlanError:

@@ -8,9 +8,10 @@ from trainmaster.spec.load import load_spec
 from trainmaster.spec.reference import reference_markdown
 from trainmaster.spec.running import EnvironmentSpec
 from trainmaster.spec.support import refuse_what_is_not_built
-from trainmaster.spec.training import ModelSpec
+from trainmaster.spec.training import GPT2_PRESETS, ModelSpec
 
 __all__ = [
+    "GPT2_PRESETS",
     "Annotation",
     "Changes",
     "EnvironmentSpec",

@@ -15,7 +15,7 @@ from trainmaster.secret_names import ACCEPTED, name_problem
 from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.spec.document import TrainingSpec
 from trainmaster.spec.running import EnvironmentSpec
-from trainmaster.spec.training import ModelSpec, SourceSpec
+from trainmaster.spec.training import GPT2_PRESETS, ModelSpec, SourceSpec
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
@@ -54,7 +54,7 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
                 f"is given beside `model.{origins[0]}`, which sets it.",
                 f"Remove one of the two; write null to drop `model.{origins[0]}` with --set.",
             )
-        if model.preset is not None and model.style != "gpt2":
+        if model.preset in GPT2_PRESETS and model.style == "llama":
             yield _wrong("model.style", "is llama, but the preset is a gpt2.", "Remove one.")
         return
     for name, size in sizes.items():

@@ -97,6 +97,9 @@ def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
     for source in _mappings(document.get("data"), "sources"):
         if not str(source.get("path")).startswith(ON_BOX):
             _make_absolute(source, "path", folder)
+    model = document.get("model")
+    if isinstance(model, dict) and not str(model.get("path")).startswith(ON_BOX):
+        _make_absolute(model, "path", folder)
     environment = document.get("environment")
     if isinstance(environment, dict):
         for field in _PATH_FIELDS:

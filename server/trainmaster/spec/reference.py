@@ -9,7 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from trainmaster.spec.annotations import Section
 from trainmaster.spec.fields import Field, all_fields, field_type, section_in
-from trainmaster.spec.support import BUILT
+from trainmaster.spec.support import BUILT, BUILT_BY_FRAMEWORK
 
 _INTRODUCTION = """\
 # The spec, field by field
@@ -84,4 +84,7 @@ def _not_built() -> str:
         "",
     ]
     lines += [f"- `{built.path}`: {built.words}" for built in BUILT]
+    for framework, table in BUILT_BY_FRAMEWORK.items():
+        lines += ["", f"And for {framework}:", ""]
+        lines += [f"- `{built.path}`: {built.words}" for built in table]
     return "\n".join(lines) + "\n"

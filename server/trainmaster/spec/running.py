@@ -147,11 +147,34 @@ class ComputeSpec(Section):
         unit="GiB",
     )
     nodes: Count = setting(1, "Machines.", changes="never", unit="machines")
-    strategy: Literal["auto", "ddp", "fsdp", "zero1", "zero2", "zero3", "tp"] = setting(
+    processes: Auto | Count = setting(
         "auto",
-        "How several GPUs share the work; auto is a single process where there is one.",
+        "Ranks per machine. auto is one for each GPU, and a single one on a CPU, whose cores one "
+        "process uses by itself.",
+        changes="never",
+        unit="processes",
+    )
+    strategy: Literal[
+        "auto",
+        "single",
+        "ddp",
+        "fsdp",
+        "zero1",
+        "zero2",
+        "zero3",
+        "zero3_offload",
+        "tp",
+    ] = setting(
+        "auto",
+        "How several processes share the work; auto is a single process where there is one.",
         changes="resume",
         nanogpt="a single process",
+    )
+    activation_checkpointing: Auto | bool = setting(
+        "auto",
+        "Compute activations anew in the backward pass instead of keeping them: a third more "
+        "computing for a fraction of the memory. auto does where nothing else makes it fit.",
+        changes="resume",
     )
     launcher: Literal["process", "docker", "slurm"] = setting(
         "process", "What holds the run on its host.", changes="never"

@@ -43,37 +43,74 @@ def _only(path: str, *values: Any) -> Built:
     return Built(path, frozenset(values), " or ".join(str(value) for value in values))
 
 
+# What holds for every framework.
 BUILT: tuple[Built, ...] = (
-    _only("framework", "nanogpt"),
-    _only("method", "auto", "pretrain"),
-    _not_built("method_args"),
-    _not_built("model.path"),
-    _not_built("model.hub"),
-    _not_built("adapter"),
-    _only("data.sources[].format", "text"),
-    _only("data.tokenizer", "byte"),
     _not_built("batch.ramp"),
-    _only("optimizer.name", "adamw"),
-    _only("schedule.kind", "cosine", "linear", "constant", "inverse_sqrt", "wsd"),
     Built("tokens", _number, "a number"),
     _not_built("phases"),
     _only("precision", "auto", "fp32", "bf16", "fp16"),
     Built("checkpoint.mirror", _mirror, "operator, or host:/path for a folder of the box"),
-    _only("compute.gpus", "auto", 0, 1),
     _only("compute.nodes", 1),
-    _only("compute.strategy", "auto"),
     _only("compute.launcher", "process"),
     _not_built("compute.image"),
     _only("compute.shm_size", "16g"),
     _only("compute.preemptible", False),
-    _not_built("tracking"),
     _not_built("limits.budget_usd"),
     Built("host", lambda host: host != "kaggle", "local, debug or the name of a host"),
 )
 
+_TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
+_ROWS = ("jsonl", "parquet", "arrow", "hf", "preference")
+_SCHEDULES = ("cosine", "linear", "constant", "inverse_sqrt", "wsd")
+_SHARED = ("auto", "single", "ddp", "fsdp", "zero1", "zero2", "zero3", "zero3_offload")
+
+BUILT_BY_FRAMEWORK: dict[str, tuple[Built, ...]] = {
+    "nanogpt": (
+        _only("method", "auto", "pretrain"),
+        _not_built("method_args"),
+        _not_built("model.path"),
+        _not_built("model.hub"),
+        _not_built("adapter"),
+        _only("data.sources[].format", "text"),
+        _only("data.tokenizer", "auto", "byte"),
+        _only("data.prepare", "auto", "box", "here"),
+        _only("optimizer.name", "adamw"),
+        _only("schedule.kind", *_SCHEDULES),
+        _only("compute.gpus", "auto", 0, 1),
+        _only("compute.processes", "auto", 1),
+        _only("compute.strategy", "auto", "single"),
+        _only("compute.activation_checkpointing", "auto", False),
+        _not_built("tracking"),
+    ),
+    "litgpt": (
+        _only("method", "auto", "pretrain", "sft"),
+        _only("data.sources[].format", *_TEXTS),
+        _only("data.prepare", "auto", "box", "here"),
+        _only("optimizer.name", "adamw", "adam", "sgd"),
+        _only("schedule.kind", "cosine"),
+        _only("compute.strategy", "auto", "single", "ddp", "fsdp"),
+    ),
+    "hf": (
+        _only("method", "auto", "pretrain"),
+        _not_built("method_args"),
+        _only("data.sources[].format", *_TEXTS),
+        _only("optimizer.name", "adamw", "adafactor", "sgd"),
+        _only("schedule.kind", *_SCHEDULES, "polynomial"),
+        _only("compute.strategy", *_SHARED),
+    ),
+    "trl": (
+        _only("method", "auto", "sft", "dpo", "kto", "reward", "grpo"),
+        _only("data.sources[].format", *_ROWS),
+        _only("data.prepare", "auto", "box"),
+        _only("optimizer.name", "adamw", "adafactor", "sgd"),
+        _only("schedule.kind", *_SCHEDULES, "polynomial"),
+        _only("compute.strategy", *_SHARED),
+    ),
+}
+
 
 def refuse_what_is_not_built(spec: TrainingSpec) -> None:
-    """Nothing, if every value of the spec is built.
+    """Nothing, if every value of the spec is built for its framework.
 
     Raises:
         SpecError: NOT_YET_SUPPORTED, listing each field that is not.
@@ -82,10 +119,14 @@ def refuse_what_is_not_built(spec: TrainingSpec) -> None:
         Problem(
             "NOT_YET_SUPPORTED",
             path,
-            f"`{path}` is {shown(_plain(value))}, which is not built yet.",
+            f"`{path}` is {shown(_plain(value))}, which is not built yet{of_framework}.",
             f"`{path}` takes {built.words} for now.",
         )
-        for built in BUILT
+        for table, of_framework in (
+            (BUILT, ""),
+            (BUILT_BY_FRAMEWORK[spec.framework], f" for {spec.framework}"),
+        )
+        for built in table
         for path, value in values_at(spec, built.path)
         if not _is_built(built, value)
     ]

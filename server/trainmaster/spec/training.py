@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
 
 from trainmaster.spec.annotations import (
+    Accepts,
     Auto,
     Below1,
     Count,
@@ -21,7 +25,7 @@ from trainmaster.spec.annotations import (
     setting,
 )
 
-Preset = Literal[
+GPT2_PRESETS = (
     "gpt2-124m",
     "gpt2-350m",
     "gpt2-medium",
@@ -29,6 +33,20 @@ Preset = Literal[
     "gpt2-large",
     "gpt2-1558m",
     "gpt2-xl",
+)
+
+
+def _preset(value: str) -> str:
+    if not _PRESET.fullmatch(value):
+        raise ValueError("no name of a model")
+    return value
+
+
+_PRESET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+Preset = Annotated[
+    str,
+    AfterValidator(_preset),
+    Accepts(f"{', '.join(GPT2_PRESETS)}, or for litgpt a model's name there such as pythia-160m"),
 ]
 
 
@@ -81,11 +99,11 @@ class ModelSpec(Section):
         unit="tokens",
         nanogpt="ModelConfig.vocab_size",
     )
-    style: Literal["gpt2", "llama"] = setting(
-        "gpt2",
+    style: Auto | Literal["gpt2", "llama"] = setting(
+        "auto",
         "gpt2: learned positions, LayerNorm, GELU, tied embedding, no biases. llama: rotary "
-        "positions, RMSNorm, SwiGLU, untied embedding. gpt2 is the default for being the plainest "
-        "and the one with the most published figures to compare with.",
+        "positions, RMSNorm, SwiGLU, untied embedding. auto is gpt2, the plainest and the one with "
+        "the most published figures to compare with; llama for litgpt, whose positions are rotary.",
         changes="never",
         nanogpt="ModelConfig.style",
     )
@@ -100,7 +118,7 @@ class ModelSpec(Section):
     preset: Preset | None = setting(
         None,
         "A published size instead of `n_layer`, `n_head` and `d_model`. gpt2-350m is gpt2-medium, "
-        "gpt2-774m gpt2-large, gpt2-1558m gpt2-xl.",
+        "gpt2-774m gpt2-large, gpt2-1558m gpt2-xl. For litgpt any of its own models' names.",
         changes="never",
         nanogpt="becomes the sizes",
     )
@@ -108,6 +126,9 @@ class ModelSpec(Section):
         None, "A folder with weights to continue from.", changes="never"
     )
     hub: Text | None = setting(None, "A model on the hub to continue from.", changes="never")
+    revision: Text | None = setting(
+        None, "A commit, tag or branch of that model. Null: its main branch.", changes="never"
+    )
 
 
 class AdapterSpec(Section):
@@ -165,9 +186,10 @@ class DataSpec(Section):
         ..., "At least one source.", changes="never", nanogpt="prepare"
     )
     tokenizer: Text = setting(
-        "byte",
-        "byte: one token per byte and one for the end of a text, 257 in all. Needs no training "
-        "and loses nothing.",
+        "auto",
+        "byte, a folder, or a name on the hub. auto is the one of existing weights, else byte: one "
+        "token per byte and one for the end of a text, 257 in all, which needs no training and "
+        "loses nothing.",
         changes="never",
         nanogpt="prepare",
     )
@@ -178,10 +200,11 @@ class DataSpec(Section):
         unit="tokens",
         nanogpt="GPT(seq_len), window of the shards",
     )
-    prepare: Literal["auto", "box", "here"] = setting(
+    prepare: Literal["auto", "box", "here", "stream"] = setting(
         "auto",
         "Where texts become shards. auto is the box, which keeps them in a cache for later runs; "
-        "here sends the shards, which with the byte tokenizer are twice the size of the texts.",
+        "here sends the shards, which with the byte tokenizer are twice the size of the texts; "
+        "stream makes none: texts are read and tokenized while training.",
         changes="never",
     )
 

@@ -46,6 +46,9 @@ def validate(document: Any) -> TrainingSpec:
 
 def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
     given = [name for name in _LENGTHS if document.get(name) is not None]
+    arguments = document.get("method_args")
+    if isinstance(arguments, Mapping) and arguments.get("epochs") is not None:
+        given.append("method_args.epochs")
     if len(given) == 1:
         return []
     if not given:
