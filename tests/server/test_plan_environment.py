@@ -234,10 +234,10 @@ def test_a_resume_brings_no_other_files(make_spec: SpecMaker) -> None:
 
 @pytest.fixture
 def framework_spec(make_spec: SpecMaker) -> SpecMaker:
-    """The small spec for another framework, whatever else of that is built yet."""
+    """The small spec for HF's trainer."""
 
     def make(*sets: str) -> TrainingSpec:
-        return make_spec(*sets).model_copy(update={"framework": "hf"})
+        return make_spec("framework=hf", *sets)
 
     return make
 

@@ -10,6 +10,7 @@ from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.requirements import Mismatch, accepted, mismatches, requirements
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.target import Target
+from trainmaster.plan.tokenizer import chosen_tokenizer
 from trainmaster.spec import EnvironmentSpec, TrainingSpec
 
 # What is installed where the host has no PyTorch that can be used.
@@ -141,7 +142,7 @@ def _pins(spec: TrainingSpec, strategy: str) -> tuple[str, ...]:
         strategy=strategy,
         adapter=adapter.model_dump() if adapter is not None else None,
         tracking=spec.tracking,
-        tokenizer=spec.data.tokenizer,
+        tokenizer=chosen_tokenizer(spec),
         formats={source.format for source in spec.data.sources},
     )
 

@@ -114,6 +114,12 @@ LADDER: tuple[Rung, ...] = (
         rules.denser_checkpoints,
     ),
     _rung(
+        "raise_beta",
+        "",
+        "Twice the beta holds the policy closer to the model that it began with.",
+        rules.raise_beta,
+    ),
+    _rung(
         "double_micro_batch",
         "",
         "Twice the sequences at once and half the accumulation: the same step in fewer launches.",

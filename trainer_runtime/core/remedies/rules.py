@@ -8,6 +8,7 @@ from __future__ import annotations
 from trainer_runtime.core.duration import format_duration, parse_duration
 from trainer_runtime.core.remedies.rung import Changes, Config, value_at
 
+_FIRST_BETA = 0.04
 _ZERO_STAGES = ("ddp", "zero1", "zero2", "zero3")
 
 
@@ -70,6 +71,17 @@ def to_fp32(config: Config) -> Changes:
 def half_the_rate(config: Config) -> Changes:
     rate = value_at(config, "optimizer.lr")
     return {"optimizer.lr": rate / 2} if isinstance(rate, (int, float)) and rate > 0 else {}
+
+
+def raise_beta(config: Config) -> Changes:
+    """Twice what it is; where there is none, what DeepSeekMath took (arXiv:2402.03300)."""
+    path = "method_args.beta"
+    beta = value_at(config, path)
+    if isinstance(beta, bool) or not isinstance(beta, (int, float)) or beta < 0:
+        return {}
+    if beta == 0:
+        return {path: _FIRST_BETA} if config.get("method") == "grpo" else {}
+    return {path: 2 * beta}
 
 
 def clip_at_one(config: Config) -> Changes:
