@@ -8,7 +8,7 @@ in a row. Either fall must be six standard errors deep, since the best of many m
 and only a margin that had been learnt can collapse: its mean must have lain five standard errors
 above 0. Below 0 the rejected answers are preferred: that is critical.
 
-In a DPO whose labels were swapped at step 61 (TRL 1.16, 120 steps) this was told at step 84 with the
+In a DPO whose labels were swapped at step 61 (TRL 1.16, 120 steps) it was told at step 84 with the
 step 61 as its onset; in the same run without the swap never, nor in 280 times 2,000 steps of
 margins that rise to 0 to 2 with a scatter of up to ten times that.
 """
