@@ -49,9 +49,10 @@ def test_a_framework_comes_on_top_in_the_users_own_version(box: Box, tmp_path: P
     wheels = tmp_path / "wheels"
     for version in ("9.1", "9.2"):
         make_wheel(wheels, "litgpt", version, requires=["torch>=2"])
-    needs(box, "litgpt==9.1")
+    needs(box, "something-of-an-earlier-attempt")
     (box.folder / "requirements-extra.txt").write_text("litgpt==9.2\n")
-    assert box.prepare(requirements=True, wheels=str(wheels)) == 0, box.log
+    packages = ["torch>2", "litgpt==9.1"]
+    assert box.prepare(requirements=True, wheels=str(wheels), packages=packages) == 0, box.log
     assert box.settled["how"] == f"on top of {sys.executable}"
     assert told_by(box.settled["python"], "import litgpt; print(litgpt.VERSION)") == "9.2"
 

@@ -40,8 +40,9 @@ class Request:
     """The config's `environment`.
 
     `mode`: `auto`; `existing`, one interpreter as it is; `given`, as the spec describes it.
-    `python` is the one to take, for `auto` the one to try first. `wheels_from`: the operator's
-    folder that `wheels` are sent from. `bounds` limit what is installed.
+    `packages` are requirement lines, in place of those of the run's `requirements.txt` where there
+    are any. `python` is the one to take, for `auto` the one to try first. `wheels_from`: the
+    operator's folder that `wheels` are sent from. `bounds` limit what is installed.
     """
 
     mode: str
@@ -52,6 +53,7 @@ class Request:
     wheels: str | None
     wheels_from: str | None
     bounds: Mapping[str, str]
+    packages: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Request | None:
@@ -71,6 +73,7 @@ class Request:
             wheels=given.get("wheels"),
             wheels_from=given.get("wheels_from"),
             bounds=given.get("bound") or {},
+            packages=tuple(given.get("packages") or ()),
         )
 
     @property
@@ -109,7 +112,7 @@ def settle(request: Request, box: Box) -> dict[str, Any]:
         EnvironmentUnusableError: there is none, and none can be built.
         EnvironmentUnavailableError: none can be built just now.
     """
-    ours = _lines(box.folder / REQUIREMENTS, needed=False)
+    ours = list(request.packages) or _lines(box.folder / REQUIREMENTS, needed=False)
     own = _lines(box.folder / OWN_REQUIREMENTS, needed=True) if request.requirements else []
     search = _Search(request, box)
     # Ours asks for a PyTorch that trains, which one that computes does, whichever it is; and what

@@ -16,6 +16,7 @@ from trainmaster.plan.environment import (
     environment_gib,
     facts_to_train_by,
     warn_of_cuda_without_gpu,
+    with_packages,
 )
 from trainmaster.plan.estimate import HOUR_S, estimates, hours_of
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts
@@ -75,8 +76,9 @@ def plan(
         "memory_gib": None if basis.memory is None else round(basis.memory.total_gib, 2),
         "disk_gib": round(kept_gib + most_built_gib, 2) if network.parameters else None,
     }
+    config = resolved_config(spec, decided, facts, corpus, model)
     return Plan(
-        config=resolved_config(spec, decided, facts, corpus, model),
+        config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
         estimates=estimates(sizes, basis.total_tokens, basis.speed, facts),
         gpu=_gpu_advice(basis),

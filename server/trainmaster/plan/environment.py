@@ -92,6 +92,14 @@ def choose_requirements(
     return (_torch_requirement(facts, section), *lines)
 
 
+def with_packages(config: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
+    """The config with what `requirements.txt` asks for, where that is more than PyTorch: a resume
+    with another strategy may need other packages, and sends the config's changes alone."""
+    if len(required) == 1:
+        return config
+    return {**config, "environment": {**config["environment"], "packages": list(required)}}
+
+
 def _torch_requirement(facts: HostFacts, section: dict[str, Any]) -> str:
     if facts.torch is not None:
         # Without the build's own suffix (`+cpu`), which no package index knows under that name.

@@ -26,7 +26,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "cuda_oom": (
         "Look who holds the GPU's memory (nvidia-smi): another process may.",
         "Then take a smaller micro-batch with more accumulation, then activation checkpointing, "
-        "then the next ZeRO stage.",
+        "then the next ZeRO stage; with an adapter a quantised base instead.",
     ),
     "host_oom": (
         "Look who holds the machine's memory (`ps aux --sort=-rss`): another process may.",
