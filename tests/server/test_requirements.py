@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 import tomllib
 
-from trainmaster.plan.requirements import TRIED, accepted, mismatches, requirements
+from trainmaster.plan.requirements import (
+    TRIED,
+    accepted,
+    frameworks_there,
+    mismatches,
+    requirements,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -78,3 +84,10 @@ def test_what_is_taken_as_it_is_may_be_another_version_within_bounds(
 def test_a_package_that_is_missing_is_told_with_what_is_wanted() -> None:
     (found,) = mismatches(["trl==1.16.0"], {"transformers": "5.3.0"})
     assert (found.name, found.there, found.wanted) == ("trl", None, "==1.16.0")
+
+
+def test_what_a_host_can_run_goes_by_what_it_has() -> None:
+    assert frameworks_there({}) == ["nanogpt"]
+    of_hf = {"transformers": "4.57.0", "accelerate": "1.12.0", "datasets": "4.8.0"}
+    assert frameworks_there(of_hf) == ["nanogpt", "hf"]
+    assert frameworks_there({**of_hf, "trl": "1.16.0", "litgpt": "0.5.12"})[1:] == ["hf", "trl"]

@@ -95,6 +95,15 @@ def accepted(lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(ranges.get(name_of(line) or "", line) for line in lines)
 
 
+def frameworks_there(packages: Mapping[str, str]) -> list[str]:
+    """The frameworks that these packages (versions by name) and a PyTorch can run as they are."""
+    return [
+        framework
+        for framework in _OF_FRAMEWORK
+        if not mismatches(accepted(requirements(framework)), packages)
+    ]
+
+
 def mismatches(lines: Iterable[str], packages: Mapping[str, str]) -> list[Mismatch]:
     """Those of the lines that the packages (versions by name) don't meet."""
     installed = {normalised(name): version for name, version in packages.items()}
