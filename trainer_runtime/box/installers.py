@@ -153,7 +153,7 @@ def build_in_place(
     environment: Mapping[str, str],
     lock: int,
 ) -> None:
-    """Build what has no wheel and needs the environment's own PyTorch for it.
+    """Install what mostly has no wheel; then it is built with the environment's own PyTorch.
 
     Raises:
         EnvironmentUnusableError, EnvironmentUnavailableError: as `install` does.
@@ -161,30 +161,31 @@ def build_in_place(
     tools, sources = wanted.venv / "build-tools.txt", wanted.venv / "built-in-place.txt"
     tools.write_text("".join(f"{name}\n" for name in BUILD_TOOLS))
     sources.write_text("".join(f"{line}\n" for line in lines))
-    wanted = replace(wanted, preferred=None)
-    install(
-        installer,
-        replace(wanted, requirements=[tools]),
-        report,
-        environment=environment,
-        lock=lock,
-    )
-    wanted = replace(wanted, requirements=[sources])
+    wanted = replace(wanted, preferred=None, requirements=[sources])
     variables = _variables(installer, environment, wanted)
     for line in lines:
         variables |= BUILT_IN_PLACE[name_of(line) or ""]
-    command = _command(installer, wanted, variables, only_wheels=False)
-    ended = follow(
-        [*command, "--no-build-isolation"],
-        report,
-        label=installer.kind,
-        folder=wanted.venv,
-        environment=variables,
-        inherited=[lock],
-    )
-    _refuse_what_stays(ended, wanted)
-    if ended.code != 0:
-        raise EnvironmentUnusableError(_told(ended, wanted))
+
+    def attempt(only_wheels: bool) -> Ended:
+        command = _command(installer, wanted, variables, only_wheels=only_wheels)
+        return follow(
+            command if only_wheels else [*command, "--no-build-isolation"],
+            report,
+            label=installer.kind,
+            folder=wanted.venv,
+            environment=variables,
+            inherited=[lock],
+        )
+
+    if attempt(only_wheels=True).code == 0:
+        return
+    report(f"environment: building {', '.join(lines)}")
+    build_tools = replace(wanted, requirements=[tools])
+    install(installer, build_tools, report, environment=environment, lock=lock)
+    built = attempt(only_wheels=False)
+    _refuse_what_stays(built, wanted)
+    if built.code != 0:
+        raise EnvironmentUnusableError(_told(built, wanted))
 
 
 def uninstall(
