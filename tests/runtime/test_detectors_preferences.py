@@ -59,6 +59,23 @@ def test_swapped_labels_are_a_collapse_of_the_margin_at_its_onset() -> None:
     assert raised.expected == {"method_args.beta": 0.1}
 
 
+@pytest.mark.parametrize(("resumed_at", "is_told"), [(60, True), (8, False)])
+def test_pairs_that_are_others_after_a_resume_unlearn_as_well(
+    resumed_at: int, is_told: bool
+) -> None:
+    """Going back to when little was learnt yet is no collapse."""
+    detectors = of_method("dpo")
+    for step in range(1, 61):
+        tell(detectors, step, {"rewards/margins": 0.1 * step})
+    detectors.event("attempt_starting", fields={"attempt": 2})
+    detectors.event("started", step=resumed_at)
+    for step in range(resumed_at + 1, resumed_at + 41):
+        margin = -2.0 if is_told else 0.1 * step
+        tell(detectors, step, {"rewards/margins": margin + 0.01 * (step % 3)})
+    told = [(one.code, one.step) for one in detectors.findings(closed=True)]
+    assert told == ([("margin_collapse", 61)] if is_told else [])
+
+
 def test_chosen_answers_that_become_unlikely_are_over_optimised() -> None:
     found = only(recorded("dpo_chosen_falls", of_method("dpo")), "over_optimization")
     assert found.severity == "critical"

@@ -62,12 +62,10 @@ class Margins:
         self.points += 1
         if self.peak is not None:
             self._follow(step, value, self.peak)
-        if self.points % _EVERY or len(self.margins) < _SIZE:
+        if self.points % _EVERY or len(self.margins) < _NEWEST:
             return
-        mean, deviation = mean_of(self.margins), deviation_of(self.margins)
-        learnt = mean > _LEARNT_ERRORS * deviation / math.sqrt(_SIZE)
-        if mean > self.peak if self.peak is not None else learnt:
-            self.peak, self.peak_step, self.scatter = mean, step, deviation
+        if len(self.margins) == _SIZE:
+            self._learn(step)
         if self.peak is None:
             return
         newest = list(self.margins)[-_NEWEST:]
@@ -78,11 +76,21 @@ class Margins:
         elif mean > _HALF * self.peak:
             board.ledger.close("margin_collapse", step)
 
-    def restart(self) -> None:
+    def restart(self, step: int = 0) -> None:
+        """The series goes on from `step`, where a peak before it still counts: a resume with other
+        pairs unlearns as well as a change on the way does."""
         self.margins.clear()
         self.accuracies.clear()
         self.points = self.looks = self.high = 0
-        self.peak, self.low_since, self.best = None, None, 0.0
+        self.low_since, self.best = None, 0.0
+        if step == 0 or step < self.peak_step:
+            self.peak = None
+
+    def _learn(self, step: int) -> None:
+        mean, deviation = mean_of(self.margins), deviation_of(self.margins)
+        learnt = mean > _LEARNT_ERRORS * deviation / math.sqrt(_SIZE)
+        if mean > self.peak if self.peak is not None else learnt:
+            self.peak, self.peak_step, self.scatter = mean, step, deviation
 
     def _follow(self, step: int, value: float, peak: float) -> None:
         """Where the margins left their height: two high ones in a row are back on it."""

@@ -38,6 +38,7 @@ _LOOKS = 3
 _EVERY = 4
 _BELOW, _DEVIATIONS = 0.05, 6.0
 _IN_A_ROW, _IN_A_ROW_OF_NOISY = 3, 5
+_USUAL_BETA, _WITH_A_USUAL_BETA = 0.1, ("dpo", "kto")  # where a configuration names none
 
 
 def _newest() -> deque[float]:
@@ -115,8 +116,8 @@ class OverOptimization:
         self.best, self.margin_at_best, self.first_step = 0.0, None, None
 
     def _look(self, board: Board, step: int) -> None:
-        beta = value_at(board.settings.config, "method_args.beta")
-        if isinstance(beta, bool) or not isinstance(beta, (int, float)) or beta <= 0:
+        beta = _beta(board)
+        if beta is None:
             return
         chosen = _fallen(self.chosen, self.chosen_logps, beta)
         rejected = _fallen(self.rejected, self.rejected_logps, beta)
@@ -135,7 +136,7 @@ class OverOptimization:
         figures = {
             "chosen_fell": chosen if chosen > 0 else None,
             "rejected_fell": rejected,
-            "beta": float(beta),
+            "beta": beta,
         }
         self._tell(board, onset, {**figures, **self._levels(), "last_step": step})
         if chosen > _FAR * _CHOSEN_FELL:
@@ -163,6 +164,16 @@ class OverOptimization:
             remedies=OF_SERIES["over_optimization"],
         )
         found.values |= {**values, "lr": board.latest.get("lr")}
+
+
+def _beta(board: Board) -> float | None:
+    """The method's; None where nobody knows it."""
+    config = board.settings.config
+    usual = _USUAL_BETA if config.get("method") in _WITH_A_USUAL_BETA else None
+    beta = value_at(config, "method_args.beta") or usual
+    if isinstance(beta, bool) or not isinstance(beta, (int, float)):
+        return None
+    return float(beta) if beta > 0 else None
 
 
 def _fallen(rewards: deque[float], logps: deque[float], beta: float) -> float:

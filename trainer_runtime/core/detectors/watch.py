@@ -91,7 +91,7 @@ class Watch:
         self.divergence.restart()
         self.plateau.restart()
         self.overfitting.restart()
-        self._restart_preferences()
+        self._restart_preferences(step)
         self.throughput.restart()
         self.pace.restart()
         self.stall.restart()
@@ -100,8 +100,8 @@ class Watch:
         self.gpu_memory.restart()
         self.checkpoints.restart(step)
 
-    def _restart_preferences(self) -> None:
-        self.margins.restart()
+    def _restart_preferences(self, step: int = 0) -> None:
+        self.margins.restart(step)
         self.over_optimization.restart()
         self.kl.restart()
         self.rewards.restart()
