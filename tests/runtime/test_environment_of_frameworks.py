@@ -6,12 +6,16 @@ import io
 import os
 import sys
 import tarfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 from packages import make_environment, make_wheel
 from prepared import Box, told_by
 
+from trainer_runtime.box.facts import examine
+from trainer_runtime.core.frameworks.packages import MODULES
+from trainer_runtime.core.requirements import normalised
 from trainer_runtime.train.framework_check import check
 
 UNUSABLE = 77
@@ -106,3 +110,9 @@ def test_an_interpreter_that_is_to_be_taken_must_have_the_framework(box: Box, mo
     needs(box, "litgpt>=99")
     assert box.prepare(mode=mode, python=sys.executable) == UNUSABLE
     assert box.log.splitlines()[-1].endswith("lacks litgpt>=99")
+
+
+def test_a_hosts_facts_tell_which_frameworks_its_interpreter_has(tmp_path: Path) -> None:
+    there = {normalised(item.metadata["Name"]): item.version for item in distributions()}
+    expected = {name: there[name] for name in MODULES if name in there}
+    assert examine(tmp_path)["packages"] == expected
