@@ -26,6 +26,10 @@ BENIGN: dict[str, str] = {
     '-h"}\n'
     '{"messages": [{"role": "user", "content": "OSError: [Errno 28] No space left on device"}]}\n',
     "training data as a dict": "{'prompt': 'loss: nan, what now', 'completion': 'lower the lr'}\n",
+    "packages that are done without": "[WARNING] No package metadata was found for wandb\n"
+    "UserWarning: Target modules {'lm_head'} not found in the base model, skipping them\n"
+    "try:\n    import deepspeed\nexcept ModuleNotFoundError:\n    pass\n",
+    "rows about columns": '{"prompt": "KeyError: \'chosen\'", "completion": "add the column"}\n',
     "a question in a chat log": "Question: why do I see 'Connection closed by remote peer'?\n"
     "Q: KeyboardInterrupt\nuser: Killed\nassistant: RuntimeError: CUDA error: out of memory\n",
     "generated sentences": "Generated: the train has fallen off the bus and nobody noticed\n"
@@ -284,6 +288,28 @@ FIRST_CAUSE: dict[str, tuple[str, str]] = {
         "step 5 | loss nan | lr 1e-3\nstep 6 | loss nan | lr 1e-3\nException: Current loss scale "
         "already at minimum - cannot decrease scale anymore. Exiting run.\n",
         "nan_loss",
+    ),
+    "adapters that don't fit, on two ranks": (
+        "[rank1]: Traceback (most recent call last):\n"
+        "[rank1]: ValueError: Target modules {'q_proj'} not found in the base model. Please check\n"
+        "[rank0]: ValueError: Target modules {'q_proj'} not found in the base model. Please check\n"
+        "W0101 torch/distributed/elastic/multiprocessing/api.py:908] Sending process 12 closing "
+        "signal SIGTERM\nE0101 torch/distributed/elastic/multiprocessing/api.py:882] failed "
+        "(exitcode: 1) local_rank: 1 (pid: 12) of binary: /opt/env/bin/python\n"
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+        "============================================================\ntrain.py FAILED\n"
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-01_00:00:00\n"
+        "  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 12)\n",
+        "lora_targets_missing",
+    ),
+    "columns that a mapping lacks, in a worker of datasets": (
+        "Map (num_proc=2):   0%|          | 0/100 [00:00<?, ? examples/s]\n"
+        'multiprocess.pool.RemoteTraceback:\n"""\nTraceback (most recent call last):\n'
+        '  File "/opt/env/lib/python3.11/site-packages/trl/data_utils.py", line 10, in x\n'
+        'KeyError: \'rejected\'\n"""\nThe above exception was the direct cause of the following '
+        "exception:\nTraceback (most recent call last):\n"
+        "  File \"/srv/run/train.py\", line 3, in <module>\nKeyError: 'rejected'\n",
+        "dataset_columns",
     ),
     "Ctrl-C with several processes": (
         _STEPS

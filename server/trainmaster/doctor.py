@@ -14,6 +14,7 @@ from trainmaster.doctor_ssh import ssh_checks
 from trainmaster.errors import TrainmasterError
 from trainmaster.host_answers import DoctorAnswer, DoctorCheck
 from trainmaster.plan import HostFacts
+from trainmaster.plan.requirements import frameworks_there
 from trainmaster.settings import read_settings
 from trainmaster.workspace import Workspace
 
@@ -77,6 +78,20 @@ def _sdk() -> DoctorCheck:
     return DoctorCheck(name="mcp", ok=True, found=importlib.metadata.version("mcp"), needed=True)
 
 
+def _frameworks(facts: HostFacts) -> DoctorCheck:
+    """Which frameworks train here with what is installed; for others an environment is built."""
+    there = frameworks_there(facts.packages or {}) if facts.torch is not None else []
+    return DoctorCheck(
+        name="frameworks",
+        ok=bool(there),
+        found=f"{', '.join(there)} with {facts.python_path}" if there else "none without PyTorch",
+        remedy=None
+        if there
+        else "`environment: auto` builds an environment for each training's framework.",
+        needed=False,
+    )
+
+
 def _host_checks(facts: HostFacts) -> list[DoctorCheck]:
     torch, gpus = facts.torch, facts.gpus
     roomy = facts.disk_free_gib >= _LEAST_DISK_GIB
@@ -91,6 +106,7 @@ def _host_checks(facts: HostFacts) -> list[DoctorCheck]:
             "in the spec's environment.",
             needed=False,
         ),
+        _frameworks(facts),
         DoctorCheck(
             name="home",
             ok=facts.root_writable,

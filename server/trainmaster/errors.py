@@ -71,6 +71,7 @@ CODES: dict[str, str] = {
     "ROOT_NOT_WRITABLE": "The host's folder for runs can't be written.",
     "DISK_FULL": "The disk had no room left for what had to be written.",
     "ENVIRONMENT_UNUSABLE": "The Python environment for the training can't be used or built.",
+    "ENVIRONMENT_MISMATCH": "The environment that is to be taken as it is has other packages.",
     "SUPERVISOR_DID_NOT_START": "The run's supervisor was started but gave no sign of life.",
     "CONDITION_INVALID": "The condition of an alert doesn't parse, or names what there is not.",
     "DESTINATION_UNKNOWN": "The settings name no destination like this.",

@@ -78,7 +78,7 @@ def test_every_row_of_a_sound_machine_is_told_and_nothing_is_changed(
     check: Check, tmp_path: Path
 ) -> None:
     rows = check()
-    wanted = {"python", "environments", "tmux or screen", "root", "cache", "torch"}
+    wanted = {"python", "environments", "frameworks", "tmux or screen", "root", "cache", "torch"}
     assert wanted | {"cores and memory", "/dev/shm"} <= set(rows)
     assert rows["root"]["found"].startswith(f"{tmp_path}/root, ")
     assert [path.name for path in tmp_path.iterdir()] == ["programs"]

@@ -19,6 +19,7 @@ from trainer_runtime.core.finding import finding_id
 
 CONFIG: Mapping[str, Any] = {
     "framework": "nanogpt",
+    "method_args": {"beta": 0.1},
     "steps": 5000,
     "precision": "bf16",
     "optimizer": {"lr": 0.002, "grad_clip": 1.0},
@@ -27,7 +28,11 @@ CONFIG: Mapping[str, Any] = {
     "eval": {"every_steps": 50},
     "derived": {"sequences_per_step": 16, "peak_flops": 312e12},
 }
-KEYS = ("loss", "val_loss", "grad_norm", "lr", "tokens_per_s", "mfu", "step_time_s", "loss_scale")
+KEYS = (
+    *("loss", "val_loss", "grad_norm", "lr", "tokens_per_s", "mfu", "step_time_s", "loss_scale"),
+    *("rewards/margins", "rewards/accuracies", "rewards/chosen", "logps/chosen", "kl", "reward"),
+    *("rewards/rejected", "logps/rejected", "val_rewards/accuracies", "frac_reward_zero_std"),
+)
 TELEMETRY = ("gpu_util", "gpu_util/0", "gpu_util/1", "gpu_temp_c", "host_mem_gib", "disk_free_gib")
 
 anything = st.one_of(
@@ -191,6 +196,10 @@ def test_every_code_of_a_series_has_its_words() -> None:
         "memory_rising",
         "resume_mismatch",
         "stall",
+        "margin_collapse",
+        "over_optimization",
+        "kl_blowup",
+        "reward_collapse",
     }
     for words in WORDS.values():
         assert words.explanation.endswith(".") and words.evidence

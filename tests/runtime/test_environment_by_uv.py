@@ -54,6 +54,29 @@ def test_uv_searches_where_pip_would(box: Box, tmp_path: Path, told_by_file: boo
     assert told_by(box.settled["python"], "import foundbyuv, torch; print(torch.__version__)")
 
 
+def test_uv_takes_out_what_breaks_a_framework(box: Box, tmp_path: Path) -> None:
+    fake = fake_working_torch(tmp_path / "fake")
+    bare = make_environment(tmp_path / "bare", [fake], bare=True)
+    wheels = tmp_path / "wheels"
+    broken = {"torchvision/__init__.py": "raise RuntimeError('nms')\n"}
+    make_wheel(wheels, "torchvision", requires=["torch"], files=broken)
+    imports = {"litgpt.py": "import torchvision\n"}
+    make_wheel(wheels, "litgpt", "1.0", requires=["torchvision"], files=imports)
+    forgiving = {"deepspeed.py": "VERSION = 'a wheel'\n"}
+    make_wheel(wheels, "deepspeed", "1.0", requires=["torch"], files=forgiving)
+    box.cache = tmp_path / "cache"
+    box.variables |= {"PATH": uv_on_path(tmp_path), "UV_CACHE_DIR": str(tmp_path / "uv")}
+    box.config(mode="given", python=str(bare), wheels=str(wheels), packages=["torch", "litgpt"])
+    assert box.start().wait(timeout=240) != 0
+    assert "uv: Uninstalled 1 package" in box.log
+    assert "litgpt can't be imported" in box.log.splitlines()[-1]
+    packages = ["torch", "deepspeed"]
+    code = box.prepare(mode="given", python=str(bare), wheels=str(wheels), packages=packages)
+    assert code == 0, box.log
+    where = told_by(box.settled["python"], "import deepspeed; print(deepspeed.VERSION)")
+    assert where == "a wheel"
+
+
 def test_uv_leaves_the_torch_beneath_alone(box: Box, tmp_path: Path) -> None:
     fake = fake_working_torch(tmp_path / "fake")
     bare = make_environment(tmp_path / "bare", [fake], bare=True)

@@ -16,7 +16,7 @@ _FULL: dict[str, Any] = {
     "compute": {"strategy": "ddp", "activation_checkpointing": False},
     "adapter": None,
 }
-_LORA = {**_FULL, "adapter": {"kind": "lora", "r": 16, "quantize": None}}
+_LORA = {**_FULL, "framework": "trl", "adapter": {"kind": "lora", "r": 16, "quantize": None}}
 
 
 def climbed(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -33,10 +33,28 @@ def test_memory_is_won_by_smaller_pieces_then_recomputing_then_parting_over_rank
         {"batch.micro_batch": 2, "batch.accumulation": 4},
         {"batch.micro_batch": 1, "batch.accumulation": 8},
         {"compute.activation_checkpointing": True},
-        {"compute.strategy": "zero1"},
         {"compute.strategy": "zero2"},
         {"compute.strategy": "zero3"},
+        {"compute.strategy": "zero3_offload"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy", "following"),
+    [
+        ("litgpt", "ddp", ["fsdp"]),
+        ("litgpt", "single", []),
+        ("trl", "fsdp", ["zero3_offload"]),
+        ("hf", "single", ["zero3_offload"]),
+        ("nanogpt", "single", []),
+    ],
+)
+def test_each_framework_climbs_the_strategies_that_it_has(
+    framework: str, strategy: str, following: list[str]
+) -> None:
+    compute = {"device": "cuda", "strategy": strategy, "activation_checkpointing": True}
+    config = {"framework": framework, "compute": compute}
+    assert [step["compute.strategy"] for step in climbed(config)] == following
 
 
 def test_the_hosts_memory_is_won_by_smaller_pieces_only_where_the_processor_trains() -> None:

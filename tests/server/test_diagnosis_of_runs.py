@@ -193,7 +193,7 @@ def test_a_rewind_starts_at_its_checkpoint_and_leaves_its_data_out(runs: Diagnos
     ("patch", "code"),
     [
         ({**HALVED, "expected": {"batch.micro_batch": 16}}, "PATCH_STALE"),
-        ({**HALVED, "set": {"compute.activation_checkpointing": True}}, "PATCH_UNKNOWN"),
+        ({**HALVED, "set": {"compute.activation_checkpointing": True}}, "PATCH_STALE"),
         ({**HALVED, "set": {"model.n_layer": 2}}, "PATCH_UNKNOWN"),
         ({**HALVED, "set": {"env": {"LD_PRELOAD": "/tmp/x.so"}}}, "PATCH_UNKNOWN"),
         ({**HALVED, "from": 30}, "PATCH_STALE"),

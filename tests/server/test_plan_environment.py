@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from packages import make_wheel
 
-from trainmaster.errors import PlanError, SpecError
+from trainmaster.errors import HostError, PlanError, SpecError
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, TorchFacts, plan
+from trainmaster.plan.environment import choose_requirements
+from trainmaster.plan.result import Ledger
 from trainmaster.spec import TrainingSpec, read_attached, refuse_other_files
 from trainmaster.wheels import with_place_of_wheels
 
 SpecMaker = Callable[..., TrainingSpec]
+HAS_HF = {"transformers": "5.3.0", "accelerate": "1.15.0", "datasets": "5.0.1"}
 CPU_TORCH = TorchFacts(version="2.13.0+cpu")
 
 
@@ -227,3 +230,79 @@ def test_a_resume_brings_no_other_files(make_spec: SpecMaker) -> None:
     refuse_other_files(before, make_spec("environment=existing"))
     with pytest.raises(SpecError):
         refuse_other_files(before, make_spec("environment.requirements=/a/other.txt"))
+
+
+@pytest.fixture
+def framework_spec(make_spec: SpecMaker) -> SpecMaker:
+    """The small spec for HF's trainer."""
+
+    def make(*sets: str) -> TrainingSpec:
+        return make_spec("framework=hf", *sets)
+
+    return make
+
+
+def chosen(spec: TrainingSpec, host: HostFacts) -> tuple[tuple[str, ...], Ledger]:
+    ledger = Ledger()
+    return choose_requirements(spec, host, {"bound": {}}, "single", ledger), ledger
+
+
+def with_packages(host: HostFacts, packages: dict[str, str] | None) -> HostFacts:
+    return host.model_copy(update={"packages": packages, "python_path": "/opt/py"})
+
+
+def test_an_environment_that_is_built_gets_pins(
+    framework_spec: SpecMaker, cpu_host: HostFacts
+) -> None:
+    lines, ledger = chosen(framework_spec(), with_packages(cpu_host, {}))
+    assert lines[:2] == ("torch==2.13.0", "transformers==5.3.0")
+    (decision,) = ledger.decisions
+    assert decision.field == "environment.packages"
+    assert "built in the box's cache" in decision.reason
+    _, ledger = chosen(framework_spec(), with_packages(cpu_host, HAS_HF))
+    assert ledger.decisions[0].reason == "/opt/py has them."
+
+
+@pytest.mark.parametrize("environment", ["existing", "{python: /opt/py}"])
+def test_an_interpreter_that_lacks_the_framework_is_refused_with_both_remedies(
+    framework_spec: SpecMaker, cpu_host: HostFacts, environment: str
+) -> None:
+    spec = framework_spec(f"environment={environment}")
+    host = with_packages(cpu_host, {**HAS_HF, "transformers": "4.40.0", "accelerate": "0.1"})
+    with pytest.raises(HostError) as refused:
+        chosen(spec, host)
+    assert (refused.value.code, refused.value.field) == ("ENVIRONMENT_MISMATCH", "environment")
+    assert "transformers 4.40.0 where >=4.56.2,<6 is wanted" in refused.value.message
+    assert "accelerate 0.1" in refused.value.message
+    assert "datasets" not in refused.value.message
+    assert "/opt/py -m pip install transformers==5.3.0" in refused.value.fix
+    assert "environment: auto" in refused.value.fix
+    with pytest.raises(HostError, match=r"transformers \(missing\)"):
+        chosen(spec, with_packages(cpu_host, {}))
+
+
+def test_other_versions_within_bounds_are_warned_of(
+    framework_spec: SpecMaker, cpu_host: HostFacts
+) -> None:
+    spec = framework_spec("environment=existing")
+    lines, ledger = chosen(spec, with_packages(cpu_host, {**HAS_HF, "transformers": "4.57.1"}))
+    assert "transformers>=4.56.2,<6" in lines
+    (warning,) = ledger.warnings
+    assert "transformers 4.57.1 where 5.3.0 is wanted" in warning
+    _, ledger = chosen(spec, with_packages(cpu_host, HAS_HF))
+    assert ledger.warnings == []
+
+
+def test_facts_of_an_older_look_refuse_nothing(
+    framework_spec: SpecMaker, cpu_host: HostFacts
+) -> None:
+    assert chosen(framework_spec("environment=existing"), with_packages(cpu_host, None))
+    assert "packages" not in cpu_host.model_dump(exclude_none=True)
+
+
+def test_a_setup_script_may_bring_what_is_missing(
+    framework_spec: SpecMaker, cpu_host: HostFacts
+) -> None:
+    spec = framework_spec("environment={python: /opt/py, setup: s.sh}")
+    lines, _ = chosen(spec, with_packages(cpu_host, {}))
+    assert "transformers>=4.56.2,<6" in lines  # the box looks once the script has been through

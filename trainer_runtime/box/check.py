@@ -19,7 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from trainer_runtime.box.interpreter_facts import facts
 from trainer_runtime.box.limits import limits
+from trainer_runtime.core.frameworks.packages import MODULES
 
 State = Literal["ok", "warn", "fail"]
 
@@ -61,6 +63,7 @@ def check(root: Path, cache: Path, within_s: float) -> dict[str, Any]:
 def _looks(root: Path, cache: Path) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
     yield "python", _python
     yield "environments", _environments
+    yield "frameworks", _frameworks
     yield "tmux or screen", _window
     yield "root", lambda: _folder("root", root, _LEAST_ROOT_GIB, _LEAST_ROOT_GIB)
     yield "cache", lambda: _folder("cache", cache, _LEAST_ROOT_GIB, _ROOMY_CACHE_GIB)
@@ -93,6 +96,13 @@ def _environments() -> Iterator[Row]:
         "Install it (on Debian and Ubuntu `apt install python3-venv`), or name an interpreter in "
         "the spec: `environment: {python: PATH}`.",
     )
+
+
+def _frameworks() -> Iterator[Row]:
+    """What is installed of frameworks; who needs more gets an environment of its own."""
+    there = facts()["distributions"]
+    found = [f"{name} {there[name]}" for name in MODULES if name in there]
+    yield Row("frameworks", "ok", ", ".join(found) or "none; environments are built for them")
 
 
 def _window() -> Iterator[Row]:

@@ -40,8 +40,9 @@ class Request:
     """The config's `environment`.
 
     `mode`: `auto`; `existing`, one interpreter as it is; `given`, as the spec describes it.
-    `python` is the one to take, for `auto` the one to try first. `wheels_from`: the operator's
-    folder that `wheels` are sent from. `bounds` limit what is installed.
+    `packages` are requirement lines, in place of those of the run's `requirements.txt` where there
+    are any. `python` is the one to take, for `auto` the one to try first. `wheels_from`: the
+    operator's folder that `wheels` are sent from. `bounds` limit what is installed.
     """
 
     mode: str
@@ -52,6 +53,7 @@ class Request:
     wheels: str | None
     wheels_from: str | None
     bounds: Mapping[str, str]
+    packages: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Request | None:
@@ -71,6 +73,7 @@ class Request:
             wheels=given.get("wheels"),
             wheels_from=given.get("wheels_from"),
             bounds=given.get("bound") or {},
+            packages=tuple(given.get("packages") or ()),
         )
 
     @property
@@ -109,22 +112,29 @@ def settle(request: Request, box: Box) -> dict[str, Any]:
         EnvironmentUnusableError: there is none, and none can be built.
         EnvironmentUnavailableError: none can be built just now.
     """
-    ours = _lines(box.folder / REQUIREMENTS, needed=False)
+    ours = list(request.packages) or _lines(box.folder / REQUIREMENTS, needed=False)
     own = _lines(box.folder / OWN_REQUIREMENTS, needed=True) if request.requirements else []
     search = _Search(request, box)
+    # Ours asks for a PyTorch that trains, which one that computes does, whichever it is; and what
+    # the user's own lines name is theirs to choose.
+    named = {"torch", *(name_of(line) for line in own)}
+    lines = [line for line in ours if name_of(line) not in named] + own
+    base: Interpreter | None = None
     for python in _interpreters(search):
+        missing = unsatisfied(lines, python.installed)
+        if base is not None and missing:
+            continue
         version = _working_torch(python, search)
         if version is None:
             continue
-        # Ours asks for a PyTorch that trains, which this one does, whichever it is.
-        lines = [line for line in ours if name_of(line) != "torch"] + own
-        missing = unsatisfied(lines, python.installed)
         if not missing:
             box.report(f"environment: {python.python} with PyTorch {version}, as it is")
             return _told(python, "as it is", version, None)
         if request.is_fixed:
             raise EnvironmentUnusableError(f"{python.python} lacks {', '.join(missing)}")
-        return _on_top(python, lines, search)
+        base = python
+    if base is not None:
+        return _on_top(base, lines, search)
     if request.is_fixed or not search.found:
         raise EnvironmentUnusableError(_nothing_works(search))
     return _fresh(ours, own, search)
@@ -192,11 +202,10 @@ def _fresh(ours: list[str], own: list[str], search: _Search) -> dict[str, Any]:
     able = [python for python in search.found if _installer(python, search) is not None]
     bounds = search.request.bounds
     lines = list(own)
+    named = {name_of(line) for line in own}
     for line in ours:
-        if name_of(line) != "torch":
-            lines.append(line)
-        elif not any(name_of(other) == "torch" for other in own):
-            bound = bounds.get("torch", "")
+        if name_of(line) not in named:
+            bound = bounds.get("torch", "") if name_of(line) == "torch" else ""
             lines.append(f"torch{bound}" if bound else line)
     limits = tuple(f"{name}{limit}" for name, limit in sorted(bounds.items()) if limit)
     base = (able or search.found)[0]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.interpreter_facts import facts
+from trainer_runtime.core.frameworks.packages import MODULES
 
 _GIB = 2.0**30
 _GPU_QUERY = "index,name,memory.total,memory.free,driver_version,compute_cap"
@@ -39,7 +40,7 @@ def examine(root: Path, cache: Path | None = None) -> dict[str, Any]:
         "python_path": sys.executable,
         "python_version": platform.python_version(),
         "torch": _torch(gpus),
-        **_installers(),
+        **_installed(),
         "root_writable": os.access(existing, os.W_OK | os.X_OK) and existing.is_dir(),
         "c_compiler": any(shutil.which(name) for name in ("cc", "gcc", "clang")),
         "measured_at": time.time(),
@@ -61,11 +62,13 @@ def _disk_free_gib(existing: Path) -> float:
     return round(shutil.disk_usage(existing).free / _GIB, 3)
 
 
-def _installers() -> dict[str, Any]:
-    """What could build an environment here."""
+def _installed() -> dict[str, Any]:
+    """What this interpreter has of frameworks, and what could build an environment here."""
     own = facts()
-    pip = own["distributions"].get("pip")
+    there = own["distributions"]
+    pip = there.get("pip")
     return {
+        "packages": {name: there[name] for name in MODULES if name in there},
         "venv_available": own["venv"] and (own["ensurepip"] or pip is not None),
         "pip": pip,
         "uv": shutil.which("uv"),

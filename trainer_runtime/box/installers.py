@@ -6,12 +6,14 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer_runtime.box.commands import Ended, Report, follow
 from trainer_runtime.box.interpreters import Interpreter
 from trainer_runtime.box.package_indexes import pip_settings, uv_options, uv_variables
+from trainer_runtime.core.frameworks.packages import BUILD_TOOLS, BUILT_IN_PLACE
+from trainer_runtime.core.requirements import name_of
 
 # The first pip that installs into an environment other than its own (`pip --python`).
 _FIRST_PIP_FOR_OTHERS = (22, 3)
@@ -142,19 +144,75 @@ def install(
         raise EnvironmentUnusableError(f"{_told(first, wanted)}: {second.last_words}")
 
 
+def build_in_place(
+    installer: Installer,
+    wanted: Wanted,
+    lines: Sequence[str],
+    report: Report,
+    *,
+    environment: Mapping[str, str],
+    lock: int,
+) -> None:
+    """Install what mostly has no wheel; then it is built with the environment's own PyTorch.
+
+    Raises:
+        EnvironmentUnusableError, EnvironmentUnavailableError: as `install` does.
+    """
+    tools, sources = wanted.venv / "build-tools.txt", wanted.venv / "built-in-place.txt"
+    tools.write_text("".join(f"{name}\n" for name in BUILD_TOOLS))
+    sources.write_text("".join(f"{line}\n" for line in lines))
+    wanted = replace(wanted, preferred=None, requirements=[sources])
+    variables = _variables(installer, environment, wanted)
+    for line in lines:
+        variables |= BUILT_IN_PLACE[name_of(line) or ""]
+
+    def attempt(only_wheels: bool) -> Ended:
+        command = _command(installer, wanted, variables, only_wheels=only_wheels)
+        return follow(
+            command if only_wheels else [*command, "--no-build-isolation"],
+            report,
+            label=installer.kind,
+            folder=wanted.venv,
+            environment=variables,
+            inherited=[lock],
+        )
+
+    if attempt(only_wheels=True).code == 0:
+        return
+    report(f"environment: building {', '.join(lines)}")
+    build_tools = replace(wanted, requirements=[tools])
+    install(installer, build_tools, report, environment=environment, lock=lock)
+    built = attempt(only_wheels=False)
+    _refuse_what_stays(built, wanted)
+    if built.code != 0:
+        raise EnvironmentUnusableError(_told(built, wanted))
+
+
+def uninstall(
+    installer: Installer,
+    venv: Path,
+    names: Sequence[str],
+    report: Report,
+    *,
+    environment: Mapping[str, str],
+) -> None:
+    """Take packages out of an environment; whether that helped shows when it is looked at."""
+    wanted = Wanted(venv, [], None, [], None)
+    variables = _variables(installer, environment, wanted)
+    command = [*_called(installer, venv, "uninstall"), *names]
+    if installer.kind == "pip":
+        command.append("--yes")
+    follow(command, report, label=installer.kind, folder=venv, environment=variables)
+
+
 def _command(
     installer: Installer, wanted: Wanted, environment: Mapping[str, str], *, only_wheels: bool
 ) -> list[str]:
-    python = str(wanted.venv / "bin" / "python")
+    command = _called(installer, wanted.venv, "install")
     if installer.kind == "uv":
-        command = [*installer.command, "pip", "install", "--python", python]
         command += uv_options(pip_settings(environment, str(wanted.venv)))
         if wanted.held:
             command += ["--overrides", str(_never(wanted))]
-    elif installer.brings_pip:
-        command = [python, "-m", "pip", "install"]
-    else:
-        command = [*installer.command, "--python", python, "install"]
     if wanted.wheels is not None:
         command += ["--no-index", "--find-links", wanted.wheels]
     if only_wheels:
@@ -164,6 +222,15 @@ def _command(
     for file in wanted.requirements:
         command += ["--requirement", str(file)]
     return command
+
+
+def _called(installer: Installer, venv: Path, verb: str) -> list[str]:
+    python = str(venv / "bin" / "python")
+    if installer.kind == "uv":
+        return [*installer.command, "pip", verb, "--python", python]
+    if installer.brings_pip:
+        return [python, "-m", "pip", verb]
+    return [*installer.command, "--python", python, verb]
 
 
 def _never(wanted: Wanted) -> Path:

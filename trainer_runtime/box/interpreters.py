@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,21 @@ def check_torch(
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_json(kept, {"version": checked.version, "problem": checked.problem, "t": time.time()})
     return checked
+
+
+def check_imports(
+    python: str, modules: Sequence[str], environment: Mapping[str, str], folder: Path
+) -> Mapping[str, str]:
+    """Which of the modules can't be imported, and why: nothing where all can."""
+    if not modules:
+        return {}
+    command = [python, "-m", "trainer_runtime.train.framework_check", *modules]
+    answer = ask(command, folder=folder, environment=environment, timeout_s=_CHECK_S)
+    try:
+        told = json.loads(answer.output.splitlines()[-1])
+        return {str(name): str(why)[:_PROBLEM_LENGTH] for name, why in told.items()}
+    except (ValueError, LookupError, AttributeError):
+        return dict.fromkeys(modules[:1], answer.last_words[:_PROBLEM_LENGTH])
 
 
 def driver() -> str:

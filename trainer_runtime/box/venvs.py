@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,13 @@ from trainer_runtime.box.installers import (
     EnvironmentUnusableError,
     Installer,
     Wanted,
+    build_in_place,
     install,
+    uninstall,
 )
-from trainer_runtime.box.interpreters import Interpreter, look_at
+from trainer_runtime.box.interpreters import Interpreter, check_imports, look_at
+from trainer_runtime.core.frameworks.packages import BUILT_IN_PLACE, DISPENSABLE, modules_of
+from trainer_runtime.core.requirements import name_of
 
 _FORMAT = 1
 _COMPLETE = ".complete"
@@ -102,6 +107,10 @@ def provide(
         if built is None:
             raise EnvironmentUnusableError(f"the new environment's interpreter fails: {problem}")
         verify(built)
+        imports = partial(
+            check_imports, built.python, modules_of(recipe.lines), environment, folder
+        )
+        _verify_imports(imports, entry, maker, environment, report)
         write_json(entry / _COMPLETE, {"v": _FORMAT, "base": recipe.base.python, **_told(recipe)})
         return built
 
@@ -207,8 +216,9 @@ def _fill(
     lock: int,
     report: Report,
 ) -> None:
+    in_place = [line for line in recipe.lines if name_of(line) in BUILT_IN_PLACE]
     requirements = entry / "requirements.txt"
-    requirements.write_text("".join(f"{line}\n" for line in recipe.lines))
+    requirements.write_text("".join(f"{line}\n" for line in recipe.lines if line not in in_place))
     constraints = entry / "constraints.txt"
     constraints.write_text("".join(f"{line}\n" for line in (*recipe.held, *recipe.bounds)))
     preferred = entry / "preferred.txt"
@@ -222,3 +232,32 @@ def _fill(
         preferred=preferred if recipe.preferred else None,
     )
     install(installer, wanted, report, environment=environment, lock=lock)
+    if in_place:
+        build_in_place(installer, wanted, in_place, report, environment=environment, lock=lock)
+
+
+def _verify_imports(
+    imports: Callable[[], Mapping[str, str]],
+    entry: Path,
+    installer: Installer,
+    environment: Mapping[str, str],
+    report: Report,
+) -> None:
+    """See that what was installed can be imported; what breaks it needlessly is taken out.
+
+    Raises:
+        EnvironmentUnusableError: it can't.
+    """
+    broken = imports()
+    spare = [name for name in DISPENSABLE if name in broken and _is_own(entry, name)]
+    if spare:
+        report(f"environment: {', '.join(spare)} can't be imported and isn't needed; taken out")
+        uninstall(installer, entry, spare, report, environment=environment)
+        broken = imports()
+    for name, problem in broken.items():
+        raise EnvironmentUnusableError(f"{name} can't be imported in {entry}: {problem}")
+
+
+def _is_own(entry: Path, package: str) -> bool:
+    """Whether it lies in the environment itself, not in one beneath."""
+    return any((entry / "lib").glob(f"python3*/site-packages/{package}"))

@@ -12,10 +12,11 @@ from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.corpus_checks import check_corpus, warn_of_passes
 from trainmaster.plan.environment import (
     choose_environment,
+    choose_requirements,
     environment_gib,
     facts_to_train_by,
-    torch_requirement,
     warn_of_cuda_without_gpu,
+    with_packages,
 )
 from trainmaster.plan.estimate import HOUR_S, estimates, hours_of
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
@@ -67,6 +68,7 @@ def plan(
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, network, corpus, calibration, ledger)
     decided = _decide_the_rest(spec, facts, basis, ledger)
+    required = choose_requirements(spec, facts, decided.environment, decided.strategy, ledger)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
     inputs_gib = sum(one.size_bytes for one in (model, tokenizer) if one is not None) / GIB
     kept_gib = disk_gib(spec, network.parameters or 0, basis.steps, corpus) + inputs_gib
@@ -80,14 +82,15 @@ def plan(
         "memory_gib": None if basis.memory is None else round(basis.memory.total_gib, 2),
         "disk_gib": round(kept_gib + most_built_gib, 2) if network.parameters else None,
     }
+    config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
     return Plan(
-        config=resolved_config(spec, decided, facts, corpus, model, tokenizer),
+        config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
         estimates=estimates(sizes, basis.total_tokens, basis.speed, facts),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
-        requirements=(torch_requirement(facts, decided.environment),),
+        requirements=required,
     )
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_runtime.core.torch_builds import CPU_INDEX, OLDEST_TORCH, SOURCE, torch_bound
+from trainmaster.errors import HostError
 from trainmaster.plan.facts import GpuFacts, HostFacts
+from trainmaster.plan.requirements import Mismatch, accepted, mismatches, requirements
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.target import Target
+from trainmaster.plan.tokenizer import chosen_tokenizer
 from trainmaster.spec import EnvironmentSpec, TrainingSpec
 
 # What is installed where the host has no PyTorch that can be used.
 TORCH_VERSION = "2.13.0"
 # Unpacked, with the CUDA libraries that its wheels for GPUs bring.
 _TORCH_GIB = {"cuda": 8.0, "cpu": 2.0}
+# What comes on top of PyTorch, with all that it brings (measured: pyarrow and pandas alone are a
+# quarter of a GiB).
+_FRAMEWORK_GIB = {"nanogpt": 0.0, "litgpt": 0.3, "hf": 0.7, "trl": 0.7}
 
 
 def may_install(spec: TrainingSpec) -> bool:
@@ -71,8 +77,30 @@ def choose_environment(
     return section
 
 
-def torch_requirement(facts: HostFacts, section: dict[str, Any]) -> str:
-    """What `requirements.txt` asks for."""
+def choose_requirements(
+    spec: TrainingSpec, facts: HostFacts, section: dict[str, Any], strategy: str, ledger: Ledger
+) -> tuple[str, ...]:
+    """What `requirements.txt` asks for.
+
+    Raises:
+        HostError: ENVIRONMENT_MISMATCH, one interpreter is to be taken as it is, and has not what
+            the framework needs.
+    """
+    pins = _pins(spec, strategy)
+    _check_packages(spec, facts, pins, ledger)
+    lines = accepted(pins) if _is_fixed(spec) else pins
+    return (_torch_requirement(facts, section), *lines)
+
+
+def with_packages(config: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
+    """The config with what `requirements.txt` asks for, where that is more than PyTorch: a resume
+    with another strategy may need other packages, and sends the config's changes alone."""
+    if len(required) == 1:
+        return config
+    return {**config, "environment": {**config["environment"], "packages": list(required)}}
+
+
+def _torch_requirement(facts: HostFacts, section: dict[str, Any]) -> str:
     if facts.torch is not None:
         # Without the build's own suffix (`+cpu`), which no package index knows under that name.
         return f"torch=={facts.torch.version.split('+')[0]}"
@@ -85,9 +113,14 @@ def environment_gib(spec: TrainingSpec, facts: HostFacts, target: Target) -> tup
 
     Without a GPU the box takes the build for the CPU, if its package indexes have that.
     """
-    if not _is_built(spec, facts) or not target.on_host:
+    if not target.on_host or spec.host == "debug" or not may_install(spec):
         return 0.0, 0.0
-    return _TORCH_GIB["cuda" if facts.gpus else "cpu"], _TORCH_GIB["cuda"]
+    lacking = facts.torch is None or mismatches(_pins(spec, "single"), facts.packages or {})
+    framework = _FRAMEWORK_GIB[spec.framework] if lacking else 0.0
+    if not _is_built(spec, facts):
+        return framework, framework
+    least, most = _TORCH_GIB["cuda" if facts.gpus else "cpu"], _TORCH_GIB["cuda"]
+    return least + framework, most + framework
 
 
 def warn_of_cuda_without_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
@@ -108,6 +141,75 @@ def wheels_to_send(spec: TrainingSpec) -> str | None:
     given = _wheels(spec)
     sent = given is not None and given.startswith("/") and spec.host not in ("local", "debug")
     return given if sent else None
+
+
+def _pins(spec: TrainingSpec, strategy: str) -> tuple[str, ...]:
+    adapter = spec.adapter
+    return requirements(
+        spec.framework,
+        strategy=strategy,
+        adapter=adapter.model_dump() if adapter is not None else None,
+        tracking=spec.tracking,
+        tokenizer=chosen_tokenizer(spec),
+        formats={source.format for source in spec.data.sources},
+    )
+
+
+def _is_fixed(spec: TrainingSpec) -> bool:
+    """Whether one interpreter is taken as it is, or not at all (the box's `Request.is_fixed`)."""
+    given = spec.environment
+    if isinstance(given, EnvironmentSpec) and given.python is not None:
+        return given.requirements is None and given.wheels is None
+    return given == "existing"
+
+
+def _check_packages(
+    spec: TrainingSpec, facts: HostFacts, pins: tuple[str, ...], ledger: Ledger
+) -> None:
+    """Hold the interpreter's packages against what the framework needs.
+
+    One that is built, or that a setup script or modules may change first, is looked at on the box.
+    """
+    if not pins or facts.packages is None or spec.host == "debug":
+        return
+    if may_install(spec):
+        if not _is_fixed(spec):
+            _tell_packages(facts, pins, ledger)
+        return
+    wrong = mismatches(accepted(pins), facts.packages)
+    if wrong:
+        raise HostError(
+            "ENVIRONMENT_MISMATCH",
+            f"{facts.python_path} on {facts.hostname} has not what {spec.framework} needs: "
+            f"{_listed(wrong)}.",
+            f"Install it (`{facts.python_path} -m pip install {_quoted(pins)}`), name another "
+            "interpreter under environment.python, or set `environment: auto`, which leaves this "
+            "one alone and builds one of its own.",
+            field="environment",
+        )
+    untried = mismatches(pins, facts.packages)
+    if untried:
+        ledger.warn(f"Other versions than those that were tried: {_listed(untried)}.")
+
+
+def _tell_packages(facts: HostFacts, pins: tuple[str, ...], ledger: Ledger) -> None:
+    lacking = mismatches(pins, facts.packages or {})
+    if facts.torch is not None and not lacking:
+        reason = f"{facts.python_path} has them."
+    else:
+        reason = "Versions that go together; an environment with them is built in the box's cache."
+    ledger.decide("environment.packages", list(pins), reason)
+
+
+def _listed(wrong: list[Mismatch]) -> str:
+    return ", ".join(
+        f"{item.name} {item.there or '(missing)'} where {item.wanted.lstrip('=')} is wanted"
+        for item in wrong
+    )
+
+
+def _quoted(pins: tuple[str, ...]) -> str:
+    return " ".join(f"'{pin}'" if set(pin) & set("<>,") else pin for pin in pins)
 
 
 def _is_built(spec: TrainingSpec, facts: HostFacts) -> bool:

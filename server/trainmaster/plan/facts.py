@@ -52,8 +52,9 @@ class HostFacts(Facts):
     is another one.
     `measured_at` is Unix time in seconds. `c_compiler` and `venv_available` (whether the
     interpreter can make environments and install into them) are None where nobody looked; `pip` is
-    its version of pip, `uv` the path of uv. `wheels`: where the spec's wheels lie once they were
-    sent.
+    its version of pip, `uv` the path of uv. `packages` are the versions of frameworks' packages
+    that the interpreter has, None where nobody looked. `wheels`: where the spec's wheels lie once
+    they were sent.
     """
 
     hostname: str
@@ -70,6 +71,7 @@ class HostFacts(Facts):
     bf16_cpu: bool = False
     venv_available: bool | None = None
     pip: str | None = None
+    packages: dict[str, str] | None = None
     uv: str | None = None
     wheels: str | None = None
     root_writable: bool = True

@@ -29,6 +29,7 @@ class Board:
     `losses` and `grad_norms` are the newest points as (step, value), `gradient` what is usual for
     the norm and whether it is far above. `verified` are the steps of
     checkpoints that were read back whole and still stand, `checkpoint_gib` the size of the newest.
+    `is_reinforced`: what is minimised is no error but a policy's objective (see `facade.py`).
     `worked_s` is the time that steps took, without pauses; `t` the newest point's time.
     """
 
@@ -41,6 +42,7 @@ class Board:
     worked_s: float = 0.0
     target_step: int | None = None
     finished: bool = False
+    is_reinforced: bool = False
     latest: dict[str, float] = field(default_factory=dict)
     machine: dict[str, float] = field(default_factory=dict)
     best_clock_mhz: float = 0.0

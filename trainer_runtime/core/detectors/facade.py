@@ -6,7 +6,14 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from trainer_runtime.core.detectors import throughput, wording
+from trainer_runtime.core.detectors import (
+    kl,
+    margins,
+    overoptimization,
+    rewards,
+    throughput,
+    wording,
+)
 from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.happenings import HAPPENINGS
 from trainer_runtime.core.detectors.patches import patches_for
@@ -24,6 +31,9 @@ _REMEMBERED = ("lr", "data_time_share", "comm_time_share", "mfu", "loss_scale")
 # What is beyond counts as infinite: sums and squares of it would be.
 _LARGEST = 1e30
 _NOTED_EVERY = 32  # points
+# What GRPO and its kin minimise begins at 0, may be negative, and tells nothing by its height
+# (huggingface.co/docs/trl/grpo_trainer: the loss "starts at zero" and rises as the policy moves).
+_REINFORCED = frozenset({"grpo", "rloo", "ppo"})
 
 Handler = Callable[[str, int, float], None]
 
@@ -50,6 +60,13 @@ class Detectors:
             "val_loss": self._val_loss,
         }
         self._handlers |= dict.fromkeys(throughput.KEYS, self._speed)
+        self._handlers |= dict.fromkeys(margins.MARGINS, self._margin)
+        self._handlers |= dict.fromkeys(margins.ACCURACIES, self._accuracy)
+        self._handlers |= dict.fromkeys(overoptimization.ROW, self._pair)
+        self._handlers |= dict.fromkeys(overoptimization.VAL_ACCURACIES, self._val_accuracy)
+        self._handlers |= dict.fromkeys(kl.KEYS, self._kl)
+        self._handlers |= dict.fromkeys(rewards.KEYS, self._reward)
+        self._board.is_reinforced = self.settings.config.get("method") in _REINFORCED
         self._handlers |= {key: self._remember for key in _REMEMBERED if key != "mfu"}
         self._handlers["mfu"] = self._speed
 
@@ -198,11 +215,14 @@ class Detectors:
         if not -_LARGEST < value < _LARGEST:
             watch.nonfinite.seen(board, key, step, value)
             return
-        if value == 0:
+        if value == 0 and not board.is_reinforced:
             watch.nonfinite.zero(board, step)
             return
         if watch.nonfinite.lost:
             watch.nonfinite.finite(board, step)
+        if board.is_reinforced:
+            board.losses.append((step, value))
+            return
         watch.spike.point(board, step, value)
         board.losses.append((step, value))
         watch.divergence.point(board, step, watch.spike.outlier.window)
@@ -230,6 +250,8 @@ class Detectors:
         if not -_LARGEST < value < _LARGEST:
             watch.nonfinite.seen(board, key, step, value)
             return
+        if board.is_reinforced:
+            return
         window = watch.spike.outlier.window
         watch.overfitting.evaluation(board, step, value, window.median if len(window) else None)
         watch.plateau.evaluation(step, value)
@@ -244,6 +266,31 @@ class Detectors:
     def _remember(self, key: str, step: int, value: float) -> None:
         if -_LARGEST < value < _LARGEST:
             self._board.latest[key] = value
+
+    def _margin(self, key: str, step: int, value: float) -> None:
+        if -_LARGEST < value < _LARGEST:
+            self._watch.margins.point(self._board, step, value)
+
+    def _accuracy(self, key: str, step: int, value: float) -> None:
+        if -_LARGEST < value < _LARGEST:
+            self._watch.margins.accuracy(value)
+
+    def _pair(self, key: str, step: int, value: float) -> None:
+        if -_LARGEST < value < _LARGEST:
+            self._watch.over_optimization.point(self._board, key, step, value)
+
+    def _val_accuracy(self, key: str, step: int, value: float) -> None:
+        if -_LARGEST < value < _LARGEST:
+            self._watch.over_optimization.evaluation(self._board, step, value)
+
+    def _kl(self, key: str, step: int, value: float) -> None:
+        if -_LARGEST < value < _LARGEST:
+            self._watch.kl.point(self._board, key, step, value)
+
+    def _reward(self, key: str, step: int, value: float) -> None:
+        self._board.is_reinforced = True  # also of a training whose configuration nobody knows
+        if -_LARGEST < value < _LARGEST:
+            self._watch.rewards.point(self._board, key, step, value)
 
     def described(self, found: Sighting) -> Finding:
         """One of `sightings` in words, with its patches while it is not over."""

@@ -38,7 +38,7 @@ class Overfitting:
 
     def evaluation(self, board: Board, step: int, value: float, train: float | None) -> None:
         """Take in a validation loss; `train` is the training loss's median at that time."""
-        noise = _noise(self.newest)
+        noise = noise_of(self.newest)
         self.newest.append(value)
         if self.best is None or value < self.best:
             self.best, self.best_step, self.train_at_best, self.above = value, step, train, 0
@@ -83,7 +83,7 @@ class Overfitting:
             found.grow("warning")
 
 
-def _noise(newest: deque[float]) -> float:
+def noise_of(newest: deque[float]) -> float:
     """The evaluations' standard deviation around their course; 0 while there are too few."""
     values = list(newest)
     seconds = sorted(

@@ -10,12 +10,16 @@ from trainer_runtime.core.detectors.disk import Disk
 from trainer_runtime.core.detectors.divergence import Divergence
 from trainer_runtime.core.detectors.gpu import Gpu
 from trainer_runtime.core.detectors.gradient import Gradient
+from trainer_runtime.core.detectors.kl import KlBlowup
+from trainer_runtime.core.detectors.margins import Margins
 from trainer_runtime.core.detectors.memory import Memory
 from trainer_runtime.core.detectors.nonfinite import NonFinite
 from trainer_runtime.core.detectors.overfitting import Overfitting
+from trainer_runtime.core.detectors.overoptimization import OverOptimization
 from trainer_runtime.core.detectors.pace import Pace
 from trainer_runtime.core.detectors.plateau import Plateau
 from trainer_runtime.core.detectors.resumed import Resumed
+from trainer_runtime.core.detectors.rewards import Rewards
 from trainer_runtime.core.detectors.spike import Spike
 from trainer_runtime.core.detectors.stall import Stall
 from trainer_runtime.core.detectors.throughput import Throughput
@@ -34,6 +38,10 @@ class Watch:
     plateau: Plateau = field(default_factory=Plateau)
     overfitting: Overfitting = field(default_factory=Overfitting)
     resumed: Resumed = field(default_factory=Resumed)
+    margins: Margins = field(default_factory=Margins)
+    over_optimization: OverOptimization = field(default_factory=OverOptimization)
+    kl: KlBlowup = field(default_factory=KlBlowup)
+    rewards: Rewards = field(default_factory=Rewards)
     throughput: Throughput = field(default_factory=Throughput)
     stall: Stall = field(default_factory=Stall)
     gpu: Gpu = field(default_factory=Gpu)
@@ -68,7 +76,8 @@ class Watch:
         self.divergence.restart()
         self.plateau.restart()
         self.overfitting.restart()
-        for code in ("divergence", "plateau", "overfitting", "loss_spike"):
+        self._restart_preferences()
+        for code in ("divergence", "plateau", "overfitting", "loss_spike", *_OF_PREFERENCES):
             board.ledger.close(code, board.step)
 
     def _note_end(self, board: Board) -> None:
@@ -82,6 +91,7 @@ class Watch:
         self.divergence.restart()
         self.plateau.restart()
         self.overfitting.restart()
+        self._restart_preferences(step)
         self.throughput.restart()
         self.pace.restart()
         self.stall.restart()
@@ -90,8 +100,16 @@ class Watch:
         self.gpu_memory.restart()
         self.checkpoints.restart(step)
 
+    def _restart_preferences(self, step: int = 0) -> None:
+        self.margins.restart(step)
+        self.over_optimization.restart()
+        self.kl.restart()
+        self.rewards.restart()
 
+
+_OF_PREFERENCES = ("margin_collapse", "over_optimization", "kl_blowup", "reward_collapse")
 _OF_THE_LOSS = (
+    *_OF_PREFERENCES,
     "nan_loss",
     "nan_grad",
     "loss_spike",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 # Makes the MAD of a normal distribution its standard deviation (Iglewicz and Hoaglin 1993).
@@ -62,6 +64,17 @@ def mad_z(value: float, median: float, mad: float) -> float:
 def times(value: float, base: float) -> float:
     """How many times `base` (above 0) `value` is; finite whatever they are."""
     return min(value / base, _MOST_TIMES)
+
+
+def mean_of(values: Collection[float]) -> float:
+    """The mean of at least one value."""
+    return sum(values) / len(values)
+
+
+def deviation_of(values: Collection[float]) -> float:
+    """The standard deviation of at least two values."""
+    mean = mean_of(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def median_of(ranked: list[float]) -> float:

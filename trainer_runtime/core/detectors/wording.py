@@ -185,6 +185,50 @@ WORDS: Mapping[str, Words] = {
         ),
         ("Remove what is not needed (`clean`), or keep fewer checkpoints.",),
     ),
+    "margin_collapse": Words(
+        "The margin between chosen and rejected answers, once learnt, is lost again.",
+        (
+            "margin {margin}, {peak} at step {peak_step}; {lowest} at its lowest",
+            "share of pairs ranked rightly {accuracy}",
+            "lr {lr}",
+        ),
+        (
+            "Look at the pairs from the onset on: swapped labels or another source unlearn it.",
+            "If the pairs are sound, the learning rate is the usual cause.",
+        ),
+    ),
+    "over_optimization": Words(
+        "The margin is widened beyond what it is good for: the policy has moved far from its "
+        "reference, or held-out pairs are ranked worse again.",
+        (
+            "margin {margin} with rewards/chosen {chosen} and logps/chosen {chosen_logps}",
+            "against the reference chosen answers are less likely by {chosen_fell} of their nats",
+            "rejected ones by {rejected_fell} (beta {beta})",
+            "held-out pairs ranked rightly {val_accuracy}, {best_val_accuracy} at step {best_step}",
+            "training margin {margin}, {margin_at_best} then",
+            "lr {lr}",
+        ),
+        (
+            "Compare answers of an earlier checkpoint: the best one often lies far before the end.",
+            "A larger beta, a lower rate or fewer epochs hold it closer to the reference.",
+        ),
+    ),
+    "kl_blowup": Words(
+        "The policy runs away from its reference: the KL divergence rose far above its course.",
+        ("{key} {kl}, {kl_usual} before", "lr {lr}"),
+        ("Read samples: text that is no language any more, or one answer to everything, ends it.",),
+    ),
+    "reward_collapse": Words(
+        "The answers to a prompt all get the same reward, so there is nothing to learn from.",
+        (
+            "reward {reward}, {best_reward} at its best; alike for {points} points",
+            "the reward is at its best since step {solved_at}: the task looks solved",
+        ),
+        (
+            "Read samples and their rewards: a reward function that fails gives the same to all.",
+            "Harder prompts, more generations a prompt or a higher temperature tell answers apart.",
+        ),
+    ),
     "resume_mismatch": Words(
         "After the resume the loss is unlike before: not all of the state came back, or the data "
         "is another.",

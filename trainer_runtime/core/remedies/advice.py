@@ -26,7 +26,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "cuda_oom": (
         "Look who holds the GPU's memory (nvidia-smi): another process may.",
         "Then take a smaller micro-batch with more accumulation, then activation checkpointing, "
-        "then the next ZeRO stage.",
+        "then the next ZeRO stage; with an adapter a quantised base instead.",
     ),
     "host_oom": (
         "Look who holds the machine's memory (`ps aux --sort=-rss`): another process may.",
@@ -87,6 +87,26 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Accept the repository's terms, give the run a token (HF_TOKEN), check the name.",
     ),
     "hf_network": ("Download beforehand and set HF_HUB_OFFLINE=1, or let the host reach the hub.",),
+    "dataset_columns": (
+        "Give rows the method's columns: prompt and completion or messages for sft, prompt, chosen "
+        "and rejected for dpo and reward, prompt, completion and label for kto, prompt for grpo.",
+    ),
+    "lora_targets_missing": (
+        "Set adapter.targets to auto, or to names of linear modules that the model has.",
+    ),
+    "framework_settings": (
+        "Set the batch so that it divides by ranks, micro-batch and generations; take bf16 only "
+        "where the device can.",
+    ),
+    "package_missing": (
+        "Install it there, or set `environment: auto`, which builds an environment with it.",
+    ),
+    "package_mismatch": (
+        "Install versions that go together (the plan's requirements.txt names such), or set "
+        "`environment: auto`.",
+        "A torchvision that doesn't go with the PyTorch can be uninstalled: training text needs "
+        "none.",
+    ),
     "preempted_sigterm": ("Resume; on machines that are taken away, save more often.",),
     "session_hangup": ("Start it where no terminal can end it (setsid, tmux, a scheduler).",),
     "interrupted": ("Resume if that was not meant.",),

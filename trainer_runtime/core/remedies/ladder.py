@@ -13,6 +13,9 @@ from trainer_runtime.core.remedies import rules
 from trainer_runtime.core.remedies.rung import Changes, Config, Rung, value_at
 
 FRAMEWORKS = frozenset({"nanogpt", "litgpt", "hf", "trl"})
+# Those that DeepSpeed serves, through accelerate.
+_OF_TRAINER = frozenset({"hf", "trl"})
+_NOT_NANOGPT = FRAMEWORKS - {"nanogpt"}
 
 
 def patches(code: str, config: Config | None) -> tuple[Patch, ...]:
@@ -28,8 +31,15 @@ def patches(code: str, config: Config | None) -> tuple[Patch, ...]:
     return tuple(found)
 
 
-def _rung(id: str, codes: str, why: str, rule: Callable[[Config], Changes]) -> Rung:
-    return Rung(id, frozenset(codes.split()), FRAMEWORKS, why, rule)
+def _rung(
+    id: str,
+    codes: str,
+    why: str,
+    rule: Callable[[Config], Changes],
+    *,
+    frameworks: frozenset[str] = FRAMEWORKS,
+) -> Rung:
+    return Rung(id, frozenset(codes.split()), frameworks, why, rule)
 
 
 LADDER: tuple[Rung, ...] = (
@@ -51,18 +61,29 @@ LADDER: tuple[Rung, ...] = (
         "cuda_oom",
         "Activations are computed again in the backward pass instead of kept; a third slower.",
         rules.checkpoint_activations,
+        frameworks=_NOT_NANOGPT,
     ),
     _rung(
         "quantize_base",
         "cuda_oom",
         "The base weights that the adapters stand on take a quarter of their memory as nf4.",
         rules.quantize_base,
+        frameworks=frozenset({"litgpt", "trl"}),
     ),
     _rung(
         "next_zero_stage",
         "cuda_oom",
-        "Each rank keeps only its part of optimizer state, then gradients, then weights.",
+        "Each rank keeps only its part of optimizer state and gradients, then of the weights; then "
+        "the host's memory holds them, which is slower by far.",
         rules.next_zero_stage,
+        frameworks=_OF_TRAINER,
+    ),
+    _rung(
+        "part_over_ranks",
+        "cuda_oom",
+        "Each rank keeps only its part of optimizer state, gradients and weights.",
+        rules.part_over_ranks,
+        frameworks=frozenset({"litgpt"}),
     ),
     _rung(
         "bf16",
@@ -112,6 +133,13 @@ LADDER: tuple[Rung, ...] = (
         "",
         "Saving twice as often lets a rewind lose less.",
         rules.denser_checkpoints,
+    ),
+    _rung(
+        "raise_beta",
+        "",
+        "Twice the beta holds the policy closer to the model that it began with.",
+        rules.raise_beta,
+        frameworks=frozenset({"trl"}),
     ),
     _rung(
         "double_micro_batch",

@@ -32,11 +32,25 @@ OF_SERIES: Mapping[str, tuple[str, ...]] = {
     "disk_filling": ("keep_fewer_checkpoints",),
     "gpu_idle": ("double_micro_batch",),
     "resume_mismatch": ("rewind",),
+    "margin_collapse": ("rewind_halve_lr", "rewind_skip_data", "rewind_raise_beta"),
+    "over_optimization": ("rewind_raise_beta", "rewind_halve_lr"),
+    "kl_blowup": ("rewind_raise_beta", "rewind_halve_lr", "rewind_tighter_clip"),
+    "reward_collapse": ("rewind_raise_beta", "rewind_halve_lr"),
 }
 
 # What a rewind is proposed for sooner or later; a norm that rises comes before a spike.
 ANNOUNCE_A_REWIND = frozenset(
-    {"nan_loss", "nan_grad", "loss_spike", "divergence", "grad_norm_rising"}
+    {
+        "nan_loss",
+        "nan_grad",
+        "loss_spike",
+        "divergence",
+        "grad_norm_rising",
+        "margin_collapse",
+        "over_optimization",
+        "kl_blowup",
+        "reward_collapse",
+    }
 )
 
 _BACK = "Go back to the newest verified checkpoint before it."
@@ -46,6 +60,7 @@ REMEDIES: Mapping[str, Remedy] = {
         rewinds=True, skips=True, why=f"{_BACK} The data that it came with is left out."
     ),
     "rewind_halve_lr": Remedy("halve_lr", rewinds=True, why=_BACK),
+    "rewind_raise_beta": Remedy("raise_beta", rewinds=True, why=_BACK),
     "rewind_tighter_clip": Remedy("tighter_clip", rewinds=True, why=_BACK),
     "bf16": Remedy("bf16", rewinds=True, why=_BACK),
     "tighter_clip": Remedy("tighter_clip"),

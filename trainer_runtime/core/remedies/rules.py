@@ -8,7 +8,15 @@ from __future__ import annotations
 from trainer_runtime.core.duration import format_duration, parse_duration
 from trainer_runtime.core.remedies.rung import Changes, Config, value_at
 
-_ZERO_STAGES = ("ddp", "zero1", "zero2", "zero3")
+_FIRST_BETA = 0.04
+_AFTER_STRATEGY = {
+    "single": "zero3_offload",
+    "ddp": "zero2",
+    "zero1": "zero2",
+    "zero2": "zero3",
+    "zero3": "zero3_offload",
+    "fsdp": "zero3_offload",
+}
 
 
 def split_micro_batch(config: Config) -> Changes:
@@ -48,11 +56,20 @@ def quantize_base(config: Config) -> Changes:
 
 
 def next_zero_stage(config: Config) -> Changes:
-    """A LoRA's gradients and optimizer state are small: parting them gains nothing."""
+    """A LoRA's gradients and optimizer state are small: parting them gains nothing. A single
+    process has nobody to part with, but the host's memory."""
     strategy = value_at(config, "compute.strategy")
-    if is_lora(config) or strategy not in _ZERO_STAGES[:-1]:
+    if is_lora(config) or value_at(config, "compute.device") == "cpu":
         return {}
-    return {"compute.strategy": _ZERO_STAGES[_ZERO_STAGES.index(strategy) + 1]}
+    following = _AFTER_STRATEGY.get(str(strategy))
+    return {"compute.strategy": following} if following is not None else {}
+
+
+def part_over_ranks(config: Config) -> Changes:
+    """Fully sharded, where there is no DeepSpeed."""
+    if is_lora(config) or value_at(config, "compute.strategy") != "ddp":
+        return {}
+    return {"compute.strategy": "fsdp"}
 
 
 def is_lora(config: Config) -> bool:
@@ -70,6 +87,17 @@ def to_fp32(config: Config) -> Changes:
 def half_the_rate(config: Config) -> Changes:
     rate = value_at(config, "optimizer.lr")
     return {"optimizer.lr": rate / 2} if isinstance(rate, (int, float)) and rate > 0 else {}
+
+
+def raise_beta(config: Config) -> Changes:
+    """Twice what it is; where there is none, what DeepSeekMath took (arXiv:2402.03300)."""
+    path = "method_args.beta"
+    beta = value_at(config, path)
+    if isinstance(beta, bool) or not isinstance(beta, (int, float)) or beta < 0:
+        return {}
+    if beta == 0:
+        return {path: _FIRST_BETA} if config.get("method") == "grpo" else {}
+    return {path: 2 * beta}
 
 
 def clip_at_one(config: Config) -> Changes:

@@ -44,6 +44,11 @@ EXPLANATIONS: dict[str, str] = {
     "checkpoint_shape_mismatch": "A checkpoint belongs to a model or optimizer of another shape.",
     "hf_gated_repo": "The hub refuses a gated or private repository, or does not know it.",
     "hf_network": "The Hugging Face hub can't be reached.",
+    "dataset_columns": "The data lacks columns that the method reads, or its files differ in them.",
+    "lora_targets_missing": "The adapter names modules that this model does not have.",
+    "framework_settings": "The framework refuses settings that don't go together.",
+    "package_missing": "A package that the framework needs is not installed.",
+    "package_mismatch": "Two installed packages don't go together: one wants another version.",
     "preempted_sigterm": "The training was ended by SIGTERM from outside: preemption, a "
     "scheduler, or somebody's cancel.",
     "session_hangup": "The terminal or session that the training ran in went away (SIGHUP).",

@@ -1,0 +1,46 @@
+"""The packages that frameworks consist of, by their names on package indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from trainer_runtime.core.requirements import name_of
+
+# What proves by its import that the package works: of those that import lazily, what a training
+# takes from them. Facts of a host tell the versions of these.
+MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        "accelerate": "accelerate",
+        "bitsandbytes": "bitsandbytes",
+        "clearml": "clearml",
+        "comet-ml": "comet_ml",
+        "datasets": "datasets",
+        "deepspeed": "deepspeed",
+        "litgpt": "litgpt",
+        "mlflow": "mlflow",
+        "neptune": "neptune",
+        "peft": "peft",
+        "tensorboard": "tensorboard",
+        "transformers": "transformers.trainer",
+        "trl": "trl.trainer.sft_trainer",
+        "wandb": "wandb",
+    }
+)
+
+# Frameworks import these where they find them and need them for nothing that we train: an
+# environment is better without one that doesn't go with its PyTorch.
+DISPENSABLE: tuple[str, ...] = ("torchaudio", "torchvision")
+
+# Sources alone are published, whose setup imports PyTorch: built where that is, by these variables
+# (kernels are compiled when they are first used).
+BUILT_IN_PLACE: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {"deepspeed": MappingProxyType({"DS_BUILD_OPS": "0"})}
+)
+BUILD_TOOLS: tuple[str, ...] = ("setuptools", "wheel")
+
+
+def modules_of(lines: Iterable[str]) -> tuple[str, ...]:
+    """What must be importable where these requirement lines are met."""
+    modules = (MODULES.get(name_of(line) or "") for line in lines)
+    return tuple(module for module in modules if module is not None)
