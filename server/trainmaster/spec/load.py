@@ -100,6 +100,8 @@ def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
     model = document.get("model")
     if isinstance(model, dict) and not str(model.get("path")).startswith(ON_BOX):
         _make_absolute(model, "path", folder)
+    if isinstance(document.get("method_args"), dict):
+        _make_absolute(document["method_args"], "reward_file", folder)
     environment = document.get("environment")
     if isinstance(environment, dict):
         for field in _PATH_FIELDS:
