@@ -226,7 +226,6 @@ def test_a_required_field_that_is_missing_is_named(small_spec: str, missing: str
     "value",
     [
         "method=sft",
-        "data.sources.main.format=preference",
         "method_args.beta=0.1",
         "adapter.r=8",
         "model={path: ./weights}",

@@ -6,6 +6,7 @@ import difflib
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
@@ -48,6 +49,7 @@ class Field:
         return self.info.get_default(call_default_factory=True, validated_data={})
 
 
+@cache
 def all_fields() -> tuple[Field, ...]:
     """Every field of the spec, sections before their members, in the order of the spec."""
     return tuple(_fields_of(TrainingSpec, ""))
