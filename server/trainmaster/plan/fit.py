@@ -45,6 +45,7 @@ def fit(
         PlanError: DOES_NOT_FIT, with the sizes and what would fit; INVALID_VALUE for a batch or a
             strategy that can't be.
     """
+    _refuse_quantized_without_cuda(spec, target)
     load = _load(spec, network, method, target)
     asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
     taken = partial(memory, load, precision=target.precision, device=target.device)
@@ -74,6 +75,17 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
         return Load(model, trained, frozen, pairs, logits)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
     return Load(model, count, frozen, pairs, logits)
+
+
+def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:
+    if spec.adapter is not None and spec.adapter.quantize is not None and target.device != "cuda":
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`adapter.quantize` is {spec.adapter.quantize}, which computes on CUDA alone, but the "
+            "training computes on the CPU.",
+            "Set adapter.quantize to null, or take a host with a GPU.",
+            field="adapter.quantize",
+        )
 
 
 def _micro_batch(
