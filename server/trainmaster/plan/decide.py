@@ -135,7 +135,7 @@ def _decide_the_rest(
         checkpoint_every=choose_checkpoint_interval(spec, basis.hours, ledger),
         max_runtime_s=choose_longest_runtime_s(spec, basis.hours, ledger),
         threads=choose_threads(spec, facts, target, ledger),
-        compile=choose_compile(spec, facts, target, steps, ledger),
+        compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
         environment=choose_environment(spec, facts, target, ledger),
         env=choose_variables(spec, target, facts, ledger),
     )

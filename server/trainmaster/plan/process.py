@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.hardware import usable_cores
+from trainmaster.plan.memory import Sharing
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.target import Target
 from trainmaster.spec import TrainingSpec
 
 # A model compiles for about a minute; shorter runs would not earn that back.
 _STEPS_WORTH_COMPILING = 200
+_WHOLE_WEIGHTS = ("single", "ddp", "zero1", "zero2")
 
 
 def choose_threads(spec: TrainingSpec, facts: HostFacts, target: Target, ledger: Ledger) -> int:
@@ -31,7 +33,12 @@ def choose_threads(spec: TrainingSpec, facts: HostFacts, target: Target, ledger:
 
 
 def choose_compile(
-    spec: TrainingSpec, facts: HostFacts, target: Target, steps: int, ledger: Ledger
+    spec: TrainingSpec,
+    facts: HostFacts,
+    target: Target,
+    sharing: Sharing,
+    steps: int,
+    ledger: Ledger,
 ) -> bool:
     """Whether torch.compile is used."""
     if isinstance(spec.compute.compile, bool):
@@ -42,6 +49,8 @@ def choose_compile(
         chosen, reason = False, "The host has no C compiler, which torch.compile needs."
     elif spec.resolved_method != "pretrain":
         chosen, reason = False, "Rows differ in length: it would compile anew and anew."
+    elif sharing.strategy not in _WHOLE_WEIGHTS:
+        chosen, reason = False, "Weights are brought together layer by layer, between its graphs."
     elif steps < _STEPS_WORTH_COMPILING:
         chosen, reason = False, f"{steps} steps would not earn the minute of compiling back."
     else:
