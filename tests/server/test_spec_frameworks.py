@@ -253,4 +253,6 @@ def test_arguments_that_a_method_needs_are_asked_for() -> None:
 def test_a_logger_that_writes_to_a_service_wants_its_secret(
     tracking: dict[str, Any], secrets: list[str], missing: list[tuple[str, str]]
 ) -> None:
-    assert list(missing_secrets(tracking, secrets)) == missing
+    assert list(missing_secrets(tracking, secrets, {})) == missing
+    offline = {"WANDB_MODE": "offline", "COMET_MODE": "offline"}
+    assert not list(missing_secrets(tracking, secrets, offline))

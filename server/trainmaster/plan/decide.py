@@ -178,7 +178,7 @@ def _warn(
     warn_of_cuda_without_gpu(spec, facts, ledger)
     if basis.method.form != "dataset":
         warn_of_passes(basis.steps, basis.fitted.batch.tokens, corpus, ledger)
-    for tracker, variable in missing_secrets(spec.tracking, spec.secrets):
+    for tracker, variable in missing_secrets(spec.tracking, spec.secrets, spec.env):
         ledger.warn(
             f"tracking.{tracker} writes to a service that wants {variable}, which is not under "
             f"`secrets`: list it there, or what it records may be lost."

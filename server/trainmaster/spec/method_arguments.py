@@ -112,8 +112,9 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "reward_file": Argument(
             FilePath,
             ...,
-            "A Python file of this machine with the function `reward(prompts, completions, "
-            "**columns)`, which gives each completion a number. It travels as the run's reward.py.",
+            "A Python file of this machine. Its functions named reward or reward_…, called as "
+            "`reward(completions, **columns)`, give each completion a number. It travels as the "
+            "run's reward.py.",
         ),
         "num_generations": Argument(
             Count, 8, "Completions for each prompt, which are compared; at least 2."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,41 +13,46 @@ from trainmaster.spec.places import Framework
 
 @dataclass(frozen=True, slots=True)
 class Tracker:
-    """A logger. `secrets`: variables without which it can't write to its service; `offline`: the
-    option with which it needs none, and that option's value."""
+    """A logger. `options` by the frameworks that have it; `secrets`: variables without which it
+    can't write to its service; `offline`: the option with which it needs none, and its value."""
 
-    frameworks: tuple[Framework, ...]
-    options: tuple[str, ...] = ()
+    options: Mapping[Framework, tuple[str, ...]]
     secrets: tuple[str, ...] = ()
     offline: tuple[str, str] | None = None
 
 
-_ALL: tuple[Framework, ...] = ("litgpt", "hf", "trl")
-_TRAINERS: tuple[Framework, ...] = ("hf", "trl")
+def _of_trainers(*options: str) -> dict[Framework, tuple[str, ...]]:
+    """They reach the logger as variables: wandb's `project` as WANDB_PROJECT."""
+    return {"hf": options, "trl": options}
+
+
+_OFFLINE = ("mode", "offline")
 
 TRACKERS: Mapping[str, Tracker] = {
-    "tensorboard": Tracker(_ALL),
-    "csv": Tracker(("litgpt",)),
+    "tensorboard": Tracker({"litgpt": (), **_of_trainers()}),
+    "csv": Tracker({"litgpt": ()}),
     "wandb": Tracker(
-        _ALL,
-        ("project", "run", "group", "entity", "mode", "tags"),
+        {
+            "litgpt": ("project", "run", "group"),
+            **_of_trainers("project", "name", "entity", "run_group", "tags", "mode"),
+        },
         ("WANDB_API_KEY",),
-        ("mode", "offline"),
+        _OFFLINE,
     ),
-    "mlflow": Tracker(_ALL, ("tracking_uri", "experiment_name")),
-    "neptune": Tracker(_TRAINERS, ("project", "mode"), ("NEPTUNE_API_TOKEN",), ("mode", "offline")),
+    "mlflow": Tracker({"litgpt": (), **_of_trainers("tracking_uri", "experiment_name")}),
+    "neptune": Tracker(_of_trainers("project", "mode"), ("NEPTUNE_API_TOKEN",), _OFFLINE),
     "clearml": Tracker(
-        _TRAINERS, ("project", "task"), ("CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY")
+        _of_trainers("project", "task"), ("CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY")
     ),
     "comet": Tracker(
-        _TRAINERS, ("project_name", "workspace", "mode"), ("COMET_API_KEY",), ("mode", "offline")
+        _of_trainers("project_name", "workspace", "mode"), ("COMET_API_KEY",), _OFFLINE
     ),
 }
 
 
 def tracking_problems(given: Mapping[str, Any], framework: Framework) -> Iterator[Problem]:
     """What is wrong with `tracking`, for a framework that has loggers."""
-    known = [name for name, tracker in TRACKERS.items() if framework in tracker.frameworks]
+    known = [name for name, tracker in TRACKERS.items() if framework in tracker.options]
     for name, options in given.items():
         field = f"tracking.{name}"
         if name not in known:
@@ -56,7 +61,7 @@ def tracking_problems(given: Mapping[str, Any], framework: Framework) -> Iterato
             told = f"`{field}` is no logger of {framework}.{guess}"
             yield Problem("UNKNOWN_KEY", field, told, f"It has {', '.join(known)}.")
         elif isinstance(options, Mapping):
-            yield from _option_problems(field, options, TRACKERS[name])
+            yield from _option_problems(field, options, TRACKERS[name].options[framework])
         elif not isinstance(options, bool):
             takes = "true, or a mapping with its options"
             yield Problem(
@@ -68,19 +73,24 @@ def tracking_problems(given: Mapping[str, Any], framework: Framework) -> Iterato
         yield Problem("INVALID_VALUE", f"tracking.{written[1]}", told, "Keep one of them.")
 
 
-def missing_secrets(given: Mapping[str, Any], secrets: list[str]) -> Iterator[tuple[str, str]]:
-    """Each logger that writes to a service, with a variable of its that is not under `secrets`."""
+def missing_secrets(
+    given: Mapping[str, Any], secrets: Sequence[str], variables: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Each logger that writes to a service, with a variable of its that is not under `secrets`;
+    `variables` are the plain ones, which may send it offline."""
     for name, options in given.items():
         tracker = TRACKERS.get(name)
-        if tracker is None or options is False or _is_offline(tracker, options):
+        if tracker is None or options is False or _is_offline(name, tracker, options, variables):
             continue
         yield from ((name, secret) for secret in tracker.secrets if secret not in secrets)
 
 
-def _option_problems(field: str, options: Mapping[str, Any], tracker: Tracker) -> Iterator[Problem]:
+def _option_problems(
+    field: str, options: Mapping[str, Any], known: tuple[str, ...]
+) -> Iterator[Problem]:
     for name, value in options.items():
-        if name not in tracker.options:
-            takes = ", ".join(tracker.options) or "no options: write true"
+        if name not in known:
+            takes = ", ".join(known) or "no options: write true"
             told = f"`{field}.{name}` is no option of it."
             yield Problem("UNKNOWN_KEY", f"{field}.{name}", told, f"`{field}` takes {takes}.")
         elif not isinstance(value, str | int | float | bool):
@@ -88,8 +98,9 @@ def _option_problems(field: str, options: Mapping[str, Any], tracker: Tracker) -
             yield Problem("WRONG_TYPE", f"{field}.{name}", told, "Give a text.")
 
 
-def _is_offline(tracker: Tracker, options: Any) -> bool:
-    if tracker.offline is None or not isinstance(options, Mapping):
+def _is_offline(name: str, tracker: Tracker, options: Any, variables: Mapping[str, str]) -> bool:
+    if tracker.offline is None:
         return False
     option, value = tracker.offline
-    return bool(options.get(option) == value)
+    given = options.get(option) if isinstance(options, Mapping) else None
+    return value in (given, variables.get(f"{name}_{option}".upper()))
