@@ -9,7 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from trainmaster.spec.annotations import Section
 from trainmaster.spec.fields import Field, by_section, field_type, section_in
-from trainmaster.spec.method_arguments import ARGUMENTS
+from trainmaster.spec.method_arguments import ARGUMENTS, Argument
 
 _INTRODUCTION = """\
 # The spec, field by field
@@ -72,16 +72,21 @@ def _method_arguments() -> str:
     lines = [
         "## `method_args`, by method",
         "",
-        "| method | argument | takes | default | what it does |",
-        "|---|---|---|---|---|",
+        "A dash stands where the framework has a default of its own, or planning decides.",
+        "",
+        "| method | argument | of | takes | default | what it does |",
+        "|---|---|---|---|---|---|",
     ]
     for method, arguments in ARGUMENTS.items():
-        lines += [
-            f"| {method} | `{name}` | {argument.words} | {_shown(argument.default)} | "
-            f"{argument.text} |"
-            for name, argument in arguments.items()
-        ]
+        lines += [_argument_row(method, name, argument) for name, argument in arguments.items()]
     return "\n".join(lines) + "\n"
+
+
+def _argument_row(method: str, name: str, argument: Argument) -> str:
+    default = {None: "—", ...: "must be given"}.get(argument.default) or _shown(argument.default)
+    takes = argument.words.replace("|", "\\|")
+    of = ", ".join(argument.frameworks)
+    return f"| {method} | `{name}` | {of} | {takes} | {default} | {argument.text} |"
 
 
 def _shown(value: Any) -> str:
