@@ -56,7 +56,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, *, with_body: bool) -> None:
             path = unquote(urlsplit(self.path).path)
-            hub.asked.append(f"{self.command} {path}")
+            hub.asked.append(f"{self.command} {path} {self.headers.get('Range', '')}".strip())
             name, _, rest = path.removeprefix("/api/models").strip("/").partition("/revision/")
             if path.startswith("/api/"):
                 return self._info(name, with_body)

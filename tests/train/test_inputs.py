@@ -71,6 +71,17 @@ def test_a_hubs_model_comes_once_and_as_the_plan_saw_it(tmp_path: Path, hub: Hub
     assert len(hub.asked) == asked
 
 
+def test_a_fetch_that_is_cut_off_goes_on_where_it_was(tmp_path: Path, hub: Hub) -> None:
+    write_model(tmp_path / "model", shapes={"w": (6000, 1000)})
+    config, told = config_of(tmp_path), []
+    hub.cut_after = 11_000_000  # the client keeps what it has in pieces of 10 MiB
+    settle_inputs(config, told.append, python_of(tmp_path, hub.endpoint))
+    fetched = Path(config["inputs"][0]["folder"], "model.safetensors")
+    assert fetched.read_bytes() == (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert any("It goes on" in line for line in told)
+    assert any("model.safetensors bytes=10485760-" in asked for asked in hub.asked)
+
+
 def test_a_gated_model_is_refused_in_words_that_are_recognised(tmp_path: Path, hub: Hub) -> None:
     hub.gated.add("some/model")
     with pytest.raises(InputUnusableError, match="list HF_TOKEN under secrets") as refused:

@@ -11,45 +11,65 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from trainer_runtime.core.protocol import ExitCode
 
 _REPORT_S = 2.0
+_NOT_NOW = 1
 _FOR_GOOD = (401, 403, 404)
 _TERMS = "accept its terms on its page, and list HF_TOKEN under secrets"
 
 
 def main(request_path: str) -> int:
-    """Fetch what a request names; 77 where it never will be had, 1 where not just now."""
+    """Fetch what a request names; 77 where it never will be had, 1 where not just now.
+
+    A fetch that is cut off goes on for as long as every try brings more.
+    """
     request = json.loads(Path(request_path).read_bytes())
-    name, folder = request["hub"], Path(request["folder"])
+    folder = Path(request["folder"])
+    with _progress(request["what"], folder, int(request["size_bytes"])):
+        while True:
+            before = _size_bytes(folder)
+            code, told = _fetch(request, folder)
+            if code != _NOT_NOW or _size_bytes(folder) <= before:
+                break
+            print(f"{told} It goes on.", flush=True)
+    if told:
+        print(told, flush=True)
+    return code
+
+
+def _fetch(request: Mapping[str, Any], folder: Path) -> tuple[int, str]:
+    """The exit code, and why it isn't 0."""
+    name = request["hub"]
     try:
         import huggingface_hub
         from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
     except ImportError as error:
-        return _told(f"The environment lacks {error.name}, which fetches {name}.", for_good=True)
+        return ExitCode.UNUSABLE, f"The environment lacks {error.name}, which fetches {name}."
     try:
-        with _progress(request["what"], folder, int(request["size_bytes"])):
-            huggingface_hub.snapshot_download(
-                name,
-                revision=request["revision"],
-                local_dir=folder,
-                allow_patterns=[glob.escape(file) for file, _ in request["files"]],
-            )
+        huggingface_hub.snapshot_download(
+            name,
+            revision=request["revision"],
+            local_dir=folder,
+            allow_patterns=[glob.escape(file) for file, _ in request["files"]],
+        )
     except (GatedRepoError, RepositoryNotFoundError):
-        return _told(f"Cannot access gated repo {name}: {_TERMS}.", for_good=True)
+        return ExitCode.UNUSABLE, f"Cannot access gated repo {name}: {_TERMS}."
     except HfHubHTTPError as error:
         status = getattr(error.response, "status_code", None)
-        return _told(f"{_unreached(name)} It answers {status}.", for_good=status in _FOR_GOOD)
-    except (OSError, ValueError) as error:
-        return _told(f"{_unreached(name)} {_cause(error)}", for_good=False)
+        code = ExitCode.UNUSABLE if status in _FOR_GOOD else _NOT_NOW
+        return code, f"{_unreached(name)} It answers {status}."
+    except Exception as error:  # those of the client's HTTP library, whichever that is
+        return _NOT_NOW, f"{_unreached(name)} {_cause(error)}"
     missing = _missing(folder, request["files"])
     if missing:
-        return _told(f"{name} came without {missing[0]} as it was planned with.", for_good=False)
-    return 0
+        return _NOT_NOW, f"{name} came without {missing[0]} as it was planned with."
+    return 0, ""
 
 
 def _unreached(name: str) -> str:
@@ -62,11 +82,6 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-def _told(what: str, *, for_good: bool) -> int:
-    print(what, flush=True)
-    return ExitCode.UNUSABLE if for_good else 1
 
 
 def _missing(folder: Path, files: Sequence[tuple[str, int]]) -> list[str]:
