@@ -193,9 +193,24 @@ def test_processes_on_a_cpu_part_its_cores_and_memory(
     assert "2.43 GiB of host memory" in shared.message
 
 
+def test_deepspeed_on_a_cpu_computes_in_fp32(cpu_host: HostFacts, one_source: Corpora) -> None:
+    sets = ("compute.processes=2", "compute.strategy=zero2")
+    assert small("hf", cpu_host, one_source(), *sets).config["precision"] == "fp32"
+    error = refusal(small, "hf", cpu_host, one_source(), *sets, "precision=bf16")
+    assert (error.code, error.field) == ("INVALID_VALUE", "precision")
+    other = ("compute.processes=2", "compute.strategy=fsdp")
+    assert small("hf", cpu_host, one_source(), *other).config["precision"] == "bf16"
+
+
 @pytest.mark.parametrize(
     ("framework", "sets", "code", "field"),
     [
+        (
+            "litgpt",
+            ["compute.processes=2", "compute.strategy=fsdp"],
+            "INVALID_VALUE",
+            "compute.strategy",
+        ),
         ("hf", ["compute.gpus=2"], "GPU_NOT_FOUND", "compute.gpus"),
         ("litgpt", ["compute.strategy=zero2"], "NOT_YET_SUPPORTED", "compute.strategy"),
         ("nanogpt", ["compute.processes=2"], "NOT_YET_SUPPORTED", "compute.processes"),

@@ -75,6 +75,9 @@ def _strategies(spec: TrainingSpec, target: Target) -> tuple[str, ...]:
         return (spec.compute.strategy,)
     if target.processes == 1:
         return ("single",)
+    if target.device == "cpu":
+        # Its memory is one for all of them, and LitGPT's FSDP and DeepSpeed's bf16 want GPUs.
+        return ("ddp",)
     if spec.framework == "litgpt":
         return ("ddp", "fsdp")
     if spec.adapter is None:
@@ -95,6 +98,9 @@ def _refuse_what_cannot_be(spec: TrainingSpec, target: Target) -> None:
     if strategy == "zero3_offload" and target.device == "cpu":
         fix = "Set it to zero3, or to auto."
         raise _wrong("is zero3_offload, but on a CPU there is no other memory to go to.", fix)
+    if strategy == "fsdp" and target.device == "cpu" and spec.framework == "litgpt":
+        fix = "Set it to ddp, or to auto; hf has FSDP on CPUs too."
+        raise _wrong("is fsdp, which Lightning, on which LitGPT stands, has for GPUs alone.", fix)
     if spec.adapter is not None and spec.adapter.quantize and strategy in ("zero3", "fsdp"):
         fix = "Set it to auto, or adapter.quantize to null."
         raise _wrong(f"is {strategy}, which can't share a base in 4 bits.", fix)
