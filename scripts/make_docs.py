@@ -8,11 +8,13 @@ from trainmaster.cli.reference import reference as commands
 from trainmaster.diagnosis.reference import reference as diagnosis
 from trainmaster.mcp.reference import reference as tools
 from trainmaster.settings import reference as settings
+from trainmaster.spec import mapping_markdown as frameworks
 from trainmaster.spec import reference_markdown as spec
 
 PAGES = {
     "cli.md": commands,
     "diagnosis.md": diagnosis,
+    "frameworks.md": frameworks,
     "mcp.md": tools,
     "settings.md": settings,
     "spec.md": spec,

@@ -12,6 +12,9 @@ from trainmaster.workspace import Workspace
 
 _NEWEST_RUNS = 20
 _ALIKE = 3.0
+_SAME = ("threads", "processes", "strategy", "activation_checkpointing")
+# Of a configuration that doesn't tell, as nanogpt's.
+_USUAL = {"processes": 1, "activation_checkpointing": False}
 # A run's first steps are slower than what follows.
 _LEAST_STEPS = 20
 
@@ -19,8 +22,9 @@ _LEAST_STEPS = 20
 def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> Calibration:
     """The throughput of the newest runs on a host that are like the one configured.
 
-    Like: as many threads, and within threefold the arithmetic per token and the tokens per
-    micro-batch. A small model on a processor reaches a fraction of what a larger one does.
+    Like: as many threads and processes, sharing alike, and within threefold the arithmetic per
+    token and the tokens per micro-batch. A small model on a processor reaches a fraction of
+    what a larger one does.
     """
     found = []
     for run in [run for run in workspace.control.runs() if run.host == host][:_NEWEST_RUNS]:
@@ -44,7 +48,7 @@ def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> C
 
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    if one["compute"]["threads"] != other["compute"]["threads"]:
+    if any(_compute(one, name) != _compute(other, name) for name in _SAME):
         return False
     if not one["derived"]["flops_per_token"] or not other["derived"]["flops_per_token"]:
         return False
@@ -53,6 +57,10 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         _micro_batch_tokens(one) / _micro_batch_tokens(other),
     ]
     return all(1 / _ALIKE <= ratio <= _ALIKE for ratio in ratios)
+
+
+def _compute(config: Mapping[str, Any], name: str) -> Any:
+    return config["compute"].get(name, _USUAL.get(name))
 
 
 def _micro_batch_tokens(config: Mapping[str, Any]) -> int:

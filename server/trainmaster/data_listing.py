@@ -10,7 +10,7 @@ from trainer_runtime.core.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.rows_check import look_at_source
 from trainer_runtime.core.tokenizer_folder import BYTE
 from trainmaster.backends import NAMES, Backend
-from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of, resolved_method
+from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.spec import SourceSpec, TrainingSpec
 
 
@@ -60,7 +60,7 @@ async def _look_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing
 
 
 def _asked(spec: TrainingSpec, source: SourceSpec) -> AskedSource:
-    return AskedSource(source.path.removeprefix(ON_BOX), source.format, resolved_method(spec))
+    return AskedSource(source.path.removeprefix(ON_BOX), source.format, spec.resolved_method)
 
 
 def _facts(

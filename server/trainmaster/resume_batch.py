@@ -34,7 +34,8 @@ def of_one_batch(
             pieces = value_at(planned, _MICRO_BATCH)
         told |= {_MICRO_BATCH: pieces, _ACCUMULATION: sequences // pieces}
     if _MICRO_BATCH in told and _ACCUMULATION in told:
-        told[_SEQUENCES] = told[_MICRO_BATCH] * told[_ACCUMULATION]
+        processes = value_at(planned, "compute.processes") or 1
+        told[_SEQUENCES] = told[_MICRO_BATCH] * told[_ACCUMULATION] * processes
     if told.get(_SEQUENCES) == value_at(newest, _SEQUENCES):
         told.pop(_SEQUENCES, None)
     return told

@@ -17,7 +17,7 @@ from trainmaster.hosts import LocalHost
 from trainmaster.launchers import ProcessLauncher
 from trainmaster.paths import Home
 from trainmaster.plan import CorpusFacts, HostFacts, plan
-from trainmaster.plan.fit import check_disk, data_gib
+from trainmaster.plan.disk import check_disk, data_gib
 from trainmaster.spec import TrainingSpec, load_spec
 
 SPEC = """\

@@ -16,7 +16,7 @@ from trainmaster.plan.hyperparameters import (
     warmup_steps,
     whole_batch,
 )
-from trainmaster.plan.memory import memory
+from trainmaster.plan.memory import Load, memory
 from trainmaster.plan.throughput import modelled_mfu
 
 
@@ -144,9 +144,10 @@ def test_modelled_mfu_is_within_13_percent_of_published_runs(
 
 def test_memory_grows_with_the_micro_batch_and_doubles_its_activations_in_fp32() -> None:
     model = Architecture("gpt2", 12, 12, 12, 768, 3072, 50304, 1024)
-    half = memory(model, parameters(model), 8, "bf16", "cuda")
-    full = memory(model, parameters(model), 8, "fp32", "cuda")
-    twice = memory(model, parameters(model), 16, "bf16", "cuda")
+    load = Load(model, parameters(model))
+    half = memory(load, 8, "bf16", "cuda")
+    full = memory(load, 8, "fp32", "cuda")
+    twice = memory(load, 16, "bf16", "cuda")
     assert full.activations_gib == pytest.approx(2 * half.activations_gib)
     assert twice.activations_gib == pytest.approx(2 * half.activations_gib)
     assert half.state_gib == full.state_gib == pytest.approx(124_373_760 * 16 / 2**30)

@@ -53,3 +53,10 @@ def test_pieces_and_their_number_make_the_batch_that_was_asked_for(
 ) -> None:
     newest = batch(HALVED[MICRO], HALVED[TIMES])
     assert of_one_batch(changed, asked, patched, batch(*planned), newest) == sent
+
+
+def test_a_step_counts_the_sequences_of_every_process() -> None:
+    planned = {**batch(4, 4), "compute": {"processes": 2}}
+    newest = {**batch(4, 8), "derived": {"sequences_per_step": 64}}
+    sent = of_one_batch({TIMES: 4}, ["batch.tokens"], {}, planned, newest)
+    assert sent == {MICRO: 4, TIMES: 4, STEP: 32}

@@ -230,8 +230,6 @@ def test_a_required_field_that_is_missing_is_named(small_spec: str, missing: str
         "adapter.r=8",
         "model={path: ./weights}",
         "model={hub: gpt2}",
-        "data.sources.main.format=jsonl",
-        "data.tokenizer=gpt2",
         "batch.ramp={start: 0.25}",
         "optimizer.name=lion",
         "schedule.kind=polynomial",

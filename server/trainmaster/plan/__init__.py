@@ -13,7 +13,7 @@ from trainmaster.plan.facts import (
     TokenizerFacts,
     TorchFacts,
 )
-from trainmaster.plan.method import form_of, resolved_method
+from trainmaster.plan.method import form_of
 from trainmaster.plan.result import Decision, Estimates, GpuAdvice, Plan
 from trainmaster.plan.tokenizer import chosen_tokenizer
 
@@ -35,6 +35,5 @@ __all__ = [
     "form_of",
     "may_install",
     "plan",
-    "resolved_method",
     "wheels_to_send",
 ]

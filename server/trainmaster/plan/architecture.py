@@ -13,7 +13,8 @@ class Architecture:
     """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions.
 
     `biases`: of all norms and matrices, as Hugging Face's GPT-2 has them. `tied`: one matrix for
-    input and output; None as is usual for the style.
+    input and output; None as is usual for the style. `rotary`: gpt2 without learned positions, as
+    LitGPT makes it.
     """
 
     style: Style
@@ -26,6 +27,7 @@ class Architecture:
     seq_len: int
     biases: bool = False
     tied: bool | None = None
+    rotary: bool = False
 
     @property
     def kv_width(self) -> int:
@@ -58,7 +60,8 @@ def parameters(model: Architecture) -> int:
     embedding = model.vocab_size * model.d_model
     tied = model.style == "gpt2" if model.tied is None else model.tied
     blocks = model.n_layer * _block_parameters(model) + model.d_model
-    positions = model.seq_len * model.d_model if model.style == "gpt2" else 0
+    learned = model.style == "gpt2" and not model.rotary
+    positions = model.seq_len * model.d_model if learned else 0
     return (1 if tied else 2) * embedding + positions + blocks + _biases(model)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from trainer_runtime.core.corpus import ON_BOX
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.fit import Fitted
 from trainmaster.plan.hyperparameters import Batch
 from trainmaster.plan.method import Method
 from trainmaster.plan.model import Network
@@ -26,14 +27,12 @@ class Decided:
     method: Method
     network: Network
     target: Target
-    batch: Batch
+    fitted: Fitted
     lr: float
     warmup_steps: int
     steps: int
     checkpoint_every: int | str
     max_runtime_s: float
-    strategy: str
-    activation_checkpointing: bool
     threads: int
     compile: bool
     environment: dict[str, Any]
@@ -59,7 +58,7 @@ def resolved_config(
         "data": _data(
             {**given["data"], **_tokenizer(facts, tokenizer)}, facts.cache_folder, corpus
         ),
-        "batch": _batch(decided.batch),
+        "batch": _batch(decided.fitted.batch),
         "optimizer": {**given["optimizer"], "lr": decided.lr},
         "schedule": {**given["schedule"], "warmup_steps": decided.warmup_steps},
         "steps": decided.steps,
@@ -104,7 +103,7 @@ def _of_frameworks(
     """What the config of every framework but nanogpt holds besides."""
     compute = {
         "processes": decided.target.processes,
-        "activation_checkpointing": decided.activation_checkpointing,
+        "activation_checkpointing": decided.fitted.sharing.recompute,
     }
     origin = {
         "preset": spec.model.preset if spec.model.preset not in GPT2_PRESETS else None,
@@ -197,7 +196,7 @@ def _compute(given: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
         "gpus": decided.target.gpus,
         "threads": decided.threads,
         "compile": decided.compile,
-        "strategy": decided.strategy,
+        "strategy": decided.fitted.sharing.strategy,
     }
 
 
@@ -206,6 +205,6 @@ def _derived(decided: Decided) -> dict[str, Any]:
     return {
         "parameters": decided.network.parameters,
         "flops_per_token": None if model is None else flops_per_token(model),
-        "sequences_per_step": decided.batch.sequences,
+        "sequences_per_step": decided.fitted.batch.sequences,
         "peak_flops": decided.target.gpu.peak_flops if decided.target.gpu else None,
     }

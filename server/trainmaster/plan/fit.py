@@ -1,67 +1,141 @@
-"""Fits the batch into memory and the checkpoints onto the disk."""
+"""Fits the batch into memory."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from functools import partial
+
 from trainer_runtime.core.gpus import GPUS
 from trainmaster.errors import PlanError
-from trainmaster.plan.checkpoint_interval import kept_checkpoints
-from trainmaster.plan.facts import CorpusFacts, HostFacts
+from trainmaster.plan.adapter import adapter_parameters, base_bytes
 from trainmaster.plan.hyperparameters import Batch, choose_micro_batch, whole_batch
-from trainmaster.plan.memory import (
-    CHECKPOINT_BYTES_PER_PARAMETER,
-    EXPORT_BYTES_PER_PARAMETER,
-    GIB,
-    SHARD_BYTES_PER_TOKEN,
-    Memory,
-    memory,
-)
+from trainmaster.plan.memory import Load, Memory, Sharing, memory
+from trainmaster.plan.method import Method
 from trainmaster.plan.model import Network
 from trainmaster.plan.result import Ledger
+from trainmaster.plan.strategy import choose_sharing, room_gib
 from trainmaster.plan.target import Target
 from trainmaster.spec import TrainingSpec
 
 # Larger passes gain nothing any more: CPUs fall out of their caches, GPUs are busy long before.
 _MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
-_LOGS_GIB = 0.05
+# Of a model whose sizes aren't known: a batch that is small for nearly any.
+_CAREFUL_MICRO_BATCH = 1
+_REFERENCE_BYTES_PER_PARAMETER = 4.0
 
 
-def choose_batch(
-    spec: TrainingSpec, network: Network, target: Target, ledger: Ledger
-) -> tuple[Batch, Memory | None]:
-    """The micro-batch and accumulation, and the peak memory that they take, where it is known.
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """One step as it fits. `memory` is None where sizes aren't known; `trained` parameters have
+    gradients, None likewise."""
+
+    batch: Batch
+    sharing: Sharing
+    memory: Memory | None
+    trained: int | None
+
+
+def fit(
+    spec: TrainingSpec, network: Network, method: Method, target: Target, ledger: Ledger
+) -> Fitted:
+    """The micro-batch and accumulation, how processes share the work, and the memory it takes.
 
     Raises:
-        PlanError: DOES_NOT_FIT, with the sizes and what would fit.
+        PlanError: DOES_NOT_FIT, with the sizes and what would fit; INVALID_VALUE for a batch or a
+            strategy that can't be.
     """
-    model, parameters = network.architecture, network.parameters
-    if model is None or parameters is None:
-        micro_batch = 1 if spec.batch.micro_batch == "auto" else spec.batch.micro_batch
-        return _batch_of(spec, micro_batch, target.processes, ledger), None
-
-    def taken(micro_batch: int) -> Memory:
-        return memory(model, parameters, micro_batch, target.precision, target.device)
-
-    per_sequence_gib = taken(1).total_gib - taken(0).total_gib
-    fitting = int((target.memory_gib - taken(0).total_gib) / per_sequence_gib)
-    asked = spec.batch.micro_batch
-    micro_batch = asked if isinstance(asked, int) else 0
-    if fitting < max(1, micro_batch):
-        raise _does_not_fit(taken(max(1, micro_batch)), parameters, fitting, target)
-    if not micro_batch:
-        quick = max(1, _MOST_TOKENS[target.device] // model.seq_len)
-        sequences = max(1, spec.batch.tokens // model.seq_len // target.processes)
-        micro_batch = choose_micro_batch(sequences, min(fitting, quick))
-        reason = f"Up to {fitting:,} sequences fit into memory; more than {quick:,} gain nothing."
-        ledger.decide("batch.micro_batch", micro_batch, reason)
-    return _batch_of(spec, micro_batch, target.processes, ledger), taken(micro_batch)
+    _refuse_quantized_without_cuda(spec, target)
+    load = _load(spec, network, method, target)
+    asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
+    taken = partial(memory, load, precision=target.precision, device=target.device)
+    sharing = choose_sharing(
+        spec, target, lambda one: taken(micro_batch=max(1, asked), sharing=one), ledger
+    )
+    if load.model is None:
+        batch = _batch_of(spec, asked or _CAREFUL_MICRO_BATCH, method, target.processes, ledger)
+        return Fitted(batch, sharing, None, load.trained or None)
+    empty_gib = taken(micro_batch=0, sharing=sharing).total_gib
+    per_example_gib = taken(micro_batch=1, sharing=sharing).total_gib - empty_gib
+    fitting = int((room_gib(target) - empty_gib) / per_example_gib)
+    if fitting < max(1, asked):
+        at_least = taken(micro_batch=max(1, asked), sharing=sharing)
+        raise _does_not_fit(at_least, sharing, load.trained, fitting, target)
+    micro_batch = asked or _micro_batch(spec, load, method, fitting, target, ledger)
+    batch = _batch_of(spec, micro_batch, method, target.processes, ledger)
+    return Fitted(batch, sharing, taken(micro_batch=micro_batch, sharing=sharing), load.trained)
 
 
-def _batch_of(spec: TrainingSpec, micro_batch: int, processes: int, ledger: Ledger) -> Batch:
+def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) -> Load:
+    model, count = network.architecture, network.parameters or 0
+    pairs, logits = method.sequences, method.name != "reward"
+    if spec.adapter is not None and model is not None:
+        trained = adapter_parameters(spec.adapter, model, spec.framework)
+        frozen = base_bytes(spec.adapter, count, model, target.precision)
+        return Load(model, trained, frozen, pairs, logits)
+    frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
+    return Load(model, count, frozen, pairs, logits)
+
+
+def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:
+    if spec.adapter is not None and spec.adapter.quantize is not None and target.device != "cuda":
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`adapter.quantize` is {spec.adapter.quantize}, which computes on CUDA alone, but the "
+            "training computes on the CPU.",
+            "Set adapter.quantize to null, or take a host with a GPU.",
+            field="adapter.quantize",
+        )
+
+
+def _micro_batch(
+    spec: TrainingSpec, load: Load, method: Method, fitting: int, target: Target, ledger: Ledger
+) -> int:
+    seq_len = spec.data.seq_len * load.sequences
+    quick = max(1, _MOST_TOKENS[target.device] // seq_len)
+    in_a_step = max(1, spec.batch.tokens // spec.data.seq_len // target.processes)
+    if method.group > 1:
+        # Whole groups over all processes: a divisor of what one process has of a group's multiple.
+        in_a_step = _whole_groups(spec, method, target.processes) // target.processes
+        most = min(fitting, quick, in_a_step)
+        micro_batch = max(n for n in range(1, most + 1) if in_a_step % n == 0)
+    else:
+        micro_batch = choose_micro_batch(in_a_step, min(fitting, quick))
+    what = "sequences" if load.sequences == 1 else "pairs"
+    reason = f"Up to {fitting:,} {what} fit into memory; more than {quick:,} gain nothing."
+    ledger.decide("batch.micro_batch", micro_batch, reason)
+    return micro_batch
+
+
+def _whole_groups(spec: TrainingSpec, method: Method, processes: int) -> int:
+    """Examples of a step that are whole groups and whole shares of each process.
+
+    Raises:
+        PlanError: INVALID_VALUE, the step has no room for one.
+    """
+    unit = math.lcm(method.group, processes)
+    sequences = spec.batch.tokens // spec.data.seq_len
+    if sequences < unit:
+        raise _too_few_for_groups(spec, method, unit)
+    return sequences - sequences % unit
+
+
+def _batch_of(
+    spec: TrainingSpec, micro_batch: int, method: Method, processes: int, ledger: Ledger
+) -> Batch:
     seq_len = spec.data.seq_len
-    batch = whole_batch(spec.batch.tokens, seq_len, micro_batch, processes)
+    tokens = spec.batch.tokens
+    if method.group > 1:
+        tokens = _whole_groups(spec, method, processes) * seq_len
+    batch = whole_batch(tokens, seq_len, micro_batch, processes)
+    if batch.sequences % method.group:
+        raise _too_few_for_groups(spec, method, math.lcm(method.group, micro_batch * processes))
     product = f"micro_batch {micro_batch} x seq_len {seq_len} x {batch.accumulation}"
     if processes > 1:
-        product = f"{product} x {processes} processes"
+        product = (
+            f"micro_batch {micro_batch} x accumulation {batch.accumulation} x {processes} "
+            f"processes x seq_len {seq_len}"
+        )
     ledger.decide("batch.accumulation", batch.accumulation, f"{product} = {batch.tokens:,} tokens.")
     if batch.tokens != spec.batch.tokens:
         reason = f"{spec.batch.tokens:,} rounded down to {product}."
@@ -69,74 +143,20 @@ def _batch_of(spec: TrainingSpec, micro_batch: int, processes: int, ledger: Ledg
     return batch
 
 
-def disk_gib(spec: TrainingSpec, parameters: int, steps: int, corpus: CorpusFacts) -> float:
-    """What the run will have on disk at most: checkpoints, the exported model, logs, and its data
-    in the cache."""
-    policy = spec.checkpoint
-    kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
-    size_bytes = parameters * (kept * CHECKPOINT_BYTES_PER_PARAMETER + EXPORT_BYTES_PER_PARAMETER)
-    return size_bytes / GIB + _LOGS_GIB + data_gib(spec, corpus)
-
-
-def data_gib(spec: TrainingSpec, corpus: CorpusFacts) -> float:
-    """What the data adds to the host's cache: shards, and what is sent there to cut them from."""
-    if corpus.cached:
-        return 0.0
-    # Other tokenizers' numbers may take twice the room.
-    size_bytes = corpus.tokens * SHARD_BYTES_PER_TOKEN * (2 if corpus.estimated else 1)
-    if spec.data.prepare != "here":
-        size_bytes += sum(source.size_bytes for source in corpus.sent)
-    return size_bytes / GIB
-
-
-def check_disk(
-    spec: TrainingSpec,
-    needed_gib: float,
-    parameters: int,
-    facts: HostFacts,
-    *,
-    cache_gib: float = 0.0,
-) -> None:
-    """Nothing, if the disk has room for what retention will keep; `cache_gib` of what is needed
-    lies in the cache, which may have a disk of its own.
-
-    Raises:
-        PlanError: DISK_TOO_SMALL.
-    """
-    if facts.cache_free_gib is not None:
-        needed_gib -= cache_gib
-        if cache_gib > facts.cache_free_gib:
-            raise _cache_too_small(cache_gib, facts.cache_free_gib, facts.cache_folder)
-    if needed_gib <= facts.disk_free_gib:
-        return
-    policy = spec.checkpoint
-    one_gib = parameters * CHECKPOINT_BYTES_PER_PARAMETER / GIB
-    every = policy.keep_every_steps
-    periodic = f" and each {every} steps" if every is not None else ""
-    field = "checkpoint.keep_every_steps" if every is not None else "checkpoint.keep_latest"
-    raise PlanError(
-        "DISK_TOO_SMALL",
-        f"The run will need {needed_gib:.2f} GiB on {facts.root}, which has "
-        f"{facts.disk_free_gib:.2f} GiB free: checkpoints of {one_gib:.2f} GiB each, of which the "
-        f"latest {policy.keep_latest}, the best {policy.keep_best}{periodic} are kept.",
-        "Keep fewer checkpoints (checkpoint.keep_latest, keep_best, keep_every_steps), free some "
-        "disk, or set the host's root to a larger disk.",
-        field=field,
-    )
-
-
-def _cache_too_small(needed_gib: float, free_gib: float, folder: str) -> PlanError:
+def _too_few_for_groups(spec: TrainingSpec, method: Method, unit: int) -> PlanError:
     return PlanError(
-        "DISK_TOO_SMALL",
-        f"Data and environment will need {needed_gib:.2f} GiB in {folder}, which has "
-        f"{free_gib:.2f} GiB free.",
-        "Free some disk (`trainmaster hosts gc` removes what no run uses), or set the host's cache "
-        "to a larger one.",
-        field="host",
+        "INVALID_VALUE",
+        f"`batch.tokens` {spec.batch.tokens} gives steps that are not whole groups of "
+        f"{method.group} completions.",
+        f"Set batch.tokens to a multiple of {unit * spec.data.seq_len}, and batch.micro_batch to "
+        "auto.",
+        field="batch.tokens",
     )
 
 
-def _does_not_fit(taken: Memory, parameters: int, fitting: int, target: Target) -> PlanError:
+def _does_not_fit(
+    taken: Memory, sharing: Sharing, trained: int, fitting: int, target: Target
+) -> PlanError:
     sizes = (
         f"state {taken.state_gib:.2f}, activations {taken.activations_gib:.2f}, "
         f"logits {taken.logits_gib:.2f}"
@@ -150,10 +170,12 @@ def _does_not_fit(taken: Memory, parameters: int, fitting: int, target: Target) 
         fix = f"Take a smaller model or a shorter data.seq_len{fitting_gpu}."
         field = "model"
     where = "of host memory" if target.device == "cpu" else f"on the {target.name}"
+    each = f" in each of {sharing.processes} processes" if sharing.processes > 1 else ""
+    by = f", by {sharing.strategy}" if sharing.strategy != "single" else ""
     return PlanError(
         "DOES_NOT_FIT",
-        f"Training {parameters:,} parameters takes about {taken.total_gib:.2f} GiB ({sizes}), but "
-        f"only {target.memory_gib:.2f} GiB {where} can be used.",
+        f"Training {trained:,} parameters takes about {taken.total_gib:.2f} GiB{each} ({sizes})"
+        f"{by}, but only {room_gib(target):.2f} GiB {where} can be used.",
         fix,
         field=field,
     )

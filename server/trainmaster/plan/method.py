@@ -6,9 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainmaster.plan.result import Ledger
-from trainmaster.spec import TrainingSpec
+from trainmaster.spec import TrainingSpec, arguments_of
 
 Form = Literal["shards", "stream", "dataset"]
+
+# What a run calls the file with the rewards, in its own folder.
+REWARD_FILE = "reward.py"
+# Methods that hold a frozen copy of the model beside the one that is trained.
+_WITH_REFERENCE = ("dpo", "kto")
+# Methods of which an example is two sequences: the better and the worse, or a pair to compare with.
+_OF_PAIRS = ("dpo", "kto", "reward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +27,63 @@ class Method:
     arguments: dict[str, Any]
     form: Form
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether a frozen copy of the model stands by, unless an adapter can be taken off it."""
+        return self.name in _WITH_REFERENCE or bool(self.arguments.get("beta"))
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of one example."""
+        return 2 if self.name in _OF_PAIRS else 1
+
+    @property
+    def group(self) -> int:
+        """Of how many examples a step consists at least: completions are compared in groups."""
+        return int(self.arguments["num_generations"]) if self.name == "grpo" else 1
+
 
 def choose_method(spec: TrainingSpec, ledger: Ledger) -> Method:
-    """The method that the spec names, or the framework's usual one."""
-    name = resolved_method(spec)
+    """The method that the spec names, or the framework's usual one, with all its arguments."""
+    name = spec.resolved_method
     if spec.method == "auto":
         ledger.decide("method", name, f"What {spec.framework} does.")
-    return Method(name, dict(spec.method_args), form_of(spec))
-
-
-def resolved_method(spec: TrainingSpec) -> str:
-    """The spec's method; for auto what its framework does."""
-    if spec.method != "auto":
-        return spec.method
-    return "sft" if spec.framework == "trl" else "pretrain"
+    return Method(name, _arguments(spec, name, ledger), form_of(spec))
 
 
 def form_of(spec: TrainingSpec) -> Form:
     """How the data reaches the trainer."""
-    if resolved_method(spec) != "pretrain":
+    if spec.resolved_method != "pretrain":
         return "dataset"
     return "stream" if spec.data.prepare == "stream" else "shards"
+
+
+def _arguments(spec: TrainingSpec, method: str, ledger: Ledger) -> dict[str, Any]:
+    """With defaults, but without the length, which becomes steps, and with what is left out left
+    to the framework."""
+    arguments = {}
+    for name, argument in arguments_of(method, spec.framework).items():
+        value = spec.method_args.get(name)
+        if value is None and name != "epochs":
+            value = _default(spec, name, argument.default, ledger)
+        if value is not None and name != "epochs":
+            arguments[name] = value
+    if "reward_file" in arguments:
+        arguments["reward_file"] = REWARD_FILE
+    return arguments
+
+
+def _default(spec: TrainingSpec, name: str, usual: Any, ledger: Ledger) -> Any:
+    if name == "packing":
+        packs = all(source.format == "text" for source in spec.data.sources)
+        reason = (
+            "Plain texts may follow each other." if packs else "Examples shall not see each other."
+        )
+        ledger.decide("method_args.packing", packs, reason)
+        return packs
+    if name == "max_completion_length":
+        length = max(1, spec.data.seq_len // 2)
+        reason = "Half of data.seq_len; the other half is for the prompt."
+        ledger.decide("method_args.max_completion_length", length, reason)
+        return length
+    return None if usual is ... else usual

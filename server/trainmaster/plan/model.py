@@ -14,6 +14,7 @@ from trainmaster.plan.architecture import (
     preset_sizes,
 )
 from trainmaster.plan.facts import ModelFacts
+from trainmaster.plan.presets import litgpt_architecture
 from trainmaster.plan.result import Ledger
 from trainmaster.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
 
@@ -21,6 +22,8 @@ from trainmaster.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
 BYTE_VOCABULARY = 257
 _VOCABULARY_MULTIPLE = 64
 _WIDE = 2048
+# Families of models whose feed-forward layer has two matrices, as GPT-2's; the others have three.
+_NOT_GATED = ("gpt", "pythia", "opt", "bloom", "phi", "falcon")
 _SIZES = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size")
 
 
@@ -40,13 +43,16 @@ def choose_network(
     """The network with every size that can be known; `vocabulary` is the tokenizer's.
 
     Raises:
-        PlanError: VOCABULARY_TOO_SMALL.
+        PlanError: VOCABULARY_TOO_SMALL, MISSING_FIELD where nothing tells the vocabulary, or
+            INVALID_VALUE for sequences that are longer than the model's positions.
     """
-    model = spec.model
-    if model.path is not None or model.hub is not None:
+    if spec.continues:
         return _existing(spec, existing)
-    if model.preset is not None and model.preset not in GPT2_PRESETS:
-        return Network(None, None, _sizes_of(None))
+    preset = spec.model.preset
+    if preset is not None and preset not in GPT2_PRESETS:
+        known = litgpt_architecture(preset, spec.data.seq_len)
+        count = None if known is None else parameters(known)
+        return Network(known, count, {**_sizes_of(known), "style": None})
     architecture = choose_architecture(spec, vocabulary, ledger)
     return Network(architecture, parameters(architecture), _sizes_of(architecture))
 
@@ -55,7 +61,7 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
     """Every size of a model that is made anew.
 
     Raises:
-        PlanError: VOCABULARY_TOO_SMALL.
+        PlanError: VOCABULARY_TOO_SMALL, or MISSING_FIELD where nothing tells the vocabulary.
     """
     model = spec.model
     style = _style(spec, ledger)
@@ -78,22 +84,36 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
         vocab_size=_vocabulary(model, vocabulary, ledger),
         seq_len=spec.data.seq_len,
         biases=style == "gpt2" and spec.framework in ("hf", "trl"),
+        rotary=spec.framework == "litgpt",
     )
 
 
 def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
     if facts is None:
         return Network(None, None, _sizes_of(None))
+    if facts.max_positions is not None and spec.data.seq_len > facts.max_positions:
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`data.seq_len` is {spec.data.seq_len}, but the model knows {facts.max_positions:,} "
+            "positions.",
+            f"Set data.seq_len to at most {facts.max_positions}.",
+            field="data.seq_len",
+        )
     sizes = {name: getattr(facts, name) for name in _SIZES}
-    given = {**sizes, "n_kv_head": sizes["n_kv_head"] or sizes["n_head"]}
-    if None in given.values():
-        return Network(None, facts.parameters, {**_sizes_of(None), **sizes})
-    style: Style = "gpt2" if facts.model_type.startswith("gpt") else "llama"
+    sizes["n_kv_head"] = sizes["n_kv_head"] or sizes["n_head"]
+    told = {**_sizes_of(None), **sizes}
+    if None in sizes.values():
+        return Network(None, facts.parameters, told)
+    is_gated = not facts.model_type.startswith(_NOT_GATED)
     architecture = Architecture(
-        style=style, seq_len=spec.data.seq_len, tied=facts.tied, biases=style == "gpt2", **given
+        style="llama" if is_gated else "gpt2",
+        seq_len=spec.data.seq_len,
+        tied=facts.tied,
+        biases=not is_gated,
+        rotary=facts.model_type != "gpt2",
+        **sizes,
     )
-    count = facts.parameters or parameters(architecture)
-    return Network(architecture, count, {**_sizes_of(None), **given})
+    return Network(architecture, facts.parameters or parameters(architecture), told)
 
 
 def _sizes_of(architecture: Architecture | None) -> dict[str, Any]:

@@ -187,6 +187,8 @@ def _with_precision(spec: TrainingSpec, target: Target, facts: HostFacts, ledger
     capability = chosen.capability if chosen is not None else None
     if target.device == "cpu":
         best, reason = best_cpu_precision(facts)
+        if _is_zero(spec):
+            best, reason = "fp32", "DeepSpeed under Trainer has bf16 on GPUs alone."
     else:
         torch = facts.torch if target.on_host else None
         best, reason = best_gpu_precision(torch, target.gpu, capability)
@@ -198,9 +200,15 @@ def _with_precision(spec: TrainingSpec, target: Target, facts: HostFacts, ledger
         raise _impossible(precision, "the CPU", f"Set precision to auto or {best}.")
     elif precision == "bf16" and best == "fp16":
         raise _impossible(precision, target.name, "Set precision to auto or fp16.")
+    elif precision == "bf16" and target.device == "cpu" and _is_zero(spec):
+        raise _impossible(precision, "DeepSpeed on a CPU", "Set precision to auto or fp32.")
     elif precision == "bf16" and best == "fp32":
         ledger.warn("The CPU has no bf16 instructions: fp32 would be faster than bf16.")
     return replace(target, precision=precision)
+
+
+def _is_zero(spec: TrainingSpec) -> bool:
+    return spec.compute.strategy.startswith("zero")
 
 
 def _not_found(message: str, fix: str, field: str = "compute.gpus") -> PlanError:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from trainer_runtime.core.gpus import Gpu
 from trainmaster.plan.architecture import Architecture, flops_per_token
 from trainmaster.plan.facts import Calibration
+from trainmaster.plan.memory import Sharing
+from trainmaster.plan.target import Target
 
 # Fitted to llm-foundry's published table; its held-out half was met within 12 % at the 90th
 # percentile, frameworks that it had not seen within some 30 %.
@@ -14,6 +17,10 @@ _BASE = {"a100": 0.69, "h100": 0.52}
 _WIDTH = {"a100": 310.0, "h100": 390.0}
 _ATTENTION = {"a100": 0.09, "h100": 0.46}
 _LIKE_A100 = ("a100", "a100-40", "a10", "3090", "v100", "t4", "p100")
+# Of the same table: full recomputation, and rows of 128 to 512 GPUs against each other.
+_RECOMPUTING = 0.86
+_PER_DOUBLING = 0.97
+_FITTED_PROCESSES = 8
 _SPREAD_MODELLED = 0.30
 _SPREAD_MEASURED = 0.10
 
@@ -30,26 +37,26 @@ class Throughput:
 
 
 def throughput(
-    model: Architecture,
-    precision: str,
-    device: str,
-    gpu: Gpu | None,
-    calibration: Calibration | None,
+    model: Architecture | None, target: Target, sharing: Sharing, calibration: Calibration | None
 ) -> Throughput | None:
-    """The expected speed of one process; None where neither a measurement nor a model is at hand.
+    """The expected speed of all processes; None where neither a measurement nor a model is at hand.
 
-    `device` is `cpu` or the GPU's name, as calibrations name it.
+    A measurement is of as many processes, sharing alike.
     """
-    per_token = flops_per_token(model)
-    measured = calibration.flops_per_s(device, precision) if calibration is not None else None
+    if model is None:
+        return None
+    per_token, gpu = flops_per_token(model), target.gpu
+    measured = (
+        calibration.flops_per_s(target.name, target.precision) if calibration is not None else None
+    )
     if measured is not None:
-        mfu = measured / gpu.peak_flops if gpu is not None else None
+        mfu = measured / (gpu.peak_flops * sharing.processes) if gpu is not None else None
         return _throughput(measured / per_token, mfu, _SPREAD_MEASURED, "an earlier run here")
     # The model was fitted to half-precision trainings on GPUs.
-    if gpu is None or precision == "fp32":
+    if gpu is None or target.precision == "fp32":
         return None
-    mfu = modelled_mfu(model, gpu)
-    speed = mfu * gpu.peak_flops / per_token
+    mfu = modelled_mfu(model, gpu) * _efficiency(sharing)
+    speed = mfu * gpu.peak_flops * sharing.processes / per_token
     return _throughput(speed, mfu, _SPREAD_MODELLED, "a model fitted to published throughput")
 
 
@@ -59,6 +66,13 @@ def modelled_mfu(model: Architecture, gpu: Gpu) -> float:
     attention = 12 * model.n_layer * model.d_model * model.seq_len / flops_per_token(model)
     width = 1 / (1 + _WIDTH[kind] / model.d_model)
     return _BASE[kind] * width * (1 - attention * _ATTENTION[kind])
+
+
+def _efficiency(sharing: Sharing) -> float:
+    """What is left of it where activations are computed anew, or over eight processes talk."""
+    doublings = max(0.0, math.log2(sharing.processes / _FITTED_PROCESSES))
+    kept = _RECOMPUTING if sharing.recompute else 1.0
+    return kept * math.pow(_PER_DOUBLING, doublings)
 
 
 def _throughput(speed: float, mfu: float | None, spread: float, source: str) -> Throughput:

@@ -2,16 +2,21 @@
 
 from trainmaster.spec.annotations import Annotation, Changes, Section
 from trainmaster.spec.attached import read_attached, refuse_other_files
+from trainmaster.spec.compute import EnvironmentSpec
+from trainmaster.spec.data import SourceSpec
 from trainmaster.spec.document import TrainingSpec
 from trainmaster.spec.fields import Field, all_fields, changes_of
 from trainmaster.spec.load import load_spec
+from trainmaster.spec.mapping import mapping_markdown
+from trainmaster.spec.method_arguments import arguments_of
+from trainmaster.spec.model import GPT2_PRESETS, AdapterSpec, ModelSpec
 from trainmaster.spec.reference import reference_markdown
-from trainmaster.spec.running import EnvironmentSpec
 from trainmaster.spec.support import refuse_what_is_not_built
-from trainmaster.spec.training import GPT2_PRESETS, ModelSpec, SourceSpec
+from trainmaster.spec.tracking import missing_secrets
 
 __all__ = [
     "GPT2_PRESETS",
+    "AdapterSpec",
     "Annotation",
     "Changes",
     "EnvironmentSpec",
@@ -21,8 +26,11 @@ __all__ = [
     "SourceSpec",
     "TrainingSpec",
     "all_fields",
+    "arguments_of",
     "changes_of",
     "load_spec",
+    "mapping_markdown",
+    "missing_secrets",
     "read_attached",
     "reference_markdown",
     "refuse_other_files",

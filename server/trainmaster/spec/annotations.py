@@ -7,9 +7,8 @@ the box may change, and what an error says would be accepted.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, cast
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -17,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from trainer_runtime.core.duration import ACCEPTED as DURATION_ACCEPTED
 from trainer_runtime.core.duration import parse_duration
+from trainmaster.spec.places import Lands
 
 # Who may change a field once the run exists: nobody; the operator, by a resume; the box by itself.
 Changes = Literal["never", "resume", "box"]
@@ -43,36 +43,27 @@ class Section(BaseModel):
 class Annotation:
     """What is known about a field besides its type and its text.
 
-    `lands_in` maps a framework to where the value takes effect there; a framework that is missing
-    has not been mapped yet.
+    Pydantic carries it as the function that may add to the field's JSON schema, where it adds
+    nothing.
     """
 
     changes: Changes
+    lands: Lands
     unit: str = ""
-    lands_in: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Leaves the schema as it is."""
 
 
-def setting(
-    default: Any,
-    text: str,
-    *,
-    changes: Changes,
-    unit: str = "",
-    nanogpt: str = "",
-) -> Any:
+def setting(default: Any, text: str, *, changes: Changes, lands: Lands, unit: str = "") -> Any:
     """A field with its annotation; `default` is `...` where the user must give a value.
 
-    `text` says what the field does and why its default is what it is; `nanogpt` where the value
-    takes effect in that framework's trainer, empty where it never reaches the trainer.
+    `text` says what the field does and why its default is what it is.
     """
-    extra: dict[str, Any] = {
-        "changes": changes,
-        "unit": unit,
-        "lands_in": {"nanogpt": nanogpt} if nanogpt else {},
-    }
+    annotation = Annotation(changes, lands, unit)
     if isinstance(default, (dict, list)):
-        return Field(default_factory=default.copy, description=text, json_schema_extra=extra)
-    return Field(default, description=text, json_schema_extra=extra)
+        return Field(default_factory=default.copy, description=text, json_schema_extra=annotation)
+    return Field(default, description=text, json_schema_extra=annotation)
 
 
 def annotation_of(info: FieldInfo) -> Annotation:
@@ -81,11 +72,9 @@ def annotation_of(info: FieldInfo) -> Annotation:
     Raises:
         TypeError: the field was declared without one.
     """
-    extra = info.json_schema_extra
-    if not isinstance(extra, dict):
+    if not isinstance(info.json_schema_extra, Annotation):
         raise TypeError("a field of the spec was declared without `setting`")
-    given = cast(dict[str, Any], extra)
-    return Annotation(given["changes"], given["unit"], given["lands_in"])
+    return info.json_schema_extra
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from trainmaster.errors import SpecError
+from trainmaster.spec.compute import EnvironmentSpec
 from trainmaster.spec.document import TrainingSpec
-from trainmaster.spec.running import EnvironmentSpec
 
 # By field: what it is called in the run's folder.
 _NAMES = {"requirements": "requirements-extra.txt", "setup": "setup.sh"}

@@ -13,9 +13,11 @@ from trainer_runtime.core.corpus import ON_BOX
 from trainmaster.errors import Problem
 from trainmaster.secret_names import ACCEPTED, name_problem
 from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.spec.compute import EnvironmentSpec
+from trainmaster.spec.data import SourceSpec
 from trainmaster.spec.document import TrainingSpec
-from trainmaster.spec.running import EnvironmentSpec
-from trainmaster.spec.training import GPT2_PRESETS, ModelSpec, SourceSpec
+from trainmaster.spec.framework_checks import framework_problems
+from trainmaster.spec.model import GPT2_PRESETS, ModelSpec
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
@@ -38,6 +40,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_environment_problems(spec),
         *_label_problems(spec.labels),
         *_alert_problems(spec),
+        *framework_problems(spec),
     ]
 
 
@@ -46,6 +49,8 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
     origins = [name for name in ("preset", "path", "hub") if getattr(model, name) is not None]
     if len(origins) > 1:
         yield _wrong(f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one.")
+    if model.revision is not None and model.hub is None:
+        yield _wrong("model.revision", "is given without `model.hub`.", "Remove it.")
     if origins:
         given = [name for name in (*sizes, "n_kv_head", "d_ff") if getattr(model, name) is not None]
         for name in given:

@@ -6,6 +6,7 @@ import difflib
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
@@ -42,10 +43,24 @@ class Field:
     def accepts(self) -> str:
         return accepted(field_type(self.info))
 
+    @property
+    def default(self) -> Any:
+        """What holds where the user gives nothing; `PydanticUndefined` for a required field."""
+        return self.info.get_default(call_default_factory=True, validated_data={})
 
+
+@cache
 def all_fields() -> tuple[Field, ...]:
     """Every field of the spec, sections before their members, in the order of the spec."""
     return tuple(_fields_of(TrainingSpec, ""))
+
+
+def by_section() -> dict[str, list[Field]]:
+    """Every field under the path of the section that it stands in; the whole spec's is empty."""
+    sections: dict[str, list[Field]] = {}
+    for field in all_fields():
+        sections.setdefault(field.path.rpartition(".")[0], []).append(field)
+    return sections
 
 
 def changes_of(path: str) -> Changes | None:

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from trainmaster.spec.annotations import Section
-from trainmaster.spec.fields import Field, all_fields, field_type, section_in
-from trainmaster.spec.support import BUILT, BUILT_BY_FRAMEWORK
+from trainmaster.spec.fields import Field, by_section, field_type, section_in
+from trainmaster.spec.method_arguments import ARGUMENTS, Argument
 
 _INTRODUCTION = """\
 # The spec, field by field
@@ -22,30 +22,26 @@ are texts. Anchors, aliases, tags and repeated keys are refused, and so is a tex
 Unknown keys are refused, numbers in quotes are not taken for numbers.
 
 Required are `name`, `framework`, `model`, `data.sources[].path`, and exactly one of `steps`,
-`tokens` and `phases`. `--set a.b=value` changes one field; items of lists go by their name or
-number (`data.sources.main.weight`, `data.sources[0].weight`), `null` takes a field back.
+`tokens` and `phases`; where a model is tuned, `method_args.epochs` may stand for them.
+`--set a.b=value` changes one field; items of lists go by their name or number
+(`data.sources.main.weight`, `data.sources[0].weight`), `null` takes a field back.
 
 *Changes* says who may change a field once the run exists: nobody (never), the operator when
 resuming (resume), or the box by itself, to recover (box, and by a resume too).
+
+Where each field lands in each framework, and what a framework has no place for, is in
+[frameworks.md](frameworks.md).
 """
 
 
 def reference_markdown() -> str:
     """The whole page; each field once, under its section."""
     parts = [_INTRODUCTION]
-    for section, members in _by_section().items():
+    for section, members in by_section().items():
         parts.append(f"## {f'`{section}`' if section else 'The whole'}\n")
         parts.extend(_described(field) for field in members)
-    parts.append(_not_built())
+    parts.append(_method_arguments())
     return "\n".join(parts)
-
-
-def _by_section() -> dict[str, list[Field]]:
-    sections: dict[str, list[Field]] = {}
-    for field in all_fields():
-        section = field.path.rpartition(".")[0]
-        sections.setdefault(section, []).append(field)
-    return sections
 
 
 def _described(field: Field) -> str:
@@ -59,32 +55,41 @@ def _properties(field: Field) -> Iterator[tuple[str, str]]:
     yield "Default", _default(field)
     yield "Unit", field.annotation.unit
     yield "Changes", field.annotation.changes
-    for framework, place in field.annotation.lands_in.items():
-        yield f"In {framework}", place
 
 
 def _default(field: Field) -> str:
     if field.info.is_required():
         return "none, it must be given"
-    value: Any = field.info.get_default(call_default_factory=True, validated_data={})
+    value: Any = field.default
     if isinstance(value, Section):
         return "as its members say"
     if value is PydanticUndefined or (value is None and section_in(field_type(field.info))):
         return "null"
+    return _shown(value)
+
+
+def _method_arguments() -> str:
+    lines = [
+        "## `method_args`, by method",
+        "",
+        "A dash stands where the framework has a default of its own, or planning decides.",
+        "",
+        "| method | argument | of | takes | default | what it does |",
+        "|---|---|---|---|---|---|",
+    ]
+    for method, arguments in ARGUMENTS.items():
+        lines += [_argument_row(method, name, argument) for name, argument in arguments.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _argument_row(method: str, name: str, argument: Argument) -> str:
+    default = {None: "—", ...: "must be given"}.get(argument.default) or _shown(argument.default)
+    takes = argument.words.replace("|", "\\|")
+    of = ", ".join(argument.frameworks)
+    return f"| {method} | `{name}` | {of} | {takes} | {default} | {argument.text} |"
+
+
+def _shown(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return f"`{'null' if value is None else str(value).lower()}`"
     return f"`{value}`"
-
-
-def _not_built() -> str:
-    lines = [
-        "## What is built so far",
-        "",
-        "Values of these fields other than the ones listed are refused with `NOT_YET_SUPPORTED`:",
-        "",
-    ]
-    lines += [f"- `{built.path}`: {built.words}" for built in BUILT]
-    for framework, table in BUILT_BY_FRAMEWORK.items():
-        lines += ["", f"And for {framework}:", ""]
-        lines += [f"- `{built.path}`: {built.words}" for built in table]
-    return "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ from trainmaster.spec import checks
 from trainmaster.spec.annotations import Section
 from trainmaster.spec.document import TrainingSpec
 from trainmaster.spec.fields import accepted, bare, field_type, members, nearest
-from trainmaster.spec.training import ModelSpec
+from trainmaster.spec.model import ModelSpec
 
 _LENGTHS = ("steps", "tokens", "phases")
 _SHOWN_CHARACTERS = 120
