@@ -45,8 +45,7 @@ def main(request_path: str) -> int:
         status = getattr(error.response, "status_code", None)
         return _told(f"{_unreached(name)} It answers {status}.", for_good=status in _FOR_GOOD)
     except (OSError, ValueError) as error:
-        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        return _told(f"{_unreached(name)} {cause}", for_good=False)
+        return _told(f"{_unreached(name)} {_cause(error)}", for_good=False)
     missing = _missing(folder, request["files"])
     if missing:
         return _told(f"{name} came without {missing[0]} as it was planned with.", for_good=False)
@@ -56,6 +55,13 @@ def main(request_path: str) -> int:
 def _unreached(name: str) -> str:
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     return f"We couldn't connect to '{endpoint}' to load {name}."
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost words: what the client says itself is advice for others."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _told(what: str, *, for_good: bool) -> int:
