@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("trl")
 
 LORA = {"kind": "lora", "r": 4, "alpha": 8.0, "targets": "auto", "quantize": None}
 REWARD = (
-    "def count_reward(completions, **columns):\n    return [float(len(c)) for c in completions]\n"
+    "def reward_length(completions, **columns):\n    return [float(len(c)) for c in completions]\n"
 )
 MakeRun = Callable[..., TrlRun]
 
@@ -175,7 +175,7 @@ def test_grpo_is_rewarded_by_the_run_s_own_file_and_saves_on_sigterm(
     assert straight.train() == 0
     told = {key for event in straight.events() for key in event.get("values", ())}
     assert told >= {
-        "reward", "reward_std", "rewards/count_reward/mean", "completions/mean_length", "entropy",
+        "reward", "reward_std", "rewards/reward_length/mean", "completions/mean_length", "entropy",
         "val_reward", "clip_ratio/low_mean",
     }  # fmt: skip
     at_second_call = "calls = []\n" + REWARD.replace(

@@ -14,7 +14,9 @@ REWARD_NAME = "reward.py"
 
 
 def reward_functions(path: Path) -> list[Callable[..., Any]]:
-    """Every function of the file whose name begins or ends with `reward`, in the file's order.
+    """The functions of the file whose names begin with `reward` and that take completions.
+
+    In the file's order; planning looks for the same (`spec/attached.py`), without running the file.
 
     Raises:
         ConfigError: the file is missing, can't be imported, or has no such function.
@@ -32,12 +34,15 @@ def reward_functions(path: Path) -> list[Callable[..., Any]]:
     if not found:
         raise ConfigError(
             f"{path.name} has no reward function: define "
-            "`def reward(completions, **columns)` that returns a number for each completion"
+            "`def reward(completions, **kwargs)` that returns a number for each completion"
         )
     return sorted(found, key=lambda function: function.__code__.co_firstlineno)
 
 
 def _is_reward(module: Any, name: str) -> bool:
     member = getattr(module, name)
-    own = inspect.isfunction(member) and member.__module__ == module.__name__
-    return own and (name.startswith("reward") or name.endswith("reward"))
+    if not (name.startswith("reward") and inspect.isfunction(member)):
+        return False
+    parameters = inspect.signature(member).parameters
+    takes_others = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return member.__module__ == module.__name__ and "completions" in parameters and takes_others
