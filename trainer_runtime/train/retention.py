@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainer_runtime.train.config import CheckpointConfig
 
 # Of these, more is better; of every other metric, less.
-_MORE_IS_BETTER = ("accuracy",)
+_MORE_IS_BETTER = ("accuracy", "accuracies", "margin", "margins", "reward")
 
 
 @dataclass(frozen=True, slots=True)
