@@ -3,19 +3,21 @@
     python train.py attempts/1/config.json     in the run's folder
 
 Every value comes from the configuration: config.json, and training_args.yaml beside it, which holds
-the arguments of TRL's DPOConfig. `train_on_rows` keeps the rows in an exact
-order, records and guards the steps, and has checkpoints saved and verified.
+the arguments of TRL's DPOConfig. `train_on_rows` keeps the rows in an exact order, records and
+guards the steps, and has checkpoints saved and verified.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from trainer_runtime.train import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL tells its makers of each run
 
 from trl import DPOConfig, DPOTrainer
 

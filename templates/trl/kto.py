@@ -3,23 +3,26 @@
     python train.py attempts/1/config.json     in the run's folder
 
 Every value comes from the configuration: config.json, and training_args.yaml beside it, which holds
-the arguments of TRL's KTOConfig. `train_on_rows` keeps the rows in an exact
-order, records and guards the steps, and has checkpoints saved and verified.
+the arguments of TRL's KTOConfig. `train_on_rows` keeps the rows in an exact order, records and
+guards the steps, and has checkpoints saved and verified.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from trainer_runtime.train import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL tells its makers of each run
 
 from trl import KTOConfig, KTOTrainer
 
 from trainer_runtime.train.adapter import lora_config, quantization
+from trainer_runtime.train.config import ConfigError
 from trainer_runtime.train.framework_run import FrameworkRun, run
 from trainer_runtime.train.hf_arguments import read_arguments
 from trainer_runtime.train.rows import load_rows
@@ -31,6 +34,8 @@ from trainer_runtime.train.trl_training import train_on_rows
 def train(attempt: FrameworkRun) -> None:
     """The reference is the initial model; with an adapter, the model without it."""
     config = attempt.config
+    if config.batch.micro_batch < 2:
+        raise ConfigError("KTO compares the rows of a batch: batch.micro_batch must be at least 2")
     args = read_arguments(attempt, KTOConfig)
     tokenizer = load_tokenizer(attempt)
     rows, held_out = load_rows(config)

@@ -303,6 +303,7 @@ def test_each_source_is_evaluated_by_itself(make: MakeRun, tmp_path: Path) -> No
             {"rows": "texts"},
             "it has no `prompt` and `completion` and `label`, but `text`",
         ),
+        ("kto", {"batch": {"micro_batch": 1}}, "batch.micro_batch must be at least 2"),
         ("sft", {"rows": "messages"}, "the tokenizer has no chat template"),
         ("dpo", {"rows": "long"}, "only 0 rows fit data.seq_len 64"),
         ("dpo", {"adapter": LORA | {"targets": ["q_proj", "wq"]}}, "no linear module 'wq'"),

@@ -30,7 +30,10 @@ def refuse_unusable(rows: Dataset, method: str, tokenizer: PreTrainedTokenizerBa
 
 def fitting_prompts(rows: Dataset, tokenizer: PreTrainedTokenizerBase, at_most: int) -> Dataset:
     """The rows whose prompt has at most so many tokens: what is generated needs the rest."""
-    return rows.filter(lambda row: _prompt_tokens(row["prompt"], tokenizer) <= at_most)
+    fitting = rows.filter(lambda row: _prompt_tokens(row["prompt"], tokenizer) <= at_most)
+    if left_out := len(rows) - len(fitting):
+        print(f"{left_out:,} rows are left out: their prompt has over {at_most} tokens", flush=True)
+    return fitting
 
 
 def _prompt_tokens(prompt: Any, tokenizer: Any) -> int:

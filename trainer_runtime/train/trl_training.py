@@ -41,6 +41,8 @@ def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: 
     config, ranks = attempt.config, attempt.world_size
     rows: Any = trainer.train_dataset
     order = training_order(config, len(rows), ranks, repeats=repeats, block=block)
+    if attempt.is_main:
+        print(f"{len(rows):,} rows to train on; the run reads {len(order):,}", flush=True)
     trainer.train_dataset = rows.select(order.numpy())
     trainer.add_callback(
         TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
