@@ -170,6 +170,7 @@ def test_grpo_is_rewarded_by_the_run_s_own_file_and_saves_on_sigterm(
 ) -> None:
     changes = {"steps": 4, "method_args": {"num_generations": 2, "max_completion_length": 8}}
     changes["eval"] = {"every_steps": 4, "batches": 1}
+    changes["checkpoint"] = {"metric": "val_reward"}
     straight, stopped = make("grpo", "straight", **changes), make("grpo", "stopped", **changes)
     (straight.folder / "reward.py").write_text(REWARD)
     assert straight.train() == 0
@@ -178,6 +179,8 @@ def test_grpo_is_rewarded_by_the_run_s_own_file_and_saves_on_sigterm(
         "reward", "reward_std", "rewards/reward_length/mean", "completions/mean_length", "entropy",
         "val_reward", "clip_ratio/low_mean",
     }  # fmt: skip
+    saved = [event for event in straight.events() if event.get("action") == "saved"]
+    assert saved[-1]["metrics"].keys() == {"loss", "val_loss", "val_reward"}
     at_second_call = "calls = []\n" + REWARD.replace(
         "    return",
         "    calls.append(1)\n"

@@ -216,7 +216,7 @@ class FrameworkRun:
         if loss is not None and self.config.document.get("method", "pretrain") in _PER_TOKEN:
             told.setdefault("val_perplexity", math.exp(min(loss, _LARGEST_EXPONENT)))
         self._emit("eval", step=self.step, values=told, batches=batches, seconds=seconds)
-        self._measure(told)
+        self._measure({name: value for name, value in told.items() if self._rates(name)})
         if loss is not None:
             try:
                 guard.check(self.step, loss)
@@ -309,6 +309,11 @@ class FrameworkRun:
         if self._events is not None:
             shutil.rmtree(self.writing_folder, ignore_errors=True)
             self._events.close()
+
+    def _rates(self, name: str) -> bool:
+        """Whether it belongs among the few values that say what a checkpoint is worth."""
+        losses = ("val_loss", "val_perplexity")
+        return name.partition("/")[0] in losses or name == self.config.checkpoint.metric
 
     def _tokens_of_step(self, tokens: float) -> float:
         """Those counted since the last step; of an attempt's first step what the plan says."""
