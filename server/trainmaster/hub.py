@@ -5,6 +5,7 @@ Nothing but configs and tokenizers comes here; weights are fetched by the machin
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from trainmaster.errors import PlanError
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,199}")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+LARGEST_FILE_BYTES = 64 << 20
 _TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 10.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -52,10 +55,12 @@ class Hub:
         at = quote(revision or "main", safe="")
         told = await self._get(name, revision, f"/api/models/{name}/revision/{at}?blobs=true")
         try:
-            info: dict[str, Any] = told.json()
+            info: dict[str, Any] = json.loads(told)
             files = tuple((str(one["rfilename"]), _size(one)) for one in info["siblings"])
             counted = (info.get("safetensors") or {}).get("total")
-            return HubModel(name, str(info["sha"]), files, counted)
+            if not _COMMIT.fullmatch(info["sha"]):
+                raise ValueError(info["sha"])
+            return HubModel(name, info["sha"], files, counted)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise self._unreachable(name, "it answers what no hub answers") from None
 
@@ -66,27 +71,36 @@ class Hub:
             PlanError: `HUB_GATED`, `HUB_UNREACHABLE`.
         """
         path = f"/{model.name}/resolve/{model.revision}/{quote(file)}"
-        content: bytes = (await self._get(model.name, model.revision, path)).content
-        return content
+        return await self._get(model.name, model.revision, path)
 
-    async def _get(self, name: str, revision: str | None, path: str) -> Any:
+    async def _get(self, name: str, revision: str | None, path: str) -> bytes:
         import httpx
 
         timeout = httpx.Timeout(_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
         headers = {"Authorization": f"Bearer {self.token}"} if self._may_have_token else {}
         try:
-            async with httpx.AsyncClient(timeout=timeout, follow_redirects=True) as client:
-                answer = await client.get(f"{self.endpoint.rstrip('/')}{path}", headers=headers)
+            async with (
+                httpx.AsyncClient(timeout=timeout, follow_redirects=True) as client,
+                client.stream("GET", f"{self.endpoint.rstrip('/')}{path}", headers=headers) as told,
+            ):
+                if told.status_code != 200:
+                    code = told.headers.get("x-error-code", "")
+                    raise self._refused(name, revision, told.status_code, code)
+                content = bytearray()
+                async for data in told.aiter_bytes():
+                    content += data
+                    if len(content) > LARGEST_FILE_BYTES:
+                        raise self._unreachable(name, "its answer has no end")
+                return bytes(content)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._unreachable(name, str(error) or type(error).__name__) from None
-        code = answer.headers.get("x-error-code", "")
-        if answer.status_code == 404 or code in _NOT_FOUND:
-            raise self._not_found(name, revision, "nothing that may be seen with these rights")
-        if answer.status_code in (401, 403):
-            raise self._gated(name)
-        if answer.status_code != 200:
-            raise self._unreachable(name, f"it answers {answer.status_code}")
-        return answer
+
+    def _refused(self, name: str, revision: str | None, status: int, code: str) -> PlanError:
+        if status == 404 or code in _NOT_FOUND:
+            return self._not_found(name, revision, "nothing that may be seen with these rights")
+        if status in (401, 403):
+            return self._gated(name)
+        return self._unreachable(name, f"it answers {status}")
 
     @property
     def _may_have_token(self) -> bool:

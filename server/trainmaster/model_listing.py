@@ -33,13 +33,12 @@ from trainer_runtime.core.tokenizer_folder import (
 from trainmaster.backends import NAMES, Backend
 from trainmaster.errors import PlanError
 from trainmaster.folder_upload import digest_of, files_at
-from trainmaster.hub import Hub, HubModel, hub_of, is_offline
+from trainmaster.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
 from trainmaster.model_sizes import sizes_of_hf, sizes_of_litgpt
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
 from trainmaster.spec import TrainingSpec
 
 _TOKENIZER_FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template)")
-_LARGEST_TOKENIZER_BYTES = 64 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -215,7 +214,7 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
         told = "it has neither tokenizer.json nor tokenizer.model"
         return facts.model_copy(update={"problem": told, "code": "TOKENIZER_UNUSABLE"})
     size = dict(files).get(JSON_NAME)
-    if size is None or size > _LARGEST_TOKENIZER_BYTES:
+    if size is None or size > LARGEST_FILE_BYTES:
         return facts
     with tempfile.TemporaryDirectory() as folder:
         for name in {JSON_NAME, SETTINGS_NAME} & names:

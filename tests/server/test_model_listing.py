@@ -177,6 +177,10 @@ def test_a_tokenizer_of_its_own_is_fetched_for_a_model_made_anew(
     assert (item["what"], item["hub"]) == ("tokenizer", "some/tokenizer")
     assert made.config["data"]["tokenizer"] == item["folder"]
     assert made.corpus.estimated and made.corpus.tokens < 12_000 / 3
+    auto = planned(workspace, spec_of(corpus, sizes, data=tokenizer))
+    assert auto.config["model"]["vocab_size"] == 320  # 258, padded
+    error = refused(workspace, spec_of(corpus, {**sizes, "vocab_size": 257}, data=tokenizer))
+    assert (error.code, error.field) == ("VOCABULARY_TOO_SMALL", "model.vocab_size")
 
 
 def rows(folder: Path, *lines: object) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import json
 import sys
 from pathlib import Path
@@ -138,3 +139,17 @@ def test_a_long_text_is_read_in_pieces_that_lose_nothing(tmp_path: Path) -> None
     assert "".join(piece for piece, _, _ in read) == text
     assert max(len(piece) for piece, _, _ in read) <= PIECE_CHARACTERS
     assert [ends for _, ends, _ in read] == [False] * (len(read) - 1) + [True]
+
+
+def test_tokens_that_are_there_already_are_taken_as_they_are(tmp_path: Path) -> None:
+    tokens = array.array("H", [*b"abc", 256] * 20)
+    (tmp_path / "train.bin").write_bytes(tokens.tobytes())
+    entry = prepare(
+        config_of(tmp_path, "byte", ("main", tmp_path / "train.bin", "tokens")), print, PYTHON
+    )
+    assert tokens_of(entry, "main") == tokens.tolist()
+    (tmp_path / "train.bin").write_bytes(array.array("H", [50256] * 40).tobytes())
+    with pytest.raises(InputUnusableError, match="holds token 50,256, but the tokenizer has 257"):
+        prepare(
+            config_of(tmp_path, "byte", ("main", tmp_path / "train.bin", "tokens")), print, PYTHON
+        )

@@ -29,6 +29,7 @@ ENDINGS = {
     "arrow": (".arrow",),
     "hf": (".arrow", "dataset_dict.json", "dataset_info.json", "state.json"),
     "preference": (".jsonl", ".ndjson", ".json", ".parquet"),
+    "tokens": (".bin",),
 }
 TEXT = "text"
 # What `data.form` may be: token shards; rows by `datasets`; rows by `datasets`, as they stream.

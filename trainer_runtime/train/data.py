@@ -100,6 +100,13 @@ def _shard(folder: Path, part: Mapping[str, Any], seq_len: int, dtype: str) -> S
     return Shard.open(folder / part["file"], int(part["tokens"]), seq_len, dtype)
 
 
+def furthest_behind(drawn: Sequence[int], shares: Sequence[float]) -> int:
+    """Of which source the next sequence is, after so many of each; `shares` sum to 1."""
+    total = sum(drawn) + 1
+    deficits = [share * total - count for share, count in zip(shares, drawn, strict=True)]
+    return max(range(len(deficits)), key=deficits.__getitem__)
+
+
 class TrainingData:
     """Draws training batches. Every rank makes the same draws and reads only its own slice."""
 
@@ -154,11 +161,7 @@ class TrainingData:
 
     def _draw(self) -> tuple[int, int]:
         """The source of the next sequence, and which of that source's sequences it is."""
-        total = sum(self._drawn) + 1
-        deficits = [
-            share * total - drawn for share, drawn in zip(self._shares, self._drawn, strict=True)
-        ]
-        source = max(range(len(deficits)), key=deficits.__getitem__)
+        source = furthest_behind(self._drawn, self._shares)
         self._drawn[source] += 1
         return source, self._drawn[source] - 1
 

@@ -33,7 +33,7 @@ def pieces(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
     name = source["name"]
     try:
         for text, ends, share in read(source, files):
-            yield from _cut(text, ends, share)
+            yield from cut(text, ends, share)
     except ImportError as error:
         raise ConfigError(
             f"data source {name}: {source['format']} takes the package {error.name}, which the "
@@ -44,7 +44,8 @@ def pieces(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
         raise ConfigError(f"data source {name}: {told}") from None
 
 
-def _cut(text: str, ends: bool, share: float) -> Iterator[Piece]:
+def cut(text: str, ends: bool, share: float) -> Iterator[Piece]:
+    """A text in pieces; `ends`: whether it ends with the last one."""
     start = 0
     while len(text) - start > PIECE_CHARACTERS:
         stop = _boundary(text, start, start + PIECE_CHARACTERS)

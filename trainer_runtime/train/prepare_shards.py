@@ -23,6 +23,7 @@ from trainer_runtime.train.config import ConfigError
 from trainer_runtime.train.documents import PIECE_CHARACTERS, Piece, pieces
 from trainer_runtime.train.tokens import Tokenizer, open_tokenizer
 
+TOKENS = "tokens"
 _BATCH_CHARACTERS = 16 * PIECE_CHARACTERS
 _PROGRESS_INTERVAL_S = 2.0
 _COPIED_BYTES = 4 << 20
@@ -52,9 +53,12 @@ def cut(data: Mapping[str, Any], folder: Path, files: Mapping[str, Sequence[str]
     described = []
     for source in data["sources"]:
         whole = folder / f"train-{source['name']}.bin"
-        read = _telling(source, files[source["name"]])
+        named = files[source["name"]]
         with whole.open("wb") as out:
-            documents, tokens = _write(out, read, tokenizer, code)
+            if source["format"] == TOKENS:
+                documents, tokens = _copy(out, source, named, tokenizer, code)
+            else:
+                documents, tokens = _write(out, _telling(source, named), tokenizer, code)
         print(f"{source['name']}: {documents:,} documents, {tokens:,} tokens", flush=True)
         held_out = _held_out(source, tokens, int(data["seq_len"]))
         validation = folder / f"val-{source['name']}.bin"
@@ -92,6 +96,33 @@ def _write(
         tokens += len(written)
         out.write(memoryview(written))
     return documents, tokens
+
+
+def _copy(
+    out: BinaryIO,
+    source: Mapping[str, Any],
+    files: Sequence[str],
+    tokenizer: Tokenizer,
+    code: str,
+) -> tuple[int, int]:
+    """Files of tokens as nanoGPT has them: raw numbers of 16 bits, ended where a text ends."""
+    count = documents = 0
+    for file in files:
+        with open(file, "rb") as stream:
+            while data := stream.read(_COPIED_BYTES):
+                tokens = array("H")
+                if len(data) % tokens.itemsize:
+                    raise ConfigError(f"data source {source['name']}: {file} is cut off")
+                tokens.frombytes(data)
+                if max(tokens) >= tokenizer.vocab_size:
+                    raise ConfigError(
+                        f"data source {source['name']}: {file} holds token {max(tokens):,}, but "
+                        f"the tokenizer has {tokenizer.vocab_size:,}; name theirs by data.tokenizer"
+                    )
+                count += len(tokens)
+                documents += tokens.count(tokenizer.end_of_text)
+                out.write(memoryview(tokens if code == "H" else array(code, tokens)))
+    return documents, count
 
 
 def _batches(read: Iterator[Piece]) -> Iterator[list[tuple[str, bool]]]:

@@ -6,7 +6,7 @@ What `datasets` makes of the files is cached beside the shards of other training
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -66,9 +66,7 @@ def _load(source: Mapping[str, Any], cache: Path) -> Rows:
     try:
         if source["format"] == "hf":
             return datasets.load_from_disk(str(path))
-        files = _files(path, source["format"])
-        if not files:
-            raise ConfigError(f"data source {name}: no {source['format']} files in {path}")
+        files = files_of(source)
         builder = _BUILDERS.get(source["format"]) or _builder_of(files, name)
         load = partial(datasets.load_dataset, builder, cache_dir=str(cache), split="train")
         if builder == "text":
@@ -78,10 +76,43 @@ def _load(source: Mapping[str, Any], cache: Path) -> Rows:
         raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
 
 
-def _files(path: Path, data_format: str) -> list[str]:
+def stream_rows(source: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A source's rows to train on, read while they are asked for.
+
+    Raises:
+        ConfigError: they can't be read.
+    """
+    import datasets
+
+    path, name = Path(source["path"]), source["name"]
+    try:
+        if source["format"] == "hf":
+            rows = datasets.load_from_disk(str(path))
+            if isinstance(rows, datasets.DatasetDict):
+                rows = _train_split(rows, name)
+            yield from rows.to_iterable_dataset()
+            return
+        files = files_of(source)
+        builder = _BUILDERS.get(source["format"]) or _builder_of(files, name)
+        yield from datasets.load_dataset(builder, data_files=files, split="train", streaming=True)
+    except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError) as error:
+        raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
+
+
+def files_of(source: Mapping[str, Any]) -> list[str]:
+    """A source's files of its format.
+
+    Raises:
+        ConfigError: there are none.
+        OSError: they can't be listed.
+    """
+    path, data_format = Path(source["path"]), source["format"]
     if not path.is_dir():
         return [str(path)]
-    return [str(path / file.name) for file in list_files(path, data_format)]
+    files = [str(path / file.name) for file in list_files(path, data_format)]
+    if not files:
+        raise ConfigError(f"data source {source['name']}: no {data_format} files in {path}")
+    return files
 
 
 def _builder_of(files: Sequence[str], name: str) -> str:
@@ -103,8 +134,7 @@ def _split(rows: Rows, name: str) -> tuple[datasets.Dataset, datasets.Dataset]:
     import datasets
 
     if isinstance(rows, datasets.DatasetDict):
-        if "train" not in rows:
-            raise ConfigError(f"data source {name} holds {', '.join(rows)}, but no train split")
+        _train_split(rows, name)
         own = next((rows[split] for split in _HELD_OUT if split in rows), None)
         if own is not None and len(own) and len(rows["train"]):
             return rows["train"], own
@@ -116,6 +146,12 @@ def _split(rows: Rows, name: str) -> tuple[datasets.Dataset, datasets.Dataset]:
     is_held = numpy.zeros(count, dtype=bool)
     is_held[(numpy.arange(held) * 2 + 1) * count // (2 * held)] = True
     return rows.select(numpy.flatnonzero(~is_held)), rows.select(numpy.flatnonzero(is_held))
+
+
+def _train_split(rows: datasets.DatasetDict, name: str) -> datasets.Dataset:
+    if "train" not in rows:
+        raise ConfigError(f"data source {name} holds {', '.join(rows)}, but no train split")
+    return rows["train"]
 
 
 def _shared_columns(sources: Sequence[datasets.Dataset], names: Sequence[str]) -> list[str]:

@@ -32,6 +32,8 @@ def train_on_rows(
         _resume_token_count(trainer, checkpoint)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     if attempt.is_at_target:
+        if trainer.is_fsdp_enabled:  # whose checkpoints are in parts
+            trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         final = attempt.writing_folder / "final"
         trainer.save_model(str(final))
         attempt.completed(final)

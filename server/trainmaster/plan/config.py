@@ -176,7 +176,7 @@ def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, A
         "size_bytes": sum(source.size_bytes for source in corpus.sent),
         "listing": corpus.listing,
     }
-    prepare = "here" if given["prepare"] == "here" else "box"
+    prepare = given["prepare"] if given["prepare"] in ("here", "stream") else "box"
     return {**config, "prepare": prepare, "upload": upload}
 
 

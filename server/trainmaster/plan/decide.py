@@ -25,7 +25,7 @@ from trainmaster.plan.hyperparameters import Batch, learning_rate, warmup_steps
 from trainmaster.plan.input_checks import check_inputs
 from trainmaster.plan.memory import GIB, Memory
 from trainmaster.plan.method import Method, choose_method
-from trainmaster.plan.model import Network, choose_network
+from trainmaster.plan.model import BYTE_VOCABULARY, Network, choose_network
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
 from trainmaster.plan.target import Target, choose_target
 from trainmaster.plan.throughput import Throughput, throughput
@@ -63,7 +63,8 @@ def plan(
     check_inputs(spec, model, tokenizer)
     check_corpus(spec, corpus, method.form)
     facts = facts_to_train_by(spec, facts, ledger)
-    network = choose_network(spec, model, ledger)
+    tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
+    network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, network, corpus, calibration, ledger)
     decided = _decide_the_rest(spec, facts, basis, ledger)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)

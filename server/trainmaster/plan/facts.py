@@ -147,6 +147,7 @@ class CorpusFacts(Facts):
         sent = sent_as or {}
         estimated = tokenizer != _BYTE or any(one.format != corpus.TEXT for one in listed)
         per_token = 1 if tokenizer == _BYTE else _BYTES_PER_TOKEN
+        ready = {one.name for one in listed if one.format == "tokens"}
         sources = tuple(
             SourceFacts(
                 name=source.name,
@@ -154,7 +155,8 @@ class CorpusFacts(Facts):
                 sent_as=sent.get(source.name),
                 files=len(source.files),
                 size_bytes=source.size_bytes,
-                tokens=source.size_bytes // per_token + len(source.files),
+                tokens=source.size_bytes // (2 if source.name in ready else per_token)
+                + len(source.files),
                 format=source.format,
             )
             for source in listed

@@ -34,6 +34,7 @@ def check_inputs(
         _refuse_problem(tokenizer, "data.tokenizer")
     _refuse_byte_for_weights(spec, model)
     _refuse_small_vocabulary(model, tokenizer)
+    _refuse_here(spec, tokenizer)
 
 
 def _refuse_problem(found: FolderFacts, field: str) -> None:
@@ -79,3 +80,19 @@ def _refuse_small_vocabulary(model: ModelFacts | None, tokenizer: TokenizerFacts
             "Set data.tokenizer to auto, which is the model's own.",
             field="data.tokenizer",
         )
+
+
+def _refuse_here(spec: TrainingSpec, tokenizer: TokenizerFacts | None) -> None:
+    """This machine cuts with what Python itself has."""
+    if spec.data.prepare != "here":
+        return
+    formats = [one.format for one in spec.data.sources if one.format not in ("text", "jsonl")]
+    if tokenizer is None and not formats:
+        return
+    what = "another tokenizer" if tokenizer is not None else f"format {formats[0]}"
+    raise PlanError(
+        "INVALID_VALUE",
+        f"`data.prepare` is here, but {what} takes packages of the environment that trains.",
+        "Set data.prepare to box, or to auto.",
+        field="data.prepare",
+    )
