@@ -314,6 +314,11 @@ def test_each_source_is_evaluated_by_itself(make: MakeRun, tmp_path: Path) -> No
         ("dpo", {"adapter": LORA | {"quantize": "nf4"}}, "needs a CUDA device"),
         ("dpo", {"data": {"seq_len": 65}}, "data.seq_len 65 is more than the model's 64 positions"),
         ("grpo", {"method_args": {"num_generations": 2}}, "reward.py is missing"),
+        (
+            "grpo",
+            {"method_args": {"num_generations": 2, "max_completion_length": 60}},
+            "no row's prompt has 4 tokens or fewer",
+        ),
         ("grpo", {}, "must be divisible by num_generations (8)"),
         ("dpo", {"model": {"path": "/nowhere"}}, "holds no model"),
     ],

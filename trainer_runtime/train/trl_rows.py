@@ -29,8 +29,17 @@ def refuse_unusable(rows: Dataset, method: str, tokenizer: PreTrainedTokenizerBa
 
 
 def fitting_prompts(rows: Dataset, tokenizer: PreTrainedTokenizerBase, at_most: int) -> Dataset:
-    """The rows whose prompt has at most so many tokens: what is generated needs the rest."""
+    """The rows whose prompt has at most so many tokens: what is generated needs the rest.
+
+    Raises:
+        ConfigError: there are none.
+    """
     fitting = rows.filter(lambda row: _prompt_tokens(row["prompt"], tokenizer) <= at_most)
+    if not len(fitting):
+        raise ConfigError(
+            f"no row's prompt has {at_most} tokens or fewer, which max_completion_length leaves of "
+            "data.seq_len: make the one smaller or the other larger"
+        )
     if left_out := len(rows) - len(fitting):
         print(f"{left_out:,} rows are left out: their prompt has over {at_most} tokens", flush=True)
     return fitting
