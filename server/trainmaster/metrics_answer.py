@@ -10,9 +10,9 @@ from trainmaster.selection import Selection, bad_argument
 from trainmaster.series_answer import Ruler, Told, answer_of
 
 # Families of metrics of which more is better, and of which less is; of others neither is said.
-_HIGHER = frozenset(
-    ("accuracy", "tokens_per_s", "samples_per_s", "mfu", "tflops", "reward", "rewards")
-)
+_OF_SPEED = ("tokens_per_s", "samples_per_s", "mfu", "tflops")
+_OF_QUALITY = ("accuracy", "mean_token_accuracy", "margin", "reward", "rewards")
+_HIGHER = frozenset((*_OF_SPEED, *_OF_QUALITY, *(f"val_{name}" for name in _OF_QUALITY)))
 # A summary is to stay within 250 tokens: each point of a series takes some 20.
 _POINTS_OF_ALL, _FEWEST_POINTS = 6, 2
 _MOST_NAMED = 12

@@ -18,7 +18,7 @@ from alike import (
 from running import LONGEST_S, CommandLine
 
 
-@pytest.mark.parametrize("framework", ["nanogpt", "hf", "litgpt"])
+@pytest.mark.parametrize("framework", ["nanogpt", "litgpt", "hf", "trl"])
 def test_a_killed_run_recovers_completes_and_answers_alike(
     command: CommandLine, tmp_path: Path, framework: str
 ) -> None:

@@ -164,9 +164,10 @@ def test_the_last_verified_one_is_never_pruned() -> None:
     assert Retention(0, 0, None, "val_loss").to_prune(stored, 10, {20, 30}) == [20, 30]
 
 
-def test_more_is_better_for_accuracy() -> None:
-    stored = [Stored(1, {"accuracy": 0.5}), Stored(2, {"accuracy": 0.9}), Stored(3, {})]
-    assert Retention(1, 1, None, "accuracy").best(stored) == [2]
+@pytest.mark.parametrize("metric", ["accuracy", "val_rewards/margins", "val_reward"])
+def test_more_is_better_for_accuracies_and_rewards(metric: str) -> None:
+    stored = [Stored(1, {metric: 0.5}), Stored(2, {metric: 0.9}), Stored(3, {})]
+    assert Retention(1, 1, None, metric).best(stored) == [2]
 
 
 def test_a_left_lineage_goes_once_the_new_one_has_a_verified_checkpoint(tmp_path: Path) -> None:

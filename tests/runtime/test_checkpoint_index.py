@@ -20,6 +20,15 @@ def test_the_newest_is_resumed_and_the_lowest_loss_is_best() -> None:
     ]
 
 
+def test_the_best_reward_is_the_highest() -> None:
+    told = []
+    for step, reward in [(20, -0.5), (40, 0.5), (60, 0.1)]:
+        written, read_back = kept(step)
+        written[1]["metrics"] = {"val_reward": reward}
+        told += [written, read_back]
+    assert build_index([progress(1, started(), *told)], "val_reward").best == 40
+
+
 def test_a_checkpoint_not_yet_read_back_is_listed_but_not_resumed() -> None:
     found = index(progress(1, started(), *kept(20, 3.0), saved(40, 1.0)))
     assert (found.resume_from, found.best) == (20, 20)

@@ -205,6 +205,23 @@ def test_bad_input_is_refused_with_its_code_and_path(
     assert error.retryable is False
 
 
+@pytest.mark.parametrize(
+    ("method", "metric", "is_told"),
+    [
+        ("dpo", "val_rewards/margins", True),
+        ("grpo", "val_reward", True),
+        ("dpo", "val_perplexity", False),
+        ("sft", "val_rewards/margins", False),
+    ],
+)
+def test_the_best_checkpoint_is_chosen_by_what_the_method_tells(
+    small_spec: str, method: str, metric: str, is_told: bool
+) -> None:
+    sets = (f"method={method}", f"checkpoint.metric={metric}")
+    problems = refusal(small_spec, "framework=trl", *sets, "schedule.warmup_steps=300").problems
+    assert ("checkpoint.metric" in {problem.field for problem in problems}) is not is_told
+
+
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "MY_SECRET", "DB_PASSWORD"])
 def test_secrets_among_the_variables_are_refused_without_being_repeated(
     small_spec: str, name: str

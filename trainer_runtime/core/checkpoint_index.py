@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer_runtime.core.best_metric import badness
 from trainer_runtime.core.lineage import is_live
 from trainer_runtime.core.progress import Progress, SavedCheckpoint
 from trainer_runtime.core.protocol import number
@@ -58,7 +59,7 @@ class CheckpointIndex:
 def build_index(attempts: Sequence[Progress], metric: str) -> CheckpointIndex:
     """The index of what `attempts` (in order) saved and no later attempt superseded or pruned.
 
-    `metric` is the one by which the best is chosen, lower being better.
+    `metric` is the one by which the best is chosen (`core/best_metric.py`).
     """
     saved, skipped = _standing(attempts)
     usable = [item for item in saved.values() if item.verified]
@@ -96,7 +97,7 @@ def _standing(attempts: Sequence[Progress]) -> tuple[dict[int, SavedCheckpoint],
 
 def _best_step(usable: Sequence[SavedCheckpoint], metric: str) -> int | None:
     scored = [
-        (value, item.step)
+        (badness(metric, value), item.step)
         for item in usable
         if (value := number(item.metrics.get(metric))) is not None and not math.isnan(value)
     ]

@@ -43,6 +43,8 @@ from trainer_runtime.train.signals import StopSignal
 
 _GIB = 2**30
 _LARGEST_EXPONENT = 700.0
+# The methods whose loss is the mean over tokens of the negative logarithm of their probability.
+_PER_TOKEN = ("pretrain", "sft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class FrameworkRun:
         self._measured_at: int | None = None
         self._measured: dict[str, float] = {}
         self._stopped = self._completed = False
+        self._tokens: float | None = None
         self.clock = StepClock()
         self.step = 0
 
@@ -191,7 +194,7 @@ class FrameworkRun:
         if norm is not None:
             told["clip_fraction"] = float(0.0 < clip < norm)
         told.setdefault("tokens", step * self._cost.tokens_per_step)
-        told |= self._cost.speed(step_time_s, data_time_s)
+        told |= self._cost.speed(step_time_s, data_time_s, self._tokens_of_step(told["tokens"]))
         if torch.cuda.is_available():
             told["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
         self._emit("metric", step=step, values=told)
@@ -210,10 +213,10 @@ class FrameworkRun:
         """
         told = dict(values)
         loss = told.get("val_loss")
-        if loss is not None:
+        if loss is not None and self.config.document.get("method", "pretrain") in _PER_TOKEN:
             told.setdefault("val_perplexity", math.exp(min(loss, _LARGEST_EXPONENT)))
         self._emit("eval", step=self.step, values=told, batches=batches, seconds=seconds)
-        self._measure(told)
+        self._measure({name: value for name, value in told.items() if self._rates(name)})
         if loss is not None:
             try:
                 guard.check(self.step, loss)
@@ -306,6 +309,16 @@ class FrameworkRun:
         if self._events is not None:
             shutil.rmtree(self.writing_folder, ignore_errors=True)
             self._events.close()
+
+    def _rates(self, name: str) -> bool:
+        """Whether it belongs among the few values that say what a checkpoint is worth."""
+        losses = ("val_loss", "val_perplexity")
+        return name.partition("/")[0] in losses or name == self.config.checkpoint.metric
+
+    def _tokens_of_step(self, tokens: float) -> float:
+        """Those counted since the last step; of an attempt's first step what the plan says."""
+        known, self._tokens = self._tokens, tokens
+        return self._cost.tokens_per_step if known is None else tokens - known
 
     def _require_saved(self) -> None:
         self._wait()

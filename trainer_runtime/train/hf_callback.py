@@ -209,7 +209,7 @@ def evaluation_values(told: Mapping[str, float], weights: Mapping[str, float]) -
     """What Trainer tells of an evaluation, in our names; `weights` by source.
 
     `eval_loss` is `val_loss`; of a source's own set `eval_<source>_loss` is `val_loss/<source>`,
-    and `val_loss` then the sources' mean by weight. Others are kept in the same way.
+    and `val_loss` then the sources' mean by weight. Others are told in the same way.
     """
     values: dict[str, float] = {}
     for name, value in told.items():
@@ -222,11 +222,18 @@ def evaluation_values(told: Mapping[str, float], weights: Mapping[str, float]) -
             values[f"val_{rest.removeprefix(f'{source}_')}/{source}"] = value
         else:
             values[f"val_{rest}"] = value
-    losses = {name: values[key] for name in weights if (key := f"val_loss/{name}") in values}
-    if losses and "val_loss" not in values:
-        total = sum(weights[name] for name in losses)
-        values["val_loss"] = sum(weights[name] * loss for name, loss in losses.items()) / total
-    return values
+    return _means(values, weights) | values
+
+
+def _means(values: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
+    """Of what is told by source, as `val_loss/<source>`, the mean over the sources by weight."""
+    means = {}
+    for name in {key.rpartition("/")[0]: None for key in values if "/" in key}:
+        of_sources = {of: values[key] for of in weights if (key := f"{name}/{of}") in values}
+        if of_sources:
+            total = sum(weights[of] for of in of_sources)
+            means[name] = sum(weights[of] * value for of, value in of_sources.items()) / total
+    return means
 
 
 def divide_gradients_once() -> None:

@@ -31,9 +31,11 @@ class Cost:
             peak_flops=peak_flops,
         )
 
-    def speed(self, step_time_s: float, data_time_s: float) -> dict[str, float]:
-        """Throughput under the field's own names."""
-        tokens_per_s = self.tokens_per_step / step_time_s
+    def speed(
+        self, step_time_s: float, data_time_s: float, tokens: float | None = None
+    ) -> dict[str, float]:
+        """Throughput under the field's own names; `tokens` are this step's, if counted."""
+        tokens_per_s = (self.tokens_per_step if tokens is None else tokens) / step_time_s
         flops = tokens_per_s * self.flops_per_token
         values = {
             "tokens_per_s": tokens_per_s,

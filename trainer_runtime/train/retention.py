@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainer_runtime.core.best_metric import badness
 from trainer_runtime.train.config import CheckpointConfig
-
-# Of these, more is better; of every other metric, less.
-_MORE_IS_BETTER = ("accuracy",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +32,10 @@ class Retention:
 
     def best(self, stored: Sequence[Stored]) -> list[int]:
         """The steps of the best ones, best first; of equals the newer."""
-        sign = -1.0 if self.metric.endswith(_MORE_IS_BETTER) else 1.0
         rated = [entry for entry in stored if self.metric in entry.metrics]
-        rated.sort(key=lambda entry: (sign * entry.metrics[self.metric], -entry.step))
+        rated.sort(
+            key=lambda entry: (badness(self.metric, entry.metrics[self.metric]), -entry.step)
+        )
         return [entry.step for entry in rated[: self.keep_best]]
 
     def to_prune(

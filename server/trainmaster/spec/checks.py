@@ -23,6 +23,13 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/:=-]*")
 _BEST_BY = ("val_loss", "val_perplexity")
+# Whose loss tells of no perplexity, but who tell of more.
+_BEST_BY_METHOD = {
+    "dpo": ("val_loss", "val_rewards/margins", "val_rewards/accuracies"),
+    "kto": ("val_loss", "val_rewards/margins"),
+    "reward": ("val_loss", "val_accuracy", "val_margin"),
+    "grpo": ("val_loss", "val_reward"),
+}
 
 
 def problems(spec: TrainingSpec) -> list[Problem]:
@@ -181,7 +188,7 @@ def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
     metric = spec.checkpoint.metric
-    known = [*_BEST_BY]
+    known = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
     if len(spec.data.sources) > 1:
         known += [f"val_loss/{source.name}" for source in spec.data.sources if source.name]
     if metric not in known:

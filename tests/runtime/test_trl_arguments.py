@@ -1,0 +1,87 @@
+"""A configuration in TRL's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from trainer_runtime.core import frameworks
+from trainer_runtime.core.frameworks.trl import training_arguments
+
+
+def config(method: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "run_id": "tiny-abc234",
+        "framework": "trl",
+        "method": method,
+        "method_args": {},
+        "model": {"path": "/m", "revision": None},
+        "adapter": None,
+        "data": {
+            "sources": [{"name": "main", "format": "jsonl"}],
+            "tokenizer": "/m",
+            "seq_len": 512,
+        },
+        "batch": {"tokens": 4096, "micro_batch": 4, "accumulation": 2},
+        "optimizer": {"name": "adamw", "lr": 1e-5, "weight_decay": 0.1, "grad_clip": 1.0},
+        "schedule": {"kind": "cosine", "warmup_steps": 5, "min_lr_ratio": 0.1},
+        "steps": 10,
+        "precision": "bf16",
+        "seed": 1,
+        "eval": {"every_steps": 5, "batches": 2},
+        "compute": {"device": "cpu"},
+        "tracking": {},
+        **changes,
+    }
+
+
+def test_the_arguments_stand_in_yaml_beside_the_configuration() -> None:
+    files = frameworks.files(config("dpo"))
+    assert files.keys() == {"training_args.yaml"}
+    written = yaml.safe_load(files["training_args.yaml"])
+    assert written == training_arguments(config("dpo"))
+    assert (written["beta"], written["loss_type"], written["max_length"]) == (0.1, ["sigmoid"], 512)
+    assert written["learning_rate"] == 1e-5
+    bytewise = config("dpo")
+    bytewise["data"]["tokenizer"] = "byte"
+    assert "tokenizer/tokenizer.json" in frameworks.files(bytewise)
+
+
+@pytest.mark.parametrize(
+    ("given", "loss_type"),
+    [
+        ({"loss": "ipo"}, "ipo"),
+        ({"loss": "sigmoid", "label_smoothing": 0.0}, "sigmoid"),
+        ({"label_smoothing": 0.1}, "robust"),  # TRL's sigmoid takes no notice of the smoothing
+    ],
+)
+def test_the_loss_of_dpo_is_the_one_that_does_what_is_asked(
+    given: dict[str, Any], loss_type: str
+) -> None:
+    assert training_arguments(config("dpo", method_args=given))["loss_type"] == [loss_type]
+
+
+def test_plain_texts_are_packed_and_examples_are_not() -> None:
+    texts = config("sft")
+    texts["data"]["sources"][0]["format"] = "text"
+    assert training_arguments(texts)["packing"] is True
+    assert training_arguments(config("sft"))["packing"] is False
+    assert training_arguments(config("sft", method_args={"packing": True}))["packing"] is True
+
+
+def test_weights_beneath_an_adapter_are_kept_in_the_precision_of_the_training() -> None:
+    adapter = {"kind": "lora", "r": 8, "alpha": 16.0, "targets": "auto", "quantize": None}
+    arguments = training_arguments(config("kto", adapter=adapter))
+    assert arguments["model_init_kwargs"] == {"dtype": "bfloat16"}
+    assert "model_init_kwargs" not in training_arguments(config("kto"))
+
+
+@pytest.mark.parametrize(("processes", "batch"), [(1, 8), (2, 4), (3, 8), (16, 4)])
+def test_evaluations_of_grpo_hold_whole_groups_over_all_ranks(processes: int, batch: int) -> None:
+    compute = {"device": "cpu", "processes": processes}
+    arguments = training_arguments(config("grpo", compute=compute))
+    assert arguments["per_device_eval_batch_size"] == batch
+    assert arguments["per_device_eval_batch_size"] * processes % arguments["num_generations"] == 0
+    assert arguments["max_completion_length"] == 256
