@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import os
 import random
-import select
 import shutil
 import signal
 import subprocess
@@ -16,157 +13,43 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import (
+    LOSSES,
+    REPOSITORY,
+    SEQ_LEN,
+    Config,
+    TinyRun,
+    changed,
+    prepared_config,
+    wait_for,
+)
 
-from trainer_runtime.box.prepare import prepare
-from trainer_runtime.core.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.manifest import verify
-from trainer_runtime.core.protocol import complete_lines, decode
 
-REPOSITORY = Path(__file__).parents[2]
 SCRIPT = REPOSITORY / "templates/nanogpt/train.py"
 FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
-SEQ_LEN = 32
 STEPS = 40
-Config = dict[str, Any]
-Events = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
     """A prepared corpus and the configuration of a run on it, with dropout and bf16."""
     folder = tmp_path_factory.mktemp("training")
-    corpus = folder / "corpus"
-    corpus.mkdir()
-    (corpus / "self.py").write_bytes(Path(__file__).read_bytes() + SCRIPT.read_bytes())
-    sources = [{"name": "main", "path": str(corpus), "format": "text", "weight": 1.0}]
-    listed = Source("main", str(corpus), list_files(corpus))
-    config: Config = {
-        "config_version": 1,
-        "run_id": "tiny-abc234",
-        "name": "tiny",
-        "framework": "nanogpt",
-        "model": {
-            "n_layer": 2,
-            "n_head": 2,
-            "n_kv_head": 2,
-            "d_model": 32,
-            "d_ff": 64,
-            "vocab_size": 257,
-            "style": "gpt2",
-            "dropout": 0.1,
-        },
-        "data": {
-            "sources": sources,
-            "tokenizer": "byte",
-            "seq_len": SEQ_LEN,
-            "fingerprint": fingerprint([listed], "byte", SEQ_LEN),
-            "cache_dir": str(folder / "cache"),
-            "skip": [],
-        },
-        "batch": {"tokens": 8 * SEQ_LEN, "micro_batch": 4, "accumulation": 2},
-        "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1, "grad_clip": 1.0},
-        "schedule": {"kind": "cosine", "warmup_steps": 5, "min_lr_ratio": 0.1},
-        "steps": STEPS,
-        "precision": "bf16",
-        "seed": 1337,
-        "eval": {"every_steps": 10, "batches": 2},
-        "checkpoint": {"every": 10, "keep_latest": 3, "keep_best": 1, "metric": "val_loss"},
-        "compute": {"device": "cpu", "threads": 1, "compile": False},
-    }
-    prepare(config, print)
-    return folder, config
-
-
-class TinyRun:
-    """A run's folder, and its attempts at training in it."""
-
-    def __init__(self, folder: Path, config: Config) -> None:
-        self.folder = folder
-        self.config = config
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(config))
-
-    def start(self, config: str = "config.json") -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, str(SCRIPT), config],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def train(self, **attempt: Any) -> tuple[int, str, str]:
-        """The exit code, stdout and stderr of one attempt; `attempt` goes into its own config."""
-        name = "config.json"
-        if attempt:
-            name = f"attempts/{attempt['number']}/config.json"
-            (self.folder / name).parent.mkdir(parents=True)
-            (self.folder / name).write_text(json.dumps({**self.config, "attempt": attempt}))
-        process = self.start(name)
-        output, errors = process.communicate(timeout=120)
-        return process.returncode, output, errors
-
-    def end_at(self, step: int, with_signal: int) -> int:
-        """Starts, sends the signal once this process told the step's metrics; the exit code."""
-        before = len(self.events())
-        process = self.start()
-        wait_for(process, lambda: any(told_step(e) >= step for e in self.events()[before:]))
-        process.send_signal(with_signal)
-        process.communicate(timeout=120)
-        return process.returncode
-
-    def events(self, folder: str = ".") -> Events:
-        path = self.folder / folder / "events.jsonl"
-        lines, _ = complete_lines(path.read_bytes() if path.exists() else b"")
-        return [decode(line) for line in lines]
-
-    def told(self, *keys: str) -> dict[tuple[str, int], tuple[Any, ...]]:
-        """The newest values of every step and evaluation."""
-        return {
-            (event["kind"], event["step"]): tuple(event["values"].get(key) for key in keys)
-            for event in self.events()
-            if event["kind"] in ("metric", "eval")
-        }
-
-    def weights(self) -> bytes:
-        return (self.folder / "final/model.safetensors").read_bytes()
-
-    def steps_stored(self) -> list[int]:
-        return sorted(int(path.name[5:]) for path in self.folder.glob("checkpoints/step-*"))
-
-
-LOSSES = ("loss", "grad_norm", "lr", "val_loss")
-
-
-def told_step(event: dict[str, Any]) -> int:
-    return event["step"] if event["kind"] == "metric" else -1
-
-
-def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
-    """Returns when it happened or the process ended; looks whenever the process prints."""
-    while process.poll() is None and not happened():
-        select.select([process.stdout], [], [], 0.01)
+    text = Path(__file__).read_bytes() + SCRIPT.read_bytes()
+    return folder, prepared_config(folder, "nanogpt", text)
 
 
 @pytest.fixture
 def make_run(tmp_path: Path, base: tuple[Path, Config]) -> Callable[..., TinyRun]:
     def make(name: str = "run", **changes: Any) -> TinyRun:
-        config = copy.deepcopy(base[1])
-        for path, value in changes.items():
-            section, _, field = path.partition("__")
-            if field:
-                config[section][field] = value
-            else:
-                config[section] = value
-        return TinyRun(tmp_path / name, config)
+        return TinyRun(tmp_path / name, changed(base[1], changes), SCRIPT)
 
     return make
 
 
 @pytest.fixture(scope="module")
 def undisturbed(base: tuple[Path, Config]) -> Iterator[TinyRun]:
-    run = TinyRun(base[0] / "undisturbed", base[1])
+    run = TinyRun(base[0] / "undisturbed", base[1], SCRIPT)
     code, run.output, errors = run.train()  # type: ignore[attr-defined]
     assert (code, errors) == (0, "")
     yield run

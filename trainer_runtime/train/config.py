@@ -179,11 +179,20 @@ def read_config(path: Path) -> TrainingConfig:
         ConfigError: it can't be read, lacks a field, or asks for what can't be.
     """
     document = _read(path)
-    model = _part(ModelConfig, _section(document, "model"), "model")
-    config = TrainingConfig(**_parts(document), model=model)
+    config = TrainingConfig(**_parts(document), model=read_model_config(document))
     _refuse_impossible(config)
-    _refuse_impossible_model(model)
     return config
+
+
+def read_model_config(document: Mapping[str, Any]) -> ModelConfig:
+    """The sizes of a model that is made anew.
+
+    Raises:
+        ConfigError: one is missing, or they don't go together.
+    """
+    model = _part(ModelConfig, _section(document, "model"), "model")
+    _refuse_impossible_model(model)
+    return model
 
 
 def read_run_config(path: Path) -> RunConfig:

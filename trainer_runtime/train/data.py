@@ -173,15 +173,20 @@ class TrainingData:
 
 
 def validation_batches(shard: Shard, batches: int, micro_batch: int) -> Iterator[Batch]:
+    """The batches of `validation_windows`."""
+    windows = validation_windows(shard, batches, micro_batch)
+    for start in range(0, len(windows), micro_batch):
+        tokens = shard.read(windows[start : start + micro_batch])
+        yield tokens[:, :-1], tokens[:, 1:]
+
+
+def validation_windows(shard: Shard, batches: int, micro_batch: int) -> list[int]:
     """The same evenly spread windows at every call: at most batches * micro_batch of them.
 
-    Batches are full, unless the shard holds fewer windows than one: a compiled model then sees one
+    They fill batches, unless the shard holds fewer windows than one: a compiled model then sees one
     shape only.
     """
     count = min(batches * micro_batch, len(shard))
     if count > micro_batch:
         count -= count % micro_batch
-    spread = [index * len(shard) // count for index in range(count)]
-    for start in range(0, count, micro_batch):
-        tokens = shard.read(spread[start : start + micro_batch])
-        yield tokens[:, :-1], tokens[:, 1:]
+    return [index * len(shard) // count for index in range(count)]

@@ -21,9 +21,15 @@ from typing import Any
 import torch
 
 import trainer_runtime
+from trainer_runtime.core.frameworks.places import WRITING
 from trainer_runtime.core.manifest import Manifest
 from trainer_runtime.train import guard, ranks, restore
-from trainer_runtime.train.config import RunConfig, read_run_config
+from trainer_runtime.train.config import (
+    ModelConfig,
+    RunConfig,
+    read_model_config,
+    read_run_config,
+)
 from trainer_runtime.train.device import Device
 from trainer_runtime.train.due import SavesDue
 from trainer_runtime.train.ending import NotSavedError, StopRequestedError, ending
@@ -36,8 +42,6 @@ from trainer_runtime.train.shelf import Origin, Shelf, checkpoint_name
 from trainer_runtime.train.signals import StopSignal
 
 _GIB = 2**30
-# What the framework writes in: beside the checkpoints, on the same disk, removed when left over.
-WRITING = ".writing-by-framework"
 _LARGEST_EXPONENT = 700.0
 
 
@@ -101,7 +105,20 @@ class FrameworkRun:
     @property
     def writing_folder(self) -> Path:
         """Where the framework is to write a checkpoint, in any subfolder, before `saved`."""
-        return CHECKPOINTS / WRITING
+        return Path(WRITING)
+
+    @property
+    def is_at_target(self) -> bool:
+        """Whether all steps are done."""
+        return self.step >= self.config.steps
+
+    def model_sizes(self) -> ModelConfig:
+        """The sizes of a model with new weights.
+
+        Raises:
+            ConfigError: one is missing, or they don't go together.
+        """
+        return read_model_config(self.config.document)
 
     def choose_checkpoint(self) -> Path | None:
         """The folder of the newest checkpoint that verifies, None to start anew; before `begin`.
@@ -119,7 +136,6 @@ class FrameworkRun:
             origin = Origin(self.config.attempt.number, self.config.sha256, self.step)
             retention = Retention.of(self.config.checkpoint)
             self._shelf = Shelf(CHECKPOINTS, origin, retention, self._events)
-            shutil.rmtree(self.writing_folder, ignore_errors=True)
             self._due = SavesDue(
                 self.config, self._shelf, self._events, self.step, resumed=self._resumed
             )
@@ -190,6 +206,10 @@ class FrameworkRun:
         if "loss" in told:
             self._measure({"loss": told["loss"]})
 
+    def tell(self, values: Mapping[str, float]) -> None:
+        """Records what else is told of the present step, such as a summary at the end."""
+        self._emit("metric", step=self.step, values=dict(values))
+
     def end_evaluation(self, values: Mapping[str, float], seconds: float, batches: int) -> None:
         """Records an evaluation after the present step: `val_loss`, `val_loss/<source>`, others.
 
@@ -230,11 +250,14 @@ class FrameworkRun:
         """Makes what all ranks have written below `written` the present step's checkpoint.
 
         Returns at once; digests, verification and pruning are a thread's. `written` is moved. Only
-        rank 0 acts; whoever calls sees to it that every rank has finished writing.
+        rank 0 acts; whoever calls sees to it that every rank has finished writing. `stall_s` is how
+        long the training has stood still for it so far.
         """
         if not self.is_main:
             return
+        waiting_s = time.perf_counter()
         self._wait()
+        stall_s += time.perf_counter() - waiting_s
         step, measured = self.step, self._measured_now()
         write = partial(self._seal, written)
         self._in_flight = self._writer.submit(self._shelf.put, step, measured, write, stall_s)
@@ -294,6 +317,7 @@ class FrameworkRun:
         """Lets a save in flight come to its end, and the events reach the disk."""
         self._writer.shutdown(wait=True)
         if self._events is not None:
+            shutil.rmtree(self.writing_folder, ignore_errors=True)
             self._events.close()
 
     def _require_saved(self) -> None:

@@ -59,6 +59,10 @@ class StepClock:
         self._mark_s = time.perf_counter()
         self._data_time_s = 0.0
 
+    def data_arrived(self) -> None:
+        """Counts all the time of this step so far as waiting for data."""
+        self._data_time_s = time.perf_counter() - self._mark_s
+
     def add_data_time(self, seconds: float) -> None:
         self._data_time_s += seconds
 

@@ -61,6 +61,7 @@ def inverse_sqrt(step: int, warmup_steps: int) -> float:
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": cosine,
     "linear": linear,
+    "polynomial": linear,  # of power 1, the default of Trainer, where the name comes from
     "constant": constant,
     "wsd": warmup_stable_decay,
     "inverse_sqrt": constant,

@@ -5,7 +5,120 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core import byte_tokenizer
+from trainer_runtime.core.frameworks.places import TENSORBOARD, WRITING
+from trainer_runtime.core.yaml_text import yaml_text
+
+TRAINING_ARGUMENTS = "training_args.yaml"
+
+# What is not named here is passed on as it is: TrainingArguments has the last word.
+_OPTIMIZERS = {"adamw": "adamw_torch_fused", "lion": "lion_32bit"}
+_TRACKERS = {"comet": "comet_ml"}
+# As `train.schedule`, which torch keeps out of here.
+_WSD_DECAY_SHARE = 0.2
+
 
 def files(config: Mapping[str, Any]) -> dict[str, str]:
     """The framework's own files beside config.json, by name."""
-    return {}
+    return {TRAINING_ARGUMENTS: yaml_text(training_arguments(config)), **tokenizer_files(config)}
+
+
+def tokenizer_files(config: Mapping[str, Any]) -> dict[str, str]:
+    """The tokenizer's folder where the tokenizer is our own."""
+    return byte_tokenizer.files() if config["data"]["tokenizer"] == "byte" else {}
+
+
+def training_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that every Trainer takes, in the names of `transformers.TrainingArguments`.
+
+    Valid from transformers 4.56 on. It saves only when the callback asks for it.
+    """
+    batch, optimizer = config["batch"], config["optimizer"]
+    compute, precision = config["compute"], config["precision"]
+    betas = optimizer.get("betas") or (0.9, 0.95)
+    arguments = {
+        "output_dir": WRITING,
+        "run_name": config["run_id"],
+        "max_steps": config["steps"],
+        "per_device_train_batch_size": batch["micro_batch"],
+        "per_device_eval_batch_size": batch["micro_batch"],
+        "gradient_accumulation_steps": batch["accumulation"],
+        "optim": _OPTIMIZERS.get(optimizer["name"], optimizer["name"]),
+        "learning_rate": float(optimizer["lr"]),
+        "weight_decay": float(optimizer["weight_decay"]),
+        "adam_beta1": float(betas[0]),
+        "adam_beta2": float(betas[1]),
+        "max_grad_norm": float(optimizer["grad_clip"]),
+        **_schedule(config),
+        "seed": config["seed"],
+        "data_seed": config["seed"],
+        "use_cpu": compute["device"] == "cpu",
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
+        "gradient_checkpointing": bool(compute.get("activation_checkpointing")),
+        "torch_compile": bool(compute.get("compile")),
+        **_evaluation(config.get("eval") or {}),
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "disable_tqdm": True,
+        "report_to": trackers(config) or "none",
+    }
+    if arguments["gradient_checkpointing"]:
+        arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    if int(compute.get("processes") or 1) > 1:
+        arguments["ddp_find_unused_parameters"] = False
+    return arguments
+
+
+def trackers(config: Mapping[str, Any]) -> list[str]:
+    """The trackers that are asked for, in the names of `report_to`."""
+    asked = config.get("tracking") or {}
+    return [_TRACKERS.get(name, name) for name, options in asked.items() if options]
+
+
+def tracking_variables(config: Mapping[str, Any]) -> dict[str, str]:
+    """What the trackers read from the environment, such as WANDB_PROJECT of wandb's `project`."""
+    variables = {}
+    for name, options in (config.get("tracking") or {}).items():
+        if name == "tensorboard" and options:
+            variables["TENSORBOARD_LOGGING_DIR"] = TENSORBOARD
+        elif isinstance(options, Mapping):
+            for option, value in options.items():
+                variables[f"{name}_{option}".upper()] = str(value)
+    return variables
+
+
+def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Trainer's schedule that is nearest to ours; the callback sets the exact rates.
+
+    Trainer starts most of its warm-ups at 0, knows no floor for some of its shapes, and counts from
+    0: of ours, only the cosine is among its own.
+    """
+    schedule, steps = config["schedule"], config["steps"]
+    kind, warmup_steps = schedule["kind"], int(schedule.get("warmup_steps") or 0)
+    floor = float(schedule.get("min_lr_ratio") or 0.0)
+    kwargs: dict[str, Any] = {}
+    if kind == "cosine":
+        name, kwargs = "cosine_warmup_with_min_lr", {"min_lr_rate": floor}
+    elif kind in ("linear", "polynomial") and floor < 1.0:
+        name = "polynomial"
+        kwargs = {"power": 1.0, "lr_end": floor * float(config["optimizer"]["lr"])}
+    elif kind == "wsd":
+        name = "warmup_stable_decay"
+        decay_steps = max(1, round(_WSD_DECAY_SHARE * (steps - warmup_steps)))
+        kwargs = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt", "min_lr_ratio": floor}
+    elif kind == "inverse_sqrt":
+        name, kwargs = "inverse_sqrt", {"timescale": max(1, warmup_steps)}
+    else:
+        name = "constant_with_warmup"
+    told = {"lr_scheduler_type": name, "warmup_steps": warmup_steps}
+    return {**told, "lr_scheduler_kwargs": kwargs} if kwargs else told
+
+
+def _evaluation(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Every so many steps; the callback asks for the one after the last step."""
+    every = evaluation.get("every_steps")
+    if not every or not evaluation.get("batches", 8):
+        return {"eval_strategy": "no"}
+    return {"eval_strategy": "steps", "eval_steps": every}

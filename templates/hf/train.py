@@ -1,0 +1,136 @@
+"""Trains a causal language model with Hugging Face Trainer, from scratch or on from given weights.
+
+    python train.py attempts/1/config.json     trains, in the run's folder
+
+Every value comes from the configuration: config.json, and training_args.yaml beside it. The model
+and the Trainer stand here, to be read and changed; `TrainmasterCallback` records the steps, guards
+them, and has checkpoints saved and verified.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from trainer_runtime.train import stacks
+
+stacks.answer_signals()  # before what follows, which may hang as well
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.data import Dataset, SequentialSampler
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
+from transformers.modeling_outputs import CausalLMOutput
+
+from trainer_runtime.train.config import ModelConfig
+from trainer_runtime.train.framework_run import FrameworkRun, run
+from trainer_runtime.train.hf_arguments import read_arguments
+from trainer_runtime.train.hf_callback import TrainmasterCallback
+from trainer_runtime.train.hf_inputs import held_out, tokenizer_source, training_sequences
+
+
+def train(attempt: FrameworkRun) -> None:
+    """The configured number of optimizer steps, from wherever it stood."""
+    arguments = read_arguments(attempt, TrainingArguments)
+    set_seed(arguments.seed)
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_source(attempt))
+    model = make_model(attempt, tokenizer)
+    checkpoint = attempt.choose_checkpoint()
+    sequences = training_sequences(attempt, model.config.vocab_size, checkpoint)
+
+    trainer = InOrderTrainer(
+        model=model,
+        args=arguments,
+        data_collator=default_data_collator,
+        train_dataset=sequences,
+        eval_dataset=held_out(attempt),
+        processing_class=tokenizer,
+        compute_loss_func=mean_of_targets,
+        callbacks=[TrainmasterCallback(attempt, sequences)],
+    )
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+    if attempt.is_at_target:
+        final = attempt.writing_folder / "final"
+        trainer.save_model(str(final))
+        attempt.completed(final)
+
+
+def make_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The model of the given weights, else one of the given sizes with new weights."""
+    described = attempt.config.document["model"]
+    if source := described.get("path") or described.get("hub"):
+        revision = described.get("revision") or "main"
+        # Weights are kept in fp32 and computed with in the precision of the arguments.
+        return AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)
+    config = config_of_sizes(attempt.model_sizes(), attempt.config.data.seq_len)
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        setattr(config, name, getattr(tokenizer, name))
+    return AutoModelForCausalLM.from_config(config)
+
+
+def config_of_sizes(sizes: ModelConfig, seq_len: int) -> PretrainedConfig:
+    if sizes.style == "llama":
+        return LlamaConfig(
+            vocab_size=sizes.vocab_size,
+            hidden_size=sizes.d_model,
+            intermediate_size=sizes.d_ff,
+            num_hidden_layers=sizes.n_layer,
+            num_attention_heads=sizes.n_head,
+            num_key_value_heads=sizes.n_kv_head,
+            max_position_embeddings=seq_len,
+            attention_dropout=sizes.dropout,
+        )
+    return GPT2Config(
+        vocab_size=sizes.vocab_size,
+        n_positions=seq_len,
+        n_embd=sizes.d_model,
+        n_inner=sizes.d_ff,
+        n_layer=sizes.n_layer,
+        n_head=sizes.n_head,
+        embd_pdrop=sizes.dropout,
+        resid_pdrop=sizes.dropout,
+        attn_pdrop=sizes.dropout,
+    )
+
+
+class InOrderTrainer(Trainer):
+    """Takes the sequences in the order in which the data set has them."""
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> SequentialSampler:
+        return SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
+
+
+def mean_of_targets(
+    outputs: CausalLMOutput, labels: Tensor, num_items_in_batch: Tensor | int | None = None
+) -> Tensor:
+    """The mean loss over the labels, which the data set has shifted already."""
+    # In bf16 the sum over a vocabulary would lose what distinguishes two good models.
+    logits = outputs.logits.float().flatten(0, 1)
+    if num_items_in_batch is None:
+        return functional.cross_entropy(logits, labels.flatten())
+    return functional.cross_entropy(logits, labels.flatten(), reduction="sum") / num_items_in_batch
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config", nargs="?", type=Path, default=Path("config.json"))
+    return run(train, parser.parse_args().config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

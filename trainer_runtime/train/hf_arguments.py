@@ -1,0 +1,37 @@
+"""Reads the arguments of a Trainer, and sets up what Trainer takes from elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+import yaml
+from transformers import TrainingArguments
+from transformers.utils import logging
+
+from trainer_runtime.core.frameworks.hf import TRAINING_ARGUMENTS, tracking_variables
+from trainer_runtime.train.config import ConfigError
+from trainer_runtime.train.framework_run import FrameworkRun
+
+ArgumentsT = TypeVar("ArgumentsT", bound=TrainingArguments)
+
+
+def read_arguments(attempt: FrameworkRun, kind: type[ArgumentsT]) -> ArgumentsT:
+    """The attempt's training_args.yaml as TrainingArguments or a kind of them, such as SFTConfig.
+
+    Raises:
+        ConfigError: the installed version has no such argument, or refuses a value.
+    """
+    logging.disable_progress_bar()
+    os.environ.update(tracking_variables(attempt.config.document))
+    path = attempt.folder / TRAINING_ARGUMENTS
+    try:
+        arguments = kind(**yaml.safe_load(path.read_text()))
+    except (OSError, ValueError, TypeError, ImportError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path.name}: {error}") from error
+    # The plan gives each rank one device; Trainer would spread a batch over all that it sees.
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1
+    # Since transformers 5 the environment alone tells.
+    arguments.logging_dir = os.environ.get("TENSORBOARD_LOGGING_DIR", arguments.output_dir)
+    return arguments
