@@ -82,7 +82,9 @@ def _device(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checkpoints_activations(config: Mapping[str, Any]) -> bool:
     """Under FSDP it is accelerate's to do."""
-    return bool(config["compute"].get("activation_checkpointing")) and not accelerate.is_fsdp(config)
+    return bool(config["compute"].get("activation_checkpointing")) and not accelerate.is_fsdp(
+        config
+    )
 
 
 def trackers(config: Mapping[str, Any]) -> list[str]:
