@@ -246,6 +246,10 @@ class FrameworkRun:
         already = self.step == self._start_step and self._resumed
         return Due(save=(save or stop or last) and not already, stop=stop and not last)
 
+    def is_so_anywhere(self, flag: bool) -> bool:
+        """Whether any rank says so; all of them have to ask."""
+        return self._ranks.any_of(flag, device=self._hardware.device)[0]
+
     def saved(self, written: Path, stall_s: float) -> None:
         """Makes what all ranks have written below `written` the present step's checkpoint.
 

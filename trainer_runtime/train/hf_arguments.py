@@ -10,6 +10,7 @@ import yaml
 from transformers import TrainingArguments
 from transformers.utils import logging
 
+from trainer_runtime.core.frameworks.accelerate import is_fsdp
 from trainer_runtime.core.frameworks.hf import TRAINING_ARGUMENTS, tracking_variables
 from trainer_runtime.train.config import ConfigError
 from trainer_runtime.train.framework_run import FrameworkRun
@@ -33,6 +34,8 @@ def read_arguments(attempt: FrameworkRun, kind: type[ArgumentsT]) -> ArgumentsT:
     # The plan gives each rank one device; Trainer would spread a batch over all that it sees.
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
+    if arguments.use_cpu and is_fsdp(attempt.config.document):
+        raise ConfigError("compute.strategy fsdp: on a CPU accelerate would train by ddp instead")
     if arguments.device.type == "cpu":
         _take_the_one_cpu(arguments)
     # Since transformers 5 the environment alone tells.

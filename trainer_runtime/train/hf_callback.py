@@ -79,7 +79,9 @@ class TrainmasterCallback(TrainerCallback):
         """
         if args.fp16:
             return
-        self._gradients_are_finite = gradients_are_finite(trained["model"])
+        # Where the model is shared out, a rank sees its own part alone.
+        is_broken = not gradients_are_finite(trained["model"])
+        self._gradients_are_finite = not self._attempt.is_so_anywhere(is_broken)
         if not self._gradients_are_finite:
             for parameter in trained["model"].parameters():
                 parameter.grad = None
