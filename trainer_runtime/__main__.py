@@ -77,7 +77,13 @@ def _source(options: Options) -> int:
 def _corpus(options: Options) -> int:
     from trainer_runtime.box.list_corpus import tell_corpus
 
-    return _tell(tell_corpus(options.path, options.cache, options.fingerprint))
+    return _tell(tell_corpus(json.loads(options.asked), options.cache, options.fingerprint))
+
+
+def _input(options: Options) -> int:
+    from trainer_runtime.box.examine_input import examine_input
+
+    return _tell(examine_input(options.kind, options.name, options.revision))
 
 
 def _check(options: Options) -> int:
@@ -204,7 +210,16 @@ COMMANDS = {
         (
             _argument("--cache", help="where shards are kept"),
             _argument("--fingerprint", help="tell whether these shards are whole"),
-            _argument("path", nargs="*"),
+            _argument("--asked", default="[]", help="paths with format and method, as JSON"),
+        ),
+    ),
+    "input": Command(
+        "tell what model or tokenizer a folder holds",
+        _input,
+        (
+            _argument("--revision", help="of the hub's model"),
+            _argument("kind", choices=("model", "tokenizer", "cached")),
+            _argument("name"),
         ),
     ),
     "check": Command(

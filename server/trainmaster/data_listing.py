@@ -6,36 +6,42 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from trainer_runtime.core.corpus import ON_BOX, Listing, Source, look_at
+from trainer_runtime.core.corpus import ON_BOX, AskedSource, Listing, Source
+from trainer_runtime.core.rows_check import look_at_source
+from trainer_runtime.core.tokenizer_folder import BYTE
 from trainmaster.backends import NAMES, Backend
-from trainmaster.plan import CorpusFacts, chosen_tokenizer
-from trainmaster.spec import TrainingSpec
+from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of, resolved_method
+from trainmaster.spec import SourceSpec, TrainingSpec
 
 
-async def look_at_data(spec: TrainingSpec, backend: Backend) -> CorpusFacts:
+async def look_at_data(
+    spec: TrainingSpec, backend: Backend, tokenizer: TokenizerFacts | None = None
+) -> CorpusFacts:
     """The files of every source, as they are now, and whether the box holds their shards.
+
+    `tokenizer`: the one that is to read them, None for bytes.
 
     Raises:
         HostError: the box can't be asked.
     """
     if spec.host in NAMES:  # this machine: its files are the operator's
-        return await asyncio.to_thread(_facts_here, spec)
+        return await asyncio.to_thread(_facts_here, spec, tokenizer)
     here = await asyncio.to_thread(_look_here, spec, everything=False)
     there = await _look_there(spec, backend)
-    facts = await asyncio.to_thread(_facts, spec, {**here, **there}, set(here))
+    facts = await asyncio.to_thread(_facts, spec, {**here, **there}, set(here), tokenizer)
     if any(source.problem for source in facts.sources):
         return facts
     return facts.model_copy(update={"cached": await backend.has_shards(facts.fingerprint)})
 
 
-def _facts_here(spec: TrainingSpec) -> CorpusFacts:
-    return _facts(spec, _look_here(spec, everything=True), set())
+def _facts_here(spec: TrainingSpec, tokenizer: TokenizerFacts | None) -> CorpusFacts:
+    return _facts(spec, _look_here(spec, everything=True), set(), tokenizer)
 
 
 def _look_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
     """Of each source that lies here, what lies there, by the source's name."""
     return {
-        _name(source.name, source.path): look_at(source.path.removeprefix(ON_BOX))
+        _name(source.name, source.path): look_at_source(_asked(spec, source))
         for source in spec.data.sources
         if everything or not source.path.startswith(ON_BOX)
     }
@@ -43,7 +49,7 @@ def _look_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
 
 async def _look_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing]:
     asked = {
-        _name(source.name, source.path): source.path.removeprefix(ON_BOX)
+        _name(source.name, source.path): _asked(spec, source)
         for source in spec.data.sources
         if source.path.startswith(ON_BOX)
     }
@@ -53,20 +59,37 @@ async def _look_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing
     return dict(zip(asked, listed, strict=True))
 
 
-def _facts(spec: TrainingSpec, listed: Mapping[str, Listing], sent: set[str]) -> CorpusFacts:
-    sources, problems, sent_as = [], {}, {}
+def _asked(spec: TrainingSpec, source: SourceSpec) -> AskedSource:
+    return AskedSource(source.path.removeprefix(ON_BOX), source.format, resolved_method(spec))
+
+
+def _facts(
+    spec: TrainingSpec,
+    listed: Mapping[str, Listing],
+    sent: set[str],
+    tokenizer: TokenizerFacts | None,
+) -> CorpusFacts:
+    sources, sent_as = [], {}
     for source in spec.data.sources:
         name = _name(source.name, source.path)
         found = listed[name]
-        sources.append(Source(name, source.path, found.files))
-        if found.problem is not None:
-            problems[name] = found.problem
+        sources.append(Source(name, source.path, found.files, source.format))
         if name in sent:
             file_name = PurePosixPath(source.path).name
             sent_as[name] = name if found.is_folder else f"{name}/{file_name}"
-    return CorpusFacts.of(
-        sources, chosen_tokenizer(spec), spec.data.seq_len, problems, sent_as=sent_as
+    facts = CorpusFacts.of(
+        sources,
+        BYTE if tokenizer is None else tokenizer.digest,
+        spec.data.seq_len,
+        form_of(spec),
+        sent_as=sent_as,
     )
+    told = {
+        name: {"problem": one.problem, "malformed": one.malformed, "examples": one.examples}
+        for name, one in listed.items()
+    }
+    looked_at = tuple(one.model_copy(update=told[one.name]) for one in facts.sources)
+    return facts.model_copy(update={"sources": looked_at})
 
 
 def _name(name: str | None, path: str) -> str:

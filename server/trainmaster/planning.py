@@ -16,17 +16,20 @@ from trainmaster.backends import DEBUG, Backend
 from trainmaster.calibration import measured_on
 from trainmaster.data_listing import look_at_data
 from trainmaster.errors import HostError, SpecError
+from trainmaster.model_listing import look_at_inputs
 from trainmaster.plan import (
     Calibration,
     CorpusFacts,
     Decision,
     HostFacts,
+    ModelFacts,
     Plan,
+    TokenizerFacts,
     may_install,
     plan,
 )
 from trainmaster.second_place import refuse_unwritable_mirror
-from trainmaster.secret_values import find_values
+from trainmaster.secret_values import HF_TOKEN, find_values
 from trainmaster.spec import (
     EnvironmentSpec,
     TrainingSpec,
@@ -53,6 +56,8 @@ class Planned:
     calibration: Calibration
     plan: Plan
     attached: Mapping[str, str]
+    model: ModelFacts | None = None
+    tokenizer: TokenizerFacts | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -75,6 +80,8 @@ class Planned:
             "facts": self.facts.model_dump(mode="json"),
             "corpus": self.corpus.model_dump(mode="json"),
             "calibration": self.calibration.model_dump(mode="json"),
+            "model": self.model.model_dump(mode="json") if self.model else None,
+            "tokenizer": self.tokenizer.model_dump(mode="json") if self.tokenizer else None,
             "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
             "attached": dict(self.attached),
             "warnings": list(self.plan.warnings),
@@ -91,18 +98,19 @@ async def plan_spec(
     """
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     _refuse_bad_rehearsal(loaded)
-    find_values(workspace.home, loaded.secrets, os.environ)  # missing ones are told before anything
+    secrets = find_values(workspace.home, loaded.secrets, os.environ)  # missing ones are told first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
     facts = await _look_at_host(backend, loaded)
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
-    listed = await look_at_data(loaded, backend)
-    unmeasured = plan(loaded, facts, listed)
+    model, tokenizer = await look_at_inputs(loaded, backend, secrets.get(HF_TOKEN))
+    listed = await look_at_data(loaded, backend, tokenizer)
+    unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
-    made = plan(loaded, facts, listed, calibration)
-    return Planned(loaded, facts, listed, calibration, made, attached)
+    made = plan(loaded, facts, listed, calibration, model, tokenizer)
+    return Planned(loaded, facts, listed, calibration, made, attached, model, tokenizer)
 
 
 def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Planned:
@@ -115,8 +123,12 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
     facts = HostFacts.model_validate(made["facts"])
     listed = CorpusFacts.model_validate(made["corpus"])
     calibration = Calibration.model_validate(made["calibration"])
-    again = plan(loaded, facts, listed, calibration)
-    return Planned(loaded, facts, listed, calibration, again, made.get("attached", {}))
+    known = made.get("model"), made.get("tokenizer")
+    model = ModelFacts.model_validate(known[0]) if known[0] else None
+    tokenizer = TokenizerFacts.model_validate(known[1]) if known[1] else None
+    again = plan(loaded, facts, listed, calibration, model, tokenizer)
+    attached = made.get("attached", {})
+    return Planned(loaded, facts, listed, calibration, again, attached, model, tokenizer)
 
 
 def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:

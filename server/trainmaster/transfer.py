@@ -20,6 +20,7 @@ from trainmaster.backends import NAMES
 from trainmaster.checkpoint_mirror import due_mirror, is_mirrored_here
 from trainmaster.detached import begin_locked
 from trainmaster.errors import HostError, TrainmasterError
+from trainmaster.folder_upload import due_inputs, wants_inputs
 from trainmaster.follow import catch_up
 from trainmaster.run import Run
 from trainmaster.transfer_progress import TransferProgress, read_progress, write_progress
@@ -67,6 +68,7 @@ def due_transfers(workspace: Workspace, run_id: str) -> list[Transfer]:
     view = load_view(workspace, run_id)
     due: list[Transfer | None] = [
         due_wheels(workspace, view),
+        *due_inputs(workspace, view),
         due_upload(workspace, view),
         due_mirror(workspace, view),
     ]
@@ -112,7 +114,7 @@ def _may_travel(run: Run) -> bool:
     """Whether a run has anything at all that travels; most have not, and cost no further look."""
     environment = run.config.get("environment")
     wheels = isinstance(environment, dict) and bool(environment.get("wheels_from"))
-    return wheels or wants_upload(run) or is_mirrored_here(run)
+    return wheels or wants_inputs(run) or wants_upload(run) or is_mirrored_here(run)
 
 
 class _Transfers:

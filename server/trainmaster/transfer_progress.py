@@ -11,7 +11,7 @@ from trainmaster.paths import Home
 
 UPLOAD = "upload"
 # Of the kinds of transfer, those that an attempt's start waits for.
-AWAITED = frozenset({UPLOAD, "wheels"})
+AWAITED = frozenset({UPLOAD, "wheels", "model", "tokenizer"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.corpus import Listing, Source, listing_digest, look_at
-from trainer_runtime.core.states import AttemptState, DesiredState
 from trainmaster.backends import Backend
 from trainmaster.errors import HostError, PlanError
+from trainmaster.folder_upload import awaiting_attempt
 from trainmaster.hosts.tree_files import TreeFile, file_at, files_of_folder
 from trainmaster.hosts.trees import TreeProgress
 from trainmaster.paths import Home
 from trainmaster.run import Run
-from trainmaster.transfer_progress import UPLOAD, finished_attempt
+from trainmaster.transfer_progress import UPLOAD
 from trainmaster.view import RunView
 from trainmaster.workspace import Workspace
 
@@ -87,15 +87,8 @@ def wants_upload(run: Run) -> bool:
 
 def due_upload(workspace: Workspace, view: RunView) -> Upload | None:
     """The upload that the newest attempt needs, where that has not been seen to; asks no host."""
-    run, current = view.run, view.record.current
-    if view.ended or view.desired.state is DesiredState.STOPPED:
-        return None
-    if current is not None and current.state is not AttemptState.STARTING:
-        return None
-    attempt = max(1, view.attempt)
-    if finished_attempt(workspace.home, run.run_id, UPLOAD) >= attempt:
-        return None
-    return Upload(workspace, run, attempt)
+    attempt = awaiting_attempt(workspace, view, UPLOAD)
+    return None if attempt is None else Upload(workspace, view.run, attempt)
 
 
 def _reporting(report: Report) -> Callable[[TreeProgress], None]:
@@ -108,7 +101,8 @@ def _listed(data: dict[str, Any]) -> list[TreeFile]:
     Raises:
         PlanError: `DATA_MISSING`, `DATA_CHANGED`: they are not what the plan was made for.
     """
-    looks = {name: look_at(path) for name, path in data["upload"]["sources"].items()}
+    formats = {source["name"]: source["format"] for source in data["sources"]}
+    looks = {name: look_at(path, formats[name]) for name, path in data["upload"]["sources"].items()}
     for name, found in looks.items():
         if found.problem is not None:
             raise PlanError(

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from trainer_runtime.train import stacks
 
@@ -20,7 +22,7 @@ stacks.answer_signals()  # before what follows, which may hang as well
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.utils.data import Dataset, SequentialSampler
+from torch.utils.data import SequentialSampler
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -34,7 +36,6 @@ from transformers import (
     default_data_collator,
     set_seed,
 )
-from transformers.modeling_outputs import CausalLMOutput
 
 from trainer_runtime.train.config import ModelConfig
 from trainer_runtime.train.framework_run import FrameworkRun, run
@@ -50,7 +51,8 @@ def train(attempt: FrameworkRun) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_source(attempt))
     model = make_model(attempt, tokenizer)
     checkpoint = attempt.choose_checkpoint()
-    sequences = training_sequences(attempt, model.config.vocab_size, checkpoint)
+    vocab_size = model.config.get_text_config().vocab_size
+    sequences = training_sequences(attempt, vocab_size, checkpoint)
 
     trainer = InOrderTrainer(
         model=model,
@@ -65,6 +67,8 @@ def train(attempt: FrameworkRun) -> None:
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     if attempt.is_at_target:
+        if trainer.is_fsdp_enabled:  # whose checkpoints are in parts
+            trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         final = attempt.writing_folder / "final"
         trainer.save_model(str(final))
         attempt.completed(final)
@@ -73,14 +77,17 @@ def train(attempt: FrameworkRun) -> None:
 def make_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """The model of the given weights, else one of the given sizes with new weights."""
     described = attempt.config.document["model"]
+    model: PreTrainedModel
     if source := described.get("path") or described.get("hub"):
         revision = described.get("revision") or "main"
         # Weights are kept in fp32 and computed with in the precision of the arguments.
-        return AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)
+        return model
     config = config_of_sizes(attempt.model_sizes(), attempt.config.data.seq_len)
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
-    return AutoModelForCausalLM.from_config(config)
+    model = AutoModelForCausalLM.from_config(config)
+    return model
 
 
 def config_of_sizes(sizes: ModelConfig, seq_len: int) -> PretrainedConfig:
@@ -111,16 +118,17 @@ def config_of_sizes(sizes: ModelConfig, seq_len: int) -> PretrainedConfig:
 class InOrderTrainer(Trainer):
     """Takes the sequences in the order in which the data set has them."""
 
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> SequentialSampler:
-        return SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
+    def _get_train_sampler(self, *_: Any) -> SequentialSampler:
+        sequences: Any = self.train_dataset
+        return SequentialSampler(sequences)
 
 
 def mean_of_targets(
-    outputs: CausalLMOutput, labels: Tensor, num_items_in_batch: Tensor | int | None = None
+    outputs: Mapping[str, Tensor], labels: Tensor, num_items_in_batch: Tensor | int | None = None
 ) -> Tensor:
     """The mean loss over the labels, which the data set has shifted already."""
     # In bf16 the sum over a vocabulary would lose what distinguishes two good models.
-    logits = outputs.logits.float().flatten(0, 1)
+    logits = outputs["logits"].float().flatten(0, 1)
     if num_items_in_batch is None:
         return functional.cross_entropy(logits, labels.flatten())
     return functional.cross_entropy(logits, labels.flatten(), reduction="sum") / num_items_in_batch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running import run_async
 
-from trainer_runtime.core.corpus import Listing, look_at
+from trainer_runtime.core.corpus import AskedSource, Listing, look_at
 from trainmaster.backends import open_backend
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.data_listing import look_at_data
@@ -154,5 +154,7 @@ def test_a_cache_on_a_disk_of_its_own_has_to_hold_the_data(cpu_host: HostFacts) 
 
 def test_a_listing_survives_its_way(corpus: Path, box: HostedBackend) -> None:
     paths = [str(corpus), str(corpus / "a.txt"), "/nowhere"]
-    told: Sequence[Listing] = run_async(lambda: box.list_corpus(paths))
+    told: Sequence[Listing] = run_async(
+        lambda: box.list_corpus([AskedSource(path) for path in paths])
+    )
     assert list(told) == [look_at(path) for path in paths]

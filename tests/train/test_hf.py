@@ -225,6 +225,24 @@ def test_crashed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
     assert run.weights() == straight.weights()
 
 
+def test_llama_style_with_recomputed_activations_resumes_bit_for_bit(
+    make_run: Callable[..., RunFolder], attempt: Attempts
+) -> None:
+    changes = {
+        "model__style": "llama",
+        "model__n_kv_head": 1,
+        "compute__activation_checkpointing": True,
+        "precision": "fp32",
+        "steps": 12,
+    }
+    undisturbed, stopped = make_run("straight", **changes), make_run("stopped", **changes)
+    assert attempt(undisturbed) == 0
+    assert attempt(stopped, disturbance=(5, terminate)) == 75
+    assert attempt(stopped) == 0
+    assert stopped.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert stopped.weights() == undisturbed.weights()
+
+
 def test_the_last_mean_loss_is_of_the_attempts_own_steps(
     straight: RunFolder, make_run: Callable[..., RunFolder], attempt: Attempts
 ) -> None:
@@ -397,6 +415,15 @@ def test_training_goes_on_from_a_models_folder_with_its_weights(
     assert attempt(run, disturbance=(1, terminate)) == 75
     [(loss,)] = [values for key, values in run.told("loss").items() if key[0] == "metric"]
     assert loss < straight.told("loss")["metric", 1][0] - 0.5
+
+
+def test_tensorboards_files_lie_in_the_runs_folder(
+    make_run: Callable[..., RunFolder], attempt: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "set by the attempt, and put back here")
+    run = make_run(tracking={"tensorboard": True}, steps=2, eval__batches=0)
+    assert attempt(run) == 0
+    assert len(list(run.folder.glob("tensorboard/events.out.tfevents.*"))) == 1
 
 
 def test_an_evaluation_is_told_in_our_names() -> None:

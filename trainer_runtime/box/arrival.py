@@ -1,8 +1,8 @@
 """Data that the operator's side sends: waiting for it, and telling how much of it is there.
 
 Sources come to lie in `<cache>/sources/<fingerprint>/<source>/…`, with `.complete` beside them once
-all are there; shards that were made over there come to be as `<cache>/data/<fingerprint>`.
-Whatever has not arrived yet stands in `.<fingerprint>.receiving` beside either.
+all are there; shards that were made over there come to be as `<cache>/data/<fingerprint>`, models
+as `<cache>/models/<name>`. Whatever has not arrived yet stands in `.<name>.receiving` beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Report = Callable[[str], None]
 
 # In the run's folder, which is the working folder: why the operator's side sends nothing.
 REFUSAL_NAME = "upload_refused.json"
-_MARKER = ".complete"
+MARKER = ".complete"
 _LOOK_S = 0.5
 _REPORT_S = 5.0
 _REPORT_STANDSTILL_S = 60.0
@@ -76,13 +76,30 @@ def await_wheels(config: Mapping[str, Any], report: Report) -> None:
         NothingComesError: the operator's side has given up.
     """
     environment = config["environment"]
-    folder = Path(environment["wheels"])
     told = f"environment: waiting for the wheels of {environment['wheels_from']}"
+    await_folder(config, Path(environment["wheels"]), told, report)
+
+
+def await_folder(
+    config: Mapping[str, Any],
+    folder: Path,
+    told: str,
+    report: Report,
+    *,
+    total_bytes: int | None = None,
+) -> None:
+    """Wait until a folder has arrived as a whole, however long that takes; `told` says which.
+
+    Raises:
+        NothingComesError: the operator's side has given up.
+    """
+    of_all = "so far" if total_bytes is None else f"of {_mib(total_bytes)} MiB"
+    unit = " MiB" if total_bytes is None else ""
     _wait(
         config,
         folder,
-        (folder / _MARKER).exists,
-        lambda arrived_bytes: report(f"{told}: {_mib(arrived_bytes)} MiB so far"),
+        (folder / MARKER).exists,
+        lambda arrived_bytes: report(f"{told}: {_mib(arrived_bytes)}{unit} {of_all}"),
     )
 
 
@@ -110,7 +127,7 @@ def _wait(
 def _listed(folder: Path, digest: str) -> dict[str, tuple[CorpusFile, ...]] | None:
     """The files of each source, as they were at the sender's; None while they are not all there."""
     try:
-        marker = json.loads((folder / _MARKER).read_bytes())
+        marker = json.loads((folder / MARKER).read_bytes())
         rows = marker["files"] if marker["digest"] == digest else None
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

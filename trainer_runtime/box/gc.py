@@ -50,6 +50,7 @@ KINDS = (
     Kind("data", built=True, received=True),
     Kind("venvs", built=True, least_age_s=600.0),
     Kind("sources", received=True),
+    Kind("models", built=True, received=True, least_age_s=600.0),
     Kind("runtime", received=True, least_age_s=_DAY_S),
 )
 # Of the runs themselves nothing is touched but what never came to be one.

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.prepare import is_whole
-from trainer_runtime.core.corpus import look_at
+from trainer_runtime.core.corpus import AskedSource
+from trainer_runtime.core.rows_check import look_at_source
 
 
-def tell_corpus(paths: Sequence[str], cache: str | None, fingerprint: str | None) -> dict[str, Any]:
-    """`listed`: the documents at each path; `cached`: whether the shards of that fingerprint are
-    whole in the cache."""
+def tell_corpus(
+    asked: Sequence[Sequence[str]], cache: str | None, fingerprint: str | None
+) -> dict[str, Any]:
+    """`listed`: the documents of each `AskedSource`; `cached`: whether the shards of that
+    fingerprint are whole in the cache."""
     cached = bool(cache and fingerprint) and is_whole(Path(str(cache), "data", str(fingerprint)))
-    return {"listed": [look_at(path).to_dict() for path in paths], "cached": cached}
+    listed = [look_at_source(AskedSource(*one)).to_dict() for one in asked]
+    return {"listed": listed, "cached": cached}

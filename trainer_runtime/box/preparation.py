@@ -1,4 +1,4 @@
-"""What comes before the trainer: setup script, modules, Python environment, data.
+"""What comes before the trainer: setup script, modules, Python environment, model, data.
 
 `python3 -m trainer_runtime prepare CONFIG`, in the run's folder. One at a time per run; whatever is
 done is not done again, so that it may be killed at any moment and started anew.
@@ -21,15 +21,24 @@ from trainer_runtime.box.commands import Report, follow
 from trainer_runtime.box.environment import Box, Request, settle
 from trainer_runtime.box.files import read_json, write_json
 from trainer_runtime.box.hold import marker
+from trainer_runtime.box.inputs import settle_inputs
 from trainer_runtime.box.installers import EnvironmentUnavailableError, EnvironmentUnusableError
 from trainer_runtime.box.modules import load_modules
-from trainer_runtime.box.prepare import DataUnusableError, prepare
-from trainer_runtime.box.settled import applied
+from trainer_runtime.box.prepare import prepare
+from trainer_runtime.box.settled import applied, trainer_environment
+from trainer_runtime.box.sources import DataUnusableError, await_listed
+from trainer_runtime.box.training_python import (
+    InputUnavailableError,
+    InputUnusableError,
+    TrainingPython,
+)
+from trainer_runtime.core.corpus import ROWS, SHARDS
 from trainer_runtime.core.protocol import ExitCode
 
 SETUP = "setup.sh"
 _LOCK = ".preparation.lock"
 _RETRY = 1
+_UNUSABLE = (DataUnusableError, EnvironmentUnusableError, InputUnusableError, NothingComesError)
 
 
 def main(config_path: str, *, data_only: bool = False) -> int:
@@ -44,15 +53,43 @@ def main(config_path: str, *, data_only: bool = False) -> int:
             if not data_only:
                 _register(Path.cwd(), config)
                 _prepare_environment(config, path.with_name("environment.json"), _say)
-            folder = prepare(config, _say)
+            python = _python(config, None if data_only else path.with_name("environment.json"))
+            settle_inputs(config, _say, python)
+            ready = _prepare_data(config, python)
     except (OSError, ValueError) as error:
         return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
-    except (DataUnusableError, EnvironmentUnusableError, NothingComesError) as error:
+    except _UNUSABLE as error:
         return _failed(str(error), ExitCode.UNUSABLE)
-    except EnvironmentUnavailableError as error:
+    except (EnvironmentUnavailableError, InputUnavailableError) as error:
         return _failed(f"{error}; it may work later", _RETRY)
-    _say(f"data: ready in {folder}")
+    _say(f"data: ready in {ready}")
     return 0
+
+
+def _python(config: Mapping[str, Any], record: Path | None) -> TrainingPython:
+    """The interpreter that `record` settled, ours where nothing is settled for a trainer."""
+    if record is None:
+        return TrainingPython(sys.executable)
+    python, environment = trainer_environment(record, config)
+    return TrainingPython(python, {**environment, **config.get("env", {}), **_marked(config)})
+
+
+def _prepare_data(config: Mapping[str, Any], python: TrainingPython) -> str:
+    """What the trainer reads, made first where need be; where that is.
+
+    Raises:
+        DataUnusableError, InputUnusableError: it can't be trained on.
+        InputUnavailableError: not now.
+    """
+    data = config["data"]
+    form = data.get("form") or SHARDS
+    if form == SHARDS:
+        return str(prepare(config, _say, python))
+    await_listed(config, _say)
+    if form == ROWS:
+        _say("data: reading the rows")
+        python.run("prepare_rows", config, _say)
+    return ", ".join(source["path"] for source in data["sources"])
 
 
 def _say(line: str) -> None:

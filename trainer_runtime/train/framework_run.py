@@ -340,7 +340,12 @@ class FrameworkRun:
 
     def _seal(self, written: Path, path: Path, manifest: Manifest) -> Manifest:
         assert self._events is not None
-        return seal_folder(written, path, manifest, self._events.sync)
+        try:
+            return seal_folder(written, path, manifest, self._events.sync)
+        except OSError:
+            # What can't become a checkpoint would only take the room of the next one.
+            shutil.rmtree(written, ignore_errors=True)
+            raise
 
     def _chosen(self) -> tuple[int | None, list[tuple[int, str]]]:
         step, skipped = restore.choose(CHECKPOINTS, self.config.attempt.resume)

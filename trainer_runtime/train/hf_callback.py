@@ -26,6 +26,7 @@ from trainer_runtime.train.schedule import lr_factor
 from trainer_runtime.train.sequences import TokenSequences, write_position
 
 _EVALUATION = "eval_"
+_LOGS_KEPT = 1000
 # How long an evaluation took, which the event tells by itself; the epoch is the step's.
 _OF_THE_CLOCK = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
@@ -41,6 +42,7 @@ class TrainmasterCallback(TrainerCallback):
         self._evaluated: dict[str, float] = {}
         self._told_at_s = 0.0
         self._is_stopping = False
+        self._steps, self._summed_loss = 0, 0.0
 
     def on_train_begin(
         self,
@@ -49,7 +51,6 @@ class TrainmasterCallback(TrainerCallback):
         control: TrainerControl,
         **trained: Any,
     ) -> None:
-        self._start_step = state.global_step
         divide_gradients_once()
         take_present_settings(
             args, trained["optimizer"], trained["lr_scheduler"], self._attempt.config
@@ -105,7 +106,7 @@ class TrainmasterCallback(TrainerCallback):
         elif "loss" in values:
             self._end_step(args, state, control, values)
         elif "train_loss" in values:
-            self._end_training(state, values["train_loss"])
+            self._end_training()
         else:
             self._attempt.tell(values)
         self._told_at_s = time.perf_counter()
@@ -171,6 +172,10 @@ class TrainmasterCallback(TrainerCallback):
             grad_norm = math.nan
         attempt.guard(values["loss"], None if args.fp16 else grad_norm)
         attempt.end_step(state.global_step, self._of_a_step(values))
+        self._steps += 1
+        self._summed_loss += values["loss"]
+        # The events hold every step; each checkpoint would hold all of them again.
+        del state.log_history[:-_LOGS_KEPT]
         due = attempt.due()
         self._is_stopping = due.stop
         control.should_save = control.should_save or due.save
@@ -186,11 +191,13 @@ class TrainmasterCallback(TrainerCallback):
             told.pop("epoch", None)
         return told
 
-    def _end_training(self, state: TrainerState, train_loss: float) -> None:
-        """The mean loss of this attempt's steps: Trainer divides their sum by all of the run's."""
-        steps = state.global_step - self._start_step
-        if steps > 0:
-            self._attempt.tell({"train_loss_mean": train_loss * state.global_step / steps})
+    def _end_training(self) -> None:
+        """Tells the mean loss of this attempt's steps.
+
+        Trainer's own is of all of the run's steps or of these, by its version.
+        """
+        if self._steps:
+            self._attempt.tell({"train_loss_mean": self._summed_loss / self._steps})
 
     def _end_evaluation(self) -> None:
         if not self._evaluated:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainer_runtime.core.corpus import Listing
+from trainer_runtime.core.corpus import AskedSource, Listing
 from trainer_runtime.core.desired import Desired
 from trainmaster.backends.follower import Follower
 from trainmaster.hosts.tree_files import TreeFile
@@ -61,8 +61,12 @@ class Backend(Protocol):
             HostError: it can't be watched.
         """
 
-    async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:
+    async def list_corpus(self, asked: Sequence[AskedSource]) -> Sequence[Listing]:
         """The documents at these paths of the place, one listing each."""
+
+    async def examine_input(self, kind: str, name: str, revision: str | None) -> Mapping[str, Any]:
+        """A model's or a tokenizer's folder of the place, or what its cache of the hub holds under
+        a name (`kind`: model, tokenizer, cached); see `box.examine_input`."""
 
     async def has_shards(self, fingerprint: str) -> bool:
         """Whether the cache of the place holds the shards of a fingerprint, whole."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from trainer_runtime.core.corpus import Listing
+from trainer_runtime.core.corpus import AskedSource, Listing
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.text import shown
 from trainmaster.backends.follower import Follower
@@ -16,7 +16,7 @@ from trainmaster.backends.multiplexed import MultiplexedFollower
 from trainmaster.backends.polled import PolledFollower
 from trainmaster.errors import HostError
 from trainmaster.hosts import Host
-from trainmaster.hosts.corpus import has_shards, list_corpus
+from trainmaster.hosts.corpus import examine_input, has_shards, list_corpus
 from trainmaster.hosts.tree_files import TreeFile
 from trainmaster.hosts.trees import OnTreeProgress, put_tree
 from trainmaster.launchers import Launcher
@@ -118,8 +118,11 @@ class HostedBackend:
         found: Mapping[str, Any] = answer["source"]
         return found
 
-    async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:
-        return await list_corpus(self._host, paths)
+    async def list_corpus(self, asked: Sequence[AskedSource]) -> Sequence[Listing]:
+        return await list_corpus(self._host, asked)
+
+    async def examine_input(self, kind: str, name: str, revision: str | None) -> Mapping[str, Any]:
+        return await examine_input(self._host, kind, name, revision)
 
     async def has_shards(self, fingerprint: str) -> bool:
         return await has_shards(self._host, fingerprint)

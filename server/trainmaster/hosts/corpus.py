@@ -1,4 +1,4 @@
-"""Asking a machine what data it has."""
+"""Asking a machine what data, models and tokenizers it has."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from trainer_runtime.core.corpus import Listing
+from trainer_runtime.core.corpus import AskedSource, Listing
 from trainmaster.errors import HostError
 from trainmaster.hosts.host import Host
 
 _TIMEOUT_S = 600.0
 
 
-async def list_corpus(host: Host, paths: Sequence[str]) -> list[Listing]:
+async def list_corpus(host: Host, asked: Sequence[AskedSource]) -> list[Listing]:
     """The documents at each of these paths of the machine.
 
     Raises:
         HostError: it can't be asked.
     """
-    told = await _ask(host, ["--", *paths])
+    told = await _ask(host, "corpus", ["--asked", json.dumps([one.to_list() for one in asked])])
     return [Listing.from_dict(item) for item in told["listed"]]
 
 
@@ -29,13 +29,23 @@ async def has_shards(host: Host, fingerprint: str) -> bool:
     Raises:
         HostError: it can't be asked.
     """
-    told = await _ask(host, ["--cache", await host.cache(), "--fingerprint", fingerprint])
+    told = await _ask(host, "corpus", ["--cache", await host.cache(), "--fingerprint", fingerprint])
     return bool(told["cached"])
 
 
-async def _ask(host: Host, arguments: Sequence[str]) -> dict[str, Any]:
+async def examine_input(host: Host, kind: str, name: str, revision: str | None) -> dict[str, Any]:
+    """A model's or a tokenizer's folder of the machine, or its cache of the hub.
+
+    Raises:
+        HostError: it can't be asked.
+    """
+    at = ["--revision", revision] if revision else []
+    return await _ask(host, "input", [*at, "--", kind, name])
+
+
+async def _ask(host: Host, command: str, arguments: Sequence[str]) -> dict[str, Any]:
     done = await host.run(
-        [await host.python(), "-m", "trainer_runtime", "corpus", *arguments],
+        [await host.python(), "-m", "trainer_runtime", command, *arguments],
         folder=await host.runtime(),
         timeout_s=_TIMEOUT_S,
     )

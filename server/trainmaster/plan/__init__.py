@@ -10,8 +10,10 @@ from trainmaster.plan.facts import (
     ModelFacts,
     SourceFacts,
     Throughput,
+    TokenizerFacts,
     TorchFacts,
 )
+from trainmaster.plan.method import form_of, resolved_method
 from trainmaster.plan.result import Decision, Estimates, GpuAdvice, Plan
 from trainmaster.plan.tokenizer import chosen_tokenizer
 
@@ -27,9 +29,12 @@ __all__ = [
     "Plan",
     "SourceFacts",
     "Throughput",
+    "TokenizerFacts",
     "TorchFacts",
     "chosen_tokenizer",
+    "form_of",
     "may_install",
     "plan",
+    "resolved_method",
     "wheels_to_send",
 ]

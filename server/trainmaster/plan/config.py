@@ -8,12 +8,12 @@ from typing import Any
 
 from trainer_runtime.core.corpus import ON_BOX
 from trainmaster.plan.architecture import flops_per_token
-from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts
+from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.hyperparameters import Batch
 from trainmaster.plan.method import Method
 from trainmaster.plan.model import Network
 from trainmaster.plan.target import Target
-from trainmaster.plan.tokenizer import chosen_tokenizer
+from trainmaster.plan.tokenizer import BYTE
 from trainmaster.spec import GPT2_PRESETS, TrainingSpec
 
 CONFIG_VERSION = 1
@@ -46,6 +46,7 @@ def resolved_config(
     facts: HostFacts,
     corpus: CorpusFacts,
     existing: ModelFacts | None,
+    tokenizer: TokenizerFacts | None,
 ) -> dict[str, Any]:
     """`config.json` without `run_id`; nothing in it is `auto`."""
     given: dict[str, Any] = spec.model_dump(mode="json")
@@ -56,9 +57,7 @@ def resolved_config(
         "method": decided.method.name,
         "model": {**decided.network.sizes, "dropout": spec.model.dropout},
         "data": _data(
-            {**given["data"], "tokenizer": _tokenizer(spec, facts, existing)},
-            facts.cache_folder,
-            corpus,
+            {**given["data"], **_tokenizer(facts, tokenizer)}, facts.cache_folder, corpus
         ),
         "batch": _batch(decided.batch),
         "optimizer": {**given["optimizer"], "lr": decided.lr},
@@ -86,6 +85,9 @@ def resolved_config(
         "pty": spec.pty,
         "derived": _derived(decided),
     }
+    inputs = _inputs(facts, existing, tokenizer)
+    if inputs:
+        config["inputs"] = inputs
     if spec.framework == "nanogpt":
         return config
     return {**config, **_of_frameworks(spec, given, decided, facts, existing, config)}
@@ -106,9 +108,9 @@ def _of_frameworks(
     }
     origin = {
         "preset": spec.model.preset if spec.model.preset not in GPT2_PRESETS else None,
-        "path": _model_path(spec.model.path, facts, existing),
+        "path": None if existing is None else existing.folder(facts.cache_folder),
         "hub": spec.model.hub,
-        "revision": spec.model.revision,
+        "revision": spec.model.revision if existing is None else existing.revision,
     }
     return {
         "method_args": decided.method.arguments,
@@ -120,11 +122,35 @@ def _of_frameworks(
     }
 
 
-def _model_path(path: str | None, facts: HostFacts, existing: ModelFacts | None) -> str | None:
-    """Where the box reads the weights: where they are sent to, or where they lie there already."""
-    if existing is not None and existing.sent_as is not None:
-        return f"{facts.cache_folder}/models/{existing.sent_as}"
-    return None if path is None else path.removeprefix(ON_BOX)
+def _tokenizer(facts: HostFacts, tokenizer: TokenizerFacts | None) -> dict[str, Any]:
+    """byte, or the folder where the box reads it, with what tells its tokens from any others'."""
+    if tokenizer is None:
+        return {"tokenizer": BYTE}
+    folder = tokenizer.folder(facts.cache_folder)
+    return {"tokenizer": folder, "tokenizer_digest": tokenizer.digest}
+
+
+def _inputs(
+    facts: HostFacts, model: ModelFacts | None, tokenizer: TokenizerFacts | None
+) -> list[dict[str, Any]]:
+    """What comes to the box before it trains: sent from a folder of this machine (`from`), or
+    fetched by the box (`hub`)."""
+    own = tokenizer is not None and tokenizer.of_model
+    given = {"model": model, "tokenizer": None if own else tokenizer}
+    return [
+        {
+            "what": what,
+            "folder": found.folder(facts.cache_folder),
+            "from": found.path,
+            "hub": found.hub,
+            "revision": found.revision,
+            "files": [list(file) for file in found.files],
+            "size_bytes": found.size_bytes,
+            "listing": found.listing,
+        }
+        for what, found in given.items()
+        if found is not None and found.sent_as is not None
+    ]
 
 
 def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
@@ -150,16 +176,8 @@ def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, A
         "size_bytes": sum(source.size_bytes for source in corpus.sent),
         "listing": corpus.listing,
     }
-    prepare = "here" if given["prepare"] == "here" else "box"
+    prepare = given["prepare"] if given["prepare"] in ("here", "stream") else "box"
     return {**config, "prepare": prepare, "upload": upload}
-
-
-def _tokenizer(spec: TrainingSpec, facts: HostFacts, existing: ModelFacts | None) -> str:
-    """By its name or, a folder, where the box reads it."""
-    chosen = chosen_tokenizer(spec)
-    if chosen == spec.model.path:
-        return _model_path(chosen, facts, existing) or chosen
-    return chosen.removeprefix(ON_BOX)
 
 
 def _batch(batch: Batch) -> dict[str, Any]:

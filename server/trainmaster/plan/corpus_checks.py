@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.corpus import ENDINGS
 from trainmaster.errors import PlanError
 from trainmaster.plan.facts import CorpusFacts, SourceFacts
 from trainmaster.plan.method import Form
@@ -17,7 +18,8 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
     sequences.
 
     Raises:
-        PlanError: DATA_MISSING, DATA_EMPTY or DATA_TOO_SHORT for the first source that hasn't.
+        PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED or DATA_TOO_SHORT for the first source
+            that hasn't.
     """
     for index, source in enumerate(corpus.sources):
         field = f"data.sources[{index}].path"
@@ -25,18 +27,26 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
             raise PlanError(
                 "DATA_MISSING",
                 f"`{field}` is {source.path!r}: {source.problem}.",
-                "Give the path of a text file or a folder of text files that can be read.",
+                f"Give the path of a file or a folder of files ({_what(source)}) that can be read.",
                 field=field,
             )
         if source.files == 0 or source.size_bytes == 0:
             raise PlanError(
                 "DATA_EMPTY",
-                f"`{field}` is {source.path!r}, which holds no text (hidden, empty and binary "
+                f"`{field}` is {source.path!r}, which holds no {_what(source)} (hidden and empty "
                 "files don't count).",
-                "Give a folder or file with text in it.",
+                f"Give a folder or file with {_what(source)} in it, or set the source's format to "
+                "what it is.",
                 field=field,
             )
-        if form == "shards":
+        if source.malformed is not None:
+            raise PlanError(
+                "DATA_MALFORMED",
+                f"`{field}` is {source.path!r}: {source.malformed}.",
+                "Mend the rows, or set the source's format and the method to what they are.",
+                field=field,
+            )
+        if form == "shards" and not corpus.estimated:
             _check_length(field, source, spec.data.seq_len)
 
 
@@ -46,10 +56,16 @@ def warn_of_passes(steps: int, tokens_per_step: int, corpus: CorpusFacts, ledger
         return
     passes = steps * tokens_per_step / corpus.tokens
     if passes > _HARMLESS_PASSES:
+        count = f"about {corpus.tokens:,}" if corpus.estimated else f"{corpus.tokens:,}"
         ledger.warn(
-            f"Training reads the {corpus.tokens:,} tokens of the corpus about {passes:.0f} times; "
+            f"Training reads the {count} tokens of the corpus about {passes:.0f} times; "
             "beyond 4 times it learns by heart. More text or fewer steps would help."
         )
+
+
+def _what(source: SourceFacts) -> str:
+    endings = ENDINGS.get(source.format)
+    return "text" if endings is None else " or ".join(f"*{ending}" for ending in endings)
 
 
 def _check_length(field: str, source: SourceFacts, seq_len: int) -> None:

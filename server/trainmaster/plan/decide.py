@@ -18,13 +18,14 @@ from trainmaster.plan.environment import (
     warn_of_cuda_without_gpu,
 )
 from trainmaster.plan.estimate import HOUR_S, estimates, hours_of
-from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts
+from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.fit import check_disk, choose_batch, data_gib, disk_gib
 from trainmaster.plan.hardware import recommend_gpu, usable_cores
 from trainmaster.plan.hyperparameters import Batch, learning_rate, warmup_steps
-from trainmaster.plan.memory import Memory
+from trainmaster.plan.input_checks import check_inputs
+from trainmaster.plan.memory import GIB, Memory
 from trainmaster.plan.method import Method, choose_method
-from trainmaster.plan.model import Network, choose_network
+from trainmaster.plan.model import BYTE_VOCABULARY, Network, choose_network
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
 from trainmaster.plan.target import Target, choose_target
 from trainmaster.plan.throughput import Throughput, throughput
@@ -43,10 +44,12 @@ def plan(
     corpus: CorpusFacts,
     calibration: Calibration | None = None,
     model: ModelFacts | None = None,
+    tokenizer: TokenizerFacts | None = None,
 ) -> Plan:
     """The plan of a spec for a host; pure, and the same for the same input.
 
-    `model`: what is known of the existing weights that the spec names.
+    `model`: what is known of the existing weights that the spec names; `tokenizer`: of the one that
+    reads the texts, None for bytes.
 
     Raises:
         SpecError: NOT_YET_SUPPORTED.
@@ -57,15 +60,18 @@ def plan(
     _refuse_unwritable_root(facts)
     ledger = Ledger()
     method = choose_method(spec, ledger)
+    check_inputs(spec, model, tokenizer)
     check_corpus(spec, corpus, method.form)
     facts = facts_to_train_by(spec, facts, ledger)
-    network = choose_network(spec, model, ledger)
+    tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
+    network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, network, corpus, calibration, ledger)
     decided = _decide_the_rest(spec, facts, basis, ledger)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
-    kept_gib = disk_gib(spec, network.parameters or 0, basis.steps, corpus)
+    inputs_gib = sum(one.size_bytes for one in (model, tokenizer) if one is not None) / GIB
+    kept_gib = disk_gib(spec, network.parameters or 0, basis.steps, corpus) + inputs_gib
     if basis.target.on_host:
-        cache_gib = data_gib(spec, corpus) + built_gib
+        cache_gib = data_gib(spec, corpus) + inputs_gib + built_gib
         check_disk(spec, kept_gib + built_gib, network.parameters or 0, facts, cache_gib=cache_gib)
     warn_of_cuda_without_gpu(spec, facts, ledger)
     warn_of_passes(basis.steps, basis.batch.tokens, corpus, ledger)
@@ -75,7 +81,7 @@ def plan(
         "disk_gib": round(kept_gib + most_built_gib, 2) if network.parameters else None,
     }
     return Plan(
-        config=resolved_config(spec, decided, facts, corpus, model),
+        config=resolved_config(spec, decided, facts, corpus, model, tokenizer),
         decisions=tuple(ledger.decisions),
         estimates=estimates(sizes, basis.total_tokens, basis.speed, facts),
         gpu=_gpu_advice(basis),

@@ -13,6 +13,10 @@ from pydantic import BaseModel, ConfigDict
 
 from trainer_runtime.core import corpus
 
+_BYTE = "byte"
+# Of English text by the vocabularies of today's models; other languages and code take more tokens.
+_BYTES_PER_TOKEN = 4
+
 
 class Facts(BaseModel):
     """Immutable; fields that a newer probe adds are ignored."""
@@ -86,7 +90,8 @@ class SourceFacts(Facts):
 
     `path` is the spec's, with `host:` where it is the box's own. `sent_as`: what is sent to the box
     lies there by this path below the folder of its fingerprint; None for what is there anyway.
-    `examples`: rows of a data set, 0 for running text and where nobody counted.
+    `examples`: rows of a data set, 0 for running text and where nobody counted. `malformed`: what
+    is wrong with its rows. `format` is the spec's.
     """
 
     name: str
@@ -96,17 +101,20 @@ class SourceFacts(Facts):
     size_bytes: int = 0
     tokens: int = 0
     examples: int = 0
+    format: str = corpus.TEXT
     problem: str | None = None
+    malformed: str | None = None
 
 
 class CorpusFacts(Facts):
     """The sources in the spec's order. `cached`: the host already holds their shards; `listing`:
-    the digest of the files of those that are sent."""
+    the digest of the files of those that are sent; `estimated`: nobody has counted the tokens."""
 
     sources: tuple[SourceFacts, ...]
     fingerprint: str
     listing: str | None = None
     cached: bool = False
+    estimated: bool = False
 
     @property
     def tokens(self) -> int:
@@ -126,16 +134,20 @@ class CorpusFacts(Facts):
         listed: Sequence[corpus.Source],
         tokenizer: str,
         seq_len: int,
-        problems: Mapping[str, str] | None = None,
+        form: str = corpus.SHARDS,
         *,
         sent_as: Mapping[str, str] | None = None,
     ) -> Self:
-        """The facts of sources whose files were listed; `problems` by name of those that weren't,
-        `sent_as` by name of those that are sent to the box.
+        """The facts of sources whose files were listed; `sent_as` by name of those that are sent to
+        the box. `tokenizer` is byte, or the digest of another one.
 
-        Tokens are those of the byte tokenizer: one per byte, and one that ends each file.
+        Tokens of text are counted for the byte tokenizer: one per byte, and one that ends each
+        file. Others are estimated.
         """
-        told, sent = problems or {}, sent_as or {}
+        sent = sent_as or {}
+        estimated = tokenizer != _BYTE or any(one.format != corpus.TEXT for one in listed)
+        per_token = 1 if tokenizer == _BYTE else _BYTES_PER_TOKEN
+        ready = {one.name for one in listed if one.format == "tokens"}
         sources = tuple(
             SourceFacts(
                 name=source.name,
@@ -143,31 +155,59 @@ class CorpusFacts(Facts):
                 sent_as=sent.get(source.name),
                 files=len(source.files),
                 size_bytes=source.size_bytes,
-                tokens=source.size_bytes + len(source.files),
-                problem=told.get(source.name),
+                tokens=source.size_bytes // (2 if source.name in ready else per_token)
+                + len(source.files),
+                format=source.format,
             )
             for source in listed
         )
         uploads = [source for source in listed if source.name in sent]
         return cls(
             sources=sources,
-            fingerprint=corpus.fingerprint(listed, tokenizer, seq_len),
+            fingerprint=corpus.fingerprint(listed, tokenizer, seq_len, form),
             listing=corpus.listing_digest(uploads) if uploads else None,
+            estimated=estimated,
         )
 
 
-class ModelFacts(Facts):
-    """Existing weights, as their folder's or the hub's config.json tells them; None: not told.
+class FolderFacts(Facts):
+    """A folder that a training starts from: a model's or a tokenizer's.
 
-    `path` or `hub` is the spec's; `sent_as` as for a source, below the host's folder for models.
-    `problem` says why they can't be used, where that is known. `tied`: input and output embedding
-    are one matrix. `max_positions`: the longest sequence that they were made for.
+    `path` or `hub` is the spec's, `revision` the hub's commit. `sent_as`: what is sent from here or
+    fetched from the hub comes to lie under this name below the box's folder for models; None for
+    what lies there anyway. `files` are names and sizes of what comes, `listing` the digest by which
+    what is sent is known again. `problem` says why it can't be used, under an error's `code`.
     """
 
     path: str | None = None
     hub: str | None = None
+    revision: str | None = None
     sent_as: str | None = None
+    files: tuple[tuple[str, int], ...] = ()
+    listing: str | None = None
     problem: str | None = None
+    code: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of everything that comes to the box."""
+        return sum(size for _, size in self.files) if self.sent_as is not None else 0
+
+    def folder(self, cache: str) -> str:
+        """Where the box reads it; `cache` is the box's."""
+        if self.sent_as is not None:
+            return f"{cache}/models/{self.sent_as}"
+        return (self.path or "").removeprefix(corpus.ON_BOX)
+
+
+class ModelFacts(FolderFacts):
+    """Existing weights, as their folder's or the hub's config.json tells them; None: not told.
+
+    `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix.
+    `max_positions`: the longest sequence that they were made for.
+    """
+
+    kind: str = "hf"
     model_type: str = ""
     parameters: int | None = None
     n_layer: int | None = None
@@ -181,6 +221,16 @@ class ModelFacts(Facts):
     weights_bytes: int = 0
     has_tokenizer: bool = False
     chat_template: bool = False
+
+
+class TokenizerFacts(FolderFacts):
+    """A tokenizer other than the byte tokenizer. `digest` tells what it makes of texts;
+    `vocab_size` is None where nobody looked. `of_model`: it lies in the model's folder, and comes
+    with it."""
+
+    digest: str = ""
+    vocab_size: int | None = None
+    of_model: bool = False
 
 
 class Throughput(Facts):

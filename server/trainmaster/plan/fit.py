@@ -82,7 +82,8 @@ def data_gib(spec: TrainingSpec, corpus: CorpusFacts) -> float:
     """What the data adds to the host's cache: shards, and what is sent there to cut them from."""
     if corpus.cached:
         return 0.0
-    size_bytes = corpus.tokens * SHARD_BYTES_PER_TOKEN
+    # Other tokenizers' numbers may take twice the room.
+    size_bytes = corpus.tokens * SHARD_BYTES_PER_TOKEN * (2 if corpus.estimated else 1)
     if spec.data.prepare != "here":
         size_bytes += sum(source.size_bytes for source in corpus.sent)
     return size_bytes / GIB

@@ -23,14 +23,21 @@ class Method:
 
 def choose_method(spec: TrainingSpec, ledger: Ledger) -> Method:
     """The method that the spec names, or the framework's usual one."""
-    name: str = spec.method
-    if name == "auto":
-        name = "sft" if spec.framework == "trl" else "pretrain"
+    name = resolved_method(spec)
+    if spec.method == "auto":
         ledger.decide("method", name, f"What {spec.framework} does.")
-    return Method(name, dict(spec.method_args), _form(spec, name))
+    return Method(name, dict(spec.method_args), form_of(spec))
 
 
-def _form(spec: TrainingSpec, method: str) -> Form:
-    if method != "pretrain":
+def resolved_method(spec: TrainingSpec) -> str:
+    """The spec's method; for auto what its framework does."""
+    if spec.method != "auto":
+        return spec.method
+    return "sft" if spec.framework == "trl" else "pretrain"
+
+
+def form_of(spec: TrainingSpec) -> Form:
+    """How the data reaches the trainer."""
+    if resolved_method(spec) != "pretrain":
         return "dataset"
     return "stream" if spec.data.prepare == "stream" else "shards"

@@ -34,8 +34,10 @@ class Network:
     sizes: dict[str, Any]
 
 
-def choose_network(spec: TrainingSpec, existing: ModelFacts | None, ledger: Ledger) -> Network:
-    """The network with every size that can be known.
+def choose_network(
+    spec: TrainingSpec, existing: ModelFacts | None, vocabulary: int | None, ledger: Ledger
+) -> Network:
+    """The network with every size that can be known; `vocabulary` is the tokenizer's.
 
     Raises:
         PlanError: VOCABULARY_TOO_SMALL.
@@ -45,11 +47,11 @@ def choose_network(spec: TrainingSpec, existing: ModelFacts | None, ledger: Ledg
         return _existing(spec, existing)
     if model.preset is not None and model.preset not in GPT2_PRESETS:
         return Network(None, None, _sizes_of(None))
-    architecture = choose_architecture(spec, ledger)
+    architecture = choose_architecture(spec, vocabulary, ledger)
     return Network(architecture, parameters(architecture), _sizes_of(architecture))
 
 
-def choose_architecture(spec: TrainingSpec, ledger: Ledger) -> Architecture:
+def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledger) -> Architecture:
     """Every size of a model that is made anew.
 
     Raises:
@@ -73,7 +75,7 @@ def choose_architecture(spec: TrainingSpec, ledger: Ledger) -> Architecture:
         n_kv_head=n_kv_head,
         d_model=d_model,
         d_ff=d_ff,
-        vocab_size=_vocabulary(model, ledger),
+        vocab_size=_vocabulary(model, vocabulary, ledger),
         seq_len=spec.data.seq_len,
         biases=style == "gpt2" and spec.framework in ("hf", "trl"),
     )
@@ -126,25 +128,37 @@ def _feed_forward(d_model: int, style: Style) -> tuple[int, str]:
     return width, f"8/3 of d_model, rounded up to a multiple of {multiple}, as in Llama."
 
 
-def _vocabulary(model: ModelSpec, ledger: Ledger) -> int:
+def _vocabulary(model: ModelSpec, tokens: int | None, ledger: Ledger) -> int:
     if model.vocab_size is not None:
-        if model.vocab_size < BYTE_VOCABULARY:
+        if tokens is not None and model.vocab_size < tokens:
             raise PlanError(
                 "VOCABULARY_TOO_SMALL",
-                f"`model.vocab_size` is {model.vocab_size}, but the byte tokenizer has "
-                f"{BYTE_VOCABULARY} tokens.",
-                f"Set model.vocab_size to at least {BYTE_VOCABULARY}, or leave it out.",
+                f"`model.vocab_size` is {model.vocab_size}, but {_tokenizer(tokens)} has "
+                f"{tokens} tokens.",
+                f"Set model.vocab_size to at least {tokens}, or leave it out.",
                 field="model.vocab_size",
             )
         return model.vocab_size
-    if model.preset is not None:
-        reason = f"Preset {model.preset}; the byte tokenizer uses the first {BYTE_VOCABULARY}."
+    if model.preset is not None and (tokens is None or tokens <= GPT2_VOCABULARY):
+        used = "" if tokens is None else f"; {_tokenizer(tokens)} uses the first {tokens}"
+        reason = f"Preset {model.preset}{used}."
         ledger.decide("model.vocab_size", GPT2_VOCABULARY, reason)
         return GPT2_VOCABULARY
-    padded = _padded(BYTE_VOCABULARY, _VOCABULARY_MULTIPLE)
-    reason = f"{BYTE_VOCABULARY} tokens of the byte tokenizer, padded to a multiple of 64."
+    if tokens is None:
+        raise PlanError(
+            "MISSING_FIELD",
+            "`model.vocab_size` is missing: how many tokens the tokenizer has is not known.",
+            "Give it, as many as the tokenizer has, or more.",
+            field="model.vocab_size",
+        )
+    padded = _padded(tokens, _VOCABULARY_MULTIPLE)
+    reason = f"{tokens} tokens of {_tokenizer(tokens)}, padded to a multiple of 64."
     ledger.decide("model.vocab_size", padded, reason)
     return padded
+
+
+def _tokenizer(tokens: int) -> str:
+    return "the byte tokenizer" if tokens == BYTE_VOCABULARY else "the tokenizer"
 
 
 def _padded(number: int, multiple: int) -> int:

@@ -8,7 +8,7 @@ from trainmaster.spec.load import load_spec
 from trainmaster.spec.reference import reference_markdown
 from trainmaster.spec.running import EnvironmentSpec
 from trainmaster.spec.support import refuse_what_is_not_built
-from trainmaster.spec.training import GPT2_PRESETS, ModelSpec
+from trainmaster.spec.training import GPT2_PRESETS, ModelSpec, SourceSpec
 
 __all__ = [
     "GPT2_PRESETS",
@@ -18,6 +18,7 @@ __all__ = [
     "Field",
     "ModelSpec",
     "Section",
+    "SourceSpec",
     "TrainingSpec",
     "all_fields",
     "changes_of",

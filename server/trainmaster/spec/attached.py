@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from trainmaster.spec.running import EnvironmentSpec
 
 # By field: what it is called in the run's folder.
 _NAMES = {"requirements": "requirements-extra.txt", "setup": "setup.sh"}
+_REWARD, REWARD_NAME, _FUNCTIONS = "reward_file", "reward.py", "reward"
 _MOST_BYTES = 256 << 10
 _ELSEWHERE = re.compile(
     r"^\s*(-r|--requirement|-c|--constraint|-e|--editable|\.{0,2}/|~|\.\s*$)", re.MULTILINE
@@ -25,10 +27,10 @@ def read_attached(spec: TrainingSpec) -> dict[str, str]:
     Raises:
         SpecError: one can't be read, or holds what can't travel.
     """
+    found = _reward(spec)
     given = spec.environment
     if not isinstance(given, EnvironmentSpec):
-        return {}
-    found = {}
+        return found
     for field, name in _NAMES.items():
         path = getattr(given, field)
         if path is not None:
@@ -51,6 +53,62 @@ def refuse_other_files(before: TrainingSpec, after: TrainingSpec) -> None:
                 "Launch a new run with it.",
                 field=f"environment.{field}",
             )
+    if before.method_args.get(_REWARD) != after.method_args.get(_REWARD):
+        raise SpecError(
+            "INVALID_VALUE",
+            f"`method_args.{_REWARD}` can't change once the run exists.",
+            "Launch a new run with it.",
+            field=f"method_args.{_REWARD}",
+        )
+
+
+def _reward(spec: TrainingSpec) -> dict[str, str]:
+    """The file with the functions that rate completions, which must define one.
+
+    Raises:
+        SpecError: it can't be read, is no Python, or has no such function.
+    """
+    path = spec.method_args.get(_REWARD)
+    if path is None:
+        return {}
+    field = f"method_args.{_REWARD}"
+    if not isinstance(path, str):
+        raise SpecError(
+            "WRONG_TYPE",
+            f"`{field}` is no path.",
+            "Give a Python file of this machine.",
+            field=field,
+        )
+    text = _read(Path(path), field)
+    try:
+        defined = ast.parse(text).body
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        told = getattr(error, "msg", None) or str(error)
+        raise SpecError(
+            "INVALID_VALUE",
+            f"`{field}` names {path}{line}, which is no Python: {told}.",
+            "Mend the file.",
+            field=field,
+        ) from None
+    if not any(_rates(function) for function in defined):
+        raise SpecError(
+            "INVALID_VALUE",
+            f"`{field}` names {path}, which defines no function that rates completions.",
+            "Define at least one at the file's top level, named reward or reward_…, as "
+            "`def reward(completions, **kwargs)`; it returns a number for each completion.",
+            field=field,
+        )
+    return {REWARD_NAME: text}
+
+
+def _rates(defined: ast.stmt) -> bool:
+    if not isinstance(defined, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    arguments = defined.args
+    named = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    takes = "completions" in named and arguments.kwarg is not None
+    return defined.name.startswith(_FUNCTIONS) and takes
 
 
 def _read(path: Path, field: str) -> str:

@@ -18,6 +18,8 @@ from trainmaster.yaml12 import MAX_BYTES, load_yaml, too_large
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH_FIELDS = ("requirements", "setup")
+# What else stands as a tokenizer is a name on the hub.
+_PATH_BEGINNINGS = ("/", "./", "../", "~/")
 _ON_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*:/")
 
 
@@ -100,6 +102,11 @@ def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
     model = document.get("model")
     if isinstance(model, dict) and not str(model.get("path")).startswith(ON_BOX):
         _make_absolute(model, "path", folder)
+    data = document.get("data")
+    if isinstance(data, dict) and str(data.get("tokenizer")).startswith(_PATH_BEGINNINGS):
+        _make_absolute(data, "tokenizer", folder)
+    if isinstance(document.get("method_args"), dict):
+        _make_absolute(document["method_args"], "reward_file", folder)
     environment = document.get("environment")
     if isinstance(environment, dict):
         for field in _PATH_FIELDS:

@@ -1,0 +1,61 @@
+"""A model's sizes by the words of its own config, whichever family it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# By our name: theirs, in the order in which they are looked for.
+_HF = {
+    "n_layer": ("num_hidden_layers", "n_layer", "num_layers"),
+    "n_head": ("num_attention_heads", "n_head"),
+    "n_kv_head": ("num_key_value_heads", "num_attention_heads", "n_head"),
+    "d_model": ("hidden_size", "n_embd", "d_model"),
+    "d_ff": ("intermediate_size", "n_inner", "ffn_dim"),
+    "vocab_size": ("vocab_size",),
+    "max_positions": ("max_position_embeddings", "n_positions"),
+}
+_LITGPT = {
+    "n_layer": ("n_layer",),
+    "n_head": ("n_head",),
+    "n_kv_head": ("n_query_groups", "n_head"),
+    "d_model": ("n_embd",),
+    "d_ff": ("intermediate_size",),
+    "vocab_size": ("padded_vocab_size", "vocab_size"),
+    "max_positions": ("block_size",),
+}
+
+
+def sizes_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a `config.json` tells, as fields of `ModelFacts`; of models of several senses the
+    text's part."""
+    inner = config.get("text_config")
+    text = inner if isinstance(inner, dict) else config
+    sizes = _found(text, _HF)
+    if sizes["d_ff"] is None and sizes["d_model"] is not None and "n_embd" in text:
+        sizes["d_ff"] = 4 * sizes["d_model"]  # GPT-2's config says null for that
+    tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings"))
+    usual = True if config.get("model_type") in ("gpt2", "gemma", "gemma2") else None
+    return {
+        **sizes,
+        "model_type": str(config.get("model_type") or ""),
+        "tied": tied if isinstance(tied, bool) else usual,
+    }
+
+
+def sizes_of_litgpt(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a `model_config.yaml` tells, as fields of `ModelFacts`."""
+    name = config.get("name")
+    return {**_found(config, _LITGPT), "model_type": str(name or "litgpt"), "tied": False}
+
+
+def _found(config: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    return {ours: _number(config, theirs) for ours, theirs in names.items()}
+
+
+def _number(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        value = config.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None

@@ -1,0 +1,48 @@
+"""One spec under every framework: the same promises, and the same answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alike import (
+    CHECKPOINT,
+    METRICS,
+    STATUS,
+    STATUS_METRICS,
+    STEPS,
+    kill_after_a_checkpoint,
+    one_spec,
+    started,
+)
+from running import LONGEST_S, CommandLine
+
+
+@pytest.mark.parametrize("framework", ["nanogpt", "hf"])
+def test_a_killed_run_recovers_completes_and_answers_alike(
+    command: CommandLine, tmp_path: Path, framework: str
+) -> None:
+    run = command("launch", one_spec(tmp_path, framework))["run_id"]
+    kill_after_a_checkpoint(command, run)
+    ended = command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert ended["event"] == "completed"
+
+    status = command("status", run)
+    assert status.keys() >= STATUS
+    assert status["metrics"].keys() == STATUS_METRICS
+    assert (status["state"], status["attempt"], status["step"]) == ("completed", 2, STEPS)
+    resumed_from = started(command, run, 2)["resumed_from"]
+    assert resumed_from >= 20
+    keys = [argument for key in sorted(METRICS) for argument in ("--key", key)]
+    metrics = command("metrics", run, *keys, "--all")["runs"][run]
+    assert metrics.keys() == METRICS
+    assert metrics["loss"]["steps"] == list(range(1, STEPS + 1))
+    assert metrics["loss"]["last"] < metrics["loss"]["first"] - 1.0
+    assert metrics["val_loss"]["steps"] == [100, 200, 300]
+    told = command("checkpoints", run, "--verify")
+    assert [entry["step"] for entry in told["checkpoints"]] == [260, 280, 300]
+    assert all(entry.keys() == CHECKPOINT for entry in told["checkpoints"])
+    assert all(entry["verified"] for entry in told["checkpoints"])
+    assert told["resume_from"] == STEPS
+    command("fetch", run, "final", str(tmp_path / "fetched"))
+    assert (tmp_path / "fetched/final/manifest.json").exists()

@@ -1,0 +1,79 @@
+"""What a row must look like for a method to learn from it, as TRL's trainers read rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_PREFERENCE = "`chosen` and `rejected` (`prompt` optional), each a text or a list of messages"
+ACCEPTED = {
+    "pretrain": "`text`",
+    "sft": "`text`, or `messages`, or `prompt` and `completion`",
+    "dpo": _PREFERENCE,
+    "reward": _PREFERENCE,
+    "kto": "`prompt`, `completion` and `label` (true or false)",
+    "grpo": "`prompt`, a text or a list of messages",
+}
+# By method: any of these sets of columns will do.
+_COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "pretrain": (("text",),),
+    "sft": (("text",), ("messages",), ("prompt", "completion")),
+    "dpo": (("chosen", "rejected"),),
+    "reward": (("chosen", "rejected"),),
+    "kto": (("prompt", "completion", "label"),),
+    "grpo": (("prompt",),),
+}
+_BOOLEAN, _PLAIN, _MESSAGES = ("label",), ("text",), ("messages",)
+
+
+def problem_of_columns(method: str, columns: Iterable[str]) -> str | None:
+    """Why rows with these columns can't be learnt from; None where they can, or nobody knows."""
+    there = set(columns)
+    choices = _COLUMNS.get(method, ())
+    if not choices or any(there >= set(choice) for choice in choices):
+        return None
+    missing = min(([name for name in one if name not in there] for one in choices), key=len)
+    named = " and ".join(f"`{name}`" for name in missing)
+    has = ", ".join(f"`{name}`" for name in sorted(there)) or "nothing"
+    return f"it has no {named}, but {has}; {method} takes {ACCEPTED[method]}"
+
+
+def problem_of_row(method: str, row: Mapping[str, Any]) -> str | None:
+    """Why a row can't be learnt from; None where it can."""
+    problem = problem_of_columns(method, row)
+    if problem is not None or method not in _COLUMNS:
+        return problem
+    choice = next(one for one in _COLUMNS[method] if all(name in row for name in one))
+    optional = ("prompt",) if method in ("dpo", "reward") and "prompt" in row else ()
+    for name in (*choice, *optional):
+        wanted = _wanted(name, row[name])
+        if wanted is not None:
+            return f"`{name}` is {_shown(row[name])}, not {wanted}"
+    return None
+
+
+def _wanted(name: str, value: Any) -> str | None:
+    """What should stand under a column instead of `value`."""
+    if name in _BOOLEAN:
+        return None if isinstance(value, bool) else "true or false"
+    if name in _PLAIN:
+        return None if isinstance(value, str) else "a text"
+    if name in _MESSAGES:
+        return None if _are_messages(value) else "a list of messages with `role` and `content`"
+    if isinstance(value, str) or _are_messages(value):
+        return None
+    return "a text or a list of messages with `role` and `content`"
+
+
+def _are_messages(value: Any) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and len(value) > 0
+        and all(isinstance(one, Mapping) and "role" in one and "content" in one for one in value)
+    )
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
