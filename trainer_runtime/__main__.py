@@ -50,6 +50,12 @@ def _hold(options: Options) -> int:
     return hold(_folder(options), options.attempt)
 
 
+def _ranks(options: Options) -> int:
+    from trainer_runtime.box.ranks import run_ranks
+
+    return run_ranks(Path(options.config), options.launcher)
+
+
 def _prepare(options: Options) -> int:
     from trainer_runtime.box import preparation
 
@@ -167,6 +173,14 @@ COMMANDS = {
         "run one attempt's trainer (the supervisor calls it)",
         _hold,
         (_argument("run"), _argument("attempt", type=int)),
+    ),
+    "ranks": Command(
+        "run the several ranks of one attempt (its command line does)",
+        _ranks,
+        (
+            _argument("config"),
+            _argument("launcher", nargs="*", help="its command line, after --"),
+        ),
     ),
     "prepare": Command(
         "prepare the environment and the data's shards",

@@ -51,7 +51,7 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
     version = {"config_version": plan.config["config_version"], "run_id": run_id}
     config = {**version, **plan.config}
     framework = str(config["framework"])
-    choices = {"framework": framework, "strategy": str(config["compute"]["strategy"])}
+    choices = {"launcher": frameworks.launcher(config)}
     files = {
         "train.sh": _template(assets, "launch/train.sh.j2", choices),
         "train.py": _script(assets.templates / framework, str(config["method"])),

@@ -150,8 +150,10 @@ def last_words(run: RunFolder, attempt: int, prepared: bool) -> str | None:
 
 
 def pids(run: RunFolder, attempt: int) -> tuple[int, ...]:
-    """The processes of an attempt that hold noted: its own and the trainer's."""
-    noted = (read_json(run.attempt(attempt).process) or {}).values()
+    """The processes of an attempt that are on record: hold's, the trainer's, each rank's."""
+    folder = run.attempt(attempt)
+    noted = [*(read_json(folder.process) or {}).values()]
+    noted += [read_json(path) for path in sorted(folder.ranks.glob("*.json"))]
     found = [one.get("pid") for one in noted if isinstance(one, dict)]
     return tuple(pid for pid in found if isinstance(pid, int))
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_runtime.core.kinship import die_with_parent
 from trainer_runtime.core.text import shown
 
 Report = Callable[[str], None]
@@ -24,7 +23,6 @@ _SILENCE_S = 15.0
 _KEPT_LINES = 200
 _LONGEST_PENDING = 1 << 16
 _AFTER_THE_END_S = 1.0
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def follow(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         pass_fds=inherited,
-        preexec_fn=_end_with_parent,  # noqa: PLW1509 (there are no threads)
+        preexec_fn=die_with_parent,  # noqa: PLW1509 (there are no threads)
     )
     if process.stdout is None:
         raise OSError("the command was started without a pipe")
@@ -89,7 +87,7 @@ def ask(
             capture_output=True,
             timeout=timeout_s,
             check=False,
-            preexec_fn=_end_with_parent,
+            preexec_fn=die_with_parent,
         )
     except subprocess.TimeoutExpired:
         return Ended(124, (f"no answer within {timeout_s:.0f} s",))
@@ -134,11 +132,3 @@ def _tell(raw_lines: Sequence[bytes], lines: deque[str], report: Report, label: 
         if line.strip():
             lines.append(line.strip())
             report(f"{label}: {line}")
-
-
-def _end_with_parent() -> None:
-    """Runs in the child: nothing of the preparation is to outlive it."""
-    with suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

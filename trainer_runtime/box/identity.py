@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_STATE_FIELD, _SESSION_FIELD, _START_FIELD = 0, 3, 19  # fields of /proc/PID/stat behind the name
+# Fields of /proc/PID/stat behind the name.
+_STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD, _STATUS_FIELD = 0, 1, 3, 19, 49
 _GONE_STATES = frozenset({"Z", "X", "x"})
 
 
@@ -102,6 +103,34 @@ def session_members(leader: ProcessIdentity) -> list[ProcessIdentity]:
         if process is not None and process.start_ticks >= leader.start_ticks:
             found.append(process)
     return found
+
+
+def descendants(pid: int) -> list[ProcessIdentity]:
+    """The live processes that a process has started, however many generations on; parents first.
+
+    Whose parent has gone is among them only where `pid` adopts orphans.
+    """
+    children: dict[int, list[int]] = {}
+    for other in _pids():
+        fields = _stat(other)
+        if fields is not None:
+            children.setdefault(int(fields[_PARENT_FIELD]), []).append(other)
+    found: list[ProcessIdentity] = []
+    waiting = children.get(pid, [])
+    for child in waiting:  # grows as generations are added
+        process = identify(child)
+        if process is not None:
+            found.append(process)
+        waiting.extend(children.get(child, ()))
+    return found
+
+
+def wait_status(process: ProcessIdentity) -> int | None:
+    """How a process ended that its parent has not asked after yet, as `wait` tells; else None."""
+    fields = _stat(process.pid)
+    if fields is None or int(fields[_START_FIELD]) != process.start_ticks:
+        return None
+    return int(fields[_STATUS_FIELD]) if fields[_STATE_FIELD] == "Z" else None
 
 
 def carriers(marker: str) -> list[ProcessIdentity]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.held import HELD_CHECKPOINTS
+from trainer_runtime.core.rank_ends import RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,11 @@ class AttemptFolder:
     @property
     def process(self) -> Path:
         return self.root / "process.json"
+
+    @property
+    def ranks(self) -> Path:
+        """Where each of several ranks notes its process and how it ended."""
+        return self.root / RANKS
 
     @property
     def stacks(self) -> Path:

@@ -23,7 +23,7 @@ import torch
 import trainer_runtime
 from trainer_runtime.core.frameworks.places import WRITING
 from trainer_runtime.core.manifest import Manifest
-from trainer_runtime.train import guard, restore
+from trainer_runtime.train import guard, ranks, restore
 from trainer_runtime.train.config import (
     ModelConfig,
     RunConfig,
@@ -68,7 +68,12 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path) -> int:
         finally:
             attempt.close()
 
-    return ending(whole)
+    ranks.join()
+    try:
+        return ranks.left_with(ending(whole))
+    except (Exception, SystemExit):
+        ranks.left_with(1)
+        raise
 
 
 class FrameworkRun:
@@ -81,8 +86,8 @@ class FrameworkRun:
         """Raises: ConfigError: see `read_run_config`, `Device`."""
         self.folder = config_path.parent
         self.config: RunConfig = read_run_config(config_path)
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self._ranks = ranks.Ranks.of_environment()
+        self.rank, self.world_size = self._ranks.rank, self._ranks.size
         self._hardware = Device.choose(self.config)
         self._stop = stop
         self._events = EventLog(self.folder / "events.jsonl") if self.is_main else None
@@ -98,7 +103,7 @@ class FrameworkRun:
     @property
     def is_main(self) -> bool:
         """Whether this rank records."""
-        return self.rank == 0
+        return self._ranks.is_main
 
     @property
     def writing_folder(self) -> Path:
@@ -121,10 +126,13 @@ class FrameworkRun:
     def choose_checkpoint(self) -> Path | None:
         """The folder of the newest checkpoint that verifies, None to start anew; before `begin`.
 
+        Rank 0 reads every byte and tells the others.
+
         Raises:
             ConfigError: the checkpoint asked for is missing or damaged.
         """
-        step, self._skipped = restore.choose(CHECKPOINTS, self.config.attempt.resume)
+        step, skipped = self._ranks.told("resume", self._chosen)
+        self._skipped = [restore.Skipped(*entry) for entry in skipped]
         self._resumed = step is not None
         self.step = self._start_step = step or 0
         if self._events is not None:
@@ -235,10 +243,15 @@ class FrameworkRun:
     def due(self) -> Due:
         """What belongs after the present step; the same on every rank, which all have to ask."""
         save = self.is_main and self._due.is_due(self.step, self.clock.last_step_time_s)
-        save, stop = self._agreed(save, bool(self._stop))
+        flags = save, bool(self._stop)
+        save, stop = self._ranks.any_of(*flags, device=self._hardware.device)
         last = self.step >= self.config.steps
         already = self.step == self._start_step and self._resumed
         return Due(save=(save or stop or last) and not already, stop=stop and not last)
+
+    def is_so_anywhere(self, flag: bool) -> bool:
+        """Whether any rank says so; all of them have to ask."""
+        return self._ranks.any_of(flag, device=self._hardware.device)[0]
 
     def saved(self, written: Path, stall_s: float) -> None:
         """Makes what all ranks have written below `written` the present step's checkpoint.
@@ -265,11 +278,14 @@ class FrameworkRun:
     def completed(self, final: Path) -> None:
         """Tells the end: waits for the last checkpoint, then makes of `final` the run's ./final.
 
+        The last thing that all ranks do: from here on they have no groups in common.
+
         Raises:
             NotSavedError: one of them can't be written, or the target was not reached.
         """
         if self.step < self.config.steps:
             raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
+        self._ranks.leave()
         if self._events is not None:
             self._require_saved()
             remove_leftovers(FINAL.parent)
@@ -297,6 +313,7 @@ class FrameworkRun:
             NotSavedError: neither so nor completed: a framework that returns is no completion.
         """
         if self._stopped:
+            self._ranks.leave()
             if self.is_main:
                 self._require_saved()
             raise StopRequestedError(f"{self._stop.name or 'signal'}: saved at step {self.step}")
@@ -343,14 +360,9 @@ class FrameworkRun:
             shutil.rmtree(written, ignore_errors=True)
             raise
 
-    def _agreed(self, save: bool, stop: bool) -> tuple[bool, bool]:
-        """What any rank says of either."""
-        if self.world_size == 1:
-            return save, stop
-        flags = torch.tensor([save, stop], dtype=torch.int32, device=self._hardware.device)
-        torch.distributed.all_reduce(flags, op=torch.distributed.ReduceOp.MAX)
-        save_flag, stop_flag = flags.tolist()
-        return bool(save_flag), bool(stop_flag)
+    def _chosen(self) -> tuple[int | None, list[tuple[int, str]]]:
+        step, skipped = restore.choose(CHECKPOINTS, self.config.attempt.resume)
+        return step, [(entry.step, entry.reason) for entry in skipped]
 
     def _measured_now(self) -> dict[str, float]:
         return dict(self._measured) if self._measured_at == self.step else {}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.state import GradientState
+from accelerate.state import AcceleratorState, GradientState
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_pt_utils import get_model_param_count
@@ -80,7 +80,9 @@ class TrainmasterCallback(TrainerCallback):
         """
         if args.fp16:
             return
-        self._gradients_are_finite = gradients_are_finite(trained["model"])
+        # Where the model is shared out, a rank sees its own part alone.
+        is_broken = not gradients_are_finite(trained["model"])
+        self._gradients_are_finite = not self._attempt.is_so_anywhere(is_broken)
         if not self._gradients_are_finite:
             for parameter in trained["model"].parameters():
                 parameter.grad = None
@@ -154,6 +156,8 @@ class TrainmasterCallback(TrainerCallback):
         self._end_evaluation()
         if self._is_stopping:
             self._attempt.stopped()
+        else:
+            save_whole_models()
 
     def _end_step(
         self,
@@ -243,6 +247,13 @@ def divide_gradients_once() -> None:
     (transformers issue 40709). DeepSpeed has its own way, which does not ask here.
     """
     GradientState().plugin_kwargs["num_steps"] = 1
+
+
+def save_whole_models() -> None:
+    """From now on a model that FSDP has shared out is saved in one piece, as everybody reads it."""
+    plugin = getattr(AcceleratorState(), "fsdp_plugin", None)
+    if plugin is not None:
+        plugin.set_state_dict_type("FULL_STATE_DICT")
 
 
 def take_present_settings(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core import byte_tokenizer
+from trainer_runtime.core.frameworks import accelerate, deepspeed
 from trainer_runtime.core.frameworks.places import TENSORBOARD, WRITING
 from trainer_runtime.core.yaml_text import yaml_text
 
@@ -52,10 +53,10 @@ def training_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
         **_schedule(config),
         "seed": config["seed"],
         "data_seed": config["seed"],
-        "use_cpu": compute["device"] == "cpu",
+        **_device(config),
         "bf16": precision == "bf16",
         "fp16": precision == "fp16",
-        "gradient_checkpointing": bool(compute.get("activation_checkpointing")),
+        "gradient_checkpointing": _checkpoints_activations(config),
         "torch_compile": bool(compute.get("compile")),
         **_evaluation(config.get("eval") or {}),
         "save_strategy": "no",
@@ -69,6 +70,21 @@ def training_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     if int(compute.get("processes") or 1) > 1:
         arguments["ddp_find_unused_parameters"] = False
     return arguments
+
+
+def _device(config: Mapping[str, Any]) -> dict[str, Any]:
+    """DeepSpeed finds its processor by itself, and takes `use_cpu` for training without it."""
+    is_cpu = config["compute"]["device"] == "cpu"
+    if is_cpu and deepspeed.stage(config):
+        return {"use_cpu": False, "ddp_backend": "gloo"}
+    return {"use_cpu": is_cpu}
+
+
+def _checkpoints_activations(config: Mapping[str, Any]) -> bool:
+    """Under FSDP it is accelerate's to do."""
+    return bool(config["compute"].get("activation_checkpointing")) and not accelerate.is_fsdp(
+        config
+    )
 
 
 def trackers(config: Mapping[str, Any]) -> list[str]:

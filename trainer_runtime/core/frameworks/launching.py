@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from trainer_runtime.core.frameworks import accelerate, deepspeed
+
+SCRIPT = "train.py"
+Launcher = Literal["python", "accelerate", "torchrun"]
 
 
 def files(config: Mapping[str, Any]) -> dict[str, str]:
     """What the launcher of several ranks reads; nothing for a single process."""
-    return {}
+    if launcher(config) != "accelerate":
+        return {}
+    written = {accelerate.FILE: accelerate.text(config, processes(config))}
+    if deepspeed.stage(config):
+        written[deepspeed.FILE] = deepspeed.text(config, processes(config))
+    return written
 
 
 def processes(config: Mapping[str, Any]) -> int:
@@ -16,6 +27,42 @@ def processes(config: Mapping[str, Any]) -> int:
     return int(config.get("compute", {}).get("processes") or 1)
 
 
+def launcher(config: Mapping[str, Any]) -> Launcher:
+    """Who starts the ranks. What shares a model out needs a launcher for a single rank, too."""
+    is_shared = deepspeed.stage(config) or accelerate.is_fsdp(config)
+    if processes(config) == 1 and not is_shared:
+        return "python"
+    return "accelerate" if config.get("framework") in ("hf", "trl") else "torchrun"
+
+
 def command(config: Mapping[str, Any], python: str, config_path: str) -> list[str]:
     """What starts an attempt, in the run's folder; `config_path` as seen from there."""
-    return [python, "train.py", config_path]
+    if launcher(config) == "python":
+        return [python, SCRIPT, config_path]
+    return [python, "-m", "trainer_runtime", "ranks", config_path]
+
+
+def launch_command(config: Mapping[str, Any], python: str, config_path: str) -> list[str]:
+    """The launcher's own command line, which `ranks` runs and watches over."""
+    script = [SCRIPT, config_path]
+    if launcher(config) == "torchrun":
+        # Not by the machine's name, which need not resolve.
+        where = ["--standalone", "--local-addr", "127.0.0.1"]
+        ranks = ["--nproc-per-node", str(processes(config))]
+        return [python, "-m", "torch.distributed.run", *where, *ranks, *script]
+    folder = PurePosixPath(config_path).parent
+    given = ["--config_file", str(folder / accelerate.FILE)]
+    if deepspeed.stage(config):
+        # The file itself names it as seen from where it lies.
+        given += ["--deepspeed_config_file", str(folder / deepspeed.FILE)]
+    return [python, "-m", "accelerate.commands.launch", *given, *script]
+
+
+def variables(config: Mapping[str, Any]) -> dict[str, str]:
+    """What the launcher finds in its environment, unless it says otherwise there already."""
+    compute = config.get("compute", {})
+    found = {"OMP_NUM_THREADS": str(compute.get("threads") or 1)}
+    if compute.get("device") == "cpu":
+        # Ranks of one machine meet on it; and DeepSpeed would look for an accelerator.
+        found |= {"GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
+    return found
