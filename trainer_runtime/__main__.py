@@ -68,6 +68,12 @@ def _source(options: Options) -> int:
     return _tell(examine_source(options.kind, options.target, options.begin))
 
 
+def _output(options: Options) -> int:
+    from trainer_runtime.train.foreign.look import look_at_output
+
+    return _tell(look_at_output(options.folder))
+
+
 def _corpus(options: Options) -> int:
     from trainer_runtime.box.list_corpus import tell_corpus
 
@@ -183,6 +189,11 @@ COMMANDS = {
             _argument("kind", choices=("log", "tmux", "screen", "pid")),
             _argument("target"),
         ),
+    ),
+    "output": Command(
+        "recognise a training's output folder, and verify its checkpoints (needs PyTorch)",
+        _output,
+        (_argument("folder"),),
     ),
     "corpus": Command(
         "list the documents at paths",

@@ -1,4 +1,4 @@
-"""What comes before the trainer: setup script, modules, Python environment, data.
+"""What comes before the trainer: setup script, modules, environment, an adopted checkpoint, data.
 
 `python3 -m trainer_runtime prepare CONFIG`, in the run's folder. One at a time per run; whatever is
 done is not done again, so that it may be killed at any moment and started anew.
@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.box import cache_roots
+from trainer_runtime.box import adoption, cache_roots
 from trainer_runtime.box.arrival import NothingComesError, await_wheels
 from trainer_runtime.box.commands import Report, follow
 from trainer_runtime.box.environment import Box, Request, settle
 from trainer_runtime.box.files import read_json, write_json
-from trainer_runtime.box.hold import marker
+from trainer_runtime.box.hold import marked
 from trainer_runtime.box.installers import EnvironmentUnavailableError, EnvironmentUnusableError
 from trainer_runtime.box.modules import load_modules
 from trainer_runtime.box.prepare import DataUnusableError, prepare
@@ -44,12 +44,18 @@ def main(config_path: str, *, data_only: bool = False) -> int:
             if not data_only:
                 _register(Path.cwd(), config)
                 _prepare_environment(config, path.with_name("environment.json"), _say)
+            adoption.take_over(config, path, Path.cwd(), _say)
             folder = prepare(config, _say)
     except (OSError, ValueError) as error:
         return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
-    except (DataUnusableError, EnvironmentUnusableError, NothingComesError) as error:
+    except (
+        DataUnusableError,
+        EnvironmentUnusableError,
+        NothingComesError,
+        adoption.NotAdoptedError,
+    ) as error:
         return _failed(str(error), ExitCode.UNUSABLE)
-    except EnvironmentUnavailableError as error:
+    except (EnvironmentUnavailableError, adoption.NotAdoptedYetError) as error:
         return _failed(f"{error}; it may work later", _RETRY)
     _say(f"data: ready in {folder}")
     return 0
@@ -87,7 +93,7 @@ def _prepare_environment(config: Mapping[str, Any], record: Path, report: Report
     if request is None or ("attempt" in config and _is_settled(record)):
         return
     folder = Path.cwd()
-    variables = {**os.environ, **config.get("env", {}), **_marked(config)}
+    variables = {**os.environ, **config.get("env", {}), **marked(config)}
     if request.setup:
         _run_setup(folder, variables, report)
     changes: dict[str, str | None] = {}
@@ -113,15 +119,6 @@ def _is_settled(record: Path) -> bool:
     """Whether an earlier preparation of the same attempt came as far as this."""
     settled = read_json(record)
     return settled is not None and os.access(str(settled.get("python")), os.X_OK)
-
-
-def _marked(config: Mapping[str, Any]) -> dict[str, str]:
-    """What lets a stop find the preparation's commands, whoever else is gone."""
-    attempt = config.get("attempt")
-    if not isinstance(attempt, dict):
-        return {}
-    name, value = marker(str(config.get("run_id")), int(attempt["number"])).split("=", 1)
-    return {name: value}
 
 
 def _run_setup(folder: Path, variables: Mapping[str, str], report: Report) -> None:
