@@ -196,13 +196,7 @@ async def _planned(
     spec = options.spec
     if spec is None:
         spec, needed = starting_spec(output, checkpoint, name, options.data)
-        if needed and not any(item.startswith("steps=") for item in options.sets):
-            raise UsageError(
-                "BAD_ARGUMENT",
-                f"{output.folder} doesn't tell how many steps it was to train.",
-                "Add --set steps=N; those already done count.",
-                field="steps",
-            )
+        _refuse_open(output, needed, options.sets)
     sets = list(options.sets)
     if options.name is not None:
         sets.append(f"name={json.dumps(options.name)}")
@@ -221,6 +215,18 @@ async def _planned(
     }
     plan = planned.plan.model_copy(update={"config": {**planned.config, ADOPT: adopted}})
     return replace(planned, plan=plan)
+
+
+def _refuse_open(output: Output, needed: Sequence[str], sets: Sequence[str]) -> None:
+    given = {item.partition("=")[0].strip() for item in sets}
+    lacking = [field for field in needed if field not in given]
+    if lacking:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{output.folder} doesn't tell {' and '.join(lacking)}.",
+            f"Add {' '.join(f'--set {field}=…' for field in lacking)}, or write a spec (--spec).",
+            field=lacking[0],
+        )
 
 
 async def _begun(

@@ -16,6 +16,7 @@ _FILL_IN = {
     "data.tokenizer": "the tokens that the model was trained on: byte, a folder or a hub name",
     "steps": "how many optimizer steps in all, those already done included",
     "data.seq_len": "tokens in a sequence",
+    "schedule.kind": "the shape of the learning rate; Trainer's own default is linear",
     "optimizer.lr": "the highest learning rate of the schedule",
 }
 _HEADER = """\
@@ -40,8 +41,7 @@ def starting_spec(
         **described,
         "host": output.host,
     }
-    known = {"data.seq_len", "data.tokenizer", "optimizer.lr"} & fields.keys()
-    needed = [_DATA] if data is None else []
+    needed = [*([_DATA] if data is None else []), *output.told["open"]]
     if not isinstance(fields.get("steps"), int) or fields["steps"] < 1:
         fields.pop("steps", None)
         needed.append("steps")
@@ -50,17 +50,14 @@ def starting_spec(
     header = _HEADER.format(
         folder=output.folder, framework=output.framework, step=checkpoint["step"]
     )
-    unknown = [field for field in _FILL_IN if field not in known and field not in fields]
+    unknown = [field for field in _FILL_IN if field not in (*fields, *needed, _DATA)]
     return header + _remarks(needed, unknown) + dump_yaml(document), needed
 
 
 def _remarks(needed: Sequence[str], unknown: Sequence[str]) -> str:
+    """What is to be filled in, and what only defaults tell."""
     lines = [f"# Fill in {field}: {_FILL_IN[field]}." for field in needed]
-    lines += [
-        f"# It doesn't tell {field}, {_FILL_IN[field]}: the default counts unless you set it."
-        for field in unknown
-        if field not in needed and field != _DATA
-    ]
+    lines += [f"# Not told, so the default counts: {f} ({_FILL_IN[f]})." for f in unknown]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -21,14 +21,15 @@ class Examined:
     """A checkpoint that was read whole.
 
     `shape` holds what a spec has to agree with, `described` what else it tells of its training,
-    both in the words of the spec (dotted fields). `history`: what was measured up to it. `notes`:
-    what a resume from it can't have.
+    both in the words of the spec (dotted fields); `open` names fields that a spec needs and it
+    can't tell. `history`: what was measured up to it. `notes`: what a resume from it can't have.
     """
 
     step: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     shape: Mapping[str, Any] = field(default_factory=dict)
     described: Mapping[str, Any] = field(default_factory=dict)
+    open: Sequence[str] = ()
     history: Sequence[Point] = ()
     notes: Sequence[str] = ()
 

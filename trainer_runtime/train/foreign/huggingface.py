@@ -39,6 +39,7 @@ _SIZES = {
     "model.d_model": ("hidden_size", "n_embd"),
     "model.vocab_size": ("vocab_size",),
 }
+_FEW_POSITIONS = 1024
 # What only TRL's trainers log, and the method it tells of.
 _METHODS = (
     ("rewards/chosen", "dpo"),
@@ -81,6 +82,7 @@ def _examine(place: Path) -> Examined:
         metrics=dict(history[-1][1]) if history and history[-1][0] == step else {},
         shape=_shape(place),
         described=_described(place, state, optimizer),
+        open=() if (place / "tokenizer_config.json").exists() else ("data.tokenizer",),
         history=history,
         notes=("Trainer's order of the data is not known: it comes in our order from here on.",),
     )
@@ -161,6 +163,7 @@ def _described(place: Path, state: Mapping[str, Any], optimizer: Any) -> dict[st
         "framework": "hf" if method is None else "trl",
         "method": method,
         "model.path": str(place),
+        "data.seq_len": _longest(place),
         "steps": state.get("max_steps"),
         "batch.micro_batch": state.get("train_batch_size"),
         **every,
@@ -195,6 +198,13 @@ def _optimizer(optimizer: Any) -> dict[str, Any]:
         "optimizer.betas": [_plain(beta) for beta in betas] if betas else None,
     }
     return {field: value for field, value in described.items() if value is not None}
+
+
+def _longest(place: Path) -> int | None:
+    """The longest sequence of a model whose positions are few: those are used up in training."""
+    config = read_document(place / "config.json") if (place / "config.json").exists() else {}
+    longest = config.get("max_position_embeddings", config.get("n_positions"))
+    return longest if type(longest) is int and longest <= _FEW_POSITIONS else None
 
 
 def _adapter(place: Path) -> dict[str, Any]:

@@ -35,10 +35,10 @@ class RefusedError(Exception):
 def look_at_output(target: str) -> dict[str, Any]:
     """`{"output": …}`, or `{"refused": …}` with an error.
 
-    `output`: `framework folder checkpoints shape described notes`. Each checkpoint has `path`
+    `output`: `framework folder checkpoints shape described open notes`. Each checkpoint has `path`
     (below the folder), `step` (None where it can't be told), `time`, `size_bytes`, `stamp`,
-    `metrics` and `problem` (None: it can be resumed from). `shape`, `described` and `notes` are
-    those of the newest that can.
+    `metrics` and `problem` (None: it can be resumed from). The others are as `Examined` has them,
+    of the newest that can.
     """
     try:
         folder = _folder(target)
@@ -56,6 +56,7 @@ def look_at_output(target: str) -> dict[str, Any]:
             "checkpoints": [told for told, _ in looked],
             "shape": dict(newest.shape) if newest else {},
             "described": {name: value for name, value in described.items() if value is not None},
+            "open": list(newest.open) if newest else [],
             "notes": list(newest.notes) if newest else [],
         }
     }
