@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainer_runtime.core.protocol import ExitCode
+
 Options = argparse.Namespace
 
 
@@ -69,6 +71,11 @@ def _source(options: Options) -> int:
 
 
 def _output(options: Options) -> int:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        print(f"{sys.executable} has no PyTorch", file=sys.stderr)
+        return ExitCode.UNUSABLE
     from trainer_runtime.train.foreign.look import look_at_output
 
     return _tell(look_at_output(options.folder))

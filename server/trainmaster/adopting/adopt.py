@@ -22,8 +22,8 @@ from trainmaster.adopting.agreement import (
 from trainmaster.adopting.output import Output
 from trainmaster.adopting.starting_spec import starting_spec
 from trainmaster.answers import AdoptAnswer
-from trainmaster.backends import DEBUG, LOCAL, Backend
-from trainmaster.errors import HostError, UsageError
+from trainmaster.backends import DEBUG, LOCAL
+from trainmaster.errors import UsageError
 from trainmaster.launch import launched, start_run
 from trainmaster.planning import Planned
 from trainmaster.spec import load_spec
@@ -73,8 +73,7 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
     _refuse_bad(options)
     host, path = _place(folder, options.host)
     backend = workspace.backend(host)
-    python = await _with_torch(backend, options)
-    output = Output(host, await backend.look_at_output(python, path))
+    output = Output(host, await backend.look_at_output(_python(options), path))
     checkpoint = output.chosen(options.start)
     if options.spec is None and options.data is None:
         return _looked_at(output, checkpoint, options)
@@ -129,21 +128,11 @@ def _place(folder: str, host: str | None) -> tuple[str, str]:
     return host, folder
 
 
-async def _with_torch(backend: Backend, options: AdoptOptions) -> str:
-    """An interpreter of the host that can read the checkpoints."""
-    spec = None if options.spec is None else load_spec(options.spec, list(options.sets))
-    given = options.python or (None if spec is None else planning.given_python(spec))
-    tried = [given] if given is not None else [None, "python3"]
-    for python in tried:
-        facts = await backend.facts(python)
-        if facts.torch is not None:
-            return facts.python_path
-    raise HostError(
-        "ENVIRONMENT_UNUSABLE",
-        f"No interpreter with PyTorch was found on {backend.name} to read the checkpoints with.",
-        "Name one (`--python PATH`), or install PyTorch there (`pip install torch`).",
-        field="python",
-    )
+def _python(options: AdoptOptions) -> str | None:
+    """The interpreter that is to read the checkpoints, where one is named."""
+    if options.python is not None or options.spec is None:
+        return options.python
+    return planning.given_python(load_spec(options.spec, list(options.sets)))
 
 
 def _looked_at(output: Output, checkpoint: Mapping[str, Any], options: AdoptOptions) -> AdoptAnswer:

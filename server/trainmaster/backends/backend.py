@@ -61,12 +61,13 @@ class Backend(Protocol):
             HostError: it can't be watched.
         """
 
-    async def look_at_output(self, python: str, folder: str) -> Mapping[str, Any]:
-        """What an output folder of the place holds, every checkpoint read whole by `python`; as
-        `train.foreign.look` tells of it. Changes nothing.
+    async def look_at_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
+        """What an output folder of the place holds, every checkpoint read whole by `python` (None:
+        whichever of the place has PyTorch); as `train.foreign.look` tells of it. Changes nothing.
 
         Raises:
-            HostError: it is none that is known, or belongs to a run of ours.
+            HostError: it is none that is known, or belongs to a run of ours; `ENVIRONMENT_UNUSABLE`
+                where nothing has PyTorch.
         """
 
     async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:

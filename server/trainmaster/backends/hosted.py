@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.corpus import Listing
 from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.protocol import ExitCode
 from trainer_runtime.core.text import shown
 from trainmaster.backends.follower import Follower
 from trainmaster.backends.multiplexed import MultiplexedFollower
@@ -104,13 +105,22 @@ class HostedBackend:
         )
         return self._found(done, "source", target)
 
-    async def look_at_output(self, python: str, folder: str) -> Mapping[str, Any]:
-        done = await self._host.run(
-            [python, "-m", "trainer_runtime", "output", "--", folder],
-            folder=await self._host.runtime(),
-            timeout_s=_VERIFY_TIMEOUT_S,
+    async def look_at_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
+        for interpreter in [python] if python else [await self._host.python(), "python3"]:
+            done = await self._host.run(
+                [interpreter, "-m", "trainer_runtime", "output", "--", folder],
+                folder=await self._host.runtime(),
+                timeout_s=_VERIFY_TIMEOUT_S,
+            )
+            if done.code != ExitCode.UNUSABLE:
+                return self._found(done, "output", folder)
+        raise HostError(
+            "ENVIRONMENT_UNUSABLE",
+            f"Reading checkpoints takes PyTorch; {python or 'no interpreter'} on {self.name} "
+            f"{'lacks' if python else 'has'} it.",
+            "Name one that has it (`--python PATH`), or install it there (`pip install torch`).",
+            field="python",
         )
-        return self._found(done, "output", folder)
 
     async def list_corpus(self, paths: Sequence[str]) -> Sequence[Listing]:
         return await list_corpus(self._host, paths)

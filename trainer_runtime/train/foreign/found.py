@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+_MISSHAPEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 # A step, and what was measured at it.
 Point = tuple[int, dict[str, float]]
 
@@ -48,6 +49,18 @@ class Kind:
     candidates: Callable[[Path], list[Path]]
     named_step: Callable[[Path], int | None]
     examine: Callable[[Path], Examined]
+
+
+def examined(kind: Kind, place: Path) -> Examined:
+    """`kind.examine`, also of what nobody has thought of.
+
+    Raises:
+        UnusableError: it can't be resumed from.
+    """
+    try:
+        return kind.examine(place)
+    except _MISSHAPEN as error:
+        raise UnusableError(f"misshapen: {type(error).__name__} where it was read") from None
 
 
 def files_of(place: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from trainer_runtime.train.foreign.found import (
     Examined,
     Kind,
     UnusableError,
+    examined,
     files_of,
     stamp_of,
 )
@@ -126,7 +127,7 @@ def _looked_at(kind: Kind, place: Path, folder: Path) -> tuple[dict[str, Any], E
         "problem": None,
     }
     try:
-        found = kind.examine(place)
+        found = examined(kind, place)
     except UnusableError as error:
         return {**told, "problem": _plain(error)}, None
     return {**told, "step": found.step, "metrics": finite_or_named(found.metrics)}, found

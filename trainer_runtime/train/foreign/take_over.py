@@ -30,7 +30,7 @@ from trainer_runtime.train.folder import (
 )
 from trainer_runtime.train.foreign import huggingface, litgpt, nanogpt
 from trainer_runtime.train.foreign.archives import read_archive
-from trainer_runtime.train.foreign.found import Examined, UnusableError, stamp_of
+from trainer_runtime.train.foreign.found import Examined, UnusableError, examined, stamp_of
 from trainer_runtime.train.foreign.look import kind_of
 from trainer_runtime.train.keeper import CHECKPOINTS
 from trainer_runtime.train.shelf import checkpoint_name
@@ -66,7 +66,7 @@ def take_over(config: RunConfig, events: Path) -> None:
     step = int(adopted["step"])
     place = Path(adopted["folder"], adopted["path"])
     target = CHECKPOINTS / checkpoint_name(step)
-    found = kind_of(config.document["framework"]).examine(place)
+    found = examined(kind_of(config.document["framework"]), place)
     if found.step != step or stamp_of(place) != adopted["stamp"]:
         raise UnusableError(
             f"{place} changed since it was looked at (it is of step {found.step} by now); adopt "
@@ -122,7 +122,7 @@ def _copy_trainers(place: Path, writing: Path, target: Path, manifest: Manifest)
     """Trainer's own folder as it is, but for what nobody reads; the copy itself is verified."""
     copy = writing / place.name
     shutil.copytree(place, copy, ignore=shutil.ignore_patterns(*huggingface.NEVER_READ))
-    huggingface.HUGGING_FACE.examine(copy)
+    examined(huggingface.HUGGING_FACE, copy)
     seal_folder(copy, target, manifest, _nothing)
     shutil.rmtree(writing, ignore_errors=True)
 
