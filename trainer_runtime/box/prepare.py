@@ -1,10 +1,13 @@
 """Turns a config's sources into token shards in the host's cache.
 
 An entry is `<cache>/data/<fingerprint>/`: one train and one validation file per source, raw
-little-endian uint16, and `meta.json`, which is written last and records every file's size. An entry
+little-endian numbers of the `dtype` that `meta.json` names (uint16, unless a vocabulary needs
+uint32), and `meta.json` itself, which is written last and records every file's size. An entry
 that is whole is used without a look at the sources; one that is missing or damaged is built beside
 and renamed into place. A lock per entry lets two runs that want the same data build it once; who
 waits for data that is on its way holds none, so that whichever comes first serves all.
+
+Text by the byte tokenizer is cut here, whatever else by the interpreter that is to train.
 """
 
 from __future__ import annotations
@@ -18,11 +21,15 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainer_runtime.box.arrival import NothingComesError, await_shards, await_sources
+from trainer_runtime.box.training_python import TrainingPython
 from trainer_runtime.core.corpus import (
+    SHARDS,
+    TEXT,
     VALIDATION_SHARE,
     CorpusFile,
     Source,
@@ -30,12 +37,16 @@ from trainer_runtime.core.corpus import (
     list_files,
 )
 from trainer_runtime.core.durable import sync_folder
+from trainer_runtime.core.tokenizer_folder import BYTE
 
 Report = Callable[[str], None]
 
 META_NAME = "meta.json"
+# What `train.prepare_shards` says of the shards that it has cut.
+CUT_NAME = "cut.json"
 META_VERSION = 1
-TOKEN_BYTES = 2
+DTYPE = "uint16"
+TOKEN_BYTES = {DTYPE: 2, "uint32": 4}
 END_OF_TEXT = 256
 BYTE_VOCABULARY = 257
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -48,18 +59,22 @@ class DataUnusableError(Exception):
     """The data can't be trained on as the config asks; a retry would end the same way."""
 
 
-def prepare(config: Mapping[str, Any], report: Report) -> Path:
+def prepare(
+    config: Mapping[str, Any], report: Report, python: TrainingPython | None = None
+) -> Path:
     """The folder of the config's shards, built first where the cache lacks it.
 
     What the operator's side sends is waited for, without a limit. Memory stays bounded whatever the
-    files' sizes. Safe to call from several processes at once.
+    files' sizes. Safe to call from several processes at once. `python` cuts what isn't text by the
+    byte tokenizer; None: nobody does.
 
     Raises:
         DataUnusableError: a source is missing, empty, too short, or changed since the plan; the
             operator's side can't send it; the disk is full; or the config asks for what can't be
             built here.
+        InputUnusableError, InputUnavailableError: `python` can't cut it.
     """
-    data = _checked(config)
+    data = _checked(config, python)
     parent = Path(data["cache_dir"]) / "data"
     entry = parent / str(data["fingerprint"])
     if is_whole(entry):
@@ -69,7 +84,7 @@ def prepare(config: Mapping[str, Any], report: Report) -> Path:
         arrived = _await_data(entry, config, report)
         with _locked(parent / f"{entry.name}.lock", report):
             if not is_whole(entry):
-                _build(entry, data, arrived, report)
+                _build(entry, _Work(data, python, report), arrived)
     except NothingComesError as error:
         raise DataUnusableError(str(error)) from None
     except OSError as error:
@@ -82,34 +97,47 @@ def is_whole(entry: Path) -> bool:
     try:
         meta = json.loads((entry / META_NAME).read_bytes())
         parts = [source[split] for source in meta["sources"] for split in ("train", "val")]
+        token_bytes = TOKEN_BYTES[meta.get("dtype", DTYPE)]
         return meta["v"] == META_VERSION and all(
-            (entry / part["file"]).stat().st_size == part["tokens"] * TOKEN_BYTES for part in parts
+            (entry / part["file"]).stat().st_size == part["tokens"] * token_bytes for part in parts
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be cut, and by whom where that is not this program."""
+
+    data: Mapping[str, Any]
+    python: TrainingPython | None
+    report: Report
+
+
+def _checked(config: Mapping[str, Any], python: TrainingPython | None) -> Mapping[str, Any]:
     try:
         data: Mapping[str, Any] = config["data"]
         names = [source["name"] for source in data["sources"]]
-        formats = {source["format"] for source in data["sources"]}
-        tokenizer, _, _ = data["tokenizer"], data["cache_dir"], int(data["seq_len"])
+        cut_here, _, _ = _is_cut_here(data), data["cache_dir"], int(data["seq_len"])
         fingerprint_safe = _SAFE_NAME.match(data["fingerprint"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataUnusableError(
             f"the config's `data` lacks or misshapes a field: {error}"
         ) from None
-    if tokenizer != "byte":
-        raise DataUnusableError(f"data.tokenizer {tokenizer!r} is not built here; use byte")
-    if formats != {"text"}:
+    if not cut_here and python is None:
         raise DataUnusableError(
-            f"data.sources[].format {sorted(formats)} is not built here; use text"
+            "only text by the byte tokenizer is cut without the interpreter that trains; "
+            "set data.prepare to box"
         )
     unsafe = [name for name in names if not _SAFE_NAME.match(name)]
     if unsafe or len(set(names)) != len(names) or not fingerprint_safe:
         raise DataUnusableError(f"data.sources[].name must be plain and unique: {unsafe or names}")
     return data
+
+
+def _is_cut_here(data: Mapping[str, Any]) -> bool:
+    formats = {source["format"] for source in data["sources"]}
+    return bool(data["tokenizer"] == BYTE and formats == {TEXT})
 
 
 @contextmanager
@@ -140,44 +168,82 @@ def _await_data(
     return {}
 
 
-def _build(
-    entry: Path,
-    data: Mapping[str, Any],
-    arrived: Mapping[str, tuple[CorpusFile, ...]],
-    report: Report,
-) -> None:
+def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...]]) -> None:
     """Build the shards; `arrived`: the files of the sources that were sent, as they were there."""
-    sources = [
-        Source(source["name"], source["path"], arrived[source["name"]])
-        if source["name"] in arrived
-        else _listed(source["name"], source["path"])
-        for source in data["sources"]
-    ]
-    found = fingerprint(sources, data["tokenizer"], data["seq_len"])
-    if found != entry.name:
-        raise DataUnusableError(
-            f"the files of {', '.join(source.path for source in sources)} changed since the plan "
-            f"(fingerprint {found} instead of {entry.name}); plan again"
-        )
-    seq_len = int(data["seq_len"])
+    data = work.data
+    sources = list_sources(data, arrived)
+    cut_here, seq_len = _is_cut_here(data), int(data["seq_len"])
     for source in sources:
-        _refuse_short(source, seq_len)
+        if not source.files:
+            told = f"data source {source.name}: no {source.format} files in {source.path}"
+            raise DataUnusableError(told)
+        if cut_here:
+            _refuse_short(source, seq_len)
     _refuse_full_disk(entry.parent, sources)
     building = entry.parent / f".building-{entry.name}-{os.getpid()}"
     for leftover in entry.parent.glob(f".building-{entry.name}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     building.mkdir()
     try:
-        described = [_write_source(building, source, seq_len, report) for source in sources]
-        _write_meta(building, data, described)
+        if cut_here or work.python is None:
+            described = [
+                _write_source(building, source, seq_len, work.report) for source in sources
+            ]
+            cut = {"vocab_size": BYTE_VOCABULARY, "end_of_text": END_OF_TEXT, "dtype": DTYPE}
+            _write_meta(building, data, {**cut, "sources": described})
+        else:
+            request = {"data": dict(data), "folder": str(building), "files": _names(sources)}
+            work.python.run("prepare_shards", request, work.report)
+            _write_meta(building, data, json.loads((building / CUT_NAME).read_bytes()))
+            (building / CUT_NAME).unlink()
         _put_in_place(building, entry)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _listed(name: str, path: str) -> Source:
+def list_sources(
+    data: Mapping[str, Any], arrived: Mapping[str, tuple[CorpusFile, ...]]
+) -> list[Source]:
+    """The sources with their files; `arrived`: those that were sent, as they were there.
+
+    Raises:
+        DataUnusableError: they are not what the plan was made for.
+    """
+    sources = [
+        Source(source["name"], source["path"], arrived[source["name"]], source["format"])
+        if source["name"] in arrived
+        else _listed(source)
+        for source in data["sources"]
+    ]
+    tokenizer = data.get("tokenizer_digest") or data["tokenizer"]
+    found = fingerprint(sources, tokenizer, data["seq_len"], data.get("form") or SHARDS)
+    if found != data["fingerprint"]:
+        raise DataUnusableError(
+            f"the files of {', '.join(source.path for source in sources)} changed since the plan "
+            f"(fingerprint {found} instead of {data['fingerprint']}); plan again"
+        )
+    return sources
+
+
+def _names(sources: Sequence[Source]) -> dict[str, list[str]]:
+    """The files of each source by its name, as paths."""
+    return {
+        source.name: [str(file_path(source, document)) for document in source.files]
+        for source in sources
+    }
+
+
+def file_path(source: Source, document: CorpusFile) -> Path:
+    """Where a source's document lies."""
+    root = Path(source.path)
+    return root / document.name if root.is_dir() else root
+
+
+def _listed(source: Mapping[str, Any]) -> Source:
+    name, path = source["name"], source["path"]
     try:
-        return Source(name, path, list_files(Path(path)))
+        files = list_files(Path(path), source["format"])
+        return Source(name, path, files, source["format"])
     except FileNotFoundError:
         raise DataUnusableError(f"data source {name}: there is nothing at {path}") from None
     except OSError as error:
@@ -189,8 +255,6 @@ def _token_count(source: Source) -> int:
 
 
 def _refuse_short(source: Source, seq_len: int) -> None:
-    if not source.files:
-        raise DataUnusableError(f"data source {source.name}: no text files in {source.path}")
     tokens, needed = _token_count(source), 2 * (seq_len + 1)
     if tokens < needed:
         raise DataUnusableError(
@@ -201,7 +265,7 @@ def _refuse_short(source: Source, seq_len: int) -> None:
 
 
 def _refuse_full_disk(parent: Path, sources: Sequence[Source]) -> None:
-    needed_bytes = TOKEN_BYTES * sum(map(_token_count, sources))
+    needed_bytes = TOKEN_BYTES[DTYPE] * sum(map(_token_count, sources))
     free_bytes = shutil.disk_usage(parent).free
     if free_bytes < needed_bytes:
         raise DataUnusableError(
@@ -218,7 +282,7 @@ def _write_source(
     training = total - validation
     names = {"train": f"train-{source.name}.bin", "val": f"val-{source.name}.bin"}
     with (folder / names["train"]).open("wb") as train, (folder / names["val"]).open("wb") as val:
-        room_bytes = training * TOKEN_BYTES
+        room_bytes = training * TOKEN_BYTES[DTYPE]
         for tokens in _progressing(_token_stream(source), source, report):
             train.write(tokens[:room_bytes])
             val.write(tokens[room_bytes:])
@@ -239,17 +303,17 @@ def _token_stream(source: Source) -> Iterator[memoryview]:
     Raises:
         DataUnusableError: a file can't be read, or has another size than in the listing.
     """
-    root = Path(source.path)
-    end_of_text = memoryview(END_OF_TEXT.to_bytes(TOKEN_BYTES, "little"))
+    token_bytes = TOKEN_BYTES[DTYPE]
+    end_of_text = memoryview(END_OF_TEXT.to_bytes(token_bytes, "little"))
     for document in source.files:
-        file = root / document.name if root.is_dir() else root
+        file = file_path(source, document)
         left_bytes = document.size_bytes
         try:
             with file.open("rb", buffering=0) as stream:
                 while data := stream.read(_CHUNK_BYTES):
                     left_bytes -= len(data)
-                    tokens = bytearray(TOKEN_BYTES * len(data))
-                    tokens[::TOKEN_BYTES] = data
+                    tokens = bytearray(token_bytes * len(data))
+                    tokens[::token_bytes] = data
                     yield memoryview(tokens)
         except OSError as error:
             raise DataUnusableError(
@@ -263,7 +327,8 @@ def _token_stream(source: Source) -> Iterator[memoryview]:
 def _progressing(
     stream: Iterator[memoryview], source: Source, report: Report
 ) -> Iterator[memoryview]:
-    total_bytes = TOKEN_BYTES * _token_count(source)
+    token_bytes = TOKEN_BYTES[DTYPE]
+    total_bytes = token_bytes * _token_count(source)
     done_bytes, reported_s = 0, time.monotonic()
     for tokens in stream:
         yield tokens
@@ -271,27 +336,23 @@ def _progressing(
         if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
             reported_s = time.monotonic()
             report(
-                f"data: {source.name}: {_mib(done_bytes // TOKEN_BYTES)} of "
-                f"{_mib(total_bytes // TOKEN_BYTES)} MiB ({done_bytes / total_bytes:.0%})"
+                f"data: {source.name}: {_mib(done_bytes // token_bytes)} of "
+                f"{_mib(total_bytes // token_bytes)} MiB ({done_bytes / total_bytes:.0%})"
             )
     report(
         f"data: {source.name}: {len(source.files):,} documents, "
-        f"{done_bytes // TOKEN_BYTES:,} tokens"
+        f"{done_bytes // token_bytes:,} tokens"
     )
 
 
-def _write_meta(
-    folder: Path, data: Mapping[str, Any], sources: Sequence[Mapping[str, object]]
-) -> None:
+def _write_meta(folder: Path, data: Mapping[str, Any], cut: Mapping[str, object]) -> None:
+    """`cut`: vocab_size, end_of_text, dtype and the sources' files, as whoever cut them says."""
     meta = {
         "v": META_VERSION,
         "fingerprint": data["fingerprint"],
         "tokenizer": data["tokenizer"],
-        "vocab_size": BYTE_VOCABULARY,
-        "end_of_text": END_OF_TEXT,
         "seq_len": data["seq_len"],
-        "dtype": "uint16",
-        "sources": list(sources),
+        **cut,
     }
     with (folder / META_NAME).open("wb") as file:
         file.write(json.dumps(meta, indent=1).encode() + b"\n")

@@ -1,7 +1,7 @@
 """Which files make up a corpus, and the fingerprint under which their shards are cached.
 
-Reads file names, sizes and the first bytes: the one place in `core` that touches a disk, because
-the plan and the box's preparation must see exactly the same files.
+Reads file names, sizes and the first bytes. With `model_folder` and `tokenizer_folder` the one
+place in `core` that touches a disk: the plan and the box must see exactly the same.
 """
 
 from __future__ import annotations
@@ -22,6 +22,19 @@ VALIDATION_SHARE = 0.05
 _BINARY_PROBE_BYTES = 8192
 
 
+# By format: how the names of its files end. Text is told by its first bytes instead.
+ENDINGS = {
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "parquet": (".parquet",),
+    "arrow": (".arrow",),
+    "hf": (".arrow", "dataset_dict.json", "dataset_info.json", "state.json"),
+    "preference": (".jsonl", ".ndjson", ".json", ".parquet"),
+}
+TEXT = "text"
+# What `data.form` may be: token shards; rows by `datasets`; rows by `datasets`, as they stream.
+SHARDS, ROWS, STREAM = "shards", "dataset", "stream"
+
+
 @dataclass(frozen=True, slots=True)
 class CorpusFile:
     """One document. `name` is relative to the source's folder, with `/` between its parts."""
@@ -38,6 +51,7 @@ class Source:
     name: str
     path: str
     files: tuple[CorpusFile, ...]
+    format: str = TEXT
 
     @property
     def size_bytes(self) -> int:
@@ -68,21 +82,22 @@ class Listing:
         return cls(str(data["path"]), bool(data["is_folder"]), files, data["problem"])
 
 
-def look_at(path: str) -> Listing:
+def look_at(path: str, data_format: str = TEXT) -> Listing:
     """The documents at a path, or why there are none to be seen; never an error."""
     try:
-        return Listing(path, Path(path).is_dir(), list_files(Path(path)))
+        return Listing(path, Path(path).is_dir(), list_files(Path(path), data_format))
     except FileNotFoundError:
         return Listing(path, problem="there is nothing at this path")
     except OSError as error:
         return Listing(path, problem=f"it can't be read ({error.strerror})")
 
 
-def list_files(path: Path) -> tuple[CorpusFile, ...]:
-    """The documents of a file or of a folder, by relative name.
+def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
+    """The files of a format (`data.sources[].format`) in a folder, by relative name.
 
-    Hidden files and folders, empty and binary files (a NUL in the first 8 KiB) and links that lead
-    out of the folder are left out. A file given by its own path is taken as it is.
+    Hidden files and folders, empty files, links that lead out of the folder and whatever is not of
+    the format are left out; text is what has no NUL in its first 8 KiB. A file given by its own
+    path is taken as it is.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
@@ -96,18 +111,19 @@ def list_files(path: Path) -> tuple[CorpusFile, ...]:
         folder_names[:] = sorted(name for name in folder_names if not name.startswith("."))
         for name in file_names:
             file = Path(folder, name)
-            if name.startswith(".") or not _inside(file, root) or not _is_text(file):
+            if name.startswith(".") or not _inside(file, root) or not _is_of(file, data_format):
                 continue
             found.append(_corpus_file(file, file.relative_to(root).as_posix()))
     return tuple(sorted(found, key=lambda file: file.name))
 
 
-def fingerprint(sources: Sequence[Source], tokenizer: str, seq_len: int) -> str:
+def fingerprint(sources: Sequence[Source], tokenizer: str, seq_len: int, form: str = SHARDS) -> str:
     """Sixteen hexadecimal digits that change with any file's name, size or time of change.
 
-    `seq_len` counts because the held-out share is at least one sequence.
+    `tokenizer` is `byte`, or a digest of what another one is. `seq_len` counts because the held-out
+    share is at least one sequence. `form`: what is made of the files (`data.form`).
     """
-    described = {
+    described: dict[str, Any] = {
         "shard_format": SHARD_FORMAT,
         "validation_share": VALIDATION_SHARE,
         "tokenizer": tokenizer,
@@ -117,6 +133,12 @@ def fingerprint(sources: Sequence[Source], tokenizer: str, seq_len: int) -> str:
             for source in sources
         ],
     }
+    # Only where they say something, so that shards of earlier versions are met.
+    formats = [source.format for source in sources]
+    if any(data_format != TEXT for data_format in formats):
+        described["formats"] = formats
+    if form != SHARDS:
+        described["form"] = form
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -140,9 +162,12 @@ def _inside(path: Path, root: Path) -> bool:
     return not path.is_symlink() or path.resolve().is_relative_to(root)
 
 
-def _is_text(path: Path) -> bool:
+def _is_of(path: Path, data_format: str) -> bool:
     if not path.is_file():
         return False
+    endings = ENDINGS.get(data_format)
+    if endings is not None:
+        return path.name.endswith(endings) and path.stat().st_size > 0
     with path.open("rb") as file:
         head = file.read(_BINARY_PROBE_BYTES)
     return bool(head) and b"\0" not in head

@@ -19,7 +19,9 @@ from torch import Tensor
 
 META_NAME = "meta.json"
 META_VERSION = 1
-_TOKEN_BYTES = 2
+# torch reads the bytes as signed, few of its operations know the others; the mask undoes the sign.
+_DTYPES = {"uint16": (torch.int16, 0xFFFF), "uint32": (torch.int32, 0xFFFFFFFF)}
+_DEFAULT_DTYPE = "uint16"
 
 Batch = tuple[Tensor, Tensor]
 
@@ -36,18 +38,20 @@ class Shard:
     """
 
     windows: Tensor
+    mask: int
 
     @classmethod
-    def open(cls, path: Path, tokens: int, seq_len: int) -> Shard:
+    def open(cls, path: Path, tokens: int, seq_len: int, dtype_name: str = _DEFAULT_DTYPE) -> Shard:
         """Raises: ShardsError: the file is missing, of another size, or under one window."""
+        dtype, mask = _DTYPES[dtype_name]
         try:
             size_bytes = path.stat().st_size
         except OSError as error:
             raise ShardsError(f"{path}: {error.strerror}") from None
-        if size_bytes != tokens * _TOKEN_BYTES or tokens < seq_len + 1:
+        if size_bytes != tokens * dtype.itemsize or tokens < seq_len + 1:
             raise ShardsError(f"{path}: {size_bytes} bytes do not hold {tokens} tokens")
-        mapped = torch.from_file(str(path), shared=False, size=tokens, dtype=torch.int16)
-        return cls(mapped.as_strided(((tokens - 1) // seq_len, seq_len + 1), (seq_len, 1)))
+        mapped = torch.from_file(str(path), shared=False, size=tokens, dtype=dtype)
+        return cls(mapped.as_strided(((tokens - 1) // seq_len, seq_len + 1), (seq_len, 1)), mask)
 
     def __len__(self) -> int:
         return self.windows.shape[0]
@@ -55,8 +59,7 @@ class Shard:
     def read(self, indices: Sequence[int] | Tensor) -> Tensor:
         """(len(indices), seq_len + 1) token numbers as int64."""
         rows = self.windows.index_select(0, torch.as_tensor(indices, dtype=torch.int64))
-        # int16 is how torch reads the bytes (few of its operations know uint16); undo the sign.
-        return rows.to(torch.int64).bitwise_and_(0xFFFF)
+        return rows.to(torch.int64).bitwise_and_(self.mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,9 @@ class Corpus:
             if meta["v"] != META_VERSION or meta["seq_len"] != seq_len:
                 raise ShardsError(f"{folder} was prepared for another format or data.seq_len")
             described = {source["name"]: source for source in meta["sources"]}
+            dtype = str(meta.get("dtype", _DEFAULT_DTYPE))
             training, validation = (
-                tuple(_shard(folder, described[name][split], seq_len) for name in names)
+                tuple(_shard(folder, described[name][split], seq_len, dtype) for name in names)
                 for split in ("train", "val")
             )
             return cls(tuple(names), training, validation, int(meta["vocab_size"]))
@@ -92,8 +96,8 @@ class Corpus:
             ) from None
 
 
-def _shard(folder: Path, part: Mapping[str, Any], seq_len: int) -> Shard:
-    return Shard.open(folder / part["file"], int(part["tokens"]), seq_len)
+def _shard(folder: Path, part: Mapping[str, Any], seq_len: int, dtype: str) -> Shard:
+    return Shard.open(folder / part["file"], int(part["tokens"]), seq_len, dtype)
 
 
 class TrainingData:

@@ -1,0 +1,208 @@
+"""LitGPT's own `pretrain` under a run's promises, by the real script on a tiny model."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from litgpt_training import STEPS, Config, Run, assert_same_tensors, resolved, with_text
+
+from trainer_runtime.core.manifest import verify
+from trainer_runtime.train.schedule import lr_factor
+
+pytestmark = pytest.mark.xdist_group("litgpt")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    folder = tmp_path_factory.mktemp("litgpt")
+    return with_text(resolved(folder / "cache"), folder)
+
+
+@pytest.fixture(scope="module")
+def straight(base: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that was trained without an interruption."""
+    run = Run(tmp_path_factory.mktemp("straight"), base)
+    assert run.train() == 0
+    return run
+
+
+def test_every_step_is_told_in_full_precision(straight: Run, base: Config) -> None:
+    steps = {event["step"]: event["values"] for event in straight.events() if is_step(event)}
+    assert list(steps) == list(range(1, STEPS + 1))
+    assert steps[STEPS]["loss"] < steps[1]["loss"]
+    assert steps[2]["loss"] == pytest.approx(5.77, abs=0.3)  # about log(320)
+    assert len(str(steps[2]["loss"])) > 8
+    assert steps[2]["tokens"] == 2 * base["batch"]["tokens"]
+    assert [steps[step]["lr"] for step in steps] == pytest.approx(rates(base))
+
+
+def test_held_out_losses_are_told_by_source_and_the_last_step_is_evaluated(straight: Run) -> None:
+    evaluations = {event["step"]: event["values"] for event in straight.events() if event["kind"] == "eval"}
+    assert list(evaluations) == [4, 8, 12]
+    last = evaluations[12]
+    mixed = (3 * last["val_loss/code"] + last["val_loss/docs"]) / 4
+    assert last["val_loss"] == pytest.approx(mixed)
+
+
+def test_checkpoints_are_sealed_and_hold_what_litgpt_starts_from(straight: Run) -> None:
+    assert straight.steps_stored() == [4, 8, 12]
+    newest = straight.folder / "checkpoints/step-00000012"
+    assert verify(newest) == []
+    assert {path.name for path in newest.iterdir()} == {
+        "hyperparameters.yaml",
+        "lit_model.pth",
+        "manifest.json",
+        "model_config.yaml",
+        "rank-0.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+
+
+def test_the_final_model_speaks_through_litgpt(straight: Run) -> None:
+    from litgpt import GPT, Config, Tokenizer
+
+    final = straight.folder / "final"
+    assert verify(final) == []
+    model = GPT(Config.from_file(final / "model_config.yaml"))
+    model.load_state_dict(torch.load(final / "lit_model.pth"))
+    text = Tokenizer(final).encode("def main")
+    assert text.tolist() == list(b"def main")
+    assert model(text[None].long()).shape == (1, len(text), 320)
+
+
+def test_a_truncated_newest_checkpoint_is_refused_and_the_resumed_run_is_the_same(
+    straight: Run, base: Config, tmp_path: Path
+) -> None:
+    run = Run(tmp_path / "run", base)
+    for step in (4, 8):
+        name = f"checkpoints/step-{step:08d}"
+        shutil.copytree(straight.folder / name, run.folder / name)
+    torn = run.folder / "checkpoints/step-00000008/lit_model.pth"
+    torn.write_bytes(torn.read_bytes()[:-100])
+
+    assert run.train(number=2) == 0
+
+    started = run.events(2)[0]
+    assert started["resumed_from"] == 4
+    assert [entry["step"] for entry in started["skipped"]] == [8]
+    assert "lit_model.pth" in started["skipped"][0]["reason"]
+    expected = {key: told for key, told in straight.told().items() if key[1] > 4}
+    assert run.told(2) == expected
+    assert_same_tensors(run.weights(), straight.weights())
+
+
+def test_a_run_that_is_complete_only_writes_its_final_model_again(
+    straight: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(straight.folder, tmp_path / "run")
+    run = Run(tmp_path / "run", straight.config)
+    shutil.rmtree(run.folder / "final")
+    assert run.train(number=2) == 0
+    assert run.told(2) == {}
+    assert run.events(2)[-1]["kind"] == "completed"
+    assert_same_tensors(run.weights(), straight.weights())
+
+
+def test_another_schedule_and_skipped_data_are_litgpts_as_well(
+    straight: Run, base: Config, tmp_path: Path
+) -> None:
+    config = copy.deepcopy(base)
+    config["schedule"] |= {"kind": "wsd", "warmup_steps": 2}
+    config["data"]["skip"] = [{"at_step": 1, "sequences": 8}]
+    config |= {"steps": 5, "eval": {"every_steps": None, "batches": 1}}
+    config["optimizer"] |= {"name": "sgd", "grad_clip": 0.0}
+    config["compute"]["activation_checkpointing"] = True
+    config["tracking"] = {"tensorboard": True}
+    run = Run(tmp_path / "run", config)
+
+    assert run.train() == 0
+
+    steps = [event["values"] for event in run.events() if is_step(event)]
+    assert [values["lr"] for values in steps] == pytest.approx(rates(config))
+    assert {values["clip_fraction"] for values in steps} == {0.0}
+    first = straight.told()["metric", 1]
+    assert steps[0]["loss"] == pytest.approx(first[0], rel=1e-6)
+    assert [event["step"] for event in run.events() if event["kind"] == "eval"] == [5]
+    assert list((run.folder / "out/logs/tensorboard").rglob("events.out.*"))
+
+
+def test_pretraining_goes_on_from_a_model_of_litgpts(
+    straight: Run, base: Config, tmp_path: Path
+) -> None:
+    config = copy.deepcopy(base)
+    config["model"] |= {"path": str(straight.folder / "final"), "style": None}
+    config |= {"steps": 2, "eval": {"every_steps": None, "batches": 2}}
+    run = Run(tmp_path / "run", config)
+    assert run.train() == 0
+    last = straight.told()["metric", STEPS][0]
+    assert run.told()["metric", 1][0] == pytest.approx(last, abs=0.3)
+
+
+def test_a_step_that_is_no_number_ends_the_run_before_the_weights_change(
+    base: Config, tmp_path: Path
+) -> None:
+    config = copy.deepcopy(base)
+    config["optimizer"]["lr"] = 1e30
+    config["checkpoint"]["every"] = 1
+    run = Run(tmp_path / "run", config)
+    assert run.train() == 76
+    [told] = [event for event in run.events() if event["kind"] == "warning"]
+    assert told["code"].startswith("nan_")
+    assert run.steps_stored()[-1] == told["step"] - 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"model": {"dropout": 0.1}}, "no dropout"),
+        ({"model": {"vocab_size": 256}}, "the model has 256 tokens, the tokenizer 257"),
+        ({"model": {"n_layer": "two"}}, "refused litgpt.yaml"),
+        ({"compute": {"strategy": "zero2"}}, "compute.strategy zero2 is not for LitGPT"),
+    ],
+)
+def test_what_litgpt_cant_train_is_unusable(
+    base: Config,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    changed: dict[str, Config],
+    reason: str,
+) -> None:
+    config = copy.deepcopy(base)
+    for section, values in changed.items():
+        config[section] |= values
+    assert Run(tmp_path / "run", config).train() == 77
+    assert reason in capfd.readouterr().err
+
+
+def test_another_litgpt_is_refused_by_its_version_and_by_its_seams(
+    base: Config,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run(tmp_path / "run", base)
+    with monkeypatch.context() as patched:
+        patched.delattr("litgpt.pretrain.get_lr")
+        assert run.train() == 77
+        assert "litgpt.pretrain has no get_lr: it is not litgpt 0.5.13" in capfd.readouterr().err
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.6.0")
+    assert run.train() == 77
+    assert "litgpt 0.5.13 is needed here, there is 0.6.0" in capfd.readouterr().err
+
+
+def is_step(event: Config) -> bool:
+    return event["kind"] == "metric"
+
+
+def rates(config: Config) -> list[float]:
+    schedule, steps = config["schedule"], config["steps"]
+    of_step = (schedule["kind"], steps, schedule["warmup_steps"], schedule["min_lr_ratio"])
+    kind, *others = of_step
+    return [
+        config["optimizer"]["lr"] * lr_factor(kind, step, *others) for step in range(1, steps + 1)
+    ]
