@@ -102,9 +102,7 @@ def with_text(config: Config, folder: Path) -> Config:
         (folder / name / "text.txt").write_text(text)
         sources.append(Source(name, str(folder / name), list_files(folder / name)))
     data = config["data"]
-    data["sources"] = [
-        {**given, "path": str(folder / given["name"])} for given in data["sources"]
-    ]
+    data["sources"] = [{**given, "path": str(folder / given["name"])} for given in data["sources"]]
     data["fingerprint"] = fingerprint(sources, "byte", SEQ_LEN)
     prepare(config, lambda line: None)
     return config
@@ -193,7 +191,9 @@ def in_a_process_of_its_own(folder: Path) -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-def assert_same_tensors(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> None:
+def assert_same_tensors(
+    left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]
+) -> None:
     assert left.keys() == right.keys()
     assert [name for name in left if not torch.equal(left[name], right[name])] == []
 

@@ -128,9 +128,7 @@ def test_the_folder_of_a_model_to_start_from_depends_on_what_it_is_made_of() -> 
         (["mlp", "lm_head"], {"mlp", "head"}),
     ],
 )
-def test_targets_of_adapters_are_known_by_their_usual_names(
-    targets: Any, parts: set[str]
-) -> None:
+def test_targets_of_adapters_are_known_by_their_usual_names(targets: Any, parts: set[str]) -> None:
     adapter = {**LORA["adapter"], "targets": targets}
     written = load_yaml(litgpt.files({**LORA, "adapter": adapter})["litgpt.yaml"])
     assert {part for part in litgpt.LORA_PARTS if written[f"lora_{part}"]} == parts

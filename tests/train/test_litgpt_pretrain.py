@@ -41,7 +41,9 @@ def test_every_step_is_told_in_full_precision(straight: Run, base: Config) -> No
 
 
 def test_held_out_losses_are_told_by_source_and_the_last_step_is_evaluated(straight: Run) -> None:
-    evaluations = {event["step"]: event["values"] for event in straight.events() if event["kind"] == "eval"}
+    evaluations = {
+        event["step"]: event["values"] for event in straight.events() if event["kind"] == "eval"
+    }
     assert list(evaluations) == [4, 8, 12]
     last = evaluations[12]
     mixed = (3 * last["val_loss/code"] + last["val_loss/docs"]) / 4

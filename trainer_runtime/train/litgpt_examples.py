@@ -12,6 +12,7 @@ from litgpt.prompts import Default, PromptStyle, has_prompt_style, load_prompt_s
 from trainer_runtime.core.frameworks import litgpt as written
 from trainer_runtime.train.config import ConfigError, RunConfig
 
+
 def as_example(row: Mapping[str, Any]) -> dict[str, str]:
     """A row of `instruction` (and `input`) and `output`, `prompt` and `completion`, or `messages`.
 

@@ -167,7 +167,9 @@ def _nothing(module: ModuleType, loop: Any) -> Callable[..., None]:
 
 
 SEAMS = (
-    Seam("L", _EVERY, _fabric, "The device, precision and strategy of the configuration; the guard."),
+    Seam(
+        "L", _EVERY, _fabric, "The device, precision and strategy of the configuration; the guard."
+    ),
     Seam(
         "Config",
         (written.PRETRAIN,),

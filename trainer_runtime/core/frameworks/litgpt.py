@@ -220,8 +220,7 @@ def _lora(adapter: Mapping[str, Any]) -> dict[str, Any]:
     targets = adapter.get("targets", "auto")
     wanted = _ADAPTED if targets == "auto" else tuple(targets)
     parts = {
-        f"lora_{part}": any(name in wanted for name in names)
-        for part, names in LORA_PARTS.items()
+        f"lora_{part}": any(name in wanted for name in names) for part, names in LORA_PARTS.items()
     }
     return {
         "quantize": "bnb.nf4" if adapter.get("quantize") == "nf4" else None,

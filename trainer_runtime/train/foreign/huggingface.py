@@ -33,6 +33,10 @@ _SHARDED = ("global_step*", "pytorch_model_fsdp_*", "optimizer_*", "distcp")
 _NAMES = {"learning_rate": "lr", "eval_loss": "val_loss"}
 _OF_THE_CLOCK = ("_runtime", "_per_second")
 _SUMMARY = ("train_loss", "train_runtime", "total_flos")
+_NOTES = (
+    "Trainer's order of the data is not known: it comes in our order from here on.",
+    "The model's configuration is read from DIR whenever the run starts: keep it.",
+)
 _SIZES = {
     "model.n_layer": ("num_hidden_layers", "n_layer"),
     "model.n_head": ("num_attention_heads", "n_head"),
@@ -84,7 +88,7 @@ def _examine(place: Path) -> Examined:
         described=_described(place, state, optimizer),
         open=() if (place / "tokenizer_config.json").exists() else ("data.tokenizer",),
         history=history,
-        notes=("Trainer's order of the data is not known: it comes in our order from here on.",),
+        notes=_NOTES,
     )
 
 

@@ -40,6 +40,7 @@ _NOTES = (
     "LitGPT keeps no random numbers: dropout draws anew.",
     "LitGPT's loader keeps a position that only it can read: the data comes in our order from "
     "here on.",
+    "The sizes are read from DIR whenever the run starts: keep it.",
 )
 
 
