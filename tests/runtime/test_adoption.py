@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainer_runtime.box import adoption
 from trainer_runtime.box.adoption import NotAdoptedError, NotAdoptedYetError, take_over
 
 STEP = 40
@@ -20,7 +18,7 @@ def config(run: Path, **attempt: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "run_id": "small-abc234",
         "adopt": {"step": STEP},
-        "environment": {"python": sys.executable},
+        "environment": {"python": str(run / "python")},
     }
     if attempt:
         document["attempt"] = attempt
@@ -35,16 +33,12 @@ def beginning(*candidates: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def taker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program in the place of the one that takes over: it notes its call and ends as it is told."""
-    (tmp_path / "taker.py").write_text(
-        "import pathlib, sys\n"
-        "pathlib.Path('called').touch()\n"
-        "print('told why')\n"
-        "sys.exit(int(pathlib.Path('code').read_text()))\n"
-    )
+def taker(tmp_path: Path) -> Path:
+    """A run's folder whose interpreter notes that it was called, and ends as it is told."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text("#!/bin/sh\ntouch called\necho told why\nexit $(cat code)\n")
+    interpreter.chmod(0o755)
     (tmp_path / "code").write_text("0")
-    monkeypatch.setattr(adoption, "_TAKES_OVER", "taker")
     return tmp_path
 
 

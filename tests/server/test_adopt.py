@@ -88,6 +88,7 @@ def test_without_data_it_is_looked_at_and_a_starting_spec_is_written(
     planned = asyncio.run(adopt(workspace, str(out), options))
     assert planned.resume_from == STEPS
     assert planned.warnings is not None
+    assert "if its training still runs" in planned.warnings[-2]
     assert "tokens" in planned.warnings[-1]
     assert command("runs")["runs"] == []
 

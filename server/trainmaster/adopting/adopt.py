@@ -6,12 +6,14 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.duration import spoken_duration
 from trainer_runtime.core.states import DesiredState
 from trainmaster import planning
 from trainmaster.adopting.agreement import (
@@ -32,6 +34,7 @@ from trainmaster.workspace import Workspace
 
 STARTING_SPEC = "adopted.yaml"
 ADOPT = "adopt"
+_JUST_WRITTEN_S = 600.0
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_NAME = 40
 
@@ -83,7 +86,7 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
         return output.answer(
             again,
             resume_from=checkpoint["step"],
-            warnings=_warnings(planned, output) or None,
+            warnings=_warnings(planned, output, time.time()) or None,
         )
     return await _begun(workspace, output, checkpoint, planned)
 
@@ -235,13 +238,19 @@ async def _begun(
         attempt=begun.attempt,
         pending=begun.pending,
         cursor=begun.cursor,
-        warnings=_warnings(planned, output) or None,
+        warnings=_warnings(planned, output, time.time()) or None,
     )
 
 
-def _warnings(planned: Planned, output: Output) -> list[str]:
-    """The plan's, and what of the data can't be told from a checkpoint."""
+def _warnings(planned: Planned, output: Output, now: float) -> list[str]:
+    """The plan's, and what can't be told from a folder."""
     told = list(planned.plan.warnings)
+    age_s = now - max(float(one["time"]) for one in output.told["checkpoints"])
+    if age_s < _JUST_WRITTEN_S:
+        told.append(
+            f"{output.folder} was written to {spoken_duration(max(0.0, age_s))} ago: if its "
+            "training still runs, end it, or both go on."
+        )
     if output.framework == "nanogpt":
         told.append(
             "A checkpoint of nanoGPT doesn't tell which tokens it was trained on: where they are "
