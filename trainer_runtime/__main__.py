@@ -73,6 +73,9 @@ def _source(options: Options) -> int:
 def _output(options: Options) -> int:
     from importlib.util import find_spec
 
+    from trainer_runtime.box.checkpoint_reader import become_reader
+
+    become_reader(["output", "--", options.folder], Path(options.cache) if options.cache else None)
     if find_spec("torch") is None:
         print(f"{sys.executable} has no PyTorch", file=sys.stderr)
         return ExitCode.UNUSABLE
@@ -200,7 +203,10 @@ COMMANDS = {
     "output": Command(
         "recognise a training's output folder, and verify its checkpoints (needs PyTorch)",
         _output,
-        (_argument("folder"),),
+        (
+            _argument("--cache", help="look there, too, for an interpreter that has PyTorch"),
+            _argument("folder"),
+        ),
     ),
     "corpus": Command(
         "list the documents at paths",

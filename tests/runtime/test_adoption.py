@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +84,23 @@ def test_a_failure_tells_the_reason_and_whether_it_may_pass(
     (taker / "code").write_text(code)
     with pytest.raises(error, match="told why"):
         called(taker, config(taker, **beginning(STEP)))
+
+
+def test_checkpoints_are_read_by_an_environment_of_the_cache_where_nothing_else_has_pytorch(
+    tmp_path: Path,
+) -> None:
+    reader = tmp_path / "cache/venvs/0123/bin/python"
+    reader.parent.mkdir(parents=True)
+    reader.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    reader.chmod(0o755)
+    base = sys._base_executable  # type: ignore[attr-defined]
+    command = [base, "-S", "-m", "trainer_runtime", "output", "--cache", str(tmp_path / "cache")]
+    done = subprocess.run(
+        [*command, "--", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert json.loads(done.stdout)["refused"]["code"] == "OUTPUT_UNKNOWN"

@@ -106,14 +106,15 @@ class HostedBackend:
         return self._found(done, "source", target)
 
     async def look_at_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
-        for interpreter in [python] if python else [await self._host.python(), "python3"]:
-            done = await self._host.run(
-                [interpreter, "-m", "trainer_runtime", "output", "--", folder],
-                folder=await self._host.runtime(),
-                timeout_s=_VERIFY_TIMEOUT_S,
-            )
-            if done.code != ExitCode.UNUSABLE:
-                return self._found(done, "output", folder)
+        elsewhere = [] if python else ["--cache", await self._host.cache()]
+        interpreter = python or await self._host.python()
+        done = await self._host.run(
+            [interpreter, "-m", "trainer_runtime", "output", *elsewhere, "--", folder],
+            folder=await self._host.runtime(),
+            timeout_s=_VERIFY_TIMEOUT_S,
+        )
+        if done.code != ExitCode.UNUSABLE:
+            return self._found(done, "output", folder)
         raise HostError(
             "ENVIRONMENT_UNUSABLE",
             f"Reading checkpoints takes PyTorch; {python or 'no interpreter'} on {self.name} "
