@@ -255,6 +255,17 @@ def test_trl_is_told_by_what_it_logs(out: Path) -> None:
     assert (output["framework"], output["described"]["method"]) == ("trl", "dpo")
 
 
+def test_an_adapter_tells_its_rank_and_the_model_that_it_changes(out: Path) -> None:
+    place = out / "checkpoint-8"
+    (place / "model.safetensors").rename(place / "adapter_model.safetensors")
+    config = {"base_model_name_or_path": "somebody/base", "r": 4, "lora_alpha": 8}
+    (place / "adapter_config.json").write_text(json.dumps(config))
+    described = looked(out)["described"]
+    assert "model.path" not in described
+    told = {name: described[f"adapter.{name}"] for name in ("kind", "r", "alpha")}
+    assert (described["model.hub"], told) == ("somebody/base", {"kind": "lora", "r": 4, "alpha": 8})
+
+
 def taken(folder: Path, place: Path, framework: str) -> Path:
     """Takes the checkpoint of the last step over into a run's folder; its place there."""
     adopted = {"folder": str(place.parent), "path": place.name, "step": STEPS}

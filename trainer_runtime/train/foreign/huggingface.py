@@ -212,9 +212,13 @@ def _longest(place: Path) -> int | None:
 
 
 def _adapter(place: Path) -> dict[str, Any]:
+    """A low-rank adapter and the model that it changes: a folder, or a name on the hub."""
     config = read_document(place / "adapter_config.json")
+    base = str(config.get("base_model_name_or_path") or "")
     return {
-        "model.path": config.get("base_model_name_or_path"),
+        "model.path": base if base.startswith("/") else None,
+        "model.hub": None if base.startswith("/") else base or None,
+        "adapter.kind": "lora",
         "adapter.r": config.get("r"),
         "adapter.alpha": config.get("lora_alpha"),
     }
