@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainer_runtime.core.protocol import ExitCode
+
 Options = argparse.Namespace
 
 
@@ -72,6 +74,20 @@ def _source(options: Options) -> int:
     from trainer_runtime.box.examine_source import examine_source
 
     return _tell(examine_source(options.kind, options.target, options.begin))
+
+
+def _output(options: Options) -> int:
+    from importlib.util import find_spec
+
+    from trainer_runtime.box.checkpoint_reader import become_reader
+
+    become_reader(["output", "--", options.folder], Path(options.cache) if options.cache else None)
+    if find_spec("torch") is None:
+        print(f"{sys.executable} has no PyTorch", file=sys.stderr)
+        return ExitCode.UNUSABLE
+    from trainer_runtime.train.foreign.look import look_at_output
+
+    return _tell(look_at_output(options.folder))
 
 
 def _corpus(options: Options) -> int:
@@ -202,6 +218,14 @@ COMMANDS = {
             _argument("--begin", choices=("start", "end"), default="start"),
             _argument("kind", choices=("log", "tmux", "screen", "pid")),
             _argument("target"),
+        ),
+    ),
+    "output": Command(
+        "recognise a training's output folder, and verify its checkpoints (needs PyTorch)",
+        _output,
+        (
+            _argument("--cache", help="look there, too, for an interpreter that has PyTorch"),
+            _argument("folder"),
         ),
     ),
     "corpus": Command(

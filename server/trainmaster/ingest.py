@@ -16,7 +16,8 @@ from trainmaster.mirror import PlacementMirror
 
 _CHUNK_BYTES = 8 << 20
 # Kinds that are kept as points alone.
-_POINTS_ONLY = frozenset({"metric", "rank_metric", "sample"})
+_POINTS_ONLY = frozenset({"metric", "rank_metric", "history", "sample"})
+_OF_STEPS = frozenset({"metric", "rank_metric", "eval", "history"})
 _TAKEN_IN = re.compile(rf"(?:{re.escape(JOURNAL)}|attempts/\d+/{re.escape(EVENTS)})(?:\.\d+)?")
 _PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 
@@ -223,7 +224,7 @@ class _AttemptFold:
         points: list[Point] = []
         for event in events:
             self._progress.apply(event)
-            if event["kind"] not in ("metric", "rank_metric", "eval"):
+            if event["kind"] not in _OF_STEPS:
                 continue
             step = int(event["step"])
             told = event.get("segment")  # by the reader of a stranger's log, rank by rank

@@ -58,18 +58,35 @@ async def launch(
             return launched(workspace, known)
     planned = await planning.plan_spec(workspace, spec, host, sets)
     planning.refuse_unlaunchable(planned)
-    run = await _record(workspace, planned, (idempotency_key, asked) if idempotency_key else None)
-    if run is None:  # the same key, at the same moment, in another process
+    key = (idempotency_key, asked) if idempotency_key else None
+    run_id = await start_run(workspace, planned, Desired(DesiredState.RUNNING, generation=1), key)
+    if run_id is None:  # the same key, at the same moment, in another process
         return await launch(workspace, spec, host=host, sets=sets, idempotency_key=idempotency_key)
+    return launched(workspace, run_id)
+
+
+async def start_run(
+    workspace: Workspace, planned: Planned, desired: Desired, key: tuple[str, str] | None = None
+) -> str | None:
+    """Put a planned run on record and start it; its id, None where the key is taken by now.
+
+    A host that is lost on the way is told when it can be.
+
+    Raises:
+        HostError: the host refuses; then nothing was started.
+    """
+    run = await _record(workspace, planned, desired, key)
+    if run is None:
+        return None
     try:
         await advance(workspace, run.run_id)
     except HostError as error:
         if error.code not in _ON_THE_WAY:
             _take_back(workspace, run)
             raise
-        return launched(workspace, run.run_id)  # placed or not: it is started when it can be
+        return run.run_id  # placed or not: it is started when it can be
     await until_attempt(workspace, run.run_id)
-    return launched(workspace, run.run_id)
+    return run.run_id
 
 
 def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> LaunchAnswer:
@@ -107,12 +124,11 @@ def _take_back(workspace: Workspace, run: Run) -> None:
 
 
 async def _record(
-    workspace: Workspace, planned: Planned, key: tuple[str, str] | None
+    workspace: Workspace, planned: Planned, desired: Desired, key: tuple[str, str] | None
 ) -> Run | None:
     """Put the run on record under the first free name; None where its key is taken by now."""
     control = workspace.control
     backend = workspace.backend(planned.spec.host)
-    desired = Desired(DesiredState.RUNNING, generation=1)
     values = secret_values.find_values(workspace.home, planned.spec.secrets, os.environ)
     while True:
         run = _new_run(planned, control.free_name(planned.spec.name))

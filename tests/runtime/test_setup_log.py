@@ -17,6 +17,7 @@ from trainer_runtime.core.setup_log import STEPS, SetupStep, setup_step
         (["uv: still at it after 15 s"], SetupStep("packages")),
         (["pip: Collecting torch", "prepare: the network failed"], SetupStep("packages")),
         (["environment: ready, /venv/bin/python (built)"], SetupStep("data")),
+        (["adopt: taking over step 40 from /srv/out/ckpt.pt"], SetupStep("checkpoint")),
         (["environment: waiting for the wheels of /w: 3.0 MiB so far"], SetupStep("wheels")),
         (["data: main: 12.0 of 48.0 MiB (25%)"], SetupStep("data", 0.25)),
         (

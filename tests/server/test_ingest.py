@@ -26,6 +26,7 @@ from recorded import (
 
 from trainer_runtime.core.journal import Record
 from trainer_runtime.core.progress import Progress
+from trainer_runtime.core.protocol import encode
 from trainmaster.ingest import ingest_placement
 from trainmaster.metrics_store import MetricsStore
 from trainmaster.mirror import Mirror, PlacementMirror
@@ -149,6 +150,20 @@ def test_steps_that_go_back_inside_an_attempt_open_a_new_segment(
         (0, 4, -math.inf),
         (1, 3, 2.0),
     ]
+
+
+def test_what_was_measured_before_adopting_is_a_series_but_no_step_of_the_attempt(
+    store: MetricsStore, mirror: PlacementMirror
+) -> None:
+    fields = ({"step": 1, "values": {"loss": 5.0}}, {"step": 2, "values": {"val_loss": 4.0}})
+    lines = [encode(at, 1e9, "history", part) for at, part in enumerate(fields)]
+    lines.append(encode(2, 1e9, "started", {"step": 2, "target_step": 4}))
+    lines.append(encode(3, 1e9, "metric", {"step": 3, "values": {"loss": 3.0}}))
+    take_in(store, mirror, {"attempts/1/events.jsonl": b"".join(lines)})
+    assert told(store, "loss") == [(1, 0, 1, 5.0), (1, 0, 3, 3.0)]
+    progress = Progress.from_dict(dict(store.folds(RUN, 1))[1]["progress"])
+    assert (progress.step, progress.steps_done, progress.started_at_step) == (3, 1, 2)
+    assert progress.best == {"val_loss": (4.0, 2)}
 
 
 def test_a_second_look_finds_nothing_new(store: MetricsStore, mirror: PlacementMirror) -> None:

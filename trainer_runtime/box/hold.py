@@ -17,6 +17,7 @@ import pty
 import select
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,16 @@ _MOST_READS_AFTER_THE_END = 100  # of up to 4 KiB each; a terminal holds less
 def marker(run_id: str, attempt: int) -> str:
     """What every process of an attempt carries in its environment."""
     return f"{MARKER}={run_id}/{attempt}"
+
+
+def marked(config: Mapping[str, Any]) -> dict[str, str]:
+    """The marker as a variable, for whatever is run for the attempt of this config, if it has one:
+    what lets a stop find it, whoever else is gone."""
+    attempt = config.get("attempt")
+    if not isinstance(attempt, dict):
+        return {}
+    name, value = marker(str(config.get("run_id")), int(attempt["number"])).split("=", 1)
+    return {name: value}
 
 
 def hold(run_dir: Path, number: int) -> int:

@@ -1,4 +1,4 @@
-"""What comes before the trainer: setup script, modules, Python environment, model, data.
+"""What comes before the trainer: setup script, environment, model, adopted checkpoint, data.
 
 `python3 -m trainer_runtime prepare CONFIG`, in the run's folder. One at a time per run; whatever is
 done is not done again, so that it may be killed at any moment and started anew.
@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.box import cache_roots
+from trainer_runtime.box import adoption, cache_roots
 from trainer_runtime.box.arrival import NothingComesError, await_wheels
 from trainer_runtime.box.commands import Report, follow
 from trainer_runtime.box.environment import Box, Request, settle
 from trainer_runtime.box.files import read_json, write_json
-from trainer_runtime.box.hold import marker
+from trainer_runtime.box.hold import marked
 from trainer_runtime.box.inputs import settle_inputs
 from trainer_runtime.box.installers import EnvironmentUnavailableError, EnvironmentUnusableError
 from trainer_runtime.box.modules import load_modules
@@ -38,7 +38,14 @@ from trainer_runtime.core.protocol import ExitCode
 SETUP = "setup.sh"
 _LOCK = ".preparation.lock"
 _RETRY = 1
-_UNUSABLE = (DataUnusableError, EnvironmentUnusableError, InputUnusableError, NothingComesError)
+_UNUSABLE = (
+    DataUnusableError,
+    EnvironmentUnusableError,
+    InputUnusableError,
+    NothingComesError,
+    adoption.NotAdoptedError,
+)
+_NOT_NOW = (EnvironmentUnavailableError, InputUnavailableError, adoption.NotAdoptedYetError)
 
 
 def main(config_path: str, *, data_only: bool = False) -> int:
@@ -55,12 +62,13 @@ def main(config_path: str, *, data_only: bool = False) -> int:
                 _prepare_environment(config, path.with_name("environment.json"), _say)
             python = _python(config, None if data_only else path.with_name("environment.json"))
             settle_inputs(config, _say, python)
+            adoption.take_over(config, path, Path.cwd(), _say)
             ready = _prepare_data(config, python)
     except (OSError, ValueError) as error:
         return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
     except _UNUSABLE as error:
         return _failed(str(error), ExitCode.UNUSABLE)
-    except (EnvironmentUnavailableError, InputUnavailableError) as error:
+    except _NOT_NOW as error:
         return _failed(f"{error}; it may work later", _RETRY)
     _say(f"data: ready in {ready}")
     return 0
@@ -71,7 +79,7 @@ def _python(config: Mapping[str, Any], record: Path | None) -> TrainingPython:
     if record is None:
         return TrainingPython(sys.executable)
     python, environment = trainer_environment(record, config)
-    return TrainingPython(python, {**environment, **config.get("env", {}), **_marked(config)})
+    return TrainingPython(python, {**environment, **config.get("env", {}), **marked(config)})
 
 
 def _prepare_data(config: Mapping[str, Any], python: TrainingPython) -> str:
@@ -124,7 +132,7 @@ def _prepare_environment(config: Mapping[str, Any], record: Path, report: Report
     if request is None or ("attempt" in config and _is_settled(record)):
         return
     folder = Path.cwd()
-    variables = {**os.environ, **config.get("env", {}), **_marked(config)}
+    variables = {**os.environ, **config.get("env", {}), **marked(config)}
     if request.setup:
         _run_setup(folder, variables, report)
     changes: dict[str, str | None] = {}
@@ -150,15 +158,6 @@ def _is_settled(record: Path) -> bool:
     """Whether an earlier preparation of the same attempt came as far as this."""
     settled = read_json(record)
     return settled is not None and os.access(str(settled.get("python")), os.X_OK)
-
-
-def _marked(config: Mapping[str, Any]) -> dict[str, str]:
-    """What lets a stop find the preparation's commands, whoever else is gone."""
-    attempt = config.get("attempt")
-    if not isinstance(attempt, dict):
-        return {}
-    name, value = marker(str(config.get("run_id")), int(attempt["number"])).split("=", 1)
-    return {name: value}
 
 
 def _run_setup(folder: Path, variables: Mapping[str, str], report: Report) -> None:

@@ -128,6 +128,14 @@ def _metric(progress: Progress, event: Event) -> None:
         progress.step_time_s = smoothed
 
 
+def _history(progress: Progress, event: Event) -> None:
+    """What was measured before the run was one of ours: no step of this attempt."""
+    loss = number((event.get("values") or {}).get("loss"))
+    if loss is not None:
+        progress.losses.add(int(event["step"]), loss)
+    _evaluated(progress, event)
+
+
 def _evaluated(progress: Progress, event: Event) -> None:
     step = int(event["step"])
     for key, raw in (event.get("values") or {}).items():
@@ -192,6 +200,7 @@ _HANDLERS = {
     "target": _target,
     "metric": _metric,
     "eval": _evaluated,
+    "history": _history,
     "checkpoint": _checkpoint,
     "decision": _decision,
     "phase": _phase,

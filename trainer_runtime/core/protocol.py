@@ -23,7 +23,7 @@ Event = dict[str, Any]
 # kind never has: it is of another version, or its file is damaged. Such an event tells nothing.
 ODD_FIELDS = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 
-_KINDS_OF_A_STEP = frozenset({"metric", "eval", "checkpoint"})
+_KINDS_OF_A_STEP = frozenset({"metric", "eval", "checkpoint", "history"})
 _COUNTS_END = 2**53  # what every reader of JSON holds exactly
 
 

@@ -16,6 +16,7 @@ _STEPS = {
     "pip": "packages",
     "uv": "packages",
     "environment": "environment",
+    "adopt": "checkpoint",
     "data": "data",
 }
 _READY = "environment: ready, "
@@ -25,7 +26,16 @@ _WAITING = re.compile(
 _SHARE = re.compile(r"data: [^:]+: ([\d,.]+) of ([\d,.]+) MiB")
 # Until when no line of a step tells what it is.
 FIRST_STEP = "environment"
-STEPS = ("setup script", "modules", "environment", "packages", "wheels", "data", "upload")
+STEPS = (
+    "setup script",
+    "modules",
+    "environment",
+    "packages",
+    "wheels",
+    "checkpoint",
+    "data",
+    "upload",
+)
 
 
 @dataclass(frozen=True, slots=True)

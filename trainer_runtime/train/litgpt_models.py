@@ -5,8 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pickle
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+
+import torch
 
 from trainer_runtime.core.frameworks import litgpt as written
 from trainer_runtime.train.config import ConfigError, RunConfig
@@ -44,7 +48,25 @@ def provide(config: RunConfig) -> None:
             (made / file.name).symlink_to(file.resolve())
         if not (made / _WEIGHTS).exists():
             _convert(made, _name(config, source))
+        elif (made / "model_config.yaml").exists():
+            _keep_weights_alone(made / _WEIGHTS)
         made.rename(folder)
+
+
+def _keep_weights_alone(path: Path) -> None:
+    """A training's checkpoint keeps the optimizer beside the weights: LitGPT starts from these.
+
+    Raises:
+        ConfigError: it can't be read.
+    """
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"model.path: {path.resolve()} can't be read: {first}") from None
+    if isinstance(held.get("model"), Mapping):
+        path.unlink()  # the link
+        torch.save(dict(held["model"]), path)
 
 
 def _convert(folder: Path, name: str) -> None:
@@ -65,7 +87,7 @@ def _convert(folder: Path, name: str) -> None:
 
 
 def _name(config: RunConfig, source: Path) -> str:
-    """What LitGPT calls a model of Hugging Face's."""
+    """LitGPT's name for one of Hugging Face's models: model.preset, or the hub's or folder's."""
     model = config.document["model"]
     return str(model.get("preset") or model.get("hub") or _recorded_name(source) or source.name)
 

@@ -61,6 +61,15 @@ class Backend(Protocol):
             HostError: it can't be watched.
         """
 
+    async def look_at_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
+        """What an output folder of the place holds, every checkpoint read whole by `python` (None:
+        whichever of the place has PyTorch); as `train.foreign.look` tells of it. Changes nothing.
+
+        Raises:
+            HostError: it is none that is known, or belongs to a run of ours; `ENVIRONMENT_UNUSABLE`
+                where nothing has PyTorch.
+        """
+
     async def list_corpus(self, asked: Sequence[AskedSource]) -> Sequence[Listing]:
         """The documents at these paths of the place, one listing each."""
 

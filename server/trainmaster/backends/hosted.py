@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.corpus import AskedSource, Listing
 from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.protocol import ExitCode
 from trainer_runtime.core.text import shown
 from trainmaster.backends.follower import Follower
 from trainmaster.backends.multiplexed import MultiplexedFollower
@@ -20,6 +21,7 @@ from trainmaster.hosts.corpus import examine_input, has_shards, list_corpus
 from trainmaster.hosts.tree_files import TreeFile
 from trainmaster.hosts.trees import OnTreeProgress, put_tree
 from trainmaster.launchers import Launcher
+from trainmaster.transports import Completed
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import HostFacts
@@ -101,22 +103,25 @@ class HostedBackend:
             folder=await self._host.runtime(),
             timeout_s=_FACTS_TIMEOUT_S,
         )
-        try:
-            answer = json.loads(done.output)
-        except ValueError:
-            raise HostError(
-                "INTERNAL",
-                f"{self.name} could not be asked for {target}: "
-                f"{(done.errors or done.output).strip()[-300:]}",
-                "`trainmaster doctor` checks the host.",
-                retryable=True,
-            ) from None
-        if "refused" in answer:
-            refused = answer["refused"]
-            message, fix = _one_line(refused["message"]), _one_line(refused["fix"])
-            raise HostError(str(refused["code"]), message, fix)
-        found: Mapping[str, Any] = answer["source"]
-        return found
+        return self._found(done, "source", target)
+
+    async def look_at_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
+        elsewhere = [] if python else ["--cache", await self._host.cache()]
+        interpreter = python or await self._host.python()
+        done = await self._host.run(
+            [interpreter, "-m", "trainer_runtime", "output", *elsewhere, "--", folder],
+            folder=await self._host.runtime(),
+            timeout_s=_VERIFY_TIMEOUT_S,
+        )
+        if done.code != ExitCode.UNUSABLE:
+            return self._found(done, "output", folder)
+        raise HostError(
+            "ENVIRONMENT_UNUSABLE",
+            f"Reading checkpoints takes PyTorch; {python or 'no interpreter'} on {self.name} "
+            f"{'lacks' if python else 'has'} it.",
+            "Name one that has it (`--python PATH`), or install it there (`pip install torch`).",
+            field="python",
+        )
 
     async def list_corpus(self, asked: Sequence[AskedSource]) -> Sequence[Listing]:
         return await list_corpus(self._host, asked)
@@ -223,6 +228,25 @@ class HostedBackend:
 
     async def disconnect(self) -> None:
         await self._host.disconnect()
+
+    def _found(self, done: Completed, what: str, target: str) -> Mapping[str, Any]:
+        """What the box's side tells under a name, or the error that it refuses with instead."""
+        try:
+            answer = json.loads(done.output)
+        except ValueError:
+            raise HostError(
+                "INTERNAL",
+                f"{self.name} could not be asked for {target}: "
+                f"{_one_line((done.errors or done.output).strip()[-300:])}",
+                "`trainmaster doctor` checks the host.",
+                retryable=True,
+            ) from None
+        if "refused" in answer:
+            refused = answer["refused"]
+            message, fix = _one_line(refused["message"]), _one_line(refused["fix"])
+            raise HostError(str(refused["code"]), message, fix)
+        found: Mapping[str, Any] = answer[what]
+        return found
 
     async def _ask(
         self, run_id: str, command: str, *arguments: str, timeout_s: float

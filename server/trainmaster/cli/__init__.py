@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import typer
 
 from trainmaster.cli import (
+    adopting,
     alerting,
     attaching,
     controlling,
@@ -47,6 +48,7 @@ for command in (
     planning.plan,
     planning.launch,
     attaching.attach,
+    adopting.adopt,
     watching.runs,
     watching.status,
     reading.logs,

@@ -10,6 +10,7 @@ from functools import singledispatch
 from trainer_runtime.core.curve import sparkline
 from trainer_runtime.core.duration import spoken_duration
 from trainmaster.answers import (
+    AdoptAnswer,
     Answer,
     CheckpointsAnswer,
     CleanAnswer,
@@ -62,6 +63,33 @@ def _(answer: LaunchAnswer) -> list[Block]:
         *_named("Applied", answer.applied),
         *(f"Warning: {warning}" for warning in answer.warnings or ()),
         *_named("Note", answer.note),
+        *_named("Next", answer.next_step),
+    ]
+
+
+@view.register
+def _(answer: AdoptAnswer) -> list[Block]:
+    reasons = {row.path: row.reason for row in answer.skipped}
+    rows = [
+        (
+            "?" if row.step is None else value(row.step),
+            row.path,
+            size(row.size_bytes),
+            _pairs(row.metrics),
+            "yes" if row.verified else f"no: {reasons[row.path]}",
+        )
+        for row in answer.checkpoints
+    ]
+    begun = f"{answer.run_id}: {answer.state}, attempt {answer.attempt} on {answer.host}"
+    return [
+        f"{answer.folder}: output of {answer.framework}",
+        Grid(("step", "path", "size", "metrics", "verified"), rows),
+        *(["Goes on from step " + value(answer.resume_from)] * (answer.resume_from is not None)),
+        *([begun] if answer.run_id else []),
+        *_named("Starting spec", answer.spec),
+        *_named("To fill in", ", ".join(answer.open or ()) or None),
+        *(f"Warning: {warning}" for warning in answer.warnings or ()),
+        *(f"Note: {note}" for note in answer.notes or ()),
         *_named("Next", answer.next_step),
     ]
 

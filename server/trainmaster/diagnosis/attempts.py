@@ -20,7 +20,7 @@ from trainmaster.workspace import Workspace
 _CONFIG = REPLACED_IN_ATTEMPT[0]
 # Of each attempt's own, or written by the box for itself.
 _NOT_COMPARED = frozenset({"attempt", "run_id"})
-_OPERATORS = frozenset({"launch", "resume"})
+_OPERATORS = frozenset({"launch", "resume", "adopt"})
 _NONE = object()
 # The field of `recovery` that answers an end of this kind, where the journal doesn't tell.
 _POLICY = {"guard": "on_nan", **RULES}

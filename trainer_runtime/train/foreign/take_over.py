@@ -1,0 +1,191 @@
+"""Makes of a checkpoint that others wrote one of a run of ours: `PYTHON -m … CONFIG`.
+
+In the run's folder, before its trainer starts. What was verified when the run was made is verified
+once more; the copy is sealed like every checkpoint, and what was measured up to it goes into the
+attempt's events. Safe to be killed and run anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.manifest import Manifest, verify
+from trainer_runtime.core.protocol import ExitCode
+from trainer_runtime.train import random_state, restore
+from trainer_runtime.train.config import ConfigError, RunConfig, read_run_config
+from trainer_runtime.train.events import EventLog
+from trainer_runtime.train.folder import (
+    WRITING_PREFIX,
+    drop_from_page_cache,
+    remove_folder,
+    seal_folder,
+    write_folder,
+)
+from trainer_runtime.train.foreign import huggingface, litgpt, nanogpt
+from trainer_runtime.train.foreign.archives import read_archive
+from trainer_runtime.train.foreign.found import Examined, UnusableError, examined, stamp_of
+from trainer_runtime.train.foreign.look import kind_of
+from trainer_runtime.train.keeper import CHECKPOINTS
+from trainer_runtime.train.shelf import checkpoint_name
+
+TAG = "adopted"
+_FAILED = 1
+_EVENTS = "events.jsonl"
+
+
+def main(config_path: str) -> int:
+    """Take over what the config's `adopt` names; the exit code."""
+    path = Path(config_path)
+    try:
+        config = read_run_config(path)
+        take_over(config, path.parent / _EVENTS)
+    except (ConfigError, UnusableError) as error:
+        print(f"the checkpoint can't be taken over: {error}", file=sys.stderr, flush=True)
+        return ExitCode.UNUSABLE
+    except OSError as error:
+        print(f"the checkpoint can't be taken over: {error}", file=sys.stderr, flush=True)
+        return _FAILED
+    return 0
+
+
+def take_over(config: RunConfig, events: Path) -> None:
+    """Puts the checkpoint among the run's own, and what was measured up to it into `events`.
+
+    Raises:
+        UnusableError: it is not any more what it was when the run was made.
+        OSError: it can't be read or written.
+    """
+    adopted: Mapping[str, Any] = config.document["adopt"]
+    step = int(adopted["step"])
+    place = Path(adopted["folder"], adopted["path"])
+    target = CHECKPOINTS / checkpoint_name(step)
+    found = examined(kind_of(config.document["framework"]), place)
+    if found.step != step or stamp_of(place) != adopted["stamp"]:
+        raise UnusableError(
+            f"{place} changed since it was looked at (it is of step {found.step} by now); adopt "
+            "the folder anew"
+        )
+    if verify(target):
+        remove_folder(target)
+        _say(f"taking over step {step} from {place}")
+        manifest = Manifest(
+            step, config.attempt.number, time.time(), dict(found.metrics), (TAG,), config.sha256, ()
+        )
+        _put(config, place, target, manifest)
+        drop_from_page_cache(target)
+        if problems := verify(target):
+            remove_folder(target)
+            raise OSError(f"read back, the copy differs: {'; '.join(problems)}")
+    if not events.exists():
+        _tell(events, found, target)
+    _say(f"step {step} is taken over; verified")
+
+
+def _put(config: RunConfig, place: Path, target: Path, manifest: Manifest) -> None:
+    CHECKPOINTS.mkdir(exist_ok=True)
+    writing = CHECKPOINTS / f"{WRITING_PREFIX}{TAG}"
+    shutil.rmtree(writing, ignore_errors=True)
+    framework = config.document["framework"]
+    if framework == "nanogpt":
+        _write_nanogpt(config, place, target, manifest)
+    elif framework == "litgpt":
+        _write_litgpt(config, place, writing, manifest.step)
+        seal_folder(writing, target, manifest, _nothing)
+    else:
+        _copy_trainers(place, writing, target, manifest)
+
+
+def _write_nanogpt(config: RunConfig, place: Path, target: Path, manifest: Manifest) -> None:
+    weights, moments = nanogpt.renamed(place)
+    state = {
+        "step": manifest.step,
+        "attempt": manifest.attempt,
+        "config_sha256": config.sha256,
+        "random": _seeded(config),
+        "data_position": _position(config, manifest.step),
+        "tokens": manifest.step * config.batch.tokens,
+        "scaler": {},
+        "metrics": dict(manifest.metrics),
+    }
+    tensors = {restore.MODEL: weights, restore.OPTIMIZER: moments}
+    write_folder(target, tensors, {"state": state}, manifest, _nothing)
+
+
+def _copy_trainers(place: Path, writing: Path, target: Path, manifest: Manifest) -> None:
+    """Trainer's own folder as it is, but for what nobody reads; the copy itself is verified."""
+    copy = writing / place.name
+    shutil.copytree(place, copy, ignore=shutil.ignore_patterns(*huggingface.NEVER_READ))
+    examined(huggingface.HUGGING_FACE, copy)
+    seal_folder(copy, target, manifest, _nothing)
+    shutil.rmtree(writing, ignore_errors=True)
+
+
+def _write_litgpt(config: RunConfig, place: Path, writing: Path, step: int) -> None:
+    """LitGPT's own file without the state of its loader, and beside it what our trainings add."""
+    import torch
+
+    writing.mkdir()
+    document = read_archive(place / litgpt.MODEL_FILE)
+    kept = {key: document[key] for key in litgpt.KEPT}
+    torch.save(kept, writing / litgpt.MODEL_FILE)
+    for path in place.iterdir():
+        if path.is_file() and path.name != litgpt.MODEL_FILE:
+            shutil.copyfile(path, writing / path.name)
+    own = {"position": _position(config, step), "random": _seeded(config), "scaler": {}}
+    (writing / "rank-0.json").write_text(json.dumps(own))
+
+
+def _seeded(config: RunConfig) -> dict[str, Any]:
+    """Random numbers as of a start with the run's seed: those of the original are not kept."""
+    random_state.seed(config.seed)
+    return {**random_state.capture(), "cuda": []}
+
+
+def _position(config: RunConfig, step: int) -> list[int]:
+    """How far our order of the data would have come by this step, by the sources' weights."""
+    sequences = step * (config.batch.tokens // config.data.seq_len)
+    weights = [source.weight for source in config.data.sources]
+    drawn = [int(sequences * weight / sum(weights)) for weight in weights]
+    drawn[0] += sequences - sum(drawn)
+    return drawn
+
+
+def _tell(events: Path, found: Examined, target: Path) -> None:
+    """The history and the checkpoint as events, there at once or not at all."""
+    writing = events.with_name(f".{events.name}-{os.getpid()}")
+    writing.unlink(missing_ok=True)
+    log = EventLog(writing)
+    for step, values in found.history:
+        log.emit("history", step=step, values=values)
+    described = {
+        "step": found.step,
+        "path": f"{target.parent.name}/{target.name}",
+        "size_bytes": sum(path.stat().st_size for path in target.rglob("*") if path.is_file()),
+        "tags": [TAG],
+        "metrics": dict(found.metrics),
+    }
+    log.emit("checkpoint", action="saved", **described)
+    log.emit("checkpoint", action="verified", **described)
+    for note in found.notes:
+        log.emit("decision", what="adopt", value=found.step, reason=note)
+    log.close()
+    os.replace(writing, events)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _nothing() -> None:
+    """There is no event that has to be on the disk before this checkpoint."""
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
