@@ -98,9 +98,9 @@ def _refuse_what_cannot_be(spec: TrainingSpec, target: Target) -> None:
     if strategy == "zero3_offload" and target.device == "cpu":
         fix = "Set it to zero3, or to auto."
         raise _wrong("is zero3_offload, but on a CPU there is no other memory to go to.", fix)
-    if strategy == "fsdp" and target.device == "cpu" and spec.framework == "litgpt":
-        fix = "Set it to ddp, or to auto; hf has FSDP on CPUs too."
-        raise _wrong("is fsdp, which Lightning, on which LitGPT stands, has for GPUs alone.", fix)
+    if strategy == "fsdp" and target.device == "cpu":
+        fix = "Set it to ddp, or to auto; hf and trl have zero2 and zero3 on CPUs too."
+        raise _wrong("is fsdp, which Lightning and Accelerate have for GPUs alone.", fix)
     if spec.adapter is not None and spec.adapter.quantize and strategy in ("zero3", "fsdp"):
         fix = "Set it to auto, or adapter.quantize to null."
         raise _wrong(f"is {strategy}, which can't share a base in 4 bits.", fix)
