@@ -162,7 +162,8 @@ class Launched:
 
 @pytest.fixture
 def launched(tmp_path: Path) -> Iterator[Launched]:
-    made = Launched(tmp_path / "run-abc234")
+    # Processes are found by the run's name: tests beside this one have runs of their own.
+    made = Launched(tmp_path / f"run-{os.getpid()}")
     yield made
     BoxProcesses(made.run.root).kill(1)
     for process in made.processes:

@@ -19,7 +19,6 @@ from trainer_runtime.train.config import (
     Skip,
 )
 
-pytest.importorskip("datasets")
 pytestmark = pytest.mark.xdist_group("datasets")
 
 from trainer_runtime.train.data_stream import StreamedItems, stream_dataset  # noqa: E402

@@ -24,7 +24,6 @@ from trainer_runtime.core.corpus import ROWS, Source, fingerprint, list_files
 from trainer_runtime.core.setup_log import setup_step
 from trainer_runtime.core.signatures import Outcome, find_in
 
-pytest.importorskip("huggingface_hub")
 pytestmark = pytest.mark.xdist_group("datasets")
 
 

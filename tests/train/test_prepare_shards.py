@@ -56,7 +56,8 @@ def rows(path: Path, texts: list[str], column: str = "text") -> Path:
 
 
 def test_every_format_gives_the_same_tokens_of_the_same_texts(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     tokenizer = str(write_tokenizer(tmp_path / "tokenizer", ["<x>"]))
     texts = [f"Text {n} with <x> and ümlaut\nin it." for n in range(20)]
     folder = tmp_path / "texts"
@@ -95,7 +96,8 @@ def test_every_format_gives_the_same_tokens_of_the_same_texts(tmp_path: Path) ->
 
 
 def test_a_large_vocabulary_takes_wider_numbers(tmp_path: Path) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
+    import tokenizers
+
     vocabulary = {"</s>": 0, **{f"w{n}": n for n in range(1, 70_001)}}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="</s>"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()

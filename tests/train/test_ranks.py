@@ -218,8 +218,6 @@ def test_a_model_that_is_shared_out_is_saved_resumed_and_exported(
     base: tuple[Path, Config], tmp_path: Path, strategy: str
 ) -> None:
     """What all ranks have written together is one checkpoint; the export is the whole model."""
-    if strategy.startswith("zero"):
-        pytest.importorskip("deepspeed")
     run = RanksRun(tmp_path / "run", changed(base[1], {"compute__strategy": strategy}))
     if strategy == "fsdp":
         run.take_the_cpu_for_a_gpu()

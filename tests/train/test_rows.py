@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 
 from trainer_runtime.train.config import ConfigError, RunConfig
 
-datasets = pytest.importorskip("datasets")
 pytestmark = pytest.mark.xdist_group("datasets")
 
 from trainer_runtime.train.rows import load_rows  # noqa: E402
