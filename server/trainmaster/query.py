@@ -204,7 +204,7 @@ def status_of(view: RunView) -> StatusAnswer:
         checkpoint=_checkpoint_state(view),
         preparation=_preparation_state(view),
         transfer=_transfer_state(view),
-        evidence=_evidence(view),
+        evidence=evidence_of(view),
         next_step=next_step(view, findings),
     )
 
@@ -252,7 +252,8 @@ def _preparation_state(view: RunView) -> PreparationState | None:
     )
 
 
-def _evidence(view: RunView) -> list[str] | None:
+def evidence_of(view: RunView) -> list[str] | None:
+    """The last line of a log that tells how it stands: of the preparation, or of what failed."""
     current = view.record.current
     if view.preparation is not None and view.preparation.line is not None and not view.ended:
         return [view.preparation.line]
