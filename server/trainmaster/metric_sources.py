@@ -27,6 +27,17 @@ EXPECTED = frozenset(
     """.split()  # noqa: SIM905
 )
 _MOST_NAMED = 40
+# What tells most of a training: losses, and what methods that learn from preferences go by.
+OF_METHODS = (
+    "loss",
+    "val_loss",
+    "rewards/margins",
+    "val_rewards/margins",
+    "margin",
+    "val_margin",
+    "reward",
+    "val_reward",
+)
 
 
 class Source(Protocol):
@@ -124,7 +135,7 @@ class FileSource:
 
 
 def wanted_keys(source: Source, keys: Sequence[str]) -> list[str]:
-    """The keys to tell: those asked for, else `loss` and `val_loss` where there are any.
+    """The keys to tell: those asked for, else what the source has of `OF_METHODS`.
 
     Raises:
         UsageError: `BAD_ARGUMENT` for one that this source doesn't have and no training would.
@@ -136,6 +147,11 @@ def wanted_keys(source: Source, keys: Sequence[str]) -> list[str]:
             raise bad_argument(
                 "key",
                 f"{source.name} has no metric {key!r}.",
-                f"It has {', '.join(known[:_MOST_NAMED])}.",
+                f"It has {', '.join(known[:_MOST_NAMED])}{_more(known)}.",
             )
-    return list(keys) or [key for key in ("loss", "val_loss") if key in known]
+    return list(keys) or [key for key in OF_METHODS if key in known]
+
+
+def _more(known: Sequence[str]) -> str:
+    left = len(known) - _MOST_NAMED
+    return f" and {left} more" if left > 0 else ""

@@ -32,7 +32,7 @@ from trainmaster.diagnosis.of_run import open_findings
 from trainmaster.errors import UsageError
 from trainmaster.follow import catch_up
 from trainmaster.log_file import is_file
-from trainmaster.metric_sources import FileSource, RunSource, Source
+from trainmaster.metric_sources import OF_METHODS, FileSource, RunSource, Source
 from trainmaster.metrics_answer import metrics_of
 from trainmaster.next_step import next_step
 from trainmaster.ranking import ranked
@@ -45,7 +45,14 @@ from trainmaster.workspace import Workspace
 
 DEFAULT_POINTS = 20
 MOST_RANKED = 6
-_HEADLINES = ("loss", "val_loss", "lr", "grad_norm", "tokens_per_s", "step_time_s", "mfu")
+_HEADLINES = (
+    *OF_METHODS,
+    "lr",
+    "grad_norm",
+    "tokens_per_s",
+    "step_time_s",
+    "mfu",
+)
 
 
 async def list_runs(
@@ -197,7 +204,7 @@ def status_of(view: RunView) -> StatusAnswer:
         checkpoint=_checkpoint_state(view),
         preparation=_preparation_state(view),
         transfer=_transfer_state(view),
-        evidence=_evidence(view),
+        evidence=evidence_of(view),
         next_step=next_step(view, findings),
     )
 
@@ -245,7 +252,8 @@ def _preparation_state(view: RunView) -> PreparationState | None:
     )
 
 
-def _evidence(view: RunView) -> list[str] | None:
+def evidence_of(view: RunView) -> list[str] | None:
+    """The last line of a log that tells how it stands: of the preparation, or of what failed."""
     current = view.record.current
     if view.preparation is not None and view.preparation.line is not None and not view.ended:
         return [view.preparation.line]

@@ -134,7 +134,8 @@ def _hf(folder: Path, files: Sequence[tuple[str, int]]) -> ModelFolder:
         raise _Problem(_UNUSABLE, "it has no config.json")
     config = _object(folder / CONFIG_NAME)
     if not isinstance(config.get("model_type"), str):
-        raise _Problem(_UNUSABLE, "its config.json names no model_type")
+        inside = "; but the model in its folder `final` may be meant" * (folder / "final").is_dir()
+        raise _Problem(_UNUSABLE, f"its config.json names no model_type{inside}")
     weights = _weights(folder, sizes)
     return ModelFolder(
         str(folder),

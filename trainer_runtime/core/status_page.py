@@ -162,7 +162,7 @@ def _figures(newest: Progress | None, attempts: Sequence[Progress], record: Reco
 
 def _last(newest: Progress | None) -> str:
     values = newest.last if newest is not None else {}
-    shown = ("loss", "val_loss", "lr", "grad_norm")
+    shown = ("loss", "val_loss", "rewards/margins", "margin", "reward", "lr", "grad_norm")
     return ", ".join(f"{key} {_shown(values[key])}" for key in shown if key in values)
 
 

@@ -17,7 +17,10 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
         blocks += _finding(finding)
     if answer.read_bytes == 0:
         return ["The file is empty: there is nothing to tell of it yet."]
-    if not answer.findings:
+    if answer.reason is not None:
+        blocks.append(f"Failed: {answer.reason}.")
+        blocks += [f"  > {line}" for line in answer.evidence or ()]
+    elif not answer.findings:
         blocks.append("Nothing is wrong as far as can be seen.")
     if answer.omitted is not None:
         blocks.append(f"{value(answer.omitted)} more, less pressing: --all shows them.")

@@ -55,12 +55,15 @@ class FindingAnswer(Answer):
 class DiagnosisAnswer(Answer):
     """Findings of a run or a file; none where nothing is wrong.
 
+    `reason` is how a run failed of which there is no finding.
     `read_bytes` is how much of a file was read, `series_until_step` where its series were no longer
     looked at: they hold more steps than that.
     """
 
     run_id: str | None = None
     findings: list[FindingAnswer]
+    reason: str | None = Field(default=None, description="how it failed, where no finding tells")
+    evidence: list[str] | None = Field(default=None, description="the last words of its log")
     omitted: int | None = Field(default=None, description="further findings, less pressing")
     read_bytes: int | None = None
     series_until_step: int | None = None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from trainer_runtime.core.states import RunState
 from trainmaster.diagnosis.answer import DiagnosisAnswer
 from trainmaster.diagnosis.of_file import diagnose_file
 from trainmaster.diagnosis.of_run import found_of
 from trainmaster.log_file import is_file
 from trainmaster.next_step import next_step
-from trainmaster.query import current_view
+from trainmaster.query import current_view, evidence_of
 from trainmaster.workspace import Workspace
 
 MOST_FINDINGS = 10
@@ -35,9 +36,12 @@ async def diagnose(
     found = found_of(view)
     told = [one for one in found if everything or not one.over]
     most = MOST_OF_EVERYTHING if everything else MOST_FINDINGS
+    is_unexplained = view.state is RunState.FAILED and not told
     return DiagnosisAnswer(
         run_id=view.run.run_id,
         findings=[one.answer() for one in told[:most]],
+        reason=view.reason if is_unexplained else None,
+        evidence=evidence_of(view) if is_unexplained else None,
         omitted=max(0, len(told) - most) or None,
         next_step=next_step(view, [one for one in found if not one.over]),
     )

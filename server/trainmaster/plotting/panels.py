@@ -12,6 +12,7 @@ from trainmaster.plotting.sketch import Points
 # The first key of each that has points is drawn, `val_loss` in the panel of `loss`.
 _STANDARD = (
     ("loss",),
+    ("rewards/margins", "margin", "reward"),
     ("lr",),
     ("grad_norm",),
     ("tokens_per_s", "samples_per_s", "step_time_s"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainmaster.errors import Problem
 from trainmaster.spec.document import TrainingSpec
+from trainmaster.spec.fields import all_fields
 from trainmaster.spec.method_arguments import argument_problems
 from trainmaster.spec.model import GPT2_PRESETS
 from trainmaster.spec.tracking import tracking_problems
@@ -15,6 +16,8 @@ _FROM_PREFERENCES = ("dpo", "kto", "reward")
 
 def framework_problems(spec: TrainingSpec) -> Iterator[Problem]:
     """Everything that is wrong for the framework and the method which is sound by itself."""
+    if not _has_method(spec):
+        return  # the method itself is refused, by name; what follows from it would mislead
     if spec.framework != "nanogpt":
         yield from argument_problems(spec.method_args, spec.resolved_method, spec.framework)
         yield from tracking_problems(spec.tracking, spec.framework)
@@ -22,7 +25,15 @@ def framework_problems(spec: TrainingSpec) -> Iterator[Problem]:
     yield from _adapter_problems(spec)
     yield from _format_problems(spec)
     yield from _generation_problems(spec)
+    if spec.resolved_method == "kto" and spec.batch.micro_batch == 1:
+        what = "is 1, but kto compares the answers of a batch."
+        yield _wrong("batch.micro_batch", what, "Set it to at least 2, or to auto.")
     yield from _process_problems(spec)
+
+
+def _has_method(spec: TrainingSpec) -> bool:
+    method = next(field for field in all_fields() if field.path == "method")
+    return method.annotation.lands[spec.framework].accepts(spec.method, method.default)
 
 
 def _model_problems(spec: TrainingSpec) -> Iterator[Problem]:
