@@ -218,6 +218,19 @@ def test_rows_that_a_method_cant_learn_from_are_named_by_line(
     assert told in error.message
 
 
+def test_litgpt_fine_tunes_on_instructions_but_not_on_plain_texts(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    data = {"sources": [{"name": "main", "path": str(tmp_path / "rows.jsonl"), "format": "jsonl"}]}
+    model = {"path": str(write_model(tmp_path / "model"))}
+    given = {"framework": "litgpt", "method": "sft", "data": data}
+    path = rows(tmp_path, {"instruction": "Add.", "input": None, "output": "3"})
+    assert planned(workspace, spec_of(path, model, **given)).config["method"] == "sft"
+    error = refused(workspace, spec_of(rows(tmp_path, {"text": "1+2=3"}), model, **given))
+    assert (error.code, error.field) == ("DATA_MALFORMED", "data.sources[0].path")
+    assert "litgpt sft takes `instruction` and `output`" in error.message
+
+
 def test_a_reward_file_travels_and_must_define_what_rates(
     workspace: Workspace, tmp_path: Path
 ) -> None:
