@@ -125,7 +125,7 @@ def _basis(
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
     steps = choose_steps(spec, fitted.batch, method, corpus, ledger)
-    speed = throughput(network.architecture, target, fitted.sharing, calibration)
+    speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
     return _Basis(method, network, target, fitted, steps, speed)
 
 
@@ -199,6 +199,7 @@ def _gpu_advice(basis: _Basis) -> GpuAdvice:
     if model is None or count is None:
         reason = "The model's sizes are not known before it is there."
         return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
-    total_flops = flops_per_token(model) * basis.total_tokens
+    per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
+    total_flops = per_token * basis.total_tokens
     recommended, reason = recommend_gpu(count, total_flops)
     return GpuAdvice(recommended=recommended, reason=reason, planned=basis.target.name)
