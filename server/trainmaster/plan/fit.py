@@ -104,8 +104,9 @@ def _micro_batch(
         micro_batch = max(n for n in range(1, most + 1) if in_a_step % n == 0)
     else:
         micro_batch = max(method.least, choose_micro_batch(in_a_step, min(fitting, quick)))
-    what = "sequences" if load.sequences == 1 else "pairs"
-    reason = f"Up to {fitting:,} {what} fit into memory; more than {quick:,} gain nothing."
+    what = "sequence" if load.sequences == 1 else "pair"
+    fit_in = f"One {what} fits" if fitting == 1 else f"Up to {fitting:,} {what}s fit"
+    reason = f"{fit_in} into memory; more than {quick:,} gain nothing."
     ledger.decide("batch.micro_batch", micro_batch, reason)
     return micro_batch
 

@@ -48,20 +48,21 @@ def _model_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 def _adapter_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    if spec.adapter is not None and spec.framework == "litgpt" and spec.resolved_method != "sft":
+    if spec.adapter is None:
+        return
+    if spec.framework == "litgpt" and spec.resolved_method != "sft":
         yield _wrong(
             "adapter",
             "is given, but LitGPT trains adapters only when it fine-tunes.",
             "Set method to sft, or remove the adapter.",
         )
-    if spec.adapter is not None and spec.framework == "litgpt":
-        if spec.compute.strategy == "fsdp":
-            yield _wrong(
-                "compute.strategy",
-                "is fsdp, which LitGPT has not for adapters.",
-                "Set it to auto, or to ddp; or take trl.",
-            )
-    if spec.adapter is not None and spec.framework == "trl" and not spec.continues:
+    if spec.framework == "litgpt" and spec.compute.strategy == "fsdp":
+        yield _wrong(
+            "compute.strategy",
+            "is fsdp, which LitGPT has not for adapters.",
+            "Set it to auto, or to ddp; or take trl.",
+        )
+    if spec.framework == "trl" and not spec.continues:
         yield _wrong(
             "adapter",
             "is given for a model that is made from sizes: its frozen weights would be random.",
