@@ -19,6 +19,13 @@ STARTS: dict[str, tuple[str, ...]] = {
     "nanogpt": (),
     "hf": ("framework=hf",),
     "litgpt": ("framework=litgpt",),
+    "lora": (
+        "framework=trl",
+        "data.sources.main.format=jsonl",
+        "model={path: /weights}",
+        "adapter={r: 8}",
+        "compute.gpus=2",
+    ),
     "dpo": (
         "framework=trl",
         "method=dpo",
