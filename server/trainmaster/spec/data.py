@@ -13,7 +13,7 @@ from trainmaster.spec.annotations import (
     Width,
     setting,
 )
-from trainmaster.spec.places import everywhere, lands, only
+from trainmaster.spec.places import lands, only
 
 TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf")
