@@ -22,9 +22,9 @@ _LEAST_STEPS = 20
 def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> Calibration:
     """The throughput of the newest runs on a host that are like the one configured.
 
-    Like: as many threads and processes, sharing alike, and within threefold the arithmetic per
-    token and the tokens per micro-batch. A small model on a processor reaches a fraction of
-    what a larger one does.
+    Like: of the same framework and method, as many threads and processes, sharing alike, and
+    within threefold the arithmetic per token and the tokens per micro-batch. A small model on a
+    processor reaches a fraction of what a larger one does.
     """
     found = []
     for run in [run for run in workspace.control.runs() if run.host == host][:_NEWEST_RUNS]:
@@ -48,6 +48,8 @@ def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> C
 
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    if any(one.get(name) != other.get(name) for name in ("framework", "method")):
+        return False
     if any(_compute(one, name) != _compute(other, name) for name in _SAME):
         return False
     if not one["derived"]["flops_per_token"] or not other["derived"]["flops_per_token"]:

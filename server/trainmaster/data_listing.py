@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from trainer_runtime.core.corpus import ON_BOX, AskedSource, Listing, Source
+from trainer_runtime.core.row_form import rows_of
 from trainer_runtime.core.rows_check import look_at_source
 from trainer_runtime.core.tokenizer_folder import BYTE
 from trainmaster.backends import NAMES, Backend
@@ -60,7 +61,8 @@ async def _look_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing
 
 
 def _asked(spec: TrainingSpec, source: SourceSpec) -> AskedSource:
-    return AskedSource(source.path.removeprefix(ON_BOX), source.format, spec.resolved_method)
+    kind = rows_of(spec.framework, spec.resolved_method)
+    return AskedSource(source.path.removeprefix(ON_BOX), source.format, kind)
 
 
 def _facts(

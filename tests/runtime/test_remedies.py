@@ -73,6 +73,14 @@ def test_an_adapter_has_a_ladder_of_its_own() -> None:
     ]
 
 
+def test_kto_keeps_two_rows_to_compare_and_parted_weights_are_not_quantized() -> None:
+    kto = {**_LORA, "method": "kto", "compute": {**_LORA["compute"], "strategy": "zero3"}}
+    assert climbed(kto) == [
+        {"batch.micro_batch": 2, "batch.accumulation": 4},
+        {"compute.activation_checkpointing": True},
+    ]
+
+
 def test_rungs_whose_fields_are_missing_are_left_out() -> None:
     config = {"framework": "nanogpt", "batch": _FULL["batch"], "compute": {"compile": True}}
     assert [patch.id for patch in patches("cuda_oom", config)] == ["halve_micro_batch"]

@@ -64,6 +64,14 @@ def test_a_folders_sizes_and_parameters_are_what_its_files_say(
     assert again.config == {**made.config, "steps": 8, "schedule": again.config["schedule"]}
 
 
+def test_weights_that_bring_no_tokenizer_may_have_been_trained_on_bytes(
+    workspace: Workspace, corpus: Path, tmp_path: Path
+) -> None:
+    model = {"path": str(write_model(tmp_path / "model", tokenizer=False))}
+    made = planned(workspace, spec_of(corpus, model, data={"tokenizer": "byte"}))
+    assert made.config["data"]["tokenizer"] == "byte"
+
+
 @pytest.mark.parametrize(
     ("harm", "code", "field"),
     [
@@ -72,6 +80,7 @@ def test_a_folders_sizes_and_parameters_are_what_its_files_say(
         ("cut off", "MODEL_DAMAGED", "model.path"),
         ("no tokenizer", "TOKENIZER_UNUSABLE", "data.tokenizer"),
         ("byte", "INVALID_VALUE", "data.tokenizer"),
+        ("few", "VOCABULARY_TOO_SMALL", "data.tokenizer"),
         ("large", "VOCABULARY_TOO_SMALL", "data.tokenizer"),
     ],
 )
@@ -87,6 +96,9 @@ def test_what_cant_be_trained_is_refused_with_its_field(
     elif harm == "cut off":
         (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1])
     elif harm == "byte":
+        data = {"tokenizer": "byte"}
+    elif harm == "few":
+        folder = write_model(tmp_path / "few", tokenizer=False, vocab_size=256)
         data = {"tokenizer": "byte"}
     elif harm == "large":
         words = [f"<{number}>" for number in range(64)]
@@ -216,6 +228,19 @@ def test_rows_that_a_method_cant_learn_from_are_named_by_line(
     error = refused(workspace, spec)
     assert (error.code, error.field) == ("DATA_MALFORMED", "data.sources[0].path")
     assert told in error.message
+
+
+def test_litgpt_fine_tunes_on_instructions_but_not_on_plain_texts(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    data = {"sources": [{"name": "main", "path": str(tmp_path / "rows.jsonl"), "format": "jsonl"}]}
+    model = {"path": str(write_model(tmp_path / "model"))}
+    given = {"framework": "litgpt", "method": "sft", "data": data}
+    path = rows(tmp_path, {"instruction": "Add.", "input": None, "output": "3"})
+    assert planned(workspace, spec_of(path, model, **given)).config["method"] == "sft"
+    error = refused(workspace, spec_of(rows(tmp_path, {"text": "1+2=3"}), model, **given))
+    assert (error.code, error.field) == ("DATA_MALFORMED", "data.sources[0].path")
+    assert "litgpt sft takes `instruction` and `output`" in error.message
 
 
 def test_a_reward_file_travels_and_must_define_what_rates(

@@ -304,7 +304,7 @@ def test_a_step_that_has_no_room_for_a_group_is_refused(
     sets = ("method=grpo", "method_args.reward_file=/reward.py", "batch.tokens=512")
     error = refusal("trl", cpu_host, rows, *sets)
     assert (error.code, error.field) == ("INVALID_VALUE", "batch.tokens")
-    assert "1024" in error.fix
+    assert error.fix == "Set batch.tokens to a multiple of 1024."
 
 
 def test_an_adapter_takes_a_fraction_of_memory_and_disk(
@@ -327,6 +327,30 @@ def test_an_adapter_takes_a_fraction_of_memory_and_disk(
     assert adapter.disk_gib < whole.disk_gib / 20
 
 
+def test_a_token_costs_less_with_an_adapter_and_more_beside_a_reference(
+    gpu_host: HostFacts, rows: CorpusFacts
+) -> None:
+    def cost(*sets: str) -> float:
+        made = planned("trl", gpu_host, rows, *sets, model=BILLION)
+        flops: float = made.config["derived"]["flops_per_token"]
+        return flops
+
+    whole = cost()
+    assert cost("adapter.r=16") == pytest.approx(whole * 2 / 3)
+    assert cost("method=dpo") == pytest.approx(whole * 4 / 3)
+    assert cost("method=dpo", "adapter.r=16") == whole
+
+
+def test_kto_gets_two_rows_at_once_and_generating_is_not_estimated(
+    cpu_host: HostFacts, gpu_host: HostFacts, rows: CorpusFacts
+) -> None:
+    made = planned("trl", cpu_host, rows, "method=kto", "batch.tokens=256", "compute.processes=2")
+    assert (made.config["batch"]["micro_batch"], made.config["batch"]["tokens"]) == (2, 512)
+    assert decided(made, "batch.tokens")[1].startswith("256 rounded up to micro_batch 2")
+    grpo = ("method=grpo", "method_args.reward_file=/reward.py")
+    assert planned("trl", gpu_host, rows, *grpo, model=BILLION).estimates.hours is None
+
+
 def test_preferences_take_a_reference_model_and_pairs(
     gpu_host: HostFacts, rows: CorpusFacts
 ) -> None:
@@ -339,7 +363,7 @@ def test_preferences_take_a_reference_model_and_pairs(
 
 
 def test_four_bits_are_refused_on_a_cpu(cpu_host: HostFacts, rows: CorpusFacts) -> None:
-    error = refusal("trl", cpu_host, rows, "adapter.quantize=nf4")
+    error = refusal("trl", cpu_host, rows, "adapter.quantize=nf4", model=BILLION)
     assert (error.code, error.field) == ("INVALID_VALUE", "adapter.quantize")
 
 

@@ -19,6 +19,13 @@ STARTS: dict[str, tuple[str, ...]] = {
     "nanogpt": (),
     "hf": ("framework=hf",),
     "litgpt": ("framework=litgpt",),
+    "lora": (
+        "framework=trl",
+        "data.sources.main.format=jsonl",
+        "model={path: /weights}",
+        "adapter={r: 8}",
+        "compute.gpus=2",
+    ),
     "dpo": (
         "framework=trl",
         "method=dpo",
@@ -83,6 +90,7 @@ def test_what_a_rung_changes_is_a_setting_of_its_framework(
     assert ("next_zero_stage" in climbed) is (start in ("hf", "dpo"))
     assert ("part_over_ranks" in climbed) is (start == "litgpt")
     assert ("raise_beta" in climbed) is (start == "dpo")
+    assert ("quantize_base" in climbed) is (start == "lora")
 
 
 def test_what_the_box_may_change_by_itself_is_annotated_so() -> None:

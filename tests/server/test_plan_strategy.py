@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.errors import TrainmasterError
-from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, TorchFacts, plan
+from trainmaster.plan import (
+    CorpusFacts,
+    GpuFacts,
+    HostFacts,
+    ModelFacts,
+    Plan,
+    TorchFacts,
+    plan,
+)
 from trainmaster.plan.architecture import Architecture, parameters
 from trainmaster.plan.memory import GIB, Load, Sharing, memory
 from trainmaster.spec import load_spec
@@ -159,10 +168,18 @@ def test_one_gpu_computes_activations_anew_where_they_do_not_fit(
     assert kept.code == "DOES_NOT_FIT"
 
 
-def test_an_adapters_state_is_not_shared(cpu_host: HostFacts, one_source: Corpora) -> None:
+@pytest.mark.parametrize("framework", ["trl", "litgpt"])
+def test_an_adapters_state_is_not_shared(
+    framework: str, cpu_host: HostFacts, one_source: Corpora
+) -> None:
     host = with_gpus(cpu_host, 2, 18)
-    sets = ("compute.gpus=2", "adapter.r=16", "data.sources.main.format=jsonl")
-    made = planned("trl", host, one_source(), *sets)
+    weights = ModelFacts(path="/weights", parameters=1_100_000_000, **asdict(_1B))
+    spec = load_spec(
+        f"name: small\nframework: {framework}\nmethod: sft\nsteps: 20\nadapter: {{r: 16}}\n"
+        "model: {path: /weights}\ncompute: {gpus: 2}\nbatch: {tokens: 65536}\n"
+        "data: {sources: [{name: main, path: /corpus, format: jsonl}], seq_len: 1024}\n"
+    )
+    made = plan(spec, host, one_source(), None, weights)
     assert made.config["compute"]["strategy"] == "ddp"
 
 
@@ -198,7 +215,7 @@ def test_deepspeed_on_a_cpu_computes_in_fp32(cpu_host: HostFacts, one_source: Co
     assert small("hf", cpu_host, one_source(), *sets).config["precision"] == "fp32"
     error = refusal(small, "hf", cpu_host, one_source(), *sets, "precision=bf16")
     assert (error.code, error.field) == ("INVALID_VALUE", "precision")
-    other = ("compute.processes=2", "compute.strategy=fsdp")
+    other = ("compute.processes=2", "compute.strategy=ddp")
     assert small("hf", cpu_host, one_source(), *other).config["precision"] == "bf16"
 
 

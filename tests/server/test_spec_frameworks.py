@@ -117,7 +117,7 @@ def test_the_defaults_are_taken_everywhere(framework: Framework) -> None:
         ("nanogpt", "compute.processes=2", "single process"),
         ("nanogpt", "tracking.tensorboard=true", "no loggers"),
         ("nanogpt", "method=sft", "only pretrains"),
-        ("litgpt", "compute.strategy=zero2", "no DeepSpeed"),
+        ("litgpt", "compute.strategy=zero2", "hf has DeepSpeed"),
         ("litgpt", "model.dropout=0.1", "no dropout"),
         ("litgpt", "data.prepare=stream", "token shards"),
         ("hf", "model={preset: pythia-14m}", "knows no other by name"),
@@ -133,11 +133,14 @@ def test_a_refusal_says_what_the_framework_lacks(framework: str, value: str, why
     assert value.split("=", maxsplit=1)[0].startswith(error.field.split(".")[0])
     assert why in error.message
     assert error.field in error.fix
+    assert "nothing yet" not in error.fix
 
 
 _DPO = "method: dpo\nsteps: 20"
 _GRPO = "method: grpo\nmethod_args: {reward_file: /reward.py}\nsteps: 20"
+_KTO = "method: kto\nsteps: 20"
 _ROWS = "data.sources.main.format=jsonl"
+_WEIGHTS = "model={path: /weights}"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +179,30 @@ _ROWS = "data.sources.main.format=jsonl"
         ("trl", ["model.revision=main"], "steps: 20", "INVALID_VALUE", "model.revision"),
         ("litgpt", ["adapter.r=8"], "steps: 20", "INVALID_VALUE", "adapter"),
         ("litgpt", ["method=sft"], "steps: 20", "MISSING_FIELD", "model.path"),
+        (
+            "litgpt",
+            ["method=sft", _WEIGHTS],
+            "steps: 20",
+            "INVALID_VALUE",
+            "data.sources[0].format",
+        ),
+        (
+            "litgpt",
+            ["method=sft", _WEIGHTS, _ROWS, "adapter.r=8", "compute.strategy=fsdp"],
+            "steps: 20",
+            "INVALID_VALUE",
+            "compute.strategy",
+        ),
+        ("trl", ["adapter.r=8"], "steps: 20", "INVALID_VALUE", "adapter"),
+        (
+            "trl",
+            [_ROWS, "method_args={loss: ipo, label_smoothing: 0.1}"],
+            _DPO,
+            "INVALID_VALUE",
+            "method_args.label_smoothing",
+        ),
+        ("trl", [_ROWS, "batch.micro_batch=1"], _KTO, "INVALID_VALUE", "batch.micro_batch"),
+        ("trl", [_ROWS, "batch.tokens=128"], _KTO, "INVALID_VALUE", "batch.tokens"),
         (
             "litgpt",
             ["method_args.packing=true"],

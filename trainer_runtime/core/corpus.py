@@ -61,14 +61,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class AskedSource:
-    """A source that is to be looked at: its path and format, and the method that learns of it."""
+    """A source that is to be looked at: its path and format, and the kind of its rows
+    (`row_form.rows_of`)."""
 
     path: str
     format: str = TEXT
-    method: str = "pretrain"
+    kind: str = "pretrain"
 
     def to_list(self) -> list[str]:
-        return [self.path, self.format, self.method]
+        return [self.path, self.format, self.kind]
 
 
 @dataclass(frozen=True, slots=True)

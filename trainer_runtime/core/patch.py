@@ -14,6 +14,7 @@ BOX_FIELDS = frozenset(
         "batch.micro_batch",
         "checkpoint.every",
         "checkpoint.every_is_auto",
+        "compute.activation_checkpointing",
         "optimizer.grad_clip",
         "optimizer.lr",
         "precision",

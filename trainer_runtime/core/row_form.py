@@ -1,4 +1,7 @@
-"""What a row must look like for a method to learn from it, as TRL's trainers read rows."""
+"""What a row must look like for a method to learn from it, as TRL's trainers and LitGPT read rows.
+
+A kind of rows goes by its method's name; LitGPT's, which differ, by `litgpt sft`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _PREFERENCE = "`chosen` and `rejected` (`prompt` optional), each a text or a list of messages"
+_LITGPT_SFT = "litgpt sft"
 ACCEPTED = {
     "pretrain": "`text`",
+    _LITGPT_SFT: "`instruction` and `output` (`input` optional), or `prompt` and `completion`, or "
+    "`messages` of one question and its answer",
     "sft": "`text`, or `messages`, or `prompt` and `completion`",
     "dpo": _PREFERENCE,
     "reward": _PREFERENCE,
@@ -17,34 +23,40 @@ ACCEPTED = {
 # By method: any of these sets of columns will do.
 _COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "pretrain": (("text",),),
+    _LITGPT_SFT: (("instruction", "output"), ("messages",), ("prompt", "completion")),
     "sft": (("text",), ("messages",), ("prompt", "completion")),
     "dpo": (("chosen", "rejected"),),
     "reward": (("chosen", "rejected"),),
     "kto": (("prompt", "completion", "label"),),
     "grpo": (("prompt",),),
 }
-_BOOLEAN, _PLAIN, _MESSAGES = ("label",), ("text",), ("messages",)
+_BOOLEAN, _PLAIN, _MESSAGES = ("label",), ("text", "instruction", "output"), ("messages",)
 
 
-def problem_of_columns(method: str, columns: Iterable[str]) -> str | None:
+def rows_of(framework: str, method: str) -> str:
+    """The kind of rows that a framework's method learns from, as the checks below take it."""
+    return _LITGPT_SFT if (framework, method) == ("litgpt", "sft") else method
+
+
+def problem_of_columns(kind: str, columns: Iterable[str]) -> str | None:
     """Why rows with these columns can't be learnt from; None where they can, or nobody knows."""
     there = set(columns)
-    choices = _COLUMNS.get(method, ())
+    choices = _COLUMNS.get(kind, ())
     if not choices or any(there >= set(choice) for choice in choices):
         return None
     missing = min(([name for name in one if name not in there] for one in choices), key=len)
     named = " and ".join(f"`{name}`" for name in missing)
     has = ", ".join(f"`{name}`" for name in sorted(there)) or "nothing"
-    return f"it has no {named}, but {has}; {method} takes {ACCEPTED[method]}"
+    return f"it has no {named}, but {has}; {kind} takes {ACCEPTED[kind]}"
 
 
-def problem_of_row(method: str, row: Mapping[str, Any]) -> str | None:
+def problem_of_row(kind: str, row: Mapping[str, Any]) -> str | None:
     """Why a row can't be learnt from; None where it can."""
-    problem = problem_of_columns(method, row)
-    if problem is not None or method not in _COLUMNS:
+    problem = problem_of_columns(kind, row)
+    if problem is not None or kind not in _COLUMNS:
         return problem
-    choice = next(one for one in _COLUMNS[method] if all(name in row for name in one))
-    optional = ("prompt",) if method in ("dpo", "reward") and "prompt" in row else ()
+    choice = next(one for one in _COLUMNS[kind] if all(name in row for name in one))
+    optional = ("prompt",) if kind in ("dpo", "reward") and "prompt" in row else ()
     for name in (*choice, *optional):
         wanted = _wanted(name, row[name])
         if wanted is not None:

@@ -29,9 +29,9 @@ def look_at_source(asked: AskedSource) -> Listing:
     try:
         for file in _paths(found)[:_FILES]:
             if file.suffix == ".parquet":
-                malformed = malformed or _problem_of_parquet(file, asked.method)
+                malformed = malformed or _problem_of_parquet(file, asked.kind)
             elif asked.format == "jsonl" or file.suffix in _JSON_LINES:
-                problem, count, size = _problem_of_lines(file, asked.method)
+                problem, count, size = _problem_of_lines(file, asked.kind)
                 malformed, rows, read_bytes = malformed or problem, rows + count, read_bytes + size
     except OSError as error:
         return replace(found, problem=f"it can't be read ({error.strerror})")
@@ -45,7 +45,7 @@ def _paths(found: Listing) -> list[Path]:
     return [root / file.name if found.is_folder else root for file in found.files]
 
 
-def _problem_of_lines(file: Path, method: str) -> tuple[str | None, int, int]:
+def _problem_of_lines(file: Path, kind: str) -> tuple[str | None, int, int]:
     """What is wrong with the first rows, how many there are, and of how many bytes."""
     count = size = 0
     for number, line in islice(_lines(file), _ROWS):
@@ -53,7 +53,7 @@ def _problem_of_lines(file: Path, method: str) -> tuple[str | None, int, int]:
         if not line.strip():
             continue
         count += 1
-        problem = _problem_of_line(line, method)
+        problem = _problem_of_line(line, kind)
         if problem is not None:
             return f"{file.name}, line {number}: {problem}", count, size
     return None, count, size
@@ -67,21 +67,21 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _problem_of_line(line: bytes, method: str) -> str | None:
+def _problem_of_line(line: bytes, kind: str) -> str | None:
     try:
         row = json.loads(line)
     except ValueError:
         return "it is no JSON object; every line holds one"
     if not isinstance(row, dict):
         return f"it holds a JSON {_kind(row)}; every line holds one object"
-    return problem_of_row(method, row)
+    return problem_of_row(kind, row)
 
 
 def _kind(value: object) -> str:
     return {list: "array", str: "text", bool: "boolean"}.get(type(value), "number")
 
 
-def _problem_of_parquet(file: Path, method: str) -> str | None:
+def _problem_of_parquet(file: Path, kind: str) -> str | None:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
@@ -90,5 +90,5 @@ def _problem_of_parquet(file: Path, method: str) -> str | None:
         columns = parquet.read_schema(file).names
     except ArrowException:
         return f"{file.name} is no Parquet file, or is cut off"
-    problem = problem_of_columns(method, columns)
+    problem = problem_of_columns(kind, columns)
     return None if problem is None else f"{file.name}: {problem}"

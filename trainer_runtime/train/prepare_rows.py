@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from trainer_runtime.core.protocol import ExitCode
-from trainer_runtime.core.row_form import problem_of_columns, problem_of_row
+from trainer_runtime.core.row_form import problem_of_columns, problem_of_row, rows_of
 from trainer_runtime.train.config import ConfigError
 from trainer_runtime.train.rows import read_rows
 
@@ -24,11 +24,11 @@ def main(request_path: str) -> int:
     config = json.loads(Path(request_path).read_bytes())
     try:
         training, held_out = read_rows(config["data"])
-        form = str(config.get("method"))
+        kind = rows_of(str(config.get("framework")), str(config.get("method")))
         for name, rows in held_out.items():
-            problem = problem_of_columns(form, rows.column_names)
+            problem = problem_of_columns(kind, rows.column_names)
             for number in range(min(_LOOKED_AT, len(rows))):
-                problem = problem or problem_of_row(form, rows[number])
+                problem = problem or problem_of_row(kind, rows[number])
             if problem is not None:
                 raise ConfigError(f"data source {name}: {problem}")
     except ConfigError as error:

@@ -22,7 +22,7 @@ from trainmaster.adopting.agreement import (
     refuse_no_steps,
 )
 from trainmaster.adopting.output import Output
-from trainmaster.adopting.starting_spec import starting_spec
+from trainmaster.adopting.starting_spec import DATA, starting_spec
 from trainmaster.answers import AdoptAnswer
 from trainmaster.backends import DEBUG, LOCAL
 from trainmaster.errors import UsageError
@@ -142,14 +142,15 @@ def _looked_at(output: Output, checkpoint: Mapping[str, Any], options: AdoptOpti
     """The folder, and its starting spec written where there is none yet."""
     place = output.folder if output.host == LOCAL else f"{output.host}:{output.folder}"
     command = f"trainmaster adopt {shlex.quote(place)}"
-    if options.dry_run:
-        return output.answer(f"Go on from it: `{command} --data PATH`.")
     name = options.name or _name_of(output)
     text, needed = starting_spec(output, checkpoint, name, None)
+    more = " ".join(["--data PATH", *(f"--set {field}=…" for field in needed if field != DATA)])
+    if options.dry_run:
+        return output.answer(f"Go on from it: `{command} {more}`.")
     written = _write_new(options.write, text)
     return output.answer(
         f"Fill in {', '.join(needed)} in {written}, then: `{command} --spec {written}`; or at "
-        f"once: `{command} --data PATH`.",
+        f"once: `{command} {more}`.",
         spec=str(written),
         open=needed,
     )

@@ -60,8 +60,9 @@ class Output:
             raise StateError(
                 "NO_CHECKPOINT",
                 f"No checkpoint in {self.folder} can be resumed from: {self._reasons()}.",
-                "Give a folder with a whole one; weights that are whole can be trained on as "
-                "model.path of a new run.",
+                "Give a folder with a whole one. Weights alone can be trained on as model.path of "
+                "a new run; where LitGPT's hold code, `litgpt convert_pretrained_checkpoint` "
+                "there writes plain ones.",
             )
         if start == "latest":
             return self.usable[-1]

@@ -10,9 +10,9 @@ from trainmaster.adopting.output import Output
 from trainmaster.backends import LOCAL
 from trainmaster.yaml12 import dump_yaml
 
-_DATA = "data.sources[].path"
+DATA = "data.sources[].path"
 _FILL_IN = {
-    _DATA: "the text that it trains on, a file or folder",
+    DATA: "the text that it trains on, a file or folder",
     "data.tokenizer": "the tokens that the model was trained on: byte, a folder or a hub name",
     "steps": "how many optimizer steps in all, those already done included",
     "data.seq_len": "tokens in a sequence",
@@ -41,7 +41,7 @@ def starting_spec(
         **described,
         "host": output.host,
     }
-    needed = [*([_DATA] if data is None else []), *output.told["open"]]
+    needed = [*([DATA] if data is None else []), *output.told["open"]]
     if not isinstance(fields.get("steps"), int) or fields["steps"] < 1:
         fields.pop("steps", None)
         needed.append("steps")
@@ -50,7 +50,7 @@ def starting_spec(
     header = _HEADER.format(
         folder=output.folder, framework=output.framework, step=checkpoint["step"]
     )
-    unknown = [field for field in _FILL_IN if field not in (*fields, *needed, _DATA)]
+    unknown = [field for field in _FILL_IN if field not in (*fields, *needed, DATA)]
     return header + _remarks(needed, unknown) + dump_yaml(document), needed
 
 

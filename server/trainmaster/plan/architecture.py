@@ -7,6 +7,9 @@ from typing import Literal
 
 Style = Literal["gpt2", "llama"]
 
+# One forward, and backward twice as much: gradients of activations, and of weights.
+TRAINING_PASSES = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
@@ -65,8 +68,9 @@ def parameters(model: Architecture) -> int:
     return (1 if tied else 2) * embedding + positions + blocks + _biases(model)
 
 
-def flops_per_token(model: Architecture) -> int:
-    """FLOPs of forward and backward per token: 6N + 12·L·d·T.
+def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:
+    """FLOPs of forward and backward per token: 6N + 12·L·d·T, which is three times the forward
+    pass; `passes` for another number of times.
 
     N leaves out what takes no part in a matrix product: positions, and the input embedding where
     it is not tied. Source: Chowdhery et al. 2022 (PaLM), appendix B, the count behind published
@@ -74,7 +78,7 @@ def flops_per_token(model: Architecture) -> int:
     """
     matmul = model.vocab_size * model.d_model + model.n_layer * _block_parameters(model)
     matmul += model.d_model
-    return 6 * matmul + 12 * model.n_layer * model.d_model * model.seq_len
+    return passes * (2 * matmul + 4 * model.n_layer * model.d_model * model.seq_len)
 
 
 def _block_parameters(model: Architecture) -> int:

@@ -201,10 +201,10 @@ def _compute(given: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
 
 
 def _derived(decided: Decided) -> dict[str, Any]:
-    model = decided.network.architecture
+    model, passes = decided.network.architecture, decided.method.passes
     return {
         "parameters": decided.network.parameters,
-        "flops_per_token": None if model is None else flops_per_token(model),
+        "flops_per_token": None if model is None else flops_per_token(model, passes),
         "sequences_per_step": decided.fitted.batch.sequences,
         "peak_flops": decided.target.gpu.peak_flops if decided.target.gpu else None,
     }

@@ -28,7 +28,7 @@ from trainmaster.plan.length import (
     choose_steps,
     choose_warmup,
 )
-from trainmaster.plan.memory import GIB
+from trainmaster.plan.memory import GIB, STATE_BYTES_PER_PARAMETER
 from trainmaster.plan.method import Method, choose_method
 from trainmaster.plan.model import BYTE_VOCABULARY, Network, choose_network
 from trainmaster.plan.process import choose_compile, choose_threads, choose_variables
@@ -125,7 +125,7 @@ def _basis(
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
     steps = choose_steps(spec, fitted.batch, method, corpus, ledger)
-    speed = throughput(network.architecture, target, fitted.sharing, calibration)
+    speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
     return _Basis(method, network, target, fitted, steps, speed)
 
 
@@ -199,6 +199,12 @@ def _gpu_advice(basis: _Basis) -> GpuAdvice:
     if model is None or count is None:
         reason = "The model's sizes are not known before it is there."
         return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
-    total_flops = flops_per_token(model) * basis.total_tokens
+    per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
+    total_flops = per_token * basis.total_tokens
+    memory = basis.fitted.memory
+    if basis.method.has_adapter and memory is not None:
+        count = round(memory.state_gib * GIB / STATE_BYTES_PER_PARAMETER)
     recommended, reason = recommend_gpu(count, total_flops)
+    if basis.method.has_adapter and memory is not None and recommended != "none":
+        reason = f"Frozen weights and an adapter take {memory.state_gib:.1f} GiB of training state."
     return GpuAdvice(recommended=recommended, reason=reason, planned=basis.target.name)

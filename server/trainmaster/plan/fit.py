@@ -50,17 +50,20 @@ def fit(
     asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
     taken = partial(memory, load, precision=target.precision, device=target.device)
     sharing = choose_sharing(
-        spec, target, lambda one: taken(micro_batch=max(1, asked), sharing=one), ledger
+        spec, target, lambda one: taken(micro_batch=max(method.least, asked), sharing=one), ledger
     )
     if load.model is None:
-        batch = _batch_of(spec, asked or _CAREFUL_MICRO_BATCH, method, target.processes, ledger)
+        careful = max(method.least, _CAREFUL_MICRO_BATCH)
+        batch = _batch_of(spec, asked or careful, method, target.processes, ledger)
         return Fitted(batch, sharing, None, load.trained or None)
     empty_gib = taken(micro_batch=0, sharing=sharing).total_gib
     per_example_gib = taken(micro_batch=1, sharing=sharing).total_gib - empty_gib
     fitting = int((room_gib(target) - empty_gib) / per_example_gib)
-    if fitting < max(1, asked):
-        at_least = taken(micro_batch=max(1, asked), sharing=sharing)
-        raise _does_not_fit(at_least, sharing, load.trained, fitting, target)
+    least = max(method.least, asked)
+    if fitting < least:
+        at_least = taken(micro_batch=least, sharing=sharing)
+        most = fitting if fitting >= method.least else 0
+        raise _does_not_fit(at_least, sharing, load.trained, most, target)
     micro_batch = asked or _micro_batch(spec, load, method, fitting, target, ledger)
     batch = _batch_of(spec, micro_batch, method, target.processes, ledger)
     return Fitted(batch, sharing, taken(micro_batch=micro_batch, sharing=sharing), load.trained)
@@ -100,9 +103,10 @@ def _micro_batch(
         most = min(fitting, quick, in_a_step)
         micro_batch = max(n for n in range(1, most + 1) if in_a_step % n == 0)
     else:
-        micro_batch = choose_micro_batch(in_a_step, min(fitting, quick))
-    what = "sequences" if load.sequences == 1 else "pairs"
-    reason = f"Up to {fitting:,} {what} fit into memory; more than {quick:,} gain nothing."
+        micro_batch = max(method.least, choose_micro_batch(in_a_step, min(fitting, quick)))
+    what = "sequence" if load.sequences == 1 else "pair"
+    fit_in = f"One {what} fits" if fitting == 1 else f"Up to {fitting:,} {what}s fit"
+    reason = f"{fit_in} into memory; more than {quick:,} gain nothing."
     ledger.decide("batch.micro_batch", micro_batch, reason)
     return micro_batch
 
@@ -138,18 +142,19 @@ def _batch_of(
         )
     ledger.decide("batch.accumulation", batch.accumulation, f"{product} = {batch.tokens:,} tokens.")
     if batch.tokens != spec.batch.tokens:
-        reason = f"{spec.batch.tokens:,} rounded down to {product}."
+        way = "down" if batch.tokens < spec.batch.tokens else "up"
+        reason = f"{spec.batch.tokens:,} rounded {way} to {product}."
         ledger.decide("batch.tokens", batch.tokens, reason)
     return batch
 
 
 def _too_few_for_groups(spec: TrainingSpec, method: Method, unit: int) -> PlanError:
+    auto = "" if spec.batch.micro_batch == "auto" else ", or batch.micro_batch to auto"
     return PlanError(
         "INVALID_VALUE",
         f"`batch.tokens` {spec.batch.tokens} gives steps that are not whole groups of "
         f"{method.group} completions.",
-        f"Set batch.tokens to a multiple of {unit * spec.data.seq_len}, and batch.micro_batch to "
-        "auto.",
+        f"Set batch.tokens to a multiple of {unit * spec.data.seq_len}{auto}.",
         field="batch.tokens",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainmaster.errors import PlanError
 from trainmaster.plan.facts import FolderFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.model import BYTE_VOCABULARY
 from trainmaster.plan.tokenizer import BYTE, chosen_tokenizer
 from trainmaster.spec import TrainingSpec
 
@@ -14,7 +15,8 @@ _FIXES = {
     "LitGPT's model_config.yaml and lit_model.pth; an adapter is merged into its model first.",
     "MODEL_DAMAGED": "Copy or download it again: compare the sizes of its files with the source's.",
     "TOKENIZER_UNUSABLE": "Name the folder or hub name of one by data.tokenizer; "
-    "`AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)` writes tokenizer.json.",
+    "`AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER)` writes tokenizer.json. A model "
+    "that was trained on bytes takes byte.",
 }
 
 
@@ -59,12 +61,23 @@ def _refuse_other_layout(spec: TrainingSpec, model: ModelFacts) -> None:
 
 
 def _refuse_byte_for_weights(spec: TrainingSpec, model: ModelFacts | None) -> None:
-    if model is not None and chosen_tokenizer(spec) == BYTE:
+    """Where the folder brings no tokenizer, it may have been trained on bytes."""
+    if model is None or chosen_tokenizer(spec) != BYTE:
+        return
+    if model.has_tokenizer:
         raise PlanError(
             "INVALID_VALUE",
             "`data.tokenizer` is byte, but the weights were trained with a tokenizer of their own; "
             "to them bytes would mean nothing.",
             "Set data.tokenizer to auto, which is the model's own.",
+            field="data.tokenizer",
+        )
+    if model.vocab_size is not None and model.vocab_size < BYTE_VOCABULARY:
+        raise PlanError(
+            "VOCABULARY_TOO_SMALL",
+            f"Bytes take {BYTE_VOCABULARY} tokens, but the model's embedding has "
+            f"{model.vocab_size:,} rows.",
+            "Set data.tokenizer to the one that the model was trained with.",
             field="data.tokenizer",
         )
 

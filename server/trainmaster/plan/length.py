@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from trainer_runtime.core.corpus import VALIDATION_SHARE
 from trainer_runtime.core.duration import format_duration, parse_duration
 from trainmaster.errors import PlanError
@@ -96,10 +98,10 @@ def choose_longest_runtime_s(spec: TrainingSpec, hours: float | None, ledger: Le
                 f"{spec.limits.max_runtime}."
             )
         return limit_s
-    limit_s = max(_SHORTEST_LIMIT_S, _LIMIT_FACTOR * HOUR_S * (hours or 0.0))
-    reason = "1.5 times the estimate, at least 24 h; over all attempts."
+    limit_s = max(_SHORTEST_LIMIT_S, math.ceil(_LIMIT_FACTOR * (hours or 0.0)) * HOUR_S)
+    reason = "1.5 times the estimate, in whole hours, at least 24; over all attempts."
     ledger.decide("limits.max_runtime", format_duration(limit_s), reason)
-    return float(round(limit_s))
+    return limit_s
 
 
 def _examples(batch: Batch, method: Method, corpus: CorpusFacts) -> int:

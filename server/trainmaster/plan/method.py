@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainmaster.plan.architecture import TRAINING_PASSES
 from trainmaster.plan.result import Ledger
 from trainmaster.spec import TrainingSpec, arguments_of
 
@@ -21,11 +22,19 @@ _OF_PAIRS = ("dpo", "kto", "reward")
 @dataclass(frozen=True, slots=True)
 class Method:
     """`name` is resolved; `arguments` with every default; `form` is how data reaches the trainer:
-    packed token shards, a stream of texts, or rows of a data set."""
+    packed token shards, a stream of texts, or rows of a data set. `has_adapter`: the model's own
+    weights are frozen."""
 
     name: str
     arguments: dict[str, Any]
     form: Form
+    has_adapter: bool = False
+
+    @property
+    def passes(self) -> int:
+        """What a token costs, in forward passes: frozen weights need no gradients, and a reference
+        looks at every token as well."""
+        return TRAINING_PASSES - self.has_adapter + self.has_reference
 
     @property
     def has_reference(self) -> bool:
@@ -38,6 +47,11 @@ class Method:
         return 2 if self.name in _OF_PAIRS else 1
 
     @property
+    def least(self) -> int:
+        """Examples that have to go through at once: KTO compares those of a micro-batch."""
+        return 2 if self.name == "kto" else 1
+
+    @property
     def group(self) -> int:
         """Of how many examples a step consists at least: completions are compared in groups."""
         return int(self.arguments["num_generations"]) if self.name == "grpo" else 1
@@ -48,7 +62,7 @@ def choose_method(spec: TrainingSpec, ledger: Ledger) -> Method:
     name = spec.resolved_method
     if spec.method == "auto":
         ledger.decide("method", name, f"What {spec.framework} does.")
-    return Method(name, _arguments(spec, name, ledger), form_of(spec))
+    return Method(name, _arguments(spec, name, ledger), form_of(spec), spec.adapter is not None)
 
 
 def form_of(spec: TrainingSpec) -> Form:

@@ -30,6 +30,9 @@ _REASONS = {
     "process.",
 }
 
+# Those that part the weights themselves.
+_PARTED = ("zero3", "zero3_offload", "fsdp")
+
 Taken = Callable[[Sharing], Memory]
 
 
@@ -79,7 +82,7 @@ def _strategies(spec: TrainingSpec, target: Target) -> tuple[str, ...]:
         # Its memory is one for all of them, and LitGPT's FSDP and DeepSpeed's bf16 want GPUs.
         return ("ddp",)
     if spec.framework == "litgpt":
-        return ("ddp", "fsdp")
+        return ("ddp",) if spec.adapter is not None else ("ddp", "fsdp")
     if spec.adapter is None:
         return ("ddp", "zero2", "zero3")
     # An adapter's state is too small for sharing it to gain anything; of a base in 4 bits ZeRO-3
@@ -101,7 +104,7 @@ def _refuse_what_cannot_be(spec: TrainingSpec, target: Target) -> None:
     if strategy == "fsdp" and target.device == "cpu":
         fix = "Set it to ddp, or to auto; hf and trl have zero2 and zero3 on CPUs too."
         raise _wrong("is fsdp, which Lightning and Accelerate have for GPUs alone.", fix)
-    if spec.adapter is not None and spec.adapter.quantize and strategy in ("zero3", "fsdp"):
+    if spec.adapter is not None and spec.adapter.quantize and strategy in _PARTED:
         fix = "Set it to auto, or adapter.quantize to null."
         raise _wrong(f"is {strategy}, which can't share a base in 4 bits.", fix)
 

@@ -9,6 +9,7 @@ from trainer_runtime.core.gpus import Gpu
 from trainmaster.plan.architecture import Architecture, flops_per_token
 from trainmaster.plan.facts import Calibration
 from trainmaster.plan.memory import Sharing
+from trainmaster.plan.method import Method
 from trainmaster.plan.target import Target
 
 # Fitted to llm-foundry's published table; its held-out half was met within 12 % at the 90th
@@ -37,26 +38,30 @@ class Throughput:
 
 
 def throughput(
-    model: Architecture | None, target: Target, sharing: Sharing, calibration: Calibration | None
+    model: Architecture | None,
+    method: Method,
+    target: Target,
+    sharing: Sharing,
+    calibration: Calibration | None,
 ) -> Throughput | None:
     """The expected speed of all processes; None where neither a measurement nor a model is at hand.
 
-    A measurement is of as many processes, sharing alike.
+    A measurement is of the same method on as many processes, sharing alike.
     """
     if model is None:
         return None
-    per_token, gpu = flops_per_token(model), target.gpu
+    per_token, gpu = flops_per_token(model, method.passes), target.gpu
     measured = (
         calibration.flops_per_s(target.name, target.precision) if calibration is not None else None
     )
     if measured is not None:
         mfu = measured / (gpu.peak_flops * sharing.processes) if gpu is not None else None
         return _throughput(measured / per_token, mfu, _SPREAD_MEASURED, "an earlier run here")
-    # The model was fitted to half-precision trainings on GPUs.
-    if gpu is None or target.precision == "fp32":
+    # The model was fitted to half-precision trainings on GPUs, none of which generated texts.
+    if gpu is None or target.precision == "fp32" or method.group > 1:
         return None
     mfu = modelled_mfu(model, gpu) * _efficiency(sharing)
-    speed = mfu * gpu.peak_flops * sharing.processes / per_token
+    speed = mfu * gpu.peak_flops * sharing.processes / (per_token * method.sequences)
     return _throughput(speed, mfu, _SPREAD_MODELLED, "a model fitted to published throughput")
 
 

@@ -97,7 +97,7 @@ class ComputeSpec(Section):
                 *_ALONE,
                 "ddp",
                 "fsdp",
-                lacks="LitGPT has no DeepSpeed; take fsdp, or hf for it",
+                lacks="LitGPT has ddp and fsdp alone; hf has DeepSpeed",
             ),
             hf=only(
                 "accelerate_config.yaml: distributed_type; ds_config.json",
@@ -115,7 +115,7 @@ class ComputeSpec(Section):
         "auto",
         "Compute activations anew in the backward pass instead of keeping them: a third more "
         "computing for a fraction of the memory. auto does where nothing else makes it fit.",
-        changes="resume",
+        changes="box",
         lands=lands(
             nanogpt=only("kept", "auto", False, lacks="nanogpt's script keeps its activations"),
             litgpt="the wrapper's Fabric strategy",

@@ -13,7 +13,7 @@ from trainmaster.spec.annotations import (
     Width,
     setting,
 )
-from trainmaster.spec.places import everywhere, lands, only
+from trainmaster.spec.places import lands, only
 
 TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf")
@@ -27,7 +27,12 @@ class SourceSpec(Section):
         None,
         "What metrics call it. Null takes the file's or folder's name.",
         changes="never",
-        lands=everywhere("shard names, val_loss/<source>"),
+        lands=lands(
+            nanogpt="shard names, val_loss/<source>",
+            litgpt="shard names, val_loss/<source>",
+            hf="shard names, val_loss/<source>",
+            trl="val_loss/<source>",
+        ),
     )
     path: FilePath = setting(
         ...,
@@ -64,7 +69,7 @@ class SourceSpec(Section):
             nanogpt="the sampler of sequences",
             litgpt="the sampler of sequences",
             hf="the sampler of sequences",
-            trl="datasets.interleave_datasets",
+            trl="the order of the rows",
         ),
     )
 

@@ -24,6 +24,7 @@ def framework_problems(spec: TrainingSpec) -> Iterator[Problem]:
     yield from _model_problems(spec)
     yield from _adapter_problems(spec)
     yield from _format_problems(spec)
+    yield from _preference_problems(spec)
     yield from _generation_problems(spec)
     if spec.resolved_method == "kto" and spec.batch.micro_batch == 1:
         what = "is 1, but kto compares the answers of a batch."
@@ -58,11 +59,25 @@ def _model_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 def _adapter_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    if spec.adapter is not None and spec.framework == "litgpt" and spec.resolved_method != "sft":
+    if spec.adapter is None:
+        return
+    if spec.framework == "litgpt" and spec.resolved_method != "sft":
         yield _wrong(
             "adapter",
             "is given, but LitGPT trains adapters only when it fine-tunes.",
             "Set method to sft, or remove the adapter.",
+        )
+    if spec.framework == "litgpt" and spec.compute.strategy == "fsdp":
+        yield _wrong(
+            "compute.strategy",
+            "is fsdp, which LitGPT has not for adapters.",
+            "Set it to auto, or to ddp; or take trl.",
+        )
+    if spec.framework == "trl" and not spec.continues:
+        yield _wrong(
+            "adapter",
+            "is given for a model that is made from sizes: its frozen weights would be random.",
+            "Give model.path or model.hub, or remove the adapter.",
         )
 
 
@@ -76,8 +91,36 @@ def _format_problems(spec: TrainingSpec) -> Iterator[Problem]:
         elif source.format == "text" and method in (*_FROM_PREFERENCES, "grpo"):
             fix = "Give rows, for example format: jsonl."
             yield _wrong(field, f"is text, in which {method} finds no columns.", fix)
+        elif source.format == "text" and (spec.framework, method) == ("litgpt", "sft"):
+            fix = "Give rows, for example format: jsonl; or set method to pretrain, or take trl."
+            yield _wrong(field, "is text, but LitGPT fine-tunes on questions and answers.", fix)
         elif source.format == "tokens" and method == "sft":
             yield _wrong(field, "is tokens, but sft reads rows.", "Give format: jsonl, or text.")
+
+
+def _preference_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    arguments, method = spec.method_args, spec.resolved_method
+    if method == "dpo" and arguments.get("loss") == "ipo" and arguments.get("label_smoothing"):
+        yield _wrong(
+            "method_args.label_smoothing",
+            f"is {arguments['label_smoothing']}, which TRL's ipo leaves out without a word.",
+            "Remove it, or set method_args.loss to sigmoid.",
+        )
+    if method != "kto":
+        return
+    if spec.batch.micro_batch == 1:
+        yield _wrong(
+            "batch.micro_batch",
+            "is 1, but kto compares the rows that go through together.",
+            "Set it to at least 2, or to auto.",
+        )
+    if spec.data.seq_len <= spec.batch.tokens < 2 * spec.data.seq_len:
+        yield _wrong(
+            "batch.tokens",
+            f"is {spec.batch.tokens}, one row of `data.seq_len` {spec.data.seq_len}, but kto "
+            "compares rows.",
+            f"Set batch.tokens to at least {2 * spec.data.seq_len}.",
+        )
 
 
 def _generation_problems(spec: TrainingSpec) -> Iterator[Problem]:

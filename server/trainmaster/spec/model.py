@@ -234,6 +234,6 @@ class AdapterSpec(Section):
     quantize: Literal["nf4"] | None = setting(
         None,
         "Hold the frozen base in 4 bits. Needs a GPU with CUDA, and bitsandbytes there.",
-        changes="never",
+        changes="resume",
         lands=lands(nanogpt=_WHOLE, litgpt="quantize", hf=_WHOLE, trl="BitsAndBytesConfig"),
     )

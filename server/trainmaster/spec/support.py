@@ -43,13 +43,9 @@ def _problem(field: Field, path: str, value: Any, framework: Framework) -> Probl
         why = "which is not built yet" + ("" if _is_alike(field) else f" for {framework}")
     else:
         why = f"which {framework} can't do: {place.lacks}"
-    words = place.words if place.where else "nothing yet; leave it out"
-    return Problem(
-        "NOT_YET_SUPPORTED",
-        path,
-        f"{told}, {why}.",
-        f"`{path}` takes {words}{'' if _is_alike(field) else f' for {framework}'}.",
-    )
+    among = "" if _is_alike(field) else f" for {framework}"
+    fix = f"`{path}` takes {place.words}{among}." if place.where else f"Leave `{path}` out{among}."
+    return Problem("NOT_YET_SUPPORTED", path, f"{told}, {why}.", fix)
 
 
 def _is_alike(field: Field) -> bool:

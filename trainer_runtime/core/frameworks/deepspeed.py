@@ -10,6 +10,9 @@ FILE = "ds_config.json"
 _STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "zero3_offload": 3}
 _OFFLOAD = {"device": "cpu", "pin_memory": True}
 
+# The loss scale moves by itself, from 2**16.
+_FP16 = {"enabled": True, "loss_scale": 0, "initial_scale_power": 16}
+
 
 def stage(config: Mapping[str, Any]) -> int:
     """DeepSpeed's ZeRO stage, 0 where it takes no part."""
@@ -29,7 +32,7 @@ def text(config: Mapping[str, Any], processes: int) -> str:
         "gradient_accumulation_steps": accumulation,
         "gradient_clipping": float(config["optimizer"]["grad_clip"]),
         "bf16": {"enabled": precision == "bf16"},
-        "fp16": {"enabled": precision == "fp16", "loss_scale": 0, "initial_scale_power": 16},
+        "fp16": {"enabled": False} if precision != "fp16" else _FP16,
         "zero_optimization": _zero(config),
         "zero_allow_untested_optimizer": True,
         "steps_per_print": int(config["steps"]),

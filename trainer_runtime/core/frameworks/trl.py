@@ -40,13 +40,16 @@ def _model_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sft(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     plain_text = all(source.get("format") == "text" for source in config["data"]["sources"])
+    packing = _or(given, "packing", plain_text)
+    # Rows are joined and cut to the full length, as in pretraining: without padding, a step has
+    # the planned tokens. TRL's other strategies want FlashAttention to be fast.
+    strategy = {"packing_strategy": "wrapped"} if packing else {}
     return {
         "max_length": config["data"]["seq_len"],
-        "packing": _or(given, "packing", plain_text),
-        # Rows are joined and cut to the full length, as in pretraining: without padding, a step has
-        # the planned tokens. TRL's other strategies want FlashAttention to be fast.
-        "packing_strategy": "wrapped",
-    } | _named(given, "completion_only_loss", "assistant_only_loss")
+        "packing": packing,
+        **strategy,
+        **_named(given, "completion_only_loss", "assistant_only_loss"),
+    }
 
 
 def _dpo(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,12 +20,19 @@ _AFTER_STRATEGY = {
 
 
 def split_micro_batch(config: Config) -> Changes:
-    """Halve it and double the accumulation; an odd one is parted by its smallest divisor."""
+    """Halve it and double the accumulation; an odd one is parted by its smallest divisor.
+
+    KTO compares the rows of a micro-batch: two stay.
+    """
+    least = 2 if config.get("method") == "kto" else 1
     micro = value_at(config, "batch.micro_batch")
     accumulation = value_at(config, "batch.accumulation")
     if type(micro) is not int or type(accumulation) is not int or micro < 2 or accumulation < 1:
         return {}
-    part = next(divisor for divisor in range(2, micro + 1) if micro % divisor == 0)
+    parts = (divisor for divisor in range(2, micro // least + 1) if micro % divisor == 0)
+    part = next(parts, None)
+    if part is None:
+        return {}
     return {"batch.micro_batch": micro // part, "batch.accumulation": accumulation * part}
 
 
@@ -48,8 +55,11 @@ def checkpoint_activations(config: Config) -> Changes:
 
 
 def quantize_base(config: Config) -> Changes:
-    """Of a LoRA alone: what is trained are its adapters, the base weights only stand by."""
+    """Of a LoRA alone: what is trained are its adapters, the base weights only stand by. Weights in
+    4 bits can't be parted among processes."""
     adapter = value_at(config, "adapter")
+    if value_at(config, "compute.strategy") in ("zero3", "zero3_offload", "fsdp"):
+        return {}
     if not is_lora(config) or "quantize" not in adapter or adapter["quantize"] is not None:
         return {}
     return {"adapter.quantize": "nf4"}

@@ -36,6 +36,7 @@ _SIZES = {
     "padded_vocab_size": "model.vocab_size",
 }
 _LARGEST_LOG_BYTES = 256 << 20
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 _NOTES = (
     "LitGPT keeps no random numbers: dropout draws anew.",
     "LitGPT's loader keeps a position that only it can read: the data comes in our order from "
@@ -82,6 +83,7 @@ def _examine(place: Path) -> Examined:
         metrics=dict(history[-1][1]) if history and history[-1][0] == step else {},
         shape=_sizes(place),
         described={"model.path": str(place), **_optimizer(document["optimizer"])},
+        open=() if any((place / name).exists() for name in _TOKENIZERS) else ("data.tokenizer",),
         history=history,
         notes=_NOTES,
     )
