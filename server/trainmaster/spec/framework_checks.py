@@ -26,9 +26,6 @@ def framework_problems(spec: TrainingSpec) -> Iterator[Problem]:
     yield from _format_problems(spec)
     yield from _preference_problems(spec)
     yield from _generation_problems(spec)
-    if spec.resolved_method == "kto" and spec.batch.micro_batch == 1:
-        what = "is 1, but kto compares the answers of a batch."
-        yield _wrong("batch.micro_batch", what, "Set it to at least 2, or to auto.")
     yield from _process_problems(spec)
 
 
