@@ -7,6 +7,7 @@ Of several ranks only rank 0 records; all of them ask, so that all decide alike.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import shutil
@@ -74,6 +75,10 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path) -> int:
     except (Exception, SystemExit):
         ranks.left_with(1)
         raise
+    finally:
+        # The interpreter would look through all that frameworks have made once more before it ends,
+        # for seconds, in which a signal kills what has come to its end in order.
+        gc.freeze()
 
 
 class FrameworkRun:
