@@ -53,6 +53,7 @@ def train(attempt: FrameworkRun) -> None:
     checkpoint = attempt.choose_checkpoint()
     vocab_size = model.config.get_text_config().vocab_size
     sequences = training_sequences(attempt, vocab_size, checkpoint)
+    callback = TrainmasterCallback(attempt, sequences)
 
     trainer = InOrderTrainer(
         model=model,
@@ -62,8 +63,9 @@ def train(attempt: FrameworkRun) -> None:
         eval_dataset=held_out(attempt),
         processing_class=tokenizer,
         compute_loss_func=mean_of_targets,
-        callbacks=[TrainmasterCallback(attempt, sequences)],
+        callbacks=[callback],
     )
+    callback.watch_saves(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     if attempt.is_at_target:

@@ -46,9 +46,9 @@ def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: 
     if attempt.is_main:
         print(f"{len(rows):,} rows to train on; the run reads {len(order):,}", flush=True)
     trainer.train_dataset = rows.select(order.numpy())
-    trainer.add_callback(
-        TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
-    )
+    callback = TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
+    trainer.add_callback(callback)
+    callback.watch_saves(trainer)
     at_most = config.evaluation.batches * config.batch.micro_batch * ranks
     by_source: Any = trainer.eval_dataset
     held_out = {source: _evenly(rows, at_most, source) for source, rows in by_source.items()}
