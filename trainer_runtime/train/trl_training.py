@@ -10,6 +10,7 @@ from transformers import Trainer
 
 from trainer_runtime.train.config import ConfigError
 from trainer_runtime.train.framework_run import FrameworkRun
+from trainer_runtime.train.hf_checkpoint import refuse_another_strategy
 from trainer_runtime.train.row_order import training_order, validation_rows
 from trainer_runtime.train.trl_callback import TrlCallback
 
@@ -24,10 +25,11 @@ def train_on_rows(
     The rows are those that the trainer has prepared. `repeats` and `block` as in `training_order`.
 
     Raises:
-        ConfigError: too few of the rows can be used.
+        ConfigError: too few of the rows can be used, or the checkpoint is another strategy's.
     """
     _put_in_order(trainer, attempt, repeats, block)
     checkpoint = attempt.choose_checkpoint()
+    refuse_another_strategy(checkpoint, attempt.config, attempt.world_size)
     if checkpoint is not None:
         _resume_token_count(trainer, checkpoint)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
