@@ -17,7 +17,6 @@ import torch
 from accelerate.state import AcceleratorState, GradientState
 from torch import nn
 from transformers import (
-    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -51,7 +50,7 @@ class TrainmasterCallback(TrainerCallback):
         self._steps, self._summed_loss = 0, 0.0
         self._is_written = True
 
-    def watch_saves(self, trainer: Trainer) -> None:
+    def watch_saves(self, trainer: Any) -> None:
         """Has a checkpoint for which there is no room be told, and the training go on."""
         save: Callable[..., None] = trainer._save_checkpoint
 
