@@ -41,6 +41,7 @@ from trainer_runtime.train.config import ModelConfig
 from trainer_runtime.train.framework_run import FrameworkRun, run
 from trainer_runtime.train.hf_arguments import read_arguments
 from trainer_runtime.train.hf_callback import TrainmasterCallback
+from trainer_runtime.train.hf_checkpoint import refuse_another_strategy
 from trainer_runtime.train.hf_inputs import held_out, tokenizer_source, training_sequences
 
 
@@ -51,8 +52,10 @@ def train(attempt: FrameworkRun) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_source(attempt))
     model = make_model(attempt, tokenizer)
     checkpoint = attempt.choose_checkpoint()
+    refuse_another_strategy(checkpoint, attempt.config, attempt.world_size)
     vocab_size = model.config.get_text_config().vocab_size
     sequences = training_sequences(attempt, vocab_size, checkpoint)
+    callback = TrainmasterCallback(attempt, sequences)
 
     trainer = InOrderTrainer(
         model=model,
@@ -62,8 +65,9 @@ def train(attempt: FrameworkRun) -> None:
         eval_dataset=held_out(attempt),
         processing_class=tokenizer,
         compute_loss_func=mean_of_targets,
-        callbacks=[TrainmasterCallback(attempt, sequences)],
+        callbacks=[callback],
     )
+    callback.watch_saves(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     if attempt.is_at_target:

@@ -99,6 +99,13 @@ def test_a_run_that_completed_before_the_stop_reached_it_has_completed() -> None
     assert classify(Exit(0, None), DONE, "stopped").reason is EndReason.COMPLETED
 
 
+@pytest.mark.parametrize("number", [9, 15])
+def test_a_completed_run_that_the_stop_kills_while_it_leaves_has_completed(number: int) -> None:
+    assert classify(Exit(None, number), DONE, "stopped").reason is EndReason.COMPLETED
+    unsaved = progress(1, started(), metric(100), *kept(50), ("completed", {"step": 100}))
+    assert classify(Exit(None, number), unsaved, "stopped").reason is EndReason.STOPPED
+
+
 @pytest.mark.parametrize(
     ("reason", "action"),
     [

@@ -21,7 +21,7 @@ from trainer_runtime.train.config import (
 
 pytestmark = pytest.mark.xdist_group("datasets")
 
-from trainer_runtime.train.data_stream import StreamedItems, stream_dataset  # noqa: E402
+from trainer_runtime.train.data_stream import stream_dataset  # noqa: E402
 
 SEQ_LEN = 16
 TEXTS = [f"Text number {n} of a few. " * 3 for n in range(40)]
@@ -70,26 +70,6 @@ def test_a_position_brings_back_exactly_what_followed(tmp_path: Path) -> None:
     config = config_of("byte", one, {**other, "weight": 3.0})
     straight = windows(config, 60)
     assert windows(config, 37, start=23) == straight[23:]
-
-
-def test_items_go_on_behind_a_checkpoint_and_leave_out_what_is_skipped(tmp_path: Path) -> None:
-    config = config_of("byte", jsonl(tmp_path / "a.jsonl", TEXTS))
-    straight = windows(config, 45)
-    expected = straight[:16] + straight[21:45]  # two a step; five are left out at step 8
-
-    def read(items: StreamedItems, first: int) -> list[list[int]]:
-        taken = (items[index] for index in range(first, len(items)))
-        return [[*item["input_ids"].tolist(), int(item["labels"][-1])] for item in taken]
-
-    items = StreamedItems(config, 2)
-    assert (len(items), items.vocab_size) == (40, 257)
-    assert read(items, 0) == expected
-    assert read(items, 30) == expected[30:]
-    for step in (3, 8, 9, 14):
-        (drawn,) = items.position(step)
-        resumed = StreamedItems(config, 2, step, drawn)
-        assert read(resumed, 2 * step) == expected[2 * step :]
-        assert resumed.position(20) == items.position(20) == [45]
 
 
 def test_every_format_streams_the_same(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def loop(attempt: FrameworkRun, write: Callable[[Path, int], None], until: int =
         due = attempt.due()
         if due.save:
             written = attempt.writing_folder / f"at-{step}"
-            write(written, step)
-            attempt.saved(written, 0.0)
+            if attempt.wrote(partial(write, written, step), written):
+                attempt.saved(written, 0.0)
         if due.stop:
             attempt.stopped()
             return
@@ -128,6 +129,40 @@ def test_a_checkpoint_that_can_not_be_written_is_told_and_leaves_nothing(folder:
     assert folder.attempt(lambda attempt: loop(attempt, write_all_but_one)) == 0
     assert folder.steps_stored() == [2, 6]
     assert [event["code"] for event in folder.told("warning")] == ["checkpoint_failed"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
+        RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_framework_that_finds_no_room_to_write_loses_that_checkpoint_alone(
+    folder: Folder, error: Exception
+) -> None:
+    def write_but_one(written: Path, step: int) -> None:
+        write_files(written, step)
+        if step == 4:
+            raise error
+
+    assert folder.attempt(lambda attempt: loop(attempt, write_but_one)) == 0
+    assert folder.steps_stored() == [2, 6]
+    assert [(event["code"], event["step"]) for event in folder.told("warning")] == [
+        ("checkpoint_failed", 4)
+    ]
+    failed = next(event for event in folder.told("checkpoint") if event["action"] == "failed")
+    assert failed["path"] == "checkpoints/step-00000004"
+    assert not (folder.folder / "checkpoints/.writing-by-framework").exists()
+
+
+def test_what_fails_while_writing_for_another_reason_ends_the_attempt(folder: Folder) -> None:
+    def out_of_memory(written: Path, step: int) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    with pytest.raises(RuntimeError):
+        folder.attempt(lambda attempt: loop(attempt, out_of_memory))
 
 
 def test_an_end_whose_state_is_not_saved_is_no_completion(folder: Folder) -> None:

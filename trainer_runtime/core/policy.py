@@ -111,7 +111,7 @@ def classify(end: Exit, progress: Progress, terminated_why: str | None) -> Endin
 
 
 def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) -> Ending:
-    if progress.completed and _end_confirmed(end, progress):
+    if progress.completed and _end_confirmed(end, progress, terminated_why):
         return Ending(EndReason.COMPLETED, f"step {progress.step} of {progress.target_step}")
     if terminated_why is not None:
         saved = end.code == ExitCode.SAVED_ON_SIGTERM
@@ -283,8 +283,10 @@ def _classify_unseen(end: Exit, progress: Progress, terminated_why: str | None) 
     return Ending(EndReason.ENDED_UNSEEN, end.unseen or "")
 
 
-def _end_confirmed(end: Exit, progress: Progress) -> bool:
-    if end.code is not None or end.signal is not None:
+def _end_confirmed(end: Exit, progress: Progress, terminated_why: str | None) -> bool:
+    # Whom our own signal killed after its last event had nothing left to do but to leave.
+    ended_leaving = terminated_why is not None and end.signal is not None
+    if not ended_leaving and (end.code is not None or end.signal is not None):
         return end.code == ExitCode.COMPLETE
     return progress.target_step is not None and progress.verified_step == progress.target_step
 

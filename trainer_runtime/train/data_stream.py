@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import IterableDataset
 
 from trainer_runtime.core.corpus import VALIDATION_SHARE
 from trainer_runtime.train.config import ConfigError, RunConfig
@@ -114,57 +114,6 @@ def stream_dataset(
         ConfigError: the tokenizer can't be used.
     """
     return StreamedSequences(config, split, source=source, start=start)
-
-
-class StreamedItems(Dataset[Item]):
-    """The training stream for loaders that ask for items by number, in rising order; going back
-    means reading anew.
-
-    The attempt begins after `step` optimizer steps; `drawn`: how many sequences the run had read by
-    then, None where no checkpoint told. `data.skip` is honoured.
-    """
-
-    def __init__(
-        self, config: RunConfig, sequences_per_step: int, step: int = 0, drawn: int | None = None
-    ) -> None:
-        """Raises: ConfigError: the tokenizer can't be used."""
-        self._config = config
-        self._sequences_per_step = sequences_per_step
-        self._start_step = step
-        skipped = self._skipped_between(0, step - 1)
-        self._start_drawn = step * sequences_per_step + skipped if drawn is None else drawn
-        self._stream = stream_dataset(config, TRAIN)
-        self._reading: Iterator[Item] = iter(())
-        self._next = -1
-
-    @property
-    def vocab_size(self) -> int:
-        """How many tokens the tokenizer has."""
-        return self._stream.tokenizer.vocab_size
-
-    def __len__(self) -> int:
-        return self._config.steps * self._sequences_per_step
-
-    def __getitem__(self, index: int) -> Item:
-        at_step = index // self._sequences_per_step
-        since_start = index - self._start_step * self._sequences_per_step
-        wanted = self._start_drawn + since_start + self._skipped_between(self._start_step, at_step)
-        if self._next < 0 or wanted < self._next:
-            self._reading = iter(stream_dataset(self._config, TRAIN, start=wanted))
-            self._next = wanted
-        for _ in range(self._next, wanted):
-            next(self._reading)
-        self._next = wanted + 1
-        return next(self._reading)
-
-    def position(self, step: int) -> list[int]:
-        """How many sequences the run has read when `step` steps are done."""
-        done = (step - self._start_step) * self._sequences_per_step
-        return [self._start_drawn + done + self._skipped_between(self._start_step, step - 1)]
-
-    def _skipped_between(self, first: int, last: int) -> int:
-        skips = self._config.data.skip
-        return sum(skip.sequences for skip in skips if first <= skip.at_step <= last)
 
 
 def _tokens(source: Mapping[str, Any], tokenizer: Tokenizer) -> Iterator[list[int]]:

@@ -7,6 +7,7 @@ Of several ranks only rank 0 records; all of them ask, so that all decide alike.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import shutil
@@ -45,6 +46,8 @@ _GIB = 2**30
 _LARGEST_EXPONENT = 700.0
 # The methods whose loss is the mean over tokens of the negative logarithm of their probability.
 _PER_TOKEN = ("pretrain", "sft")
+# The strategies whose ranks write their parts of a checkpoint without each other.
+_WRITTEN_ALONE = ("single", "ddp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,12 @@ class Due:
 
     save: bool
     stop: bool
+
+
+def is_failed_write(error: BaseException) -> bool:
+    """Whether a disk refused what was written, in the words of Python, PyTorch or safetensors."""
+    words = ("inline_container", "PytorchStreamWriter", "I/O error")
+    return isinstance(error, OSError) or any(word in str(error) for word in words)
 
 
 def run(train: Callable[[FrameworkRun], None], config_path: Path) -> int:
@@ -74,6 +83,10 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path) -> int:
     except (Exception, SystemExit):
         ranks.left_with(1)
         raise
+    finally:
+        # The interpreter would look through all that frameworks have made once more before it ends,
+        # for seconds, in which a signal kills what has come to its end in order.
+        gc.freeze()
 
 
 class FrameworkRun:
@@ -253,6 +266,33 @@ class FrameworkRun:
         """Whether any rank says so; all of them have to ask."""
         return self._ranks.any_of(flag, device=self._hardware.device)[0]
 
+    def wrote(self, write: Callable[[], object], written: Path) -> bool:
+        """Has the framework write a checkpoint to `written`; whether all ranks could.
+
+        Want of room costs that checkpoint alone, which is told; every rank has to ask. Where ranks
+        wait for each other while they write, it ends the attempt.
+        """
+        if self._strategy not in _WRITTEN_ALONE:
+            write()
+            return True
+        reason = None
+        try:
+            write()
+        except Exception as error:  # frameworks raise it in their own ways
+            if not is_failed_write(error):
+                raise
+            reason = str(error).partition("\n")[0]
+        if not self.is_so_anywhere(reason is not None):
+            return True
+        if self.is_main:
+            # What can't become a checkpoint would only take the room of the next one.
+            shutil.rmtree(written, ignore_errors=True)
+            self._wait()
+            self._shelf.failed(self.step, reason or "another rank could not write its part")
+            self._due.saved(self.step)
+            self.clock.resume()
+        return False
+
     def saved(self, written: Path, stall_s: float) -> None:
         """Makes what all ranks have written below `written` the present step's checkpoint.
 
@@ -327,6 +367,10 @@ class FrameworkRun:
             shutil.rmtree(self.writing_folder, ignore_errors=True)
             self._events.close()
 
+    @property
+    def _strategy(self) -> str:
+        return str(self.config.document["compute"].get("strategy") or "single")
+
     def _rates(self, name: str) -> bool:
         """Whether it belongs among the few values that say what a checkpoint is worth."""
         losses = ("val_loss", "val_perplexity")
@@ -356,8 +400,7 @@ class FrameworkRun:
         try:
             return seal_folder(written, path, manifest, self._events.sync)
         except OSError:
-            # What can't become a checkpoint would only take the room of the next one.
-            shutil.rmtree(written, ignore_errors=True)
+            shutil.rmtree(written, ignore_errors=True)  # as in `wrote`
             raise
 
     def _chosen(self) -> tuple[int | None, list[tuple[int, str]]]:

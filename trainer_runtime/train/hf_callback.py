@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,12 @@ from typing import Any
 import torch
 from accelerate.state import AcceleratorState, GradientState
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -43,6 +48,17 @@ class TrainmasterCallback(TrainerCallback):
         self._told_at_s = 0.0
         self._is_stopping = False
         self._steps, self._summed_loss = 0, 0.0
+        self._is_written = True
+
+    def watch_saves(self, trainer: Any) -> None:
+        """Has a checkpoint for which there is no room be told, and the training go on."""
+        save: Callable[..., None] = trainer._save_checkpoint
+
+        def save_checkpoint(*given: Any) -> None:
+            written = checkpoint_folder(trainer.args, trainer.state)
+            self._is_written = self._attempt.wrote(lambda: save(*given), written)
+
+        trainer._save_checkpoint = save_checkpoint
 
     def on_train_begin(
         self,
@@ -139,9 +155,11 @@ class TrainmasterCallback(TrainerCallback):
             NonFiniteError: the evaluation before it gave no number.
         """
         self._end_evaluation()
+        if not self._is_written:
+            return
         if self._attempt.world_size > 1:
             torch.distributed.barrier()
-        written = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        written = checkpoint_folder(args, state)
         if self._sequences is not None and self._attempt.is_main:
             write_position(written, self._sequences.position(state.global_step))
         self._attempt.saved(written, time.perf_counter() - self._told_at_s)
@@ -207,6 +225,11 @@ class TrainmasterCallback(TrainerCallback):
         seconds = sum(s for name, s in self._evaluated.items() if name.endswith("_runtime"))
         self._evaluated = {}
         self._attempt.end_evaluation(values, seconds, self._attempt.config.evaluation.batches)
+
+
+def checkpoint_folder(args: TrainingArguments, state: TrainerState) -> Path:
+    """Where Trainer writes the present step's checkpoint."""
+    return Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
 
 
 def evaluation_values(told: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:

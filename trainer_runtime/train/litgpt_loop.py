@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -186,5 +187,9 @@ class Loop:
         common: dict[str, Any] = {"position": self._data.position}
         if math.isfinite(self._validation_loss):
             common["validation_loss"] = self._validation_loss
-        self._trained.save(folder, self.attempt.step, common)
+        write = partial(self._trained.save, folder, self.attempt.step, common)
+        if self.attempt.world_size > 1:
+            write()  # in which ranks wait for each other
+        elif not self.attempt.wrote(write, folder):
+            return
         self.attempt.saved(folder, time.perf_counter() - started_s)

@@ -7,8 +7,10 @@ of losses.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,8 @@ class Trained:
             folder.mkdir(parents=True, exist_ok=True)
         self.fabric.barrier()
         kept = {"model": self.model, "optimizer": self.optimizer, **self._counters(step)}
-        self.fabric.save(folder / self._file, kept, filter=self._filter)
+        with temporary_files_in(folder):
+            self.fabric.save(folder / self._file, kept, filter=self._filter)
         own = {
             **common,
             "random": random_state.capture(),
@@ -101,6 +104,16 @@ class Trained:
         from litgpt.lora import lora_filter
 
         return {"model": lora_filter}
+
+
+@contextlib.contextmanager
+def temporary_files_in(folder: Path) -> Iterator[None]:
+    """Lightning writes a temporary file first, which elsewhere may find no room and is copied."""
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _rank_file(folder: Path, rank: int) -> Path:

@@ -148,10 +148,13 @@ def _get_lr_scheduler(module: ModuleType, loop: Any) -> Callable[..., Any]:
 
 
 def _save_final(module: ModuleType, loop: Any) -> Callable[..., None]:
+    from trainer_runtime.train.litgpt_state import temporary_files_in
+
     original = module.save_checkpoint
 
     def save_checkpoint(fabric: Any, state: dict[str, Any], *given: Any) -> None:
-        original(fabric, {"model": state["model"]}, *given)
+        with temporary_files_in(Path(written.OUT_FOLDER).resolve()):
+            original(fabric, {"model": state["model"]}, *given)
 
     return save_checkpoint
 

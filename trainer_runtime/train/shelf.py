@@ -118,6 +118,11 @@ class Shelf:
             self._last = Written(step, stall_s, write_s)
         self._prune(step)
 
+    def failed(self, step: int, reason: str) -> None:
+        """Tells of a checkpoint that could not even be written; from the thread of the loop."""
+        path = f"{self.folder.name}/{checkpoint_name(step)}"
+        self._failed({"step": step, "path": path}, reason)
+
     def _manifest(self, step: int, metrics: Mapping[str, float], tags: list[str]) -> Manifest:
         origin = self._origin
         return Manifest(

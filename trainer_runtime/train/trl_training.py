@@ -10,6 +10,7 @@ from transformers import Trainer
 
 from trainer_runtime.train.config import ConfigError
 from trainer_runtime.train.framework_run import FrameworkRun
+from trainer_runtime.train.hf_checkpoint import refuse_another_strategy
 from trainer_runtime.train.row_order import training_order, validation_rows
 from trainer_runtime.train.trl_callback import TrlCallback
 
@@ -24,10 +25,11 @@ def train_on_rows(
     The rows are those that the trainer has prepared. `repeats` and `block` as in `training_order`.
 
     Raises:
-        ConfigError: too few of the rows can be used.
+        ConfigError: too few of the rows can be used, or the checkpoint is another strategy's.
     """
     _put_in_order(trainer, attempt, repeats, block)
     checkpoint = attempt.choose_checkpoint()
+    refuse_another_strategy(checkpoint, attempt.config, attempt.world_size)
     if checkpoint is not None:
         _resume_token_count(trainer, checkpoint)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -46,9 +48,9 @@ def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: 
     if attempt.is_main:
         print(f"{len(rows):,} rows to train on; the run reads {len(order):,}", flush=True)
     trainer.train_dataset = rows.select(order.numpy())
-    trainer.add_callback(
-        TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
-    )
+    callback = TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
+    trainer.add_callback(callback)
+    callback.watch_saves(trainer)
     at_most = config.evaluation.batches * config.batch.micro_batch * ranks
     by_source: Any = trainer.eval_dataset
     held_out = {source: _evenly(rows, at_most, source) for source, rows in by_source.items()}
