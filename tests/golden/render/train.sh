@@ -1,6 +1,7 @@
 #!/bin/sh
 # Prepares the data and trains, by hand and without Trainmaster: sh train.sh
-# Run anew, it goes on from the newest checkpoint that is whole. Every value stands in config.json.
+# Run anew, it goes on from the newest checkpoint that is whole. Every value stands in config.json; a
+# framework's own file beside it (training_args.yaml, litgpt.yaml) holds its share: change both.
 # PYTHON names the interpreter; it needs what requirements.txt lists. Without it, one that can train
 # is looked for, or built in the cache, and recorded in environment.json.
 set -eu
