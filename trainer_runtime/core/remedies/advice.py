@@ -101,7 +101,8 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "tracker_no_credentials": (
         "List the tracker's variable under `secrets` (WANDB_API_KEY, NEPTUNE_API_TOKEN, "
         "COMET_API_KEY) and set its value where runs are started.",
-        "Or do without the service: `mode: offline` under tracking.wandb, or `--set tracking=null`.",
+        "Or do without the service: `mode: offline` under the tracker's name, or "
+        "`--set tracking=null`.",
     ),
     "package_missing": (
         "Install it there, or set `environment: auto`, which builds an environment with it.",
