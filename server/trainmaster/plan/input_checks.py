@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from trainmaster.errors import PlanError
 from trainmaster.plan.facts import FolderFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.tokenizer import BYTE, chosen_tokenizer
 from trainmaster.spec import TrainingSpec
 
+# Matrices that adapters don't go with: embeddings and the head that they are tied to.
+_NO_TARGET = re.compile(r"embed|^w[tp]e$|^lm_head$")
 _FIXES = {
     "MODEL_NOT_FOUND": "Give a folder as `save_pretrained` or LitGPT leaves it; one of the box "
     "itself as host:/path.",
@@ -30,6 +34,7 @@ def check_inputs(
     if model is not None:
         _refuse_problem(model, "model.path" if spec.model.path else "model.hub")
         _refuse_other_layout(spec, model)
+        _refuse_unknown_targets(spec, model)
     if tokenizer is not None:
         _refuse_problem(tokenizer, "data.tokenizer")
     _refuse_byte_for_weights(spec, model)
@@ -55,6 +60,23 @@ def _refuse_other_layout(spec: TrainingSpec, model: ModelFacts) -> None:
             "doesn't read.",
             "Convert it (`litgpt convert_from_litgpt`), or set framework to litgpt.",
             field="model.path",
+        )
+
+
+def _refuse_unknown_targets(spec: TrainingSpec, model: ModelFacts) -> None:
+    """LitGPT has names of its own for every model's matrices."""
+    adapter = spec.adapter
+    if adapter is None or adapter.targets == "auto" or spec.framework == "litgpt":
+        return
+    unknown = [one for one in adapter.targets if one.rpartition(".")[2] not in model.matrices]
+    if unknown and model.matrices:
+        there = [name for name in model.matrices if not _NO_TARGET.search(name)]
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`adapter.targets` names {unknown[0]!r}, which the model has not. "
+            f"It has {', '.join(there)}.",
+            "Name some of these, or set adapter.targets to auto.",
+            field="adapter.targets",
         )
 
 
