@@ -364,3 +364,6 @@ def test_an_adapters_targets_are_held_against_the_models_matrices(
     assert planned("trl", cpu_host, rows, sets("self_attn.q_proj"), model=model)
     assert planned("trl", cpu_host, rows, sets("q_projj"), model=BILLION)
     assert planned("trl", cpu_host, rows, "adapter={kind: lora}", model=model)
+    tuned = ("method=sft", "data.sources[0].format=jsonl", sets("q_projj"))
+    error = refusal("litgpt", cpu_host, rows, *tuned, model=BILLION)
+    assert error.field == "adapter.targets" and "q_proj, key" in error.message

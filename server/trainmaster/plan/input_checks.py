@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trainer_runtime.core.frameworks.litgpt import LORA_PARTS
 from trainmaster.errors import PlanError
 from trainmaster.plan.facts import FolderFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.tokenizer import BYTE, chosen_tokenizer
@@ -34,9 +35,9 @@ def check_inputs(
     if model is not None:
         _refuse_problem(model, "model.path" if spec.model.path else "model.hub")
         _refuse_other_layout(spec, model)
-        _refuse_unknown_targets(spec, model)
     if tokenizer is not None:
         _refuse_problem(tokenizer, "data.tokenizer")
+    _refuse_unknown_targets(spec, model)
     _refuse_byte_for_weights(spec, model)
     _refuse_small_vocabulary(model, tokenizer)
     _refuse_here(spec, tokenizer)
@@ -63,14 +64,19 @@ def _refuse_other_layout(spec: TrainingSpec, model: ModelFacts) -> None:
         )
 
 
-def _refuse_unknown_targets(spec: TrainingSpec, model: ModelFacts) -> None:
-    """LitGPT has names of its own for every model's matrices."""
-    adapter = spec.adapter
-    if adapter is None or adapter.targets == "auto" or spec.framework == "litgpt":
+def _refuse_unknown_targets(spec: TrainingSpec, model: ModelFacts | None) -> None:
+    if spec.adapter is None or spec.adapter.targets == "auto":
         return
-    unknown = [one for one in adapter.targets if one.rpartition(".")[2] not in model.matrices]
-    if unknown and model.matrices:
-        there = [name for name in model.matrices if not _NO_TARGET.search(name)]
+    if spec.framework == "litgpt":  # it has names of its own for every model's matrices
+        there = [name for names in LORA_PARTS.values() for name in names]
+        unknown = [one for one in spec.adapter.targets if one not in there]
+    else:
+        known = () if model is None else model.matrices
+        there = [name for name in known if not _NO_TARGET.search(name)]
+        unknown = [
+            one for one in spec.adapter.targets if known and one.rpartition(".")[2] not in known
+        ]
+    if unknown:
         raise PlanError(
             "INVALID_VALUE",
             f"`adapter.targets` names {unknown[0]!r}, which the model has not. "
