@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trainmaster.answers import Change
 from trainmaster.metrics_store import StoredEvent
 from trainmaster.view import RunView
 
+_LOSS = "val_loss"
 
-def change_of(event: StoredEvent) -> Change | None:
-    """The news in an event; None for what is bookkeeping."""
+
+def change_of(event: StoredEvent, metric: str = _LOSS) -> Change | None:
+    """The news in an event; None for what is bookkeeping. `metric`: what checkpoints are chosen by,
+    told of an evaluation beside its loss."""
     if event.attempt == 0:
         return _of_journal(event)
     body = event.body
@@ -21,8 +25,7 @@ def change_of(event: StoredEvent) -> Change | None:
             return Change(event="finding", t=event.t, step=event.step, detail="checkpoint failed")
         return None
     if event.kind == "eval":
-        loss = (body.get("values") or {}).get("val_loss")
-        detail = f"val_loss {loss:.4f}" if isinstance(loss, float) else f"val_loss {loss}"
+        detail = _evaluated(body.get("values") or {}, metric)
         return Change(event="eval", t=event.t, step=event.step, detail=detail)
     if event.kind == "warning":
         return Change(
@@ -39,9 +42,21 @@ def change_of(event: StoredEvent) -> Change | None:
     return None
 
 
+def _evaluated(values: Mapping[str, Any], metric: str) -> str | None:
+    told = {key: values[key] for key in (_LOSS, metric) if key in values}
+    return (
+        ", ".join(
+            f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}"
+            for key, value in told.items()
+        )
+        or None
+    )
+
+
 def news_of(events: Sequence[StoredEvent], view: RunView) -> list[Change]:
     """The news in `events`, in their order; a finding that both box and trainer tell of, once."""
-    told = [change_of(event) for event in events if not _is_told_already(event, view)]
+    metric = view.run.config["checkpoint"]["metric"]
+    told = [change_of(event, metric) for event in events if not _is_told_already(event, view)]
     return [change for change in told if change is not None]
 
 

@@ -108,6 +108,7 @@ def _facts(found: ModelFolder) -> ModelFacts:
         code=found.code,
         parameters=found.parameters,
         weights_bytes=found.weight_bytes,
+        matrices=found.matrices,
         has_tokenizer=holds_tokenizer(names),
         chat_template="chat_template.jinja" in names,
         **sizes,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from trainer_runtime.core.finding import as_evidence
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.protocol import finite_or_named
 from trainer_runtime.core.states import RunState
@@ -253,13 +254,17 @@ def _preparation_state(view: RunView) -> PreparationState | None:
 
 
 def evidence_of(view: RunView) -> list[str] | None:
-    """The last line of a log that tells how it stands: of the preparation, or of what failed."""
+    """The last line of a log that tells how it stands: of the preparation, or of what failed.
+
+    Its box masks secrets and takes out what does harm, and the mirror masks again; but a journal is
+    a file of the box, and what stands there is made harmless here too.
+    """
     current = view.record.current
     if view.preparation is not None and view.preparation.line is not None and not view.ended:
         return [view.preparation.line]
     if view.state is not RunState.FAILED or current is None or current.last_words is None:
         return None
-    return [current.last_words]
+    return list(as_evidence([current.last_words.encode(errors="replace")])) or None
 
 
 def _rounded(value: Any) -> Any:

@@ -12,6 +12,7 @@ from trainer_runtime.core.journal import Record
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.status_page import newest_progress
+from trainer_runtime.core.text import shown
 from trainmaster.backends import NAMES
 from trainmaster.follow import last_pass
 from trainmaster.preparation import Preparation, preparation_of
@@ -73,7 +74,8 @@ class RunView:
             return ": ".join(self.link_error)
         if self.record.reason is None or self.state is RunState.RUNNING:
             return None
-        return ": ".join(filter(None, (self.record.reason, self.record.detail)))
+        told = ": ".join(filter(None, (self.record.reason, self.record.detail)))
+        return shown(told.encode(errors="replace"))
 
     @property
     def unreachable(self) -> str | None:

@@ -256,6 +256,15 @@ def test_validation_that_rises_while_training_falls_is_overfitting() -> None:
     assert (finding.severity, finding.step) == ("warning", 2000)
 
 
+def test_losses_that_are_all_but_nought_are_no_overfitting() -> None:
+    detectors = Detectors()
+    for step in range(1, 2001):
+        detectors.point("loss", step, None, 1e-12 / step)
+        if step % 250 == 0:
+            detectors.point("val_loss", step, None, 0.0 if step <= 500 else step * 1.5e-19)
+    assert "overfitting" not in all_codes(detectors)
+
+
 def test_evaluations_of_few_batches_are_noise_and_no_overfitting() -> None:
     for seed in range(10):
         rng = random.Random(seed)

@@ -33,6 +33,21 @@ def test_shards_are_those_that_the_index_names(tmp_path: Path) -> None:
     assert found.code == "MODEL_DAMAGED" and "00002-of-00002" in str(found.problem)
 
 
+def test_matrices_are_told_by_the_last_part_of_their_names(tmp_path: Path) -> None:
+    shapes = {
+        "model.embed_tokens.weight": (320, 8),
+        "model.layers.0.self_attn.q_proj.weight": (8, 8),
+        "model.layers.0.self_attn.q_proj.bias": (8,),
+        "model.layers.1.self_attn.q_proj.weight": (8, 8),
+        "model.norm.weight": (8,),
+    }
+    found = look_at_model(str(write_model(tmp_path / "model", shapes=shapes)))
+    assert found.matrices == ("embed_tokens", "q_proj")
+    assert ModelFolder.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    packed = write_model(tmp_path / "packed", shapes=shapes, quantization_config={"bits": 4})
+    assert look_at_model(str(packed)).matrices == ()
+
+
 def test_pickled_weights_are_counted_without_unpickling_them(tmp_path: Path) -> None:
     import torch
 

@@ -71,6 +71,14 @@ def test_the_best_is_the_lowest_validation_loss_with_its_step() -> None:
     assert found.last["val_loss"] == 2.7
 
 
+def test_the_best_of_margins_is_the_highest() -> None:
+    told = [
+        ("eval", {"step": step, "values": {"val_rewards/margins": value, "val_entropy": 1.0}})
+        for step, value in ((1, 0.5), (2, 1.5), (3, 1.0))
+    ]
+    assert progress(1, started(), *told).best == {"val_rewards/margins": (1.5, 2)}
+
+
 def test_a_validation_loss_that_is_no_number_is_never_the_best() -> None:
     found = progress(1, started(), evaluation(1, 3.0), evaluation(2, float("nan")))
     assert found.best == {"val_loss": (3.0, 1)}

@@ -164,6 +164,17 @@ def test_a_finding_that_is_over_is_not_on_the_page() -> None:
     assert "`closed`" not in page(TROUBLED, LATE)
 
 
+def test_the_best_is_told_by_what_checkpoints_are_chosen_by_too() -> None:
+    told = [
+        ("eval", {"step": step, "values": {"val_loss": 0.5, "val_margin": margin, "val_reward": 1}})
+        for step, margin in ((2, 1.5), (4, 1.25))
+    ]
+    attempts = [progress(1, started(), *told)]
+    config = {**CONFIG, "checkpoint": {"metric": "val_margin"}}
+    text = render_status(RUNNING, attempts, build_index([], "val_margin"), config, FIRST_T)
+    assert "- Best: val_loss 0.5000 at step 2, val_margin 1.5000 at step 2\n" in text
+
+
 def test_a_run_whose_target_nobody_knows_has_no_bar() -> None:
     text = render_status(
         RUNNING,

@@ -123,6 +123,25 @@ def test_text_that_came_from_a_log_stands_in_evidence_alone_and_does_no_harm(
     run_async(work)
 
 
+def test_last_words_and_reasons_of_a_journal_do_no_harm(runs: Diagnosed) -> None:
+    async def work() -> None:
+        words = "\x1b[31mKeyError\u202e: \u200b'name'"
+        ended = {"attempt": 1, "reason": "unusable", "last_words": words}
+        told = (
+            ("attempt_ended", ended),
+            ("state", {"state": "failed", "reason": "unusable", "detail": words}),
+        )
+        run = await runs.failed(*told)
+        answer = await diagnose(runs.workspace, run)
+        status = await get_status(runs.workspace, run)
+        assert (answer.evidence, answer.reason) == (status.evidence, status.reason)
+        assert answer.evidence == ["KeyError: 'name'"]
+        assert answer.reason == "unusable: KeyError: 'name'"
+        assert "\x1b" not in answer.model_dump_json()
+
+    run_async(work)
+
+
 def test_a_patch_is_applied_exactly_and_the_attempt_tells_who_and_why(runs: Diagnosed) -> None:
     async def work() -> None:
         run = await runs.failed(OOM)

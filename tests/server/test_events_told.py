@@ -33,7 +33,7 @@ def _found(id: str, step: int) -> Told:
 
 
 def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, list[StoredEvent]]:
-    run = Run("r-abcdef", "r", 1.0, "local", 1, "", CONFIG, {}, {}, False, False)
+    run = Run("r-abcdef", "r", 1.0, "local", 1, "", dict(CONFIG), {}, {}, False, False)
     record, progress = Record(), Progress(1)
     for event in journal:
         record.apply(event)
@@ -80,3 +80,12 @@ def test_a_second_time_of_which_the_box_could_not_tell_is_still_found() -> None:
     journal = events([_START, _found("0a0a0a0a", 10), _CLOSED])
     view, _ = _seen(journal, events([_warning(500)], first_t=FIRST_T + 9))
     assert [(one.told["step"], one.over) for one in found_of(view)] == [(500, False), (10, True)]
+
+
+def test_an_evaluation_is_told_by_its_loss_and_by_what_checkpoints_are_chosen_by() -> None:
+    values = {"val_loss": 0.25, "val_rewards/margins": 1.5, "val_rewards/accuracies": 0.75}
+    view, stored = _seen([], events([("eval", {"step": 4, "values": values})]))
+    assert [change.detail for change in news_of(stored, view)] == ["val_loss 0.2500"]
+    view.run.config["checkpoint"] = {"metric": "val_rewards/margins"}
+    told = [change.detail for change in news_of(stored, view)]
+    assert told == ["val_loss 0.2500, val_rewards/margins 1.5000"]

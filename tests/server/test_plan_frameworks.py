@@ -372,3 +372,22 @@ def test_a_logger_without_its_secret_is_warned_of(cpu_host: HostFacts, rows: Cor
     assert any("WANDB_API_KEY" in warning for warning in made.warnings)
     offline = planned("hf", cpu_host, rows, "tracking={wandb: {mode: offline}}")
     assert not any("WANDB_API_KEY" in warning for warning in offline.warnings)
+
+
+def test_an_adapters_targets_are_held_against_the_models_matrices(
+    cpu_host: HostFacts, rows: CorpusFacts
+) -> None:
+    model = BILLION.model_copy(update={"matrices": ("embed_tokens", "q_proj", "v_proj", "lm_head")})
+
+    def sets(target: str) -> str:
+        return f"adapter={{kind: lora, targets: [v_proj, {target}]}}"
+
+    error = refusal("trl", cpu_host, rows, sets("q_projj"), model=model)
+    assert (error.code, error.field) == ("INVALID_VALUE", "adapter.targets")
+    assert "'q_projj'" in error.message and "It has q_proj, v_proj." in error.message
+    assert planned("trl", cpu_host, rows, sets("self_attn.q_proj"), model=model)
+    assert planned("trl", cpu_host, rows, sets("q_projj"), model=BILLION)
+    assert planned("trl", cpu_host, rows, "adapter={kind: lora}", model=model)
+    tuned = ("method=sft", "data.sources[0].format=jsonl", sets("q_projj"))
+    error = refusal("litgpt", cpu_host, rows, *tuned, model=BILLION)
+    assert error.field == "adapter.targets" and "q_proj, key" in error.message

@@ -40,6 +40,7 @@ DETERMINISTIC = frozenset(
         "package_mismatch",
         "package_missing",
         "rendezvous_port_in_use",
+        "tracker_no_credentials",
         "triton_missing",
     }
 )

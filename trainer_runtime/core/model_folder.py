@@ -1,4 +1,5 @@
-"""What a folder says of the model in it: its sizes, and how many parameters its weights hold.
+"""What a folder says of the model in it: its sizes, how many parameters its weights hold, and what
+its matrices are called.
 
 Reads the config and the headers of the weights, never the weights: a model of any size is looked
 at in milliseconds. Nothing that is pickled is ever unpickled. Like `core.corpus` it reads a disk,
@@ -36,6 +37,8 @@ _WANTED = (".safetensors", ".json", ".model", ".txt", ".jinja", ".yaml", _LITGPT
 _OTHERS_LAYOUT = "consolidated"
 _PICKLED = ("pytorch_model", ".bin")
 _LARGEST_HEADER_BYTES = 100 << 20
+_MATRIX = re.compile(r"(?:.*\.)?([^.]+)\.weight")
+_MOST_MATRICES = 64
 _DATA_OF_PICKLE = re.compile(r"[^/]+/data/[0-9]+")
 # Of torch's storages, the bytes of an element.
 _STORAGES = {
@@ -62,7 +65,9 @@ class _Problem(Exception):
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
     """`kind` is hf or litgpt; `config` what its config file says at the top; `parameters` counts
-    the weights' elements, None where no header tells; `files` are names and sizes of what belongs
+    the weights' elements, None where no header tells; `matrices` are the last parts of the names of
+    modules whose weight has two dimensions (linear ones and embeddings), none where no header tells
+    of them or they are stored in another form; `files` are names and sizes of what belongs
     to the model. `problem` (with an error's `code`) says why it can't be trained.
     """
 
@@ -72,6 +77,7 @@ class ModelFolder:
     parameters: int | None = None
     weight_bytes: int = 0
     files: tuple[tuple[str, int], ...] = ()
+    matrices: tuple[str, ...] = ()
     problem: str | None = None
     code: str | None = None
 
@@ -82,7 +88,8 @@ class ModelFolder:
     def from_dict(cls, data: Mapping[str, Any]) -> ModelFolder:
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         files = tuple((str(name), int(size)) for name, size in known.pop("files", ()))
-        return cls(**known, files=files)
+        matrices = tuple(str(name) for name in known.pop("matrices", ()))
+        return cls(**known, files=files, matrices=matrices)
 
 
 def look_at_model(path: str) -> ModelFolder:
@@ -144,6 +151,7 @@ def _hf(folder: Path, files: Sequence[tuple[str, int]]) -> ModelFolder:
         _parameters(folder, weights),
         sum(sizes[name] for name in weights),
         tuple(files),
+        () if "quantization_config" in config else _matrices(folder, weights),
     )
 
 
@@ -192,8 +200,24 @@ def _parameters(folder: Path, weights: Sequence[str]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
+def _matrices(folder: Path, weights: Sequence[str]) -> tuple[str, ...]:
+    if not all(name.endswith(".safetensors") for name in weights):
+        return ()
+    found = {
+        match[1]: None
+        for name in weights
+        for tensor, shape in _shapes(folder / name).items()
+        if len(shape) == 2 and (match := _MATRIX.fullmatch(tensor)) is not None
+    }
+    return tuple(found) if len(found) <= _MOST_MATRICES else ()
+
+
 def _safetensors_elements(file: Path) -> int:
-    """The elements of all tensors, by the header: eight bytes of its length, then JSON."""
+    return sum(math.prod(shape) for shape in _shapes(file).values())
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """The tensors' shapes, by the header: eight bytes of its length, then JSON."""
     size_bytes = file.stat().st_size
     with file.open("rb") as stream:
         start = stream.read(8)
@@ -204,12 +228,12 @@ def _safetensors_elements(file: Path) -> int:
             tensors = json.loads(stream.read(length))
             tensors.pop("__metadata__", None)
             end = max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0)
-            elements: int = sum(math.prod(tensor["shape"]) for tensor in tensors.values())
+            shapes = {name: [int(size) for size in told["shape"]] for name, told in tensors.items()}
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             raise _Problem(_DAMAGED, f"{file.name} has no header of safetensors") from None
     if size_bytes != 8 + length + end:
         raise _cut_off(file)
-    return elements
+    return shapes
 
 
 def _pickled_elements(file: Path) -> int | None:

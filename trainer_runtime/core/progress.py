@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainer_runtime.core.best_metric import badness, is_rated
 from trainer_runtime.core.curve import Curve
 from trainer_runtime.core.protocol import ODD_FIELDS, Event, number
 
@@ -32,8 +33,8 @@ class SavedCheckpoint:
 class Progress:
     """What an attempt's events add up to. `apply` takes them one by one, in order.
 
-    `last` holds the newest value of every metric key; `best` the lowest validation losses as
-    (value, step); `pruned` the steps of earlier attempts' checkpoints that this one
+    `last` holds the newest value of every metric key; `best` the best of each rated metric of the
+    evaluations as (value, step); `pruned` the steps of earlier attempts' checkpoints that this one
     removed; `skipped` the checkpoints that resuming passed over, with the reason; `losses` the
     training losses over the steps; `checkpoint_every` how often it has decided to save.
     """
@@ -141,9 +142,10 @@ def _evaluated(progress: Progress, event: Event) -> None:
     for key, raw in (event.get("values") or {}).items():
         progress.last[key] = raw
         value = number(raw)
-        if value is None or math.isnan(value) or not key.startswith("val_loss"):
+        if value is None or math.isnan(value) or not is_rated(key):
             continue
-        if key not in progress.best or value < progress.best[key][0]:
+        best = progress.best.get(key)
+        if best is None or badness(key, value) < badness(key, best[0]):
             progress.best[key] = (value, step)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from trainer_runtime.core.best_metric import badness
 from trainer_runtime.core.checkpoint_index import CheckpointIndex
 from trainer_runtime.core.curve import merged, sparkline
 from trainer_runtime.core.duration import spoken_duration
@@ -39,7 +40,7 @@ def render_status(
     run_id = str(config["run_id"])
     sections = [
         _head(record, newest, config, now),
-        _figures(newest, attempts, record),
+        _figures(newest, attempts, record, config),
         findings_section(record, newest, run_id),
         _risks(record, newest, index, config, now),
         _checkpoints(index, now),
@@ -55,14 +56,15 @@ def newest_progress(attempts: Sequence[Progress]) -> Progress | None:
     return candidates[-1] if candidates else None
 
 
-def best_losses(attempts: Sequence[Progress]) -> dict[str, tuple[float, int]]:
-    """The lowest validation losses, as (value, step), of what no later attempt superseded."""
+def best_evaluations(attempts: Sequence[Progress]) -> dict[str, tuple[float, int]]:
+    """The best of each rated metric, as (value, step), of what no later attempt superseded."""
     started_at = _started_at(attempts)
     best: dict[str, tuple[float, int]] = {}
     for progress in attempts:
         for key, found in progress.best.items():
             if is_live(progress.attempt, found[1], started_at):
-                best[key] = min(best.get(key, found), found)
+                known = best.get(key, found)
+                best[key] = min(known, found, key=lambda one: (badness(key, one[0]), one[1]))
     return best
 
 
@@ -143,14 +145,19 @@ def _model_words(newest: Progress | None) -> str:
     return f"{words}, {described.get('precision', '?')} on {described.get('device', '?')}"
 
 
-def _figures(newest: Progress | None, attempts: Sequence[Progress], record: Record) -> str:
+def _figures(
+    newest: Progress | None,
+    attempts: Sequence[Progress],
+    record: Record,
+    config: Mapping[str, Any],
+) -> str:
     curve = loss_curve(attempts, _CURVE_WIDTH)
     lines = [f"Loss `{sparkline(curve)}`\n"] if curve else []
     lines += [
         f"- {name}: {words}"
         for name, words in (
             ("Last", _last(newest)),
-            ("Best", _best(attempts)),
+            ("Best", _best(attempts, (config.get("checkpoint") or {}).get("metric"))),
             ("Speed", _speed(newest)),
             ("GPU", _gpu(record.telemetry)),
             ("Machine", _words(record.telemetry, _MACHINE)),
@@ -166,10 +173,12 @@ def _last(newest: Progress | None) -> str:
     return ", ".join(f"{key} {_shown(values[key])}" for key in shown if key in values)
 
 
-def _best(attempts: Sequence[Progress]) -> str:
+def _best(attempts: Sequence[Progress], metric: str | None) -> str:
+    """Of the losses, and of the metric that the best checkpoint is chosen by."""
     return ", ".join(
         f"{key} {value:.4f} at step {step:,}"
-        for key, (value, step) in sorted(best_losses(attempts).items())
+        for key, (value, step) in sorted(best_evaluations(attempts).items())
+        if key == metric or key.startswith("val_loss")
     )
 
 

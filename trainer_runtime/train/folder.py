@@ -10,7 +10,8 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def seal_folder(
     """Makes a checkpoint of a folder that a framework wrote beside: digests, manifest, its place.
 
     Every file below `written` is hashed and flushed to the disk; links and what stood at `folder`
-    are replaced as in `write_folder`. The manifest as written.
+    are replaced as in `write_folder`. Who may read a new file, by the process's umask, may read
+    each: safetensors makes its own with mode 0600. The manifest as written.
 
     Raises:
         OSError: it can't be done; `written` stays where it is, without a manifest.
@@ -87,6 +89,7 @@ def seal_folder(
     with _HashedFile(written / MANIFEST_NAME) as file:
         file.write(memoryview(build(complete)))
         file.finished()
+    _open_as(written / MANIFEST_NAME, paths)
     sync_folder(written)
     _put_in_place(written, folder)
     return complete
@@ -152,6 +155,18 @@ def _flushed(path: Path, name: str) -> FileEntry:
         while data := file.read(_READ_BYTES):
             hasher.update(data)
     return hasher.entry(name)
+
+
+def _open_as(pattern: Path, paths: Sequence[Path]) -> None:
+    """Files that lack permissions of the new file `pattern` get them; none loses any.
+
+    What a link leads to is left alone. Reading the umask itself would change it for all threads.
+    """
+    wanted = stat.S_IMODE(pattern.stat().st_mode)
+    for path in paths:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & wanted != wanted and not path.is_symlink():
+            path.chmod(mode | wanted)
 
 
 def _json(document: Mapping[str, Any]) -> memoryview:

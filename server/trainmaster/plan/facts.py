@@ -206,7 +206,8 @@ class ModelFacts(FolderFacts):
     """Existing weights, as their folder's or the hub's config.json tells them; None: not told.
 
     `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix.
-    `max_positions`: the longest sequence that they were made for.
+    `max_positions`: the longest sequence that they were made for. `matrices`: see
+    `core.model_folder`.
     """
 
     kind: str = "hf"
@@ -221,6 +222,7 @@ class ModelFacts(FolderFacts):
     tied: bool | None = None
     max_positions: int | None = None
     weights_bytes: int = 0
+    matrices: tuple[str, ...] = ()
     has_tokenizer: bool = False
     chat_template: bool = False
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
+from trainer_runtime.core.frameworks.litgpt import LORA_PARTS
 from trainmaster.errors import PlanError
 from trainmaster.plan.facts import FolderFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.model import BYTE_VOCABULARY
 from trainmaster.plan.tokenizer import BYTE, chosen_tokenizer
 from trainmaster.spec import TrainingSpec
 
+# Matrices that adapters don't go with: embeddings and the head that they are tied to.
+_NO_TARGET = re.compile(r"embed|^w[tp]e$|^lm_head$")
 _FIXES = {
     "MODEL_NOT_FOUND": "Give a folder as `save_pretrained` or LitGPT leaves it; one of the box "
     "itself as host:/path.",
@@ -34,6 +39,7 @@ def check_inputs(
         _refuse_other_layout(spec, model)
     if tokenizer is not None:
         _refuse_problem(tokenizer, "data.tokenizer")
+    _refuse_unknown_targets(spec, model)
     _refuse_byte_for_weights(spec, model)
     _refuse_small_vocabulary(model, tokenizer)
     _refuse_here(spec, tokenizer)
@@ -57,6 +63,28 @@ def _refuse_other_layout(spec: TrainingSpec, model: ModelFacts) -> None:
             "doesn't read.",
             "Convert it (`litgpt convert_from_litgpt`), or set framework to litgpt.",
             field="model.path",
+        )
+
+
+def _refuse_unknown_targets(spec: TrainingSpec, model: ModelFacts | None) -> None:
+    if spec.adapter is None or spec.adapter.targets == "auto":
+        return
+    if spec.framework == "litgpt":  # it has names of its own for every model's matrices
+        there = [name for names in LORA_PARTS.values() for name in names]
+        unknown = [one for one in spec.adapter.targets if one not in there]
+    else:
+        known = () if model is None else model.matrices
+        there = [name for name in known if not _NO_TARGET.search(name)]
+        unknown = [
+            one for one in spec.adapter.targets if known and one.rpartition(".")[2] not in known
+        ]
+    if unknown:
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`adapter.targets` names {unknown[0]!r}, which the model has not. "
+            f"It has {', '.join(there)}.",
+            "Name some of these, or set adapter.targets to auto.",
+            field="adapter.targets",
         )
 
 

@@ -4,7 +4,9 @@ Three evaluations in a row above the best by 1 % (five where they are noisy), th
 first, while the training loss is lower than it was at the best. An evaluation of a few batches is
 noisy, and the best of many is the luckiest of them (1 % alone raised 12 alarms in 10,000 steps of a
 small model): each must lie six of the noise's deviations above it, by the second differences, which
-a steady fall leaves at 0. Never critical: nothing is lost, the best checkpoint stands.
+a steady fall leaves at 0. A rise of less than a thousandth doesn't count either, as between losses
+that are all but 0: no output changes by it. Never critical: nothing is lost, the best checkpoint
+stands.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from trainer_runtime.core.detectors.board import Board
 from trainer_runtime.core.detectors.window import median_of
 
 _ABOVE = 0.01
+# Nats (of one token e^-0.001: its probability falls by a thousandth).
+_LEAST = 1e-3
 _DEVIATIONS = 6.0
 # Of normal noise: the median of absolute second differences, in deviations (0.6745 x sqrt 6).
 _SECOND_DIFFERENCE = 1.652
@@ -46,7 +50,7 @@ class Overfitting:
             return
         if self.train_at_best is None:
             self.train_at_best = train
-        if value <= self.best + max(_ABOVE * self.best, _DEVIATIONS * noise):
+        if value <= self.best + max(_ABOVE * self.best, _DEVIATIONS * noise, _LEAST):
             self.above = 0
             return
         if self.above == 0:

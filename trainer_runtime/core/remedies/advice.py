@@ -98,6 +98,12 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Set the batch so that it divides by ranks, micro-batch and generations; take bf16 only "
         "where the device can.",
     ),
+    "tracker_no_credentials": (
+        "List the tracker's variable under `secrets` (WANDB_API_KEY, NEPTUNE_API_TOKEN, "
+        "COMET_API_KEY) and set its value where runs are started.",
+        "Or do without the service: `mode: offline` under the tracker's name, or "
+        "`--set tracking=null`.",
+    ),
     "package_missing": (
         "Install it there, or set `environment: auto`, which builds an environment with it.",
     ),

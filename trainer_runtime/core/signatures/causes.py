@@ -31,6 +31,7 @@ CRASHES = frozenset(
         "dataset_columns",
         "lora_targets_missing",
         "framework_settings",
+        "tracker_no_credentials",
         "package_missing",
         "package_mismatch",
         "ddp_unused_params",

@@ -47,6 +47,8 @@ EXPLANATIONS: dict[str, str] = {
     "dataset_columns": "The data lacks columns that the method reads, or its files differ in them.",
     "lora_targets_missing": "The adapter names modules that this model does not have.",
     "framework_settings": "The framework refuses settings that don't go together.",
+    "tracker_no_credentials": "The tracker (wandb, neptune, comet, clearml) refuses to begin: it "
+    "was given no key, or one that it does not take.",
     "package_missing": "A package that the framework needs is not installed.",
     "package_mismatch": "Two installed packages don't go together: one wants another version.",
     "preempted_sigterm": "The training was ended by SIGTERM from outside: preemption, a "

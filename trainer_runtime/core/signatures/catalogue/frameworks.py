@@ -66,6 +66,22 @@ SIGNATURES = (
         unless=_WARNED,
     ),
     signature(
+        "tracker_no_credentials/key",
+        "api+key+configured|wandb+login+usageerror|wandb+key+invalid|wandb+key+verification"
+        "|api+key+characters+yours|neptunemissingapitokenexception|neptuneinvalidapitokenexception"
+        "|neptune+api+token+find|comet+requires+api+key|given+api+key+invalid"
+        "|clearml+configured+machine",
+        r"No API key configured|api_key not configured \(no-tty\)"
+        r"|\bUsageError: .{0,200}wandb[ .]login"
+        r"|wandb[\w.]*AuthenticationError: .{0,40}API key"
+        r"|API key must (?:be|have) [^\n]{0,20}characters long, yours was"
+        r"|Neptune(?:Missing|Invalid)ApiTokenException|Neptune client couldn't find your API token"
+        r"|Comet(?:\.ml|\.com)? requires an API key|The given API key .{0,80}is invalid"
+        r"|ClearML is not configured on this machine",
+        head=Head.WORDS,
+        unless=_WARNED,
+    ),
+    signature(
         "package_missing/module",
         f"{_with_each('modulenotfounderror+named')}|{_with_each('package+metadata+found')}"
         "|deepspeed+installed+run",
