@@ -89,12 +89,16 @@ def test_without_data_it_is_looked_at_and_a_starting_spec_is_written(
     options = AdoptOptions(spec="adopted.yaml", dry_run=True)
     planned = asyncio.run(adopt(workspace, str(out), options))
     assert planned.resume_from == STEPS
-    assert planned.spec_text is None
     shown = asyncio.run(
-        adopt(workspace, str(out), AdoptOptions(data=str(made[0]), dry_run=True))
+        adopt(
+            workspace,
+            str(out),
+            AdoptOptions(data=str(made[0]), sets=["seed=7"], dry_run=True),
+        )
     ).spec_text
     assert shown is not None
     assert f"path: {made[0]}" in shown
+    assert "seed: 7" in shown
     assert planned.warnings is not None
     assert "if its training still runs" in planned.warnings[-2]
     assert "tokens" in planned.warnings[-1]

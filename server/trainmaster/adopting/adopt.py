@@ -32,6 +32,7 @@ from trainmaster.planning import Planned
 from trainmaster.spec import load_spec
 from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.workspace import Workspace
+from trainmaster.yaml12 import dump_yaml
 
 STARTING_SPEC = "adopted.yaml"
 ADOPT = "adopt"
@@ -89,7 +90,7 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
         return output.answer(
             again,
             resume_from=checkpoint["step"],
-            spec_text=made.text if made.is_ours else None,
+            spec_text=dump_yaml(json.loads(planned.spec_text)),
             warnings=_warnings(planned, output, time.time()) or None,
             notes=notes,
         )

@@ -76,8 +76,9 @@ def _given(sets: Sequence[str]) -> dict[str, Any]:
 def _batch(fields: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A step of one micro-batch, as without accumulation: more of it no folder of Trainer tells."""
     pieces, length = fields.get("batch.micro_batch"), fields.get("data.seq_len")
-    is_known = isinstance(pieces, int) and isinstance(length, int) and pieces * length > 0
-    if "batch.tokens" in fields or not is_known or fields.get("method") not in _OF_TEXTS:
+    if "batch.tokens" in fields or fields.get("method") not in _OF_TEXTS:
+        return {}, []
+    if not isinstance(pieces, int) or not isinstance(length, int) or pieces * length < 1:
         return {}, []
     tokens = pieces * length
     note = (
@@ -97,8 +98,9 @@ def _rate(
     taken; nothing where the folder's own schedule simply goes on."""
     rate, highest = checkpoint.get("rate"), described.get("optimizer.lr")
     steps, step = fields.get("steps"), int(checkpoint["step"])
-    is_known = rate is not None and highest and isinstance(steps, int) and steps > step
-    if "optimizer.lr" in given or not is_known or _is_unchanged(described, fields):
+    if "optimizer.lr" in given or _is_unchanged(described, fields):
+        return {}, []
+    if rate is None or not highest or not isinstance(steps, int) or steps <= step:
         return {}, []
     kind = fields.get("schedule.kind", _USUAL.kind)
     warmup = fields.get("schedule.warmup_steps", 0)
