@@ -350,6 +350,7 @@ class AdoptAnswer(Answer):
     """An output folder, and the run that goes on from it, once there is one.
 
     `spec`: the starting spec that was written, `open`: its fields that have to be filled in.
+    `spec_text`: the spec itself, where nothing is written.
     """
 
     null_says_something: ClassVar[frozenset[str]] = frozenset({"resume_from"})
@@ -367,6 +368,7 @@ class AdoptAnswer(Answer):
     pending: bool | None = None
     cursor: str | None = None
     spec: str | None = None
+    spec_text: str | None = None
     open: list[str] | None = None
     warnings: list[str] | None = None
     notes: list[str] | None = Field(default=None, description="what goes on otherwise than before")

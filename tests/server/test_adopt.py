@@ -13,12 +13,14 @@ from outputs import write_nanogpt
 from running import CommandLine, write_corpus
 
 from trainer_runtime.train.foreign.found import stamp_of
+from trainer_runtime.train.schedule import lr_factor
 from trainmaster.adopting import AdoptOptions, adopt
 from trainmaster.adopting.agreement import (
     refuse_another_framework,
     refuse_another_shape,
     refuse_no_steps,
 )
+from trainmaster.adopting.going_on import fields_to_go_on, what_differs
 from trainmaster.adopting.output import Output
 from trainmaster.adopting.starting_spec import starting_spec
 from trainmaster.errors import SpecError, TrainmasterError
@@ -87,6 +89,16 @@ def test_without_data_it_is_looked_at_and_a_starting_spec_is_written(
     options = AdoptOptions(spec="adopted.yaml", dry_run=True)
     planned = asyncio.run(adopt(workspace, str(out), options))
     assert planned.resume_from == STEPS
+    shown = asyncio.run(
+        adopt(
+            workspace,
+            str(out),
+            AdoptOptions(data=str(made[0]), sets=["seed=7"], dry_run=True),
+        )
+    ).spec_text
+    assert shown is not None
+    assert f"path: {made[0]}" in shown
+    assert "seed: 7" in shown
     assert planned.warnings is not None
     assert "if its training still runs" in planned.warnings[-2]
     assert "tokens" in planned.warnings[-1]
@@ -188,3 +200,61 @@ def test_a_starting_spec_names_what_it_can_not_tell() -> None:
     assert "path: host:/srv/out/checkpoint-5" in text
     assert "# Fill in steps" in text
     assert "steps: -1" not in text
+
+
+def of_trainer(rate: float, **described: Any) -> Output:
+    """A folder of Trainer at step 50, laid out for 100 with a rate of 0.001 at most."""
+    told = {"optimizer.lr": 1e-3, "steps": 100, "batch.micro_batch": 4, "data.seq_len": 64}
+    return Output(
+        "local",
+        {
+            "framework": "hf",
+            "folder": "/srv/out",
+            "checkpoints": [{**row(50), "rate": rate}],
+            "notes": [],
+            "described": {**told, **described},
+        },
+    )
+
+
+LINEAR = {"schedule.kind": "linear", "schedule.warmup_steps": 0, "schedule.min_lr_ratio": 0.0}
+
+
+def going_on(output: Output, *sets: str) -> tuple[dict[str, Any], list[str]]:
+    return fields_to_go_on(output, output.chosen("latest"), sets)
+
+
+def test_a_schedule_that_the_folder_tells_just_goes_on() -> None:
+    fields, notes = going_on(of_trainer(5e-4, **LINEAR))
+    assert fields == {"batch.tokens": 4 * 64}
+    assert "without accumulation" in notes[0]
+    assert going_on(of_trainer(5e-4, **LINEAR), "batch.tokens=512") == ({}, [])
+    assert going_on(of_trainer(5e-4, **LINEAR, method="dpo")) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("output", "sets", "expected"),
+    [
+        (of_trainer(5e-4, **LINEAR), ("steps=200",), 5e-4),
+        (of_trainer(5e-4), (), 5e-4),
+        (of_trainer(0.0, **LINEAR), ("steps=200",), 1e-4),
+    ],
+    ids=["longer", "of unknown shape", "already at its end"],
+)
+def test_the_rate_goes_on_from_where_the_checkpoint_left_it(
+    output: Output, sets: tuple[str, ...], expected: float
+) -> None:
+    fields, notes = going_on(output, *sets)
+    kind, ratio = fields["schedule.kind"], 0.0 if sets else 0.1
+    steps = 200 if sets else 100
+    factor = lr_factor(kind, 51, steps, fields["schedule.warmup_steps"], ratio)
+    assert fields["optimizer.lr"] * factor == pytest.approx(expected, rel=1e-4)
+    assert "goes on from" in notes[-1]
+    assert "optimizer.lr" not in going_on(output, *sets, "optimizer.lr=0.01")[0]
+
+
+def test_what_neither_folder_nor_user_tells_is_noted_with_the_plans_choice() -> None:
+    config = {"precision": "bf16", "seed": 7, "batch": {"tokens": 256, "micro_batch": 4}}
+    (note,) = what_differs(of_trainer(5e-4, **LINEAR), config, ["batch.tokens", "seed"])
+    assert "precision bf16. Give" in note
+    assert "micro_batch" not in note

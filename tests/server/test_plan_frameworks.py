@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -391,3 +392,40 @@ def test_an_adapters_targets_are_held_against_the_models_matrices(
     tuned = ("method=sft", "data.sources[0].format=jsonl", sets("q_projj"))
     error = refusal("litgpt", cpu_host, rows, *tuned, model=BILLION)
     assert error.field == "adapter.targets" and "q_proj, key" in error.message
+
+
+@pytest.mark.parametrize("method", ["sft", "reward"])
+def test_new_weights_take_the_rate_of_pretraining_whatever_the_method(
+    method: str, gpu_host: HostFacts, rows: CorpusFacts
+) -> None:
+    new = decided(planned("trl", gpu_host, rows, f"method={method}"), "optimizer.lr")
+    assert new[0] == 1.6e-3
+    assert "its weights are new" in new[1]
+    assert decided(planned("trl", gpu_host, rows, model=BILLION), "optimizer.lr")[0] == 2e-5
+
+
+@pytest.mark.parametrize("method", ["dpo", "kto", "grpo"])
+def test_aligning_random_weights_is_warned_of(
+    method: str, gpu_host: HostFacts, rows: CorpusFacts, tmp_path: Path
+) -> None:
+    rewards = tmp_path / "reward.py"
+    rewards.write_text("def reward(completions, **_):\n    return [0.0 for _ in completions]\n")
+    sets = [f"method={method}"]
+    if method == "grpo":
+        sets.append(f"method_args.reward_file={rewards}")
+    assert "random weights" in " ".join(planned("trl", gpu_host, rows, *sets).warnings)
+    tuned = planned("trl", gpu_host, rows, *sets, model=BILLION)
+    assert "random weights" not in " ".join(tuned.warnings)
+
+
+@pytest.mark.parametrize(
+    ("method", "metric"),
+    [("sft", "val_loss"), ("dpo", "val_loss"), ("reward", "val_accuracy")],
+)
+def test_the_best_checkpoint_is_by_what_the_method_is_for(
+    method: str, metric: str, gpu_host: HostFacts, rows: CorpusFacts
+) -> None:
+    made = planned("trl", gpu_host, rows, f"method={method}")
+    assert made.config["checkpoint"]["metric"] == decided(made, "checkpoint.metric")[0] == metric
+    given = planned("trl", gpu_host, rows, f"method={method}", "checkpoint.metric=val_loss")
+    assert given.config["checkpoint"]["metric"] == "val_loss"

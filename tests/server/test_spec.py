@@ -32,7 +32,7 @@ steps: 200
 precision: auto
 seed: 1337
 eval: {every_steps: 50, batches: 8}
-checkpoint: {every: auto, keep_latest: 3, keep_best: 1, keep_every_steps: null, metric: val_loss,
+checkpoint: {every: auto, keep_latest: 3, keep_best: 1, keep_every_steps: null, metric: auto,
              mirror: null}
 recovery: {max_restarts: 3}
 compute: {gpus: auto, gpu: null, gpu_memory_gib: null, nodes: 1, strategy: auto, launcher: process,

@@ -172,7 +172,11 @@ def test_trainers_checkpoints_tell_their_steps_and_settings(of_trainer: Path) ->
         "optimizer.lr": 0.003,
         "optimizer.weight_decay": 0.0,
         "optimizer.betas": [0.9, 0.999],
+        "schedule.kind": "linear",
+        "schedule.warmup_steps": 0,
+        "schedule.min_lr_ratio": 0.0,
     }
+    assert [one["rate"] for one in output["checkpoints"]] == [pytest.approx(0.0015), 0.0]
     assert output["open"] == ["data.tokenizer"]
 
 

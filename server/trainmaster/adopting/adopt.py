@@ -21,6 +21,7 @@ from trainmaster.adopting.agreement import (
     refuse_another_shape,
     refuse_no_steps,
 )
+from trainmaster.adopting.going_on import fields_to_go_on, given_fields, what_differs
 from trainmaster.adopting.output import Output
 from trainmaster.adopting.starting_spec import DATA, starting_spec
 from trainmaster.answers import AdoptAnswer
@@ -31,6 +32,7 @@ from trainmaster.planning import Planned
 from trainmaster.spec import load_spec
 from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.workspace import Workspace
+from trainmaster.yaml12 import dump_yaml
 
 STARTING_SPEC = "adopted.yaml"
 ADOPT = "adopt"
@@ -80,15 +82,41 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
     checkpoint = output.chosen(options.start)
     if options.spec is None and options.data is None:
         return _looked_at(output, checkpoint, options)
-    planned = await _planned(workspace, output, checkpoint, options)
+    made = _made(output, checkpoint, options)
+    planned = await _planned(workspace, output, checkpoint, options, made.text)
+    notes = [*made.notes, *what_differs(output, planned.config, made.known)] if made.is_ours else []
     if options.dry_run:
         again = "Adopt it: the same command without --dry-run."
         return output.answer(
             again,
             resume_from=checkpoint["step"],
+            spec_text=dump_yaml(json.loads(planned.spec_text)),
             warnings=_warnings(planned, output, time.time()) or None,
+            notes=notes,
         )
-    return await _begun(workspace, output, checkpoint, planned)
+    return await _begun(workspace, output, checkpoint, planned, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A spec's text; of one that the folder told, notes and the fields that are known besides."""
+
+    text: str
+    is_ours: bool = False
+    notes: Sequence[str] = ()
+    known: Sequence[str] = ()
+
+
+def _made(output: Output, checkpoint: Mapping[str, Any], options: AdoptOptions) -> _Made:
+    """The spec that was given, or the one that the folder tells."""
+    if options.spec is not None:
+        return _Made(options.spec)
+    derived, notes = fields_to_go_on(output, checkpoint, options.sets)
+    name = options.name or _name_of(output)
+    text, needed = starting_spec(output, checkpoint, name, options.data, derived)
+    _refuse_open(output, needed, options.sets)
+    known = [*derived, *given_fields(options.sets)]
+    return _Made(text, is_ours=True, notes=notes, known=known)
 
 
 def _refuse_bad(options: AdoptOptions) -> None:
@@ -143,16 +171,19 @@ def _looked_at(output: Output, checkpoint: Mapping[str, Any], options: AdoptOpti
     place = output.folder if output.host == LOCAL else f"{output.host}:{output.folder}"
     command = f"trainmaster adopt {shlex.quote(place)}"
     name = options.name or _name_of(output)
-    text, needed = starting_spec(output, checkpoint, name, None)
+    derived, notes = fields_to_go_on(output, checkpoint, options.sets)
+    text, needed = starting_spec(output, checkpoint, name, None, derived)
     more = " ".join(["--data PATH", *(f"--set {field}=…" for field in needed if field != DATA)])
     if options.dry_run:
-        return output.answer(f"Go on from it: `{command} {more}`.")
+        again = f"Go on from it: `{command} {more}`."
+        return output.answer(again, spec_text=text, open=needed, notes=notes)
     written = _write_new(options.write, text)
     return output.answer(
         f"Fill in {', '.join(needed)} in {written}, then: `{command} --spec {written}`; or at "
         f"once: `{command} {more}`.",
         spec=str(written),
         open=needed,
+        notes=notes,
     )
 
 
@@ -178,18 +209,17 @@ def _write_new(path: Path, text: str) -> Path:
 
 
 async def _planned(
-    workspace: Workspace, output: Output, checkpoint: Mapping[str, Any], options: AdoptOptions
+    workspace: Workspace,
+    output: Output,
+    checkpoint: Mapping[str, Any],
+    options: AdoptOptions,
+    spec: str,
 ) -> Planned:
-    """The plan of the run, with what it begins with.
+    """The plan of the run by its spec, with what it begins with.
 
     Raises:
         SpecError: the spec can't go on from the checkpoint.
     """
-    name = options.name or _name_of(output)
-    spec = options.spec
-    if spec is None:
-        spec, needed = starting_spec(output, checkpoint, name, options.data)
-        _refuse_open(output, needed, options.sets)
     sets = list(options.sets)
     if options.name is not None:
         sets.append(f"name={json.dumps(options.name)}")
@@ -223,7 +253,11 @@ def _refuse_open(output: Output, needed: Sequence[str], sets: Sequence[str]) -> 
 
 
 async def _begun(
-    workspace: Workspace, output: Output, checkpoint: Mapping[str, Any], planned: Planned
+    workspace: Workspace,
+    output: Output,
+    checkpoint: Mapping[str, Any],
+    planned: Planned,
+    notes: Sequence[str],
 ) -> AdoptAnswer:
     step = int(checkpoint["step"])
     desired = Desired(DesiredState.RUNNING, generation=1, mode="step", step=step, why=ADOPT)
@@ -240,6 +274,7 @@ async def _begun(
         pending=begun.pending,
         cursor=begun.cursor,
         warnings=_warnings(planned, output, time.time()) or None,
+        notes=notes,
     )
 
 

@@ -81,7 +81,7 @@ class Output:
             ],
             resume_from=fields.pop("resume_from", self.newest_step),
             host=self.host,
-            notes=list(self.told["notes"]) or None,
+            notes=[*self.told["notes"], *fields.pop("notes", ())] or None,
             next_step=next_step,
             **fields,
         )

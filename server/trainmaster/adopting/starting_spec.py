@@ -18,6 +18,8 @@ _FILL_IN = {
     "data.seq_len": "tokens in a sequence",
     "schedule.kind": "the shape of the learning rate; Trainer's own default is linear",
     "optimizer.lr": "the highest learning rate of the schedule",
+    "batch.tokens": "tokens of one optimizer step, over all devices and accumulation",
+    "precision": "fp32, bf16 or fp16",
 }
 _HEADER = """\
 # What {folder} tells of its training, as a spec: {framework}, step {step}.
@@ -26,11 +28,16 @@ _HEADER = """\
 
 
 def starting_spec(
-    output: Output, checkpoint: Mapping[str, Any], name: str, data: str | None
+    output: Output,
+    checkpoint: Mapping[str, Any],
+    name: str,
+    data: str | None,
+    derived: Mapping[str, Any] | None = None,
 ) -> tuple[str, list[str]]:
     """The spec's text, and the fields in it that still have to be filled in.
 
-    `data`: the one source's path, where it is given.
+    `data`: the one source's path, where it is given. `derived`: fields besides those that the
+    folder describes, see `going_on`.
     """
     described = dict(output.told["described"])
     if "model.path" in described and output.host != LOCAL:
@@ -39,6 +46,7 @@ def starting_spec(
         "name": name,
         "framework": output.framework,
         **described,
+        **(derived or {}),
         "host": output.host,
     }
     needed = [*([DATA] if data is None else []), *output.told["open"]]

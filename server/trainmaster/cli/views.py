@@ -87,6 +87,7 @@ def _(answer: AdoptAnswer) -> list[Block]:
         *(["Goes on from step " + value(answer.resume_from)] * (answer.resume_from is not None)),
         *([begun] if answer.run_id else []),
         *_named("Starting spec", answer.spec),
+        *(["The spec:", *answer.spec_text.splitlines()] if answer.spec_text else []),
         *_named("To fill in", ", ".join(answer.open or ()) or None),
         *(f"Warning: {warning}" for warning in answer.warnings or ()),
         *(f"Note: {note}" for note in answer.notes or ()),

@@ -32,6 +32,7 @@ class Decided:
     warmup_steps: int
     steps: int
     checkpoint_every: int | str
+    best_metric: str
     max_runtime_s: float
     threads: int
     compile: bool
@@ -69,6 +70,7 @@ def resolved_config(
             **given["checkpoint"],
             "every": decided.checkpoint_every,
             "every_is_auto": spec.checkpoint.every == "auto",
+            "metric": decided.best_metric,
         },
         "recovery": given["recovery"],
         "compute": _compute(given["compute"], decided),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainmaster.errors import HostError
 from trainmaster.plan.architecture import flops_per_token
+from trainmaster.plan.best import choose_best_metric
 from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.corpus_checks import check_corpus, warn_of_passes
 from trainmaster.plan.disk import check_disk, data_gib, disk_gib
@@ -142,6 +143,7 @@ def _decide_the_rest(
         warmup_steps=choose_warmup(spec, steps, ledger),
         steps=steps,
         checkpoint_every=choose_checkpoint_interval(spec, basis.hours, ledger),
+        best_metric=choose_best_metric(spec, basis.method, ledger),
         max_runtime_s=choose_longest_runtime_s(spec, basis.hours, ledger),
         threads=choose_threads(spec, facts, target, ledger),
         compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),

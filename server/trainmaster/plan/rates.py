@@ -15,6 +15,7 @@ _FAR_TOO_HIGH = 10
 _REWARMED_SHARE = 0.1
 # Of a model whose size nobody knows: the rate of this size harms no smaller one.
 _UNKNOWN_PARAMETERS = 1_000_000_000
+_NOT_TUNED = "the method's usual rate would hardly move them"
 _CONTINUED_SOURCE = "Ibrahim et al. 2024 (arXiv 2403.08763), section 6"
 
 
@@ -38,6 +39,8 @@ _RATES = {
     "reward": _Rate(1e-5, 1e-4, "Ouyang et al. 2022 (InstructGPT), appendix C: 9e-6"),
     "grpo": _Rate(1e-6, 1e-5, "Shao et al. 2024 (DeepSeekMath), section 4.2"),
 }
+# Methods that presume a model which can already answer.
+_ALIGNING = ("dpo", "kto", "grpo")
 
 
 def choose_learning_rate(
@@ -50,6 +53,12 @@ def choose_learning_rate(
             "Training on makes a model forget what the new texts don't hold. Some of the kind that "
             "it was trained on before, mixed in as a source with a weight of a few percent, keeps "
             "most of it (Ibrahim et al. 2024)."
+        )
+    if method.name in _ALIGNING and not spec.continues:
+        ledger.warn(
+            f"{method.name} aligns a model that can already answer, and this one begins with "
+            "random weights: good to try the method out, for little else. Give model.path or "
+            "model.hub."
         )
     given = spec.optimizer.lr
     if not isinstance(given, float | int):
@@ -64,7 +73,7 @@ def choose_learning_rate(
 
 
 def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, str, str]:
-    if method.name in _RATES:
+    if _is_tuned(spec, method):
         of_method = _RATES[method.name]
         if spec.adapter is not None:
             reason = f"Usual for {method.name} of an adapter, which takes ten times the rate."
@@ -75,14 +84,22 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
     rate, source = learning_rate(count or _UNKNOWN_PARAMETERS)
     size = "size, which is not known" if count is None else f"{count:,} parameters"
     if not spec.continues:
-        return rate, f"By the model's {size}.", source
+        new = "" if method.name == "pretrain" else f", as its weights are new: {_NOT_TUNED}"
+        return rate, f"By the model's {size}{new}.", source
     low = float(f"{rate * _REWARMED_SHARE:.1e}")
     reason = f"A tenth of what it takes from scratch, by its {size}: higher, it forgets more."
     return low, reason, _CONTINUED_SOURCE
 
 
+def _is_tuned(spec: TrainingSpec, method: Method) -> bool:
+    """Whether the rate is the method's; new weights learn sft and rewards as they learn texts."""
+    if method.name in _ALIGNING:
+        return True
+    return method.name in _RATES and (spec.continues or spec.adapter is not None)
+
+
 def _what(spec: TrainingSpec, method: Method, network: Network) -> str:
-    if method.name in _RATES:
+    if _is_tuned(spec, method):
         return f"{method.name} of an adapter" if spec.adapter is not None else method.name
     if network.parameters is None:
         return "a model of unknown size"

@@ -22,13 +22,13 @@ from trainmaster.spec.model import GPT2_PRESETS, ModelSpec
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/:=-]*")
-_BEST_BY = ("val_loss", "val_perplexity")
+_BEST_BY = ("auto", "val_loss", "val_perplexity")
 # Whose loss tells of no perplexity, but who tell of more.
 _BEST_BY_METHOD = {
-    "dpo": ("val_loss", "val_rewards/margins", "val_rewards/accuracies"),
-    "kto": ("val_loss", "val_rewards/margins"),
-    "reward": ("val_loss", "val_accuracy", "val_margin"),
-    "grpo": ("val_loss", "val_reward"),
+    "dpo": ("auto", "val_loss", "val_rewards/margins", "val_rewards/accuracies"),
+    "kto": ("auto", "val_loss", "val_rewards/margins"),
+    "reward": ("auto", "val_loss", "val_accuracy", "val_margin"),
+    "grpo": ("auto", "val_loss", "val_reward"),
 }
 
 

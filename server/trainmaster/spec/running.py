@@ -58,8 +58,10 @@ class CheckpointSpec(Section):
         lands=_SAVER,
     )
     metric: Text = setting(
-        "val_loss",
-        "What best means: val_loss, val_perplexity, or val_loss/<source>; lower is better.",
+        "auto",
+        "What best means: of losses (val_loss, val_loss/<source>) and val_perplexity less, of "
+        "accuracies, margins and rewards (val_accuracy, val_rewards/margins, val_reward) more. "
+        "auto is val_accuracy for reward, val_reward for grpo, else val_loss.",
         changes="resume",
         lands=_SAVER,
     )

@@ -23,7 +23,8 @@ class Examined:
 
     `shape` holds what a spec has to agree with, `described` what else it tells of its training,
     both in the words of the spec (dotted fields); `open` names fields that a spec needs and it
-    can't tell. `history`: what was measured up to it. `notes`: what a resume from it can't have.
+    can't tell. `history`: what was measured up to it. `rate`: the learning rate of the step after
+    it, where that is known. `notes`: what a resume from it can't have.
     """
 
     step: int
@@ -32,6 +33,7 @@ class Examined:
     described: Mapping[str, Any] = field(default_factory=dict)
     open: Sequence[str] = ()
     history: Sequence[Point] = ()
+    rate: float | None = None
     notes: Sequence[str] = ()
 
 

@@ -7,7 +7,7 @@ trainer_state.json. training_args.bin is a pickle of the arguments themselves: i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from trainer_runtime.train.foreign.archives import (
     tensors_within,
 )
 from trainer_runtime.train.foreign.found import Examined, Kind, Point, UnusableError
+from trainer_runtime.train.foreign.rates import followed_schedule
 
 # Neither read nor taken along: only the code that wrote it could.
 NEVER_READ = frozenset({"training_args.bin"})
@@ -85,9 +86,10 @@ def _examine(place: Path) -> Examined:
         step=step,
         metrics=dict(history[-1][1]) if history and history[-1][0] == step else {},
         shape=_shape(place),
-        described=_described(place, state, optimizer),
+        described=_described(place, state, optimizer, history),
         open=() if (place / "tokenizer_config.json").exists() else ("data.tokenizer",),
         history=history,
+        rate=_rate(optimizer, "lr"),
         notes=_NOTES,
     )
 
@@ -159,7 +161,9 @@ def _history(state: Mapping[str, Any]) -> Iterator[Point]:
     yield from sorted(by_step.items())
 
 
-def _described(place: Path, state: Mapping[str, Any], optimizer: Any) -> dict[str, Any]:
+def _described(
+    place: Path, state: Mapping[str, Any], optimizer: Any, history: Sequence[Point]
+) -> dict[str, Any]:
     keys = {name for entry in state.get("log_history") or () for name in entry}
     method = next((method for name, method in _METHODS if name in keys), None)
     every = {"eval.every_steps": state.get("eval_steps")} if "eval_loss" in keys else {}
@@ -172,6 +176,7 @@ def _described(place: Path, state: Mapping[str, Any], optimizer: Any) -> dict[st
         "batch.micro_batch": state.get("train_batch_size"),
         **every,
         **_optimizer(optimizer),
+        **_schedule(state, optimizer, history),
     }
     if (place / "adapter_model.safetensors").exists():
         described |= _adapter(place)
@@ -202,6 +207,19 @@ def _optimizer(optimizer: Any) -> dict[str, Any]:
         "optimizer.betas": [_plain(beta) for beta in betas] if betas else None,
     }
     return {field: value for field, value in described.items() if value is not None}
+
+
+def _schedule(state: Mapping[str, Any], optimizer: Any, history: Sequence[Point]) -> dict[str, Any]:
+    highest, steps = _rate(optimizer, "initial_lr"), state.get("max_steps")
+    if not highest or type(steps) is not int or steps < 1:
+        return {}
+    return followed_schedule(history, highest, steps)
+
+
+def _rate(optimizer: Any, name: str) -> float | None:
+    """`initial_lr`, what the schedule's factors are of, or `lr`, which the next step takes."""
+    groups = optimizer.get("param_groups") if isinstance(optimizer, Mapping) else None
+    return _plain(groups[0].get(name)) if isinstance(groups, list) and groups else None
 
 
 def _longest(place: Path) -> int | None:

@@ -38,8 +38,8 @@ def look_at_output(target: str) -> dict[str, Any]:
 
     `output`: `framework folder checkpoints shape described open notes`. Each checkpoint has `path`
     (below the folder), `step` (None where it can't be told), `time`, `size_bytes`, `stamp`,
-    `metrics` and `problem` (None: it can be resumed from). The others are as `Examined` has them,
-    of the newest that can.
+    `metrics`, `rate` and `problem` (None: it can be resumed from). The others are as `Examined` has
+    them, of the newest that can.
     """
     try:
         folder = _folder(target)
@@ -124,13 +124,15 @@ def _looked_at(kind: Kind, place: Path, folder: Path) -> tuple[dict[str, Any], E
         "size_bytes": sum(path.stat().st_size for path in files),
         "stamp": stamp_of(place),
         "metrics": {},
+        "rate": None,
         "problem": None,
     }
     try:
         found = examined(kind, place)
     except UnusableError as error:
         return {**told, "problem": _plain(error)}, None
-    return {**told, "step": found.step, "metrics": finite_or_named(found.metrics)}, found
+    measured = {"metrics": finite_or_named(found.metrics), "rate": found.rate}
+    return {**told, "step": found.step, **measured}, found
 
 
 def _plain(text: object) -> str:
