@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from running import CommandLine
 
+from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.protocol import decode
 
-_LAST_LINE_S = 30.0
+_LEAVING_S = 30.0
 
 
 def assert_mirror_equals_the_box(command: CommandLine, run: str) -> None:
@@ -19,21 +20,21 @@ def assert_mirror_equals_the_box(command: CommandLine, run: str) -> None:
     names = [path.relative_to(box) for path in box.glob("attempts/*/*") if path.suffix != ".json"]
     assert names
     names.append(Path("supervisor.jsonl"))
-    # A supervisor on its way out may still write a line after the end that others wait for.
-    deadline = time.monotonic() + _LAST_LINE_S
-    while _differing(box, mirror, names) and time.monotonic() < deadline:
-        command("status", run)
-    assert _differing(box, mirror, names) == []
+    _await_the_last_line(command, run)
     for name in names:
+        mirrored = (mirror / name).read_bytes() if (mirror / name).exists() else b""
+        assert mirrored == (box / name).read_bytes(), name
         if name.suffix == ".jsonl":
             whole = [line for line in (box / name).read_bytes().split(b"\n") if line[-1:] == b"}"]
             numbers = [decode(line)["seq"] for line in whole]
             assert numbers == sorted(set(numbers)), name
 
 
-def _differing(box: Path, mirror: Path, names: Sequence[Path]) -> list[Path]:
-    return [name for name in names if _read(mirror / name) != (box / name).read_bytes()]
-
-
-def _read(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else b""
+def _await_the_last_line(command: CommandLine, run: str) -> None:
+    """A supervisor on its way out may still write after the end that others wait for."""
+    deadline = time.monotonic() + _LEAVING_S
+    while (lock := try_lock(command.folder(run).supervisor_lock)) is None:
+        assert time.monotonic() < deadline, "the supervisor does not end"
+        time.sleep(0.05)
+    os.close(lock)
+    command("status", run)  # one look takes in all that there is
