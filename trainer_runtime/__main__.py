@@ -158,6 +158,15 @@ def _verify(options: Options) -> int:
     return _tell(verify_checkpoints(_folder(options)))
 
 
+def _lease(options: Options) -> int:
+    from trainer_runtime.box import lease
+
+    root = Path(options.root).resolve()
+    if options.start:
+        return _tell(lease.start_and_tell(root))
+    return _tell(lease.told(root)) if options.tell else lease.keep(root)
+
+
 def _inspect(options: Options) -> int:
     from trainer_runtime.box.inspection import described, inspect
     from trainer_runtime.box.layout import RunFolder
@@ -298,6 +307,15 @@ COMMANDS = {
         "copy checkpoints to another disk",
         _mirror,
         (_argument("run"), _argument("destination"), _argument("name", nargs="*")),
+    ),
+    "lease": Command(
+        "keep the lease of the box that a host's root lies on, and end the box with it",
+        _lease,
+        (
+            _argument("root"),
+            _argument("--start", action="store_true", help="make sure that one does, detached"),
+            _argument("--tell", action="store_true", help="only tell how it stands"),
+        ),
     ),
     "alert": Command("post a message that standard input describes", _alert, ()),
     "verify": Command(

@@ -14,10 +14,9 @@ import socket
 import ssl
 import sys
 import urllib.error
-import urllib.request
 from typing import Any
 
-from trainer_runtime import __version__
+from trainer_runtime.box.one_request import NotWebError, opened
 from trainer_runtime.core.text import shown
 
 TIMEOUT_S = 10.0
@@ -46,13 +45,13 @@ def post(url: str, body: object, name: str) -> dict[str, Any]:
     Raises:
         TimeoutError: the alarm of `main`.
     """
+    headers = {"Content-Type": "application/json", "Idempotency-Key": name}
     try:
-        request = _request(url, body, name)
-        if request.type not in ("http", "https"):
-            return _failed("the address is not of http or https")
-        opener = urllib.request.build_opener(_NoRedirect)
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
+        sent = json.dumps(body).encode()
+        with opened("POST", url, headers, timeout_s=TIMEOUT_S, body=sent) as answer:
             return {"sent": True, "status": answer.status, "said": _said(answer)}
+    except NotWebError:
+        return _failed("the address is not of http or https")
     except urllib.error.HTTPError as error:
         with error:
             asked_s = _wait_s(error.headers.get("Retry-After"))
@@ -62,20 +61,6 @@ def post(url: str, body: object, name: str) -> dict[str, Any]:
         return _failed(_reason(error.reason))
     except (OSError, http.client.HTTPException, ValueError) as error:
         return _failed(_reason(error))
-
-
-def _request(url: str, body: object, name: str) -> urllib.request.Request:
-    headers = {
-        "Content-Type": "application/json",
-        "User-Agent": f"trainmaster/{__version__}",
-        "Idempotency-Key": name,
-    }
-    return urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
 
 
 def _failed(reason: str, wait_s: float = 0.0) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from trainer_runtime.core.journal import AttemptRecord, Record
 from trainer_runtime.core.lineage import is_live
 from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.patch import PatchError, apply_sets
-from trainer_runtime.core.policy import Decision, Exit, is_skipped
+from trainer_runtime.core.policy import Decision, Ending, Exit, is_skipped
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.states import DesiredState
@@ -28,6 +28,13 @@ from trainer_runtime.core.text import shown
 _LAST_WORDS_BYTES = 2000
 _SETUP_LOG_BYTES = 16_384
 _LONGEST_LAST_WORDS = 300
+
+
+def newest_config(run: RunFolder, record: Record) -> dict[str, Any]:
+    """That of the newest attempt: a resume may have changed limits, recovery and steps."""
+    attempt = record.current
+    written = read_json(run.attempt(attempt.number).config) if attempt else None
+    return written or read_json(run.config) or {}
 
 
 def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None:
@@ -89,6 +96,31 @@ def candidates(
     )
 
 
+def still_there(
+    run: RunFolder,
+    progress: Mapping[int, Progress],
+    config: Mapping[str, Any],
+    mode: str,
+    tried: list[int],
+) -> list[int]:
+    """`tried`, or the live steps up to its newest where the disk has none of it any more.
+
+    So it is after a session that saved them and was lost with them. A step that was asked for by
+    name is never replaced.
+    """
+    if mode != "latest" or not tried or set(tried) & set(_manifests(run)):
+        return tried
+    newest_first = candidates(run, progress, config, Desired(DesiredState.RUNNING, 0))
+    return [step for step in newest_first if step <= max(tried)]
+
+
+def next_number(run: RunFolder, record: Record) -> int:
+    """The next attempt's: no folder has it, whoever has made that."""
+    folders = (path.name for path in (run.root / "attempts").glob("*"))
+    used = [int(name) for name in folders if name.isdigit()]
+    return 1 + max([*used, *(attempt.number for attempt in record.attempts)], default=0)
+
+
 def restart_plan(
     run: RunFolder,
     progress: Mapping[int, Progress],
@@ -132,6 +164,21 @@ def in_step(run: RunFolder, attempt: int, end: Exit) -> Exit:
         return end
     found = setup_step([line for raw in tail.split(b"\n") if (line := shown(raw))])
     return replace(end, step=found.name if found is not None else FIRST_STEP)
+
+
+def account_of_end(run: RunFolder, end: Exit, ending: Ending, progress: Progress) -> dict[str, Any]:
+    """How an attempt ended, as the journal tells of it."""
+    is_lost = end.rebooted and progress.first_event_t is None
+    return {
+        "attempt": progress.attempt,
+        "reason": ending.reason.value,
+        "detail": ending.detail,
+        "last_words": last_words(run, progress.attempt, end.prepared),
+        "code": end.code,
+        "signal": end.signal,
+        "last_step": None if is_lost else progress.step,
+        "started_at_step": progress.started_at_step,
+    }
 
 
 def last_words(run: RunFolder, attempt: int, prepared: bool) -> str | None:

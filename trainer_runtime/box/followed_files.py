@@ -9,13 +9,23 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from trainer_runtime.core.followed import LARGEST_WHOLE_BYTES, TAIL_BYTES
 
 _FLUSH_BYTES = 64 << 10
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Frames(Protocol):
+    """Who takes what was read. `sent_bytes`: how much of the files that was so far."""
+
+    @property
+    def sent_bytes(self) -> int: ...
+
+    def frame(self, header: dict[str, Any], data: bytes = b"") -> None:
+        """Take one file's next bytes, or a whole file; `header` as `box.follow` describes it."""
 
 
 class Outbox:
@@ -111,7 +121,7 @@ class AppendedFile:
         self._seen, self._inode, self._end = seen, status.st_ino, status.st_size
         return True
 
-    def send(self, outbox: Outbox, limit: int) -> None:
+    def send(self, outbox: Frames, limit: int) -> None:
         """Send at most `limit` bytes (at least one) of what was found."""
         data = self._read(limit)
         if data is None:
@@ -127,7 +137,7 @@ class AppendedFile:
             self.look()
         self.behind = self._anew or self._end > self._cursor
 
-    def _tell(self, outbox: Outbox, data: bytes) -> None:
+    def _tell(self, outbox: Frames, data: bytes) -> None:
         told: dict[str, Any] = {"run": self._run_id, "file": self.name, "at": self._cursor}
         known = len(told)
         if self._anew:
@@ -226,7 +236,7 @@ class ReplacedFile:
         self._path = path
         self._seen = have
 
-    def send_changed(self, outbox: Outbox) -> None:
+    def send_changed(self, outbox: Frames) -> None:
         try:
             status = os.lstat(self._path)
             seen = (status.st_size, status.st_mtime_ns)

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_runtime.box.followed_files import AppendedFile, Outbox, ReplacedFile
+from trainer_runtime.box.followed_files import AppendedFile, Frames, ReplacedFile
 from trainer_runtime.core.followed import (
     EVENTS,
     JOURNAL,
@@ -71,7 +71,7 @@ class FollowedRun:
             self._look_seldom(now, seldom=seldom)
         return found or bool(self._events or self._logs or self._wholes)
 
-    def send(self, outbox: Outbox, limit: int, now: float) -> None:
+    def send(self, outbox: Frames, limit: int, now: float) -> None:
         """Send about `limit` bytes of what was found."""
         enough = outbox.sent_bytes + limit
         for file in (*self._events, *self._logs):

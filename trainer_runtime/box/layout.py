@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_runtime.box.files import read_json
 from trainer_runtime.core.held import HELD_CHECKPOINTS
 from trainer_runtime.core.rank_ends import RANKS
+from trainer_runtime.core.session import SESSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,13 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        return self.root.name
+        """As its configuration says; a kernel's folder is not named by its run."""
+        return str((read_json(self.config) or {}).get("run_id") or self.root.name)
+
+    @property
+    def host_root(self) -> Path:
+        """The folder of the host that holds its runs, its cache and its lease."""
+        return self.root.parent.parent
 
     @property
     def config(self) -> Path:
@@ -26,6 +34,11 @@ class RunFolder:
     @property
     def desired(self) -> Path:
         return self.root / "desired.json"
+
+    @property
+    def session(self) -> Path:
+        """Until when this place may be used; written by who begins a session, where one does."""
+        return self.root / SESSION
 
     @property
     def journal(self) -> Path:

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.attached_processes import AttachedProcesses
+from trainer_runtime.box.deadlines import read_session
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.box.lease import start_timer
 from trainer_runtime.box.processes import BoxProcesses
 from trainer_runtime.box.stalls import stack_verdict
 from trainer_runtime.box.supervisor import Supervisor
 from trainer_runtime.box.telemetry import Telemetry
-from trainer_runtime.core.durable import try_lock
+from trainer_runtime.core.durable import is_locked, lock_within
 from trainer_runtime.core.protocol import ATTACHED
 
 POLL_S = 0.2
 _LOCK_WAIT_S = 0.25
+_TIMER_EVERY_S = 10.0
 # A disk that is full, or a folder that was taken away, may come back: try again, but not for ever.
 _RETRY_S = 5.0
 _RETRIES = 720
@@ -30,7 +33,7 @@ def supervise(folder: Path) -> int:
     """Supervise the run in `folder` until it has ended; 0 also where another one does already."""
     run = RunFolder(folder)
     code = 0
-    while code == 0 and (lock := _lock_within(run, _LOCK_WAIT_S)) is not None:
+    while code == 0 and (lock := lock_within(run.supervisor_lock, _LOCK_WAIT_S)) is not None:
         supervisor = _supervisor(run)
         code = _to_the_end(supervisor, folder)
         supervisor.close()
@@ -47,21 +50,17 @@ def _supervisor(run: RunFolder) -> Supervisor:
         processes = AttachedProcesses(run.root)
         return Supervisor(run, processes, time.time, telemetry, window=False)
     trainers = BoxProcesses(run.root)
-    return Supervisor(run, trainers, time.time, telemetry, inspect=stack_verdict)
-
-
-def _lock_within(run: RunFolder, bound_s: float) -> int | None:
-    """The run's lock; with patience, since whoever looks whether it is free holds it briefly."""
-    deadline = time.monotonic() + bound_s
-    while (lock := try_lock(run.supervisor_lock)) is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return lock
+    attended = read_session(run) is None  # nobody looks at a window of a kernel
+    return Supervisor(run, trainers, time.time, telemetry, window=attended, inspect=stack_verdict)
 
 
 def _to_the_end(supervisor: Supervisor, folder: Path) -> int:
-    failures = 0
+    failures, timer_due_s = 0, 0.0
     while True:
         try:
+            if time.monotonic() >= timer_due_s:  # the box's own timer may have been killed
+                start_timer(RunFolder(folder).host_root)
+                timer_due_s = time.monotonic() + _TIMER_EVERY_S
             if supervisor.tick():
                 return 0
             failures = 0
@@ -80,7 +79,7 @@ def start_detached(folder: Path) -> dict[str, Any]:
     """Make sure that a supervisor runs, in a session of its own; says whether one did already."""
     run = RunFolder(folder)
     run.supervisor_errors.parent.mkdir(exist_ok=True)
-    if _is_supervised(run):
+    if is_locked(run.supervisor_lock):
         return {"started": False}
     with run.supervisor_errors.open("ab") as errors:
         process = subprocess.Popen(
@@ -93,18 +92,10 @@ def start_detached(folder: Path) -> dict[str, Any]:
         )
     deadline = time.monotonic() + 15.0
     while time.monotonic() < deadline:
-        if _is_supervised(run) or process.poll() == 0:
+        if is_locked(run.supervisor_lock) or process.poll() == 0:
             return {"started": True, "pid": process.pid}
         if process.poll() is not None:
             break
         time.sleep(0.02)
     tail = run.supervisor_errors.read_bytes()[-2000:].decode(errors="replace")
     return {"started": False, "error": f"exit code {process.poll()}: {tail}"}
-
-
-def _is_supervised(run: RunFolder) -> bool:
-    lock = try_lock(run.supervisor_lock)
-    if lock is None:
-        return True
-    os.close(lock)
-    return False

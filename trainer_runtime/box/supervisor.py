@@ -13,6 +13,8 @@ from typing import Any
 
 from trainer_runtime.box import attempts
 from trainer_runtime.box.alerting import Alerting
+from trainer_runtime.box.attempt_events import AttemptEvents
+from trainer_runtime.box.deadlines import Deadlines
 from trainer_runtime.box.files import LineReader, read_json
 from trainer_runtime.box.holding import HeldCheckpoints
 from trainer_runtime.box.layout import RunFolder
@@ -30,8 +32,7 @@ from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.intervention import INTERVENTIONS, goes_on_after, intervention
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.policy import Action, Ending, EndReason, Exit, classify, decide
-from trainer_runtime.core.progress import Progress
-from trainer_runtime.core.protocol import Event, ProtocolError, decode
+from trainer_runtime.core.protocol import Event
 from trainer_runtime.core.states import ENDED_PLACEMENTS, AttemptState, DesiredState, PlacementState
 
 HEARTBEAT_S = 10.0
@@ -55,19 +56,22 @@ class Supervisor:
         self._clock = clock
         self._telemetry = telemetry
         self._journal = Journal(run.journal, clock)
-        self._config = self._newest_config()
+        self._config = attempts.newest_config(run, self._journal.record)
         self._configured_attempt: int | None = None
         self._publisher = Publisher(run, clock, window=window)
-        self._progress: dict[int, Progress] = {}
-        self._readers: dict[int, LineReader] = {}
         record = self._journal.record
         self._mirror = CheckpointMirror(run, clock, self._journal.write, record.mirrored_step)
         self._alerts = Alerting(run, clock, self._journal.write)
         self._prepared_attempt: int | None = None
         self._heartbeat_due = 0.0
         self._watch = Watch(run, self._journal.write, host_memory_gib=host_memory_gib())
+        self._events = AttemptEvents(run, self._watch.feed_event)
+        self._progress = self._events.progress
         self._stalls = StallLook(run, self._watch, inspect)
         self._held = HeldCheckpoints(run)
+        self._deadlines = Deadlines(run)
+        self._heard_t = record.heartbeat_t
+        self._unseen = record.current.number if record.current else None
         self._recall()
         self._journal.write("started", {"pid": os.getpid()})
         for attempt in self._journal.record.attempts:
@@ -80,12 +84,15 @@ class Supervisor:
         desired = self._desired()
         attempt = record.current
         if attempt is not None and attempt.state is not AttemptState.ENDED:
-            self._read_events(attempt.number)
+            self._events.read(attempt.number)
             self._look(attempt)
             self._tend(attempt, desired)
             self._mirror_checkpoints()
-        elif attempt is not None and self._is_undecided():
+        elif attempt is not None and record.undecided:
             self._decide(attempt)
+        elif self._goes_on_elsewhere():
+            self._publish(final=True)
+            return True
         elif desired.generation > record.generation:
             self._take_up(desired)
         elif record.state in ENDED_PLACEMENTS:
@@ -99,6 +106,8 @@ class Supervisor:
                 return True
         elif desired.state is DesiredState.STOPPED:
             self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
+        elif self._lease_over(desired):
+            self._enter(PlacementState.STOPPED, EndReason.LEASE_OVER.value, None)
         elif record.restart_due_t is not None and self._clock() >= record.restart_due_t:
             self._restart(record.pending or {})
         self._alerts.look(record, self._progress)
@@ -107,10 +116,11 @@ class Supervisor:
         return False
 
     def has_newer_request(self) -> bool:
-        """Whether something was asked for that this supervisor has not answered."""
+        """Whether something was asked for that this supervisor could answer, and has not."""
         data = read_json(self._run.desired)
         return (
             data is not None
+            and not self._goes_on_elsewhere()
             and Desired.from_dict(data).generation > self._journal.record.generation
         )
 
@@ -127,24 +137,20 @@ class Supervisor:
             raise FileNotFoundError(f"{self._run.desired} can't be read")
         return Desired.from_dict(data)
 
-    def _newest_config(self) -> dict[str, Any]:
-        """That of the newest attempt: a resume may have changed limits, recovery and steps."""
-        attempt = self._journal.record.current
-        written = read_json(self._run.attempt(attempt.number).config) if attempt else None
-        return written or read_json(self._run.config) or {}
-
-    def _is_undecided(self) -> bool:
-        """Whether the end of the newest attempt still waits for what follows from it."""
-        record = self._journal.record
-        return record.state not in ENDED_PLACEMENTS and record.restart_due_t is None
+    def _goes_on_elsewhere(self) -> bool:
+        """Whether the session is over, and what follows is for the next one's supervisor."""
+        over = self._deadlines.session_over(self._progress.values(), self._clock())
+        return over and self._journal.record.state not in ENDED_PLACEMENTS
 
     def _take_up(self, desired: Desired) -> None:
         """Answer a newer request, with no attempt alive."""
-        if desired.state is DesiredState.STOPPED:
-            if self._journal.record.state in ENDED_PLACEMENTS:
+        stopped, state = desired.state is DesiredState.STOPPED, self._journal.record.state
+        if stopped or self._lease_over(desired):
+            why = "stopped" if stopped else EndReason.LEASE_OVER.value
+            if state in ENDED_PLACEMENTS and (stopped or state is not PlacementState.STOPPED):
                 self._journal.write("acknowledged", {"generation": desired.generation})
             else:
-                self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
+                self._enter(PlacementState.STOPPED, why, None, desired.generation)
             return
         candidates = attempts.candidates(self._run, self._progress, self._config, desired)
         mode = "step" if desired.mode == "best" else desired.mode
@@ -179,7 +185,8 @@ class Supervisor:
         *,
         by: str | None = None,
     ) -> None:
-        number = 1 + max((item.number for item in self._journal.record.attempts), default=0)
+        number = attempts.next_number(self._run, self._journal.record)
+        candidates = attempts.still_there(self._run, self._progress, self._config, mode, candidates)
         fields = {"mode": mode, "candidates": candidates, "set": sets, "skip": skip, "by": by}
         self._journal.write(
             "attempt_starting", {"attempt": number, "generation": generation, "why": why, **fields}
@@ -189,7 +196,7 @@ class Supervisor:
 
     def _tend(self, attempt: AttemptRecord, desired: Desired) -> None:
         self._configure(attempt)
-        if self._ended_by_request(attempt, desired):
+        if self._was_lost(attempt) or self._ended_by_request(attempt, desired):
             return
         if attempt.state is AttemptState.STARTING and not self._is_started(attempt):
             return
@@ -202,10 +209,21 @@ class Supervisor:
             if attempt.terminated_t is None:
                 self._enter(PlacementState.RUNNING, None, None)
 
+    def _was_lost(self, attempt: AttemptRecord) -> bool:
+        """Whether it ended with its machine while nobody looked: that time is not its own."""
+        unseen, self._unseen = self._unseen, None
+        if unseen != attempt.number:
+            return False
+        end = self._processes.observe(attempt.number).end
+        if end is None or not end.rebooted:
+            return False
+        self._finish(attempt, end)
+        return True
+
     def _configure(self, attempt: AttemptRecord) -> None:
         if self._configured_attempt != attempt.number:
             attempts.write_config(self._run, self._journal.record, attempt)
-            self._config = self._newest_config()
+            self._config = attempts.newest_config(self._run, self._journal.record)
             self._configured_attempt = attempt.number
 
     def _is_started(self, attempt: AttemptRecord) -> bool:
@@ -237,7 +255,7 @@ class Supervisor:
             state = PlacementState.RECOVERING if goes_on else PlacementState.STOPPING
             self._enter(state, why, None, desired.generation)
         spoilt = why in INTERVENTIONS  # what it would save pushes out what a rewind needs
-        if spoilt or self._clock() > (attempt.terminated_t or 0.0) + desired.grace_s:
+        if spoilt or self._clock() > self._deadlines.kill_t(attempt, desired.grace_s):
             self._processes.kill(attempt.number)
         else:  # each time: hold may not have had a trainer yet that could hear it
             self._processes.terminate(attempt.number)
@@ -252,9 +270,12 @@ class Supervisor:
     def _unwanted(self, desired: Desired) -> str | None:
         if desired.state is DesiredState.STOPPED:
             return EndReason.STOPPED.value
-        limit = (self._config.get("limits") or {}).get("max_runtime_s")
-        spent = sum(attempt.seconds(self._clock()) for attempt in self._journal.record.attempts)
-        return EndReason.TIME_LIMIT.value if limit is not None and spent > limit else None
+        progress, now = self._progress.values(), self._clock()
+        return self._deadlines.passed(self._journal.record, self._config, desired, progress, now)
+
+    def _lease_over(self, desired: Desired) -> bool:
+        progress = self._progress.values()
+        return self._deadlines.lease_over(self._config, desired, progress, self._clock())
 
     def _look(self, attempt: AttemptRecord) -> None:
         now = self._clock()
@@ -273,26 +294,15 @@ class Supervisor:
 
     def _finish(self, attempt: AttemptRecord, end: Exit) -> None:
         self._processes.kill(attempt.number)  # whatever the trainer left behind
-        self._read_events(attempt.number)
+        self._events.read(attempt.number)
         progress = self._progress[attempt.number]
         end = attempts.in_step(self._run, attempt.number, end)
         ending = classify(end, progress, attempt.terminated_why)
-        index = attempts.index(self._progress, self._config)
+        verified_step = attempts.index(self._progress, self._config).resume_from
         self._diagnose(attempt, end, ending)
-        self._journal.write(
-            "attempt_ended",
-            {
-                "attempt": attempt.number,
-                "reason": ending.reason.value,
-                "detail": ending.detail,
-                "last_words": attempts.last_words(self._run, attempt.number, end.prepared),
-                "code": end.code,
-                "signal": end.signal,
-                "last_step": progress.step,
-                "started_at_step": progress.started_at_step,
-                "verified_step": index.resume_from,
-            },
-        )
+        account = attempts.account_of_end(self._run, end, ending, progress)
+        heard = {"heard_t": self._heard_t} if end.rebooted else {}
+        self._journal.write("attempt_ended", {**account, "verified_step": verified_step, **heard})
         self._decide(attempt)
 
     def _diagnose(self, attempt: AttemptRecord, end: Exit, ending: Ending) -> None:
@@ -316,19 +326,14 @@ class Supervisor:
         found = [one.finding for one in record.open_findings]
         decision = decide(ending, record.attempts, progress, self._config, found)
         if decision.action is Action.RESTART:
-            self._enter(PlacementState.RECOVERING, decision.reason, decision.detail)
+            self._enter(decision.state, decision.reason, decision.detail)
             plan = attempts.restart_plan(self._run, self._progress, self._config, attempt, decision)
             due_t = self._clock() + decision.delay_s
             self._journal.write("restart_planned", {"due_t": due_t, **plan})
             return
-        state = {
-            Action.COMPLETE: PlacementState.COMPLETED,
-            Action.STOP: PlacementState.STOPPED,
-            Action.FAIL: PlacementState.FAILED,
-        }[decision.action]
         desired = self._desired()
         answered = desired.generation if desired.state is DesiredState.STOPPED else None
-        self._enter(state, decision.reason, decision.detail, answered)
+        self._enter(decision.state, decision.reason, decision.detail, answered)
 
     def _enter(
         self,
@@ -348,36 +353,23 @@ class Supervisor:
         A million steps take some twenty seconds: the heart beats meanwhile.
         """
         for attempt in self._journal.record.attempts:
-            self._follow(attempt.number)
+            # Of one that has left nothing, as its machine was lost, the journal alone tells.
+            self._events.follow(attempt.number, attempt.started_at_step)
         meanwhile: list[Event] = []
         self._journal.listen(meanwhile.append)
         beat_t = self._clock() + HEARTBEAT_S
         before = LineReader(self._run.journal, end=self._run.journal.stat().st_size)
-        for number, event in replayed(before, self._readers):
+        for number, event in replayed(before, self._events.readers):
             if number != JOURNAL:
-                self._progress[number].apply(event)
-            self._watch.feed_event(number, event)
+                self._events.take(number, event)
+            else:
+                self._watch.feed_event(number, event)
             if self._clock() >= beat_t:
                 self._beat()
                 beat_t = self._heartbeat_due
         for event in meanwhile:
             self._watch.feed_event(JOURNAL, event)
         self._journal.listen(lambda event: self._watch.feed_event(JOURNAL, event))
-
-    def _follow(self, number: int) -> None:
-        if number not in self._progress:
-            self._progress[number] = Progress(number)
-            self._readers[number] = LineReader(self._run.attempt(number).events)
-
-    def _read_events(self, number: int) -> None:
-        self._follow(number)
-        for line in self._readers[number].read():
-            try:
-                event = decode(line)
-            except ProtocolError:
-                continue  # a line torn by a kill; the mirror keeps it as it is
-            self._progress[number].apply(event)
-            self._watch.feed_event(number, event)
 
     def _mirror_checkpoints(self, *, last: bool = False) -> bool:
         """True where no checkpoint waits for a second copy."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from pathlib import Path
 
 
@@ -80,3 +81,21 @@ def try_lock(path: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def lock_within(path: Path, bound_s: float) -> int | None:
+    """`try_lock` with patience, since whoever looks whether it is free holds it briefly."""
+    deadline = time.monotonic() + bound_s
+    while (lock := try_lock(path)) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return lock
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds it; looking takes it for a moment where nobody does."""
+    if not path.exists():
+        return False
+    lock = try_lock(path)
+    if lock is not None:
+        os.close(lock)
+    return lock is None

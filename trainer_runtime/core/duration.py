@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
+from typing import overload
 
 _UNIT_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PART = r"(?:([0-9]{1,12}(?:\.[0-9]{1,6})?)%s)?"
@@ -24,6 +26,19 @@ def parse_duration(text: str) -> float:
     if seconds <= 0:
         raise ValueError(f"{text!r} is a duration of no length")
     return float(seconds)
+
+
+@overload
+def in_utc(t: float) -> str: ...
+@overload
+def in_utc(t: None) -> None: ...
+@overload
+def in_utc(t: float | None) -> str | None: ...
+def in_utc(t: float | None) -> str | None:
+    """A moment in Unix seconds as ISO 8601, in UTC and whole seconds; None for None."""
+    if t is None:
+        return None
+    return datetime.fromtimestamp(t, timezone.utc).isoformat(timespec="seconds")
 
 
 def spoken_duration(seconds: float) -> str:

@@ -19,6 +19,8 @@ STALL, SPIKE, DIVERGENCE = "stall", "loss_spike", "divergence"
 # follows.
 RULES = {STALL: "on_stall", SPIKE: "on_spike", DIVERGENCE: "on_spike"}
 INTERVENTIONS = frozenset(RULES)
+# The place was lent for a time that is over: the run goes on at the next one by itself.
+SESSION_OVER = "session_over"
 OUT_OF_MEMORY = frozenset({"cuda_oom", "host_oom"})
 # Alike at every try. A death by signal is never among them, nor what other machines may cure (the
 # network, a disk that others fill).
@@ -84,6 +86,8 @@ def intervention(findings: Sequence[Told], config: Mapping[str, Any]) -> str | N
 
 def goes_on_after(why: str, config: Mapping[str, Any]) -> bool:
     """Whether an attempt that is ended for this is to be followed by another one."""
+    if why == SESSION_OVER:
+        return True
     recovery = config.get("recovery") or {}
     rule = RULES.get(why)
     return rule is not None and not str(recovery.get(rule)).endswith("stop")

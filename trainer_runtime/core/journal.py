@@ -14,7 +14,12 @@ from trainer_runtime.core.alerts.told import AlertRecord
 from trainer_runtime.core.curve import Curve
 from trainer_runtime.core.finding import SEVERITIES, checked
 from trainer_runtime.core.protocol import ODD_FIELDS, Event, number
-from trainer_runtime.core.states import AttemptState, PlacementState, may_follow
+from trainer_runtime.core.states import (
+    ENDED_PLACEMENTS,
+    AttemptState,
+    PlacementState,
+    may_follow,
+)
 
 NEEDS_OPERATOR = "needs_operator"
 _MOST_CLOSED_FINDINGS = 64
@@ -128,6 +133,11 @@ class Record:
     def current(self) -> AttemptRecord | None:
         """The newest attempt, ended or not."""
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the end of the newest attempt still waits for what follows from it."""
+        return self.state not in ENDED_PLACEMENTS and self.restart_due_t is None
 
     @property
     def open_findings(self) -> list[FoundRecord]:
@@ -259,6 +269,9 @@ _TOLD_AT_THE_END = (
 def _attempt_ended(record: Record, event: Event) -> None:
     attempt = _named(record, event)
     attempt.state, attempt.ended_t = AttemptState.ENDED, event["t"]
+    heard_t = event.get("heard_t")  # of one that went unseen: when it was last known to live
+    if heard_t is not None:
+        attempt.ended_t = min(event["t"], max(attempt.starting_t, float(heard_t)))
     attempt.reason = event["reason"]
     for name in _TOLD_AT_THE_END:
         setattr(attempt, name, event.get(name))

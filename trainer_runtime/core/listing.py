@@ -84,6 +84,11 @@ def chunk_digest(root: Path, path: str, chunk: int, size_bytes: int) -> str | No
         os.close(descriptor)
 
 
+def is_meant(pattern: str, path: str) -> bool:
+    """Whether `pattern` means this path, or a folder above it."""
+    return _means(_parts(pattern), path.split("/")) and not is_never_fetched(path)
+
+
 def is_never_fetched(path: str) -> bool:
     return _NEVER.fullmatch(path) is not None
 

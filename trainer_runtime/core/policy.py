@@ -13,6 +13,7 @@ from trainer_runtime.core.intervention import (
     DIVERGENCE,
     OUT_OF_MEMORY,
     RULES,
+    SESSION_OVER,
     SPIKE,
     STALL,
     Remedy,
@@ -23,6 +24,7 @@ from trainer_runtime.core.intervention import (
 from trainer_runtime.core.journal import NEEDS_OPERATOR, AttemptRecord
 from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.protocol import ExitCode
+from trainer_runtime.core.states import PlacementState
 
 FIRST_BACKOFF_S = 5.0
 LONGEST_BACKOFF_S = 300.0
@@ -34,7 +36,9 @@ class EndReason(str, Enum):
     COMPLETED = "completed"
     STOPPED = "stopped"
     TIME_LIMIT = "time_limit"
+    LEASE_OVER = "lease_over"
     PREEMPTED = "preempted"
+    SESSION_OVER = SESSION_OVER
     GUARD = "guard"
     STALL = STALL
     LOSS_SPIKE = SPIKE
@@ -97,11 +101,24 @@ class Decision:
     by: str | None = None
     why: str | None = None
 
+    @property
+    def state(self) -> PlacementState:
+        """Where the run stands from then on."""
+        return _STATE_AFTER[self.action]
+
+
+_STATE_AFTER = {
+    Action.COMPLETE: PlacementState.COMPLETED,
+    Action.STOP: PlacementState.STOPPED,
+    Action.FAIL: PlacementState.FAILED,
+    Action.RESTART: PlacementState.RECOVERING,
+}
+
 
 def classify(end: Exit, progress: Progress, terminated_why: str | None) -> Ending:
     """Name the end of an attempt.
 
-    `terminated_why`: what the supervisor ended it for (`stopped`, `time_limit`), None if it didn't.
+    `terminated_why`: what the supervisor ended it for (such as `time_limit`), None if it didn't.
     A process whose end nobody saw counts as complete only with a `completed` event and a verified
     last checkpoint.
     """
@@ -144,6 +161,8 @@ def decide(
 
     `findings`: what the journal tells is wrong with it.
     """
+    if ending.reason is EndReason.SESSION_OVER:
+        return Decision(Action.RESTART, ending.reason.value, ending.detail)
     remedy = _remedy(ending, progress, attempts, config, findings)
     if remedy is None:
         refused = _refused(ending, config["recovery"], findings, progress)
@@ -234,12 +253,15 @@ def _with(remedy: Remedy, decision: Decision, recovery: Mapping[str, Any]) -> De
 
 
 def restarts_spent(attempts: Sequence[AttemptRecord]) -> int:
-    """Restarts of the newest generation since a checkpoint newer than all before was verified."""
+    """Restarts of the newest generation since a checkpoint newer than all before was verified.
+
+    The one after a session's end was to be expected, and is none.
+    """
     spent, newest = -1, -1  # the first attempt of a generation is no restart
     for attempt in attempts:
         if attempt.generation != attempts[-1].generation:
             continue
-        spent += 1
+        spent += attempt.reason != EndReason.SESSION_OVER
         verified = -1 if attempt.verified_step is None else attempt.verified_step
         if verified > newest:
             spent, newest = 0, verified
@@ -248,13 +270,14 @@ def restarts_spent(attempts: Sequence[AttemptRecord]) -> int:
 
 def backoff_s(spent: int) -> float:
     """No wait before the first restart, then 5 s, doubled each time, 300 s at most."""
-    return 0.0 if spent == 0 else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (spent - 1))
+    return 0.0 if spent <= 0 else min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (spent - 1))
 
 
 _FIXED = {
     EndReason.COMPLETED: Action.COMPLETE,
     EndReason.STOPPED: Action.STOP,
     EndReason.TIME_LIMIT: Action.STOP,
+    EndReason.LEASE_OVER: Action.STOP,
     EndReason.UNUSABLE: Action.FAIL,
     EndReason.ENDED_UNSEEN: Action.STOP,
     EndReason.FAILED_UNSEEN: Action.FAIL,

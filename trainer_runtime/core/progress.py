@@ -36,7 +36,8 @@ class Progress:
     `last` holds the newest value of every metric key; `best` the best of each rated metric of the
     evaluations as (value, step); `pruned` the steps of earlier attempts' checkpoints that this one
     removed; `skipped` the checkpoints that resuming passed over, with the reason; `losses` the
-    training losses over the steps; `checkpoint_every` how often it has decided to save.
+    training losses over the steps; `checkpoint_every` how often it has decided to save;
+    `longest_save_s` what writing a checkpoint has taken at most.
     """
 
     attempt: int
@@ -61,6 +62,7 @@ class Progress:
     losses: Curve = field(default_factory=Curve)
     completed: bool = False
     final: str | None = None
+    longest_save_s: float = 0.0
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
@@ -152,6 +154,8 @@ def _evaluated(progress: Progress, event: Event) -> None:
 def _checkpoint(progress: Progress, event: Event) -> None:
     step, action = int(event["step"]), event.get("action")
     if action == "saved":
+        took_s = (number(event.get(key)) or 0.0 for key in ("stall_s", "write_s"))
+        progress.longest_save_s = max(progress.longest_save_s, sum(took_s))
         progress.checkpoints[step] = SavedCheckpoint(
             step=step,
             attempt=progress.attempt,

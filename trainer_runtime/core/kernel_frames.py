@@ -1,0 +1,64 @@
+"""A run's files as lines of a kernel's log, which is the only way out of a running kernel.
+
+A line is `TM1 {"file":…,"at":…,"z":…}`: bytes of one file from offset `at` on, deflated, in
+base64; with `"whole":true` all of a file that is replaced as a whole. Offsets make lines
+repeatable: whoever reads them twice, or from the beginning, knows by the length of his copy what
+he has.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+PREFIX = "TM1 "
+# Of one line, before it is deflated; a log viewer has to live with its lines.
+LONGEST_FRAME_BYTES = 48 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """`file`: its name in the run's folder; `at`: where `data` begins in it."""
+
+    file: str
+    at: int
+    data: bytes
+    whole: bool = False
+    mtime_ns: int = 0
+
+
+def encode_frames(
+    file: str, at: int, data: bytes, *, whole: bool = False, mtime_ns: int = 0
+) -> Iterator[str]:
+    """The lines, without their ends, that carry `data`; one line for what is whole."""
+    step = max(1, len(data)) if whole else LONGEST_FRAME_BYTES
+    for start in range(0, max(1, len(data)), step):
+        deflated = zlib.compress(data[start : start + step], 6)
+        fields: dict[str, object] = {
+            "file": file,
+            "at": at + start,
+            "z": base64.b64encode(deflated).decode(),
+        }
+        if whole:
+            fields |= {"whole": True, "mtime_ns": mtime_ns}
+        yield PREFIX + json.dumps(fields, separators=(",", ":"))
+
+
+def decode_frame(line: str) -> Frame | None:
+    """The frame of a line; None for a line that is none, or that was damaged on the way."""
+    if not line.startswith(PREFIX):
+        return None
+    try:
+        fields = json.loads(line[len(PREFIX) :])
+        data = zlib.decompress(base64.b64decode(fields["z"], validate=True))
+        file, at = fields["file"], fields["at"]
+        if not isinstance(file, str) or type(at) is not int or at < 0:
+            return None
+        whole, mtime_ns = fields.get("whole") is True, int(fields.get("mtime_ns", 0))
+        return Frame(file, at, data, whole, mtime_ns)
+    except (ValueError, KeyError, TypeError, zlib.error, binascii.Error):
+        return None
