@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from trainmaster.backends.backend import Backend
 from trainmaster.errors import HostError
 from trainmaster.host_record import HostRecord
 from trainmaster.paths import Home
 
+if TYPE_CHECKING:
+    from trainmaster.control import Control
+
 LOCAL = "local"
 DEBUG = "debug"
-NAMES = (LOCAL, DEBUG)
+KAGGLE = "kaggle"
+# Those that are there without a record; of the first two, whose files are this machine's.
+HERE = (LOCAL, DEBUG)
+NAMES = (*HERE, KAGGLE)
 
 
-def open_backend(
-    home: Home,
-    host: str,
-    record: HostRecord | None,
-    recorded: Callable[[str], str | None] = lambda _run_id: None,
-) -> Backend:
-    """The backend of a host's name; `record`: what is on record about it, where anything is;
-    `recorded`: where its runs that are on record lie (on this machine they move with the home).
+def open_backend(home: Home, host: str, record: HostRecord | None, control: Control) -> Backend:
+    """The backend of a host's name; `record`: what is on record about it, where anything is.
+
+    Runs that are on record lie where `control` says (on this machine they move with the home).
 
     Raises:
         HostError: `HOST_UNKNOWN`.
@@ -37,12 +39,20 @@ def open_backend(
         from trainmaster.backends.debug import DebugBackend
 
         return DebugBackend(LocalHost(DEBUG, home.debug_root))
+    if host == KAGGLE:
+        from trainmaster.backends.kaggle.backend import KaggleBackend
+        from trainmaster.backends.kaggle.process import KaggleProcess
+
+        return KaggleBackend(home, control, KaggleProcess(home))
     if record is not None:
         from trainmaster.hosts.ssh import SshHost
         from trainmaster.launchers import ProcessLauncher
 
         return HostedBackend(
-            SshHost(record, home), ProcessLauncher(), multiplexed=True, recorded=recorded
+            SshHost(record, home),
+            ProcessLauncher(),
+            multiplexed=True,
+            recorded=lambda run_id: control.recorded_folder(run_id, host),
         )
     raise HostError(
         "HOST_UNKNOWN",
@@ -52,4 +62,4 @@ def open_backend(
     )
 
 
-__all__ = ["DEBUG", "LOCAL", "NAMES", "Backend", "open_backend"]
+__all__ = ["DEBUG", "HERE", "KAGGLE", "LOCAL", "NAMES", "Backend", "open_backend"]

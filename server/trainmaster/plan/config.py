@@ -13,6 +13,7 @@ from trainmaster.plan.fit import Fitted
 from trainmaster.plan.hyperparameters import Batch
 from trainmaster.plan.method import Method
 from trainmaster.plan.model import Network
+from trainmaster.plan.sessions import where_cut
 from trainmaster.plan.target import Target
 from trainmaster.plan.tokenizer import BYTE
 from trainmaster.spec import GPT2_PRESETS, TrainingSpec
@@ -33,6 +34,7 @@ class Decided:
     steps: int
     checkpoint_every: int | str
     best_metric: str
+    mirror: str | None
     max_runtime_s: float
     threads: int
     compile: bool
@@ -57,7 +59,9 @@ def resolved_config(
         "method": decided.method.name,
         "model": {**decided.network.sizes, "dropout": spec.model.dropout},
         "data": _data(
-            {**given["data"], **_tokenizer(facts, tokenizer)}, facts.cache_folder, corpus
+            {**given["data"], **_tokenizer(facts, tokenizer), "prepare": where_cut(spec, facts)},
+            facts.cache_folder,
+            corpus,
         ),
         "batch": _batch(decided.fitted.batch),
         "optimizer": {**given["optimizer"], "lr": decided.lr},
@@ -71,6 +75,7 @@ def resolved_config(
             "every": decided.checkpoint_every,
             "every_is_auto": spec.checkpoint.every == "auto",
             "metric": decided.best_metric,
+            "mirror": decided.mirror,
         },
         "recovery": given["recovery"],
         "compute": _compute(given["compute"], decided),

@@ -18,7 +18,7 @@ from trainmaster.plan.environment import (
     warn_of_cuda_without_gpu,
     with_packages,
 )
-from trainmaster.plan.estimate import estimates, hours_of
+from trainmaster.plan.estimate import estimates, hours_of, hours_within
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.fit import Fitted, fit
 from trainmaster.plan.hardware import recommend_gpu
@@ -32,9 +32,11 @@ from trainmaster.plan.length import (
 from trainmaster.plan.memory import GIB, STATE_BYTES_PER_PARAMETER
 from trainmaster.plan.method import Method, choose_method
 from trainmaster.plan.model import BYTE_VOCABULARY, Network, choose_network
+from trainmaster.plan.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.process import choose_compile, choose_threads, choose_variables
 from trainmaster.plan.rates import choose_learning_rate
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
+from trainmaster.plan.sessions import plan_sessions, refuse_without_internet, where_cut
 from trainmaster.plan.target import Target, choose_target
 from trainmaster.plan.throughput import Throughput, throughput
 from trainmaster.spec import TrainingSpec, missing_secrets, refuse_what_is_not_built
@@ -56,7 +58,8 @@ def plan(
     Raises:
         SpecError: NOT_YET_SUPPORTED.
         PlanError: this data or this machine can't carry the training.
-        HostError: ROOT_NOT_WRITABLE.
+        HostError: ROOT_NOT_WRITABLE, LEASE_OVER.
+        SpendError: SPEND_CAP.
     """
     refuse_what_is_not_built(spec)
     _refuse_unwritable_root(facts)
@@ -72,6 +75,9 @@ def plan(
     strategy = decided.fitted.sharing.strategy
     required = choose_requirements(spec, facts, decided.environment, strategy, ledger)
     inputs_gib = sum(one.size_bytes for one in (model, tokenizer) if one is not None) / GIB
+    refuse_without_internet(spec, facts, (model, tokenizer), required)
+    uses_quota = basis.target.device == "cuda"
+    sessions = plan_sessions(facts, basis.hours, uses_quota, ledger)
     needed_gib = _checked_disk_gib(spec, facts, corpus, basis, inputs_gib)
     _warn(spec, facts, corpus, basis, ledger)
     memory, fitted = basis.fitted.memory, basis.fitted
@@ -84,7 +90,7 @@ def plan(
     return Plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
-        estimates=estimates(sizes, basis.total_tokens, basis.speed, facts),
+        estimates=estimates(sizes, basis.total_tokens, basis.speed, facts, sessions),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
@@ -122,7 +128,7 @@ def _basis(
     ledger: Ledger,
 ) -> _Basis:
     if spec.data.prepare == "auto" and method.form == "shards":
-        ledger.decide("data.prepare", "box", "Shards are cut where they are read, and cached.")
+        _tell_where_cut(spec, facts, ledger)
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
     steps = choose_steps(spec, fitted.batch, method, corpus, ledger)
@@ -130,10 +136,21 @@ def _basis(
     return _Basis(method, network, target, fitted, steps, speed)
 
 
+def _tell_where_cut(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
+    if where_cut(spec, facts) == "here":
+        reason = "Cut once, they are sent as a private data set that every session finds."
+        ledger.decide("data.prepare", "here", reason)
+    else:
+        ledger.decide("data.prepare", "box", "Shards are cut where they are read, and cached.")
+
+
 def _decide_the_rest(
     spec: TrainingSpec, facts: HostFacts, basis: _Basis, ledger: Ledger
 ) -> Decided:
     target, steps = basis.target, basis.steps
+    within = hours_within(basis.total_tokens, basis.speed)
+    check_lease(facts, within, ledger)
+    longest_s = choose_longest_runtime_s(spec, basis.hours, ledger)
     return Decided(
         method=basis.method,
         network=basis.network,
@@ -144,7 +161,8 @@ def _decide_the_rest(
         steps=steps,
         checkpoint_every=choose_checkpoint_interval(spec, basis.hours, ledger),
         best_metric=choose_best_metric(spec, basis.method, ledger),
-        max_runtime_s=choose_longest_runtime_s(spec, basis.hours, ledger),
+        mirror=choose_mirror(spec, facts, ledger),
+        max_runtime_s=within_budget_s(spec, facts, within, longest_s, ledger),
         threads=choose_threads(spec, facts, target, ledger),
         compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
         environment=choose_environment(spec, facts, target, ledger),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from trainer_runtime.core.duration import in_utc
+from trainmaster.plan.calendar import Calendar
 from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.result import Estimates
 from trainmaster.plan.throughput import Throughput
@@ -17,14 +18,26 @@ def hours_of(total_tokens: int, speed: Throughput | None) -> float | None:
     return None if speed is None else total_tokens / speed.tokens_per_s / HOUR_S
 
 
+def hours_within(total_tokens: int, speed: Throughput | None) -> tuple[float, float] | None:
+    """The least and the most of hours that are expected."""
+    if speed is None:
+        return None
+    return total_tokens / speed.high / HOUR_S, total_tokens / speed.low / HOUR_S
+
+
 def estimates(
-    sizes: dict[str, Any], total_tokens: int, speed: Throughput | None, facts: HostFacts
+    sizes: dict[str, Any],
+    total_tokens: int,
+    speed: Throughput | None,
+    facts: HostFacts,
+    sessions: Calendar | None = None,
 ) -> Estimates:
-    """All estimates; `sizes` are `parameters`, `memory_gib` and `disk_gib`."""
-    hours = hours_of(total_tokens, speed)
-    if speed is None or hours is None:
+    """All estimates; `sizes` are `parameters`, `memory_gib` and `disk_gib`, `sessions` those of a
+    machine that is given out so."""
+    hours, within = hours_of(total_tokens, speed), hours_within(total_tokens, speed)
+    if speed is None or hours is None or within is None:
         return Estimates(**sizes)
-    longest, shortest = (hours * speed.tokens_per_s / rate for rate in (speed.low, speed.high))
+    shortest, longest = within
     ranges = {
         "tokens_per_s": (_digits(speed.low), _digits(speed.high)),
         "hours": (_digits(shortest), _digits(longest)),
@@ -38,15 +51,18 @@ def estimates(
         mfu=None if speed.mfu is None else round(speed.mfu, 3),
         hours=_digits(hours),
         usd=None if price is None else _digits(hours * price),
-        finish_at=_finish_at(facts.measured_at, hours),
+        finish_at=_finish_at(facts, hours, sessions),
+        sessions=None if sessions is None else sessions.sessions,
         ranges=ranges,
     )
 
 
-def _finish_at(now: float | None, hours: float) -> str | None:
-    if now is None:
+def _finish_at(facts: HostFacts, hours: float, sessions: Calendar | None) -> str | None:
+    if sessions is not None:
+        return in_utc(sessions.finish_t)
+    if facts.measured_at is None or facts.sessions is not None:
         return None
-    return datetime.fromtimestamp(now + hours * HOUR_S, UTC).isoformat(timespec="seconds")
+    return in_utc(facts.measured_at + hours * HOUR_S)
 
 
 def _digits(value: float) -> float:

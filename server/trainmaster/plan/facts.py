@@ -44,6 +44,21 @@ class TorchFacts(Facts):
     bf16_gpu: bool = False
 
 
+class SessionFacts(Facts):
+    """A place that gives its machine out in sessions, out of a weekly quota of accelerator hours.
+
+    `hours`: how long a session may last, `usable_hours` what of it is left for training.
+    `refresh_t`: when the quota starts anew, Unix seconds; None where that is not told.
+    """
+
+    hours: float
+    usable_hours: float
+    internet: bool
+    quota_left_h: float
+    quota_total_h: float
+    refresh_t: float | None = None
+
+
 class HostFacts(Facts):
     """The machine. `cores` counts what the quota grants, and may be a fraction.
 
@@ -54,7 +69,8 @@ class HostFacts(Facts):
     interpreter can make environments and install into them) are None where nobody looked; `pip` is
     its version of pip, `uv` the path of uv. `packages` are the versions of frameworks' packages
     that the interpreter has, None where nobody looked. `wheels`: where the spec's wheels lie once
-    they were sent.
+    they were sent. `usd_per_hour` and `lease_end_t` (Unix time, at which it is gone) are a rented
+    box's.
     """
 
     hostname: str
@@ -80,7 +96,9 @@ class HostFacts(Facts):
     cache_writable: bool = True
     c_compiler: bool | None = None
     usd_per_hour: float | None = None
+    lease_end_t: float | None = None
     measured_at: float | None = None
+    sessions: SessionFacts | None = None
 
     @property
     def cache_folder(self) -> str:

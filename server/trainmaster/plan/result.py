@@ -25,7 +25,8 @@ class Decision(Result):
 class Estimates(Result):
     """What the training takes; None where no estimate can be made.
 
-    `ranges` holds low and high for those that are known only roughly. `finish_at` is UTC, ISO 8601.
+    `ranges` holds low and high for those that are known only roughly. `finish_at` is UTC, ISO 8601;
+    on a machine that is given out in `sessions`, by the calendar.
     """
 
     parameters: int | None = None
@@ -36,6 +37,7 @@ class Estimates(Result):
     hours: float | None = None
     usd: float | None = None
     finish_at: str | None = None
+    sessions: int | None = None
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
 
 
@@ -73,6 +75,8 @@ class Ledger:
         self.warnings: list[str] = []
 
     def decide(self, field: str, value: Any, reason: str, source: str | None = None) -> None:
+        """The last word on a field counts."""
+        self.decisions = [decision for decision in self.decisions if decision.field != field]
         self.decisions.append(Decision(field=field, value=value, reason=reason, source=source))
 
     def warn(self, text: str) -> None:

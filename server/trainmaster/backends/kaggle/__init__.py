@@ -1,0 +1,1 @@
+"""Kaggle kernels as a place where runs stay, session after session."""

@@ -1,0 +1,169 @@
+"""Private data sets at Kaggle: entries of a host's cache, and a run's secrets.
+
+What a session finds mounted is what a host's cache would hold, an entry a data set:
+`<kind>/<entry>/…`, and beside it `complete.json` where the entry is marked as whole by `.complete`,
+whose contents that is. A data set's name is a digest of its contents: it is sent once, and later
+runs find it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from trainer_runtime.core.durable import write_synced
+from trainer_runtime.core.kernel_order import CACHE_MARK
+from trainmaster.backends.kaggle.client import Kaggle
+from trainmaster.backends.kaggle.scratch import new_folder
+from trainmaster.errors import CloudError
+from trainmaster.hosts.tree_files import TreeFile, changed
+from trainmaster.paths import Home
+
+_DIGITS = 32
+_CHUNK_BYTES = 1 << 20
+# Weights don't get smaller.
+_DENSE = (".safetensors", ".gguf", ".parquet")
+_READY = "ready"
+
+
+class Datasets:
+    """Those of one account; safe to call from several processes at once."""
+
+    def __init__(self, home: Home, kaggle: Kaggle) -> None:
+        self._home, self._kaggle = home, kaggle
+
+    async def put(self, place: str, files: Sequence[TreeFile], *, mark: bool = False) -> str:
+        """The data set with an entry of the cache, `owner/slug`, sent first where there is none.
+
+        `place`: the entry's below the cache, such as `data/<fingerprint>`; `files` by their names
+        in it; `mark`: it is one that `.complete` marks.
+
+        Raises:
+            CloudError: `KAGGLE_…`.
+            PlanError: `DATA_CHANGED`, a file is not any more what was listed.
+            OSError: a file can't be read.
+        """
+        marker = _marker(files) if mark else None
+        slug = await asyncio.to_thread(_slug, place, files, marker)
+        if await self._kaggle.settled_dataset(slug) == _READY:
+            return f"{await self._kaggle.account()}/{slug}"
+        with self._folder() as folder:
+            await asyncio.to_thread(_pack, folder, place, files, marker)
+            ref = await self._send(slug, folder)
+        try:
+            _refuse_changed(files)
+        except Exception:
+            await self._kaggle.remove_dataset(slug)
+            raise
+        return ref
+
+    async def put_secrets(self, run_id: str, generation: int, files: Mapping[str, bytes]) -> str:
+        """The data set with what a run is given for a request, `owner/slug`; its own, and gone with
+        `remove_secrets`.
+
+        Raises:
+            CloudError: `KAGGLE_…`.
+        """
+        slug = f"{_secrets_of(run_id)}{generation}"
+        note = self._home.kaggle_secret(slug)  # what was sent is found again, come what may
+        write_synced(note, b"", 0o600)
+        if await self._kaggle.settled_dataset(slug) == _READY:
+            return f"{await self._kaggle.account()}/{slug}"
+        with self._folder() as folder:
+            for name, data in files.items():
+                write_synced(folder / name, data, 0o600)
+            return await self._send(slug, folder)
+
+    async def remove_secrets(self, run_id: str, *, but: int | None = None) -> None:
+        """Remove what a run was given, for all requests `but` one; may be repeated.
+
+        Raises:
+            CloudError: `KAGGLE_…`; what is left is removed the next time.
+        """
+        begin = _secrets_of(run_id)
+        notes = sorted(self._home.kaggle_secret(begin).parent.glob(f"{begin}*"))
+        for note in notes:
+            if note.name != f"{begin}{but}":
+                await self._kaggle.remove_dataset(note.name)
+                note.unlink(missing_ok=True)
+
+    async def _send(self, slug: str, folder: Path) -> str:
+        try:
+            return await self._kaggle.put_dataset(slug, slug, folder)
+        except CloudError as error:
+            # Somebody else was first, or our own request came through twice.
+            if error.code != "KAGGLE_REFUSED":
+                raise
+            if await self._kaggle.settled_dataset(slug) != _READY:
+                raise
+        return f"{await self._kaggle.account()}/{slug}"
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        folder = new_folder(self._home)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _slug(place: str, files: Sequence[TreeFile], marker: bytes | None) -> str:
+    digest = hashlib.sha256(json.dumps([place, (marker or b"").decode()]).encode())
+    for file in sorted(files, key=lambda one: one.name):
+        digest.update(json.dumps([file.name, file.size_bytes, _sha256(file)]).encode())
+    return f"tm-{digest.hexdigest()[:_DIGITS]}"
+
+
+def _sha256(file: TreeFile) -> str:
+    if isinstance(file.source, bytes):
+        return hashlib.sha256(file.source).hexdigest()
+    with file.source.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _secrets_of(run_id: str) -> str:
+    """What the names of all of a run's begin with; a generation follows."""
+    return f"tm-s-{hashlib.sha256(run_id.encode()).hexdigest()[:24]}-"
+
+
+def _marker(files: Sequence[TreeFile]) -> bytes:
+    """What `box.receive` writes into `.complete` for these files."""
+    rows = json.dumps([[file.name, file.size_bytes, file.modified_ns] for file in files])
+    digest = hashlib.sha256(rows.encode()).hexdigest()
+    return f'{{"digest": "{digest}", "files": {rows}}}\n'.encode()
+
+
+def _pack(folder: Path, place: str, files: Sequence[TreeFile], marker: bytes | None) -> None:
+    """Lay the data set out: an archive, which Kaggle unpacks into a folder of its name."""
+    kind, _, entry = place.partition("/")
+    with zipfile.ZipFile(folder / f"{kind}.zip", "w", compresslevel=1) as archive:
+        for file in files:
+            told = zipfile.ZipInfo(f"{entry}/{file.name}")  # of no time: theirs may be before 1980
+            is_dense = file.name.endswith(_DENSE)
+            told.compress_type = zipfile.ZIP_STORED if is_dense else zipfile.ZIP_DEFLATED
+            told.file_size = file.size_bytes
+            with archive.open(told, "w") as packed, _opened(file) as stream:
+                shutil.copyfileobj(stream, packed, _CHUNK_BYTES)
+    if marker is not None:
+        write_synced(folder / CACHE_MARK, marker)
+
+
+def _opened(file: TreeFile) -> BinaryIO:
+    return io.BytesIO(file.source) if isinstance(file.source, bytes) else file.source.open("rb")
+
+
+def _refuse_changed(files: Sequence[TreeFile]) -> None:
+    """Raises: `PlanError`: `DATA_CHANGED`."""
+    for file in files:
+        if isinstance(file.source, Path):
+            status = file.source.stat()
+            if (status.st_size, status.st_mtime_ns) != (file.size_bytes, file.modified_ns):
+                raise changed(file, "changed")

@@ -1,0 +1,95 @@
+"""What sessions have left: fetched file by file, as it is needed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.followed import JOURNAL, attempt_of, is_appended, is_replaced
+from trainer_runtime.core.kernel_order import RUN_FOLDER
+from trainmaster.backends.follower import News
+from trainmaster.backends.kaggle.client import Kaggle
+from trainmaster.control_kernels import KernelSession
+from trainmaster.mirror import MirrorWriter
+
+_INDEX = "checkpoints_index.json"
+_BELOW = f"{RUN_FOLDER}/"
+
+
+class Outputs:
+    """The output of a kernel's newest whole session; `folder`: where files of it are kept here."""
+
+    def __init__(self, kaggle: Kaggle, ref: str, folder: Path) -> None:
+        self._kaggle = kaggle
+        self._ref = ref
+        self._folder = folder
+
+    async def names(self) -> list[str]:
+        """The files of the run's folder, by their paths in it."""
+        names = await self._kaggle.outputs(self._ref)
+        return sorted(name.removeprefix(_BELOW) for name in names if name.startswith(_BELOW))
+
+    async def fetch(self, name: str) -> Path:
+        """One file of the run's folder; what was fetched before is not fetched again."""
+        path = self._folder / name
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            await self._kaggle.fetch_output(self._ref, f"{_BELOW}{name}", path)
+        return path
+
+    async def complete(
+        self, writer: MirrorWriter, session: KernelSession, news: News
+    ) -> dict[str, Any] | None:
+        """Bring the mirror to what the session's files say; what is to be known of the output.
+
+        None where it has no run's folder. What earlier outputs had is not fetched again.
+        """
+        names = await self.names()
+        if JOURNAL not in names:
+            return None
+        shutil.rmtree(self._folder, ignore_errors=True)
+        known = int(session.body.get("newest_attempt", 0))
+        for name in _in_order(names, known):
+            data = (await self.fetch(name)).read_bytes()
+            if is_replaced(name):
+                writer.replace(name, data)
+                news.note(session.run_id, name)
+            elif _take_missing(writer, name, data):
+                news.note(session.run_id, name)
+        return {
+            "journal_bytes": (self._folder / JOURNAL).stat().st_size,
+            "verified_step": _verified_step(self._folder / _INDEX),
+        }
+
+
+def _in_order(names: Sequence[str], known_attempts: int) -> list[str]:
+    """The followed files of the session's own attempts; the journal last, as it tells of ends."""
+    wanted = [
+        name
+        for name in names
+        if (is_appended(name) or is_replaced(name)) and not 0 < attempt_of(name) <= known_attempts
+    ]
+    return sorted(wanted, key=lambda name: (name == JOURNAL, name))
+
+
+def _take_missing(writer: MirrorWriter, name: str, data: bytes) -> bool:
+    """Append what the mirror lacks; where it has something else, the file begins anew."""
+    size, tail = writer.size(name), writer.tail(name)
+    if len(data) < size:
+        return False
+    if data[size - len(tail) : size] != tail:
+        writer.begin_anew(name, None)
+        size = 0
+    writer.append(name, data[size:], final=True)
+    return True
+
+
+def _verified_step(index: Path) -> int | None:
+    try:
+        step = json.loads(index.read_bytes())["resume_from"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None
