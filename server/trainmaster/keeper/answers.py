@@ -1,0 +1,50 @@
+"""What is told of the keeper, and of what a tick has done."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainmaster.answers import Answer, State
+
+
+class KeeperAnswer(Answer):
+    """`by`: what calls `trainmaster tick` for this home; none where nothing does."""
+
+    home: str
+    installed: bool
+    by: Literal["systemd", "cron"] | None = None
+    every: str | None = None
+    wrote: dict[str, str] | None = Field(default=None, description="by where it stands, the text")
+    removed: list[str] | None = None
+    last_tick_at: str | None = None
+    last_tick: Literal["done", "failed", "at work"] | None = None
+    failed: dict[str, str] | None = Field(
+        default=None, description="what the last tick could not do, by run or box"
+    )
+    overdue: bool | None = None
+    put_into_secrets_env: list[str] | None = Field(
+        default=None, description="variables that a timer does not have"
+    )
+    hints: list[str] | None = None
+    next_step: str | None = None
+
+
+class TickRow(Answer):
+    run_id: str
+    state: State
+    did: list[str]
+
+
+class BoxTickRow(Answer):
+    """A rented box, or a provider, of which something was due."""
+
+    box: str
+    did: list[str]
+
+
+class TickAnswer(Answer):
+    runs: list[TickRow]
+    boxes: list[BoxTickRow] | None = None
+    note: str | None = None

@@ -1,0 +1,80 @@
+"""What a timer calls, and how often: pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_runtime.core.duration import format_duration, parse_duration
+from trainmaster.detached import SAFELY
+from trainmaster.errors import UsageError
+
+# Those that both kinds of timers can be told, at even distances.
+_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
+_MINUTE_S = 60
+_HASH_CHARACTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`trainmaster tick` for one home, by the interpreter that has Trainmaster."""
+
+    python: str
+    home: Path
+    every_minutes: int = 5
+
+    @property
+    def every(self) -> str:
+        return format_duration(self.every_minutes * _MINUTE_S)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """`-P`: never a module that lies in the folder where a timer happens to call."""
+        tick = ("tick", "--every", self.every, "--json")
+        return (self.python, *SAFELY, "-m", "trainmaster", *tick)
+
+
+def parse_every(text: str) -> int:
+    """The minutes that an interval stands for.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for one that not every timer can keep.
+    """
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        seconds = 0.0
+    minutes = int(seconds // _MINUTE_S)
+    if minutes * _MINUTE_S != seconds or minutes not in _MINUTES:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{text!r} is no interval that every kind of timer keeps.",
+            f"Use one of {', '.join(format_duration(m * _MINUTE_S) for m in _MINUTES)}.",
+            field="every",
+        )
+    return minutes
+
+
+def refuse_odd_paths(call: Call) -> None:
+    """Raises:
+    UsageError: `UNSAFE_NAME`, a path that can't stand in a line of a file.
+    """
+    for path in (call.python, str(call.home)):
+        if not path.isprintable():
+            raise UsageError(
+                "UNSAFE_NAME",
+                f"{path!r} holds characters that no timer's file takes.",
+                "Use a home (TRAINMASTER_HOME) and an interpreter of printable names.",
+            )
+
+
+def name_of(home: Path) -> str:
+    """The same for one home each time, and another for any other."""
+    digest = hashlib.sha256(str(home).encode()).hexdigest()[:_HASH_CHARACTERS]
+    return f"trainmaster-keeper-{digest}"
+
+
+def marker_of(home: Path) -> str:
+    """What our own entries carry, and nobody else's."""
+    return f"# Trainmaster's keeper of {home}"

@@ -1,0 +1,37 @@
+"""Keys that a timer would miss: it is given none of the variables of a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from trainmaster.alerting.destinations import destinations
+from trainmaster.clouds import KEY_NAMES
+from trainmaster.errors import StateError
+from trainmaster.secret_values import stored_names
+from trainmaster.workspace import Workspace
+
+KAGGLE_KEYS = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY")
+
+
+def lacking_keys(workspace: Workspace, environment: Mapping[str, str]) -> list[str]:
+    """Variables that are in use here and do not stand in the home's secrets.env: those of the
+    environment, and those of providers whose boxes are open. Names alone, never values."""
+    in_use = {name for name in (*KEY_NAMES.values(), *KAGGLE_KEYS) if environment.get(name)}
+    in_use |= {name for name in _of_destinations(workspace) if environment.get(name)}
+    in_use |= {
+        KEY_NAMES[box.provider]
+        for box in workspace.control.boxes.boxes(only_open=True)
+        if box.provider in KEY_NAMES
+    }
+    try:
+        return sorted(in_use - stored_names(workspace.home))
+    except StateError:
+        return sorted(in_use)
+
+
+def _of_destinations(workspace: Workspace) -> Iterable[str]:
+    try:
+        given = destinations(workspace.home).values()
+    except StateError:
+        return []
+    return [one.url_secret for one in given if one.url_secret is not None]

@@ -1,0 +1,186 @@
+"""Installing the keeper, taking it away, and how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from trainer_runtime.core.duration import in_utc
+from trainmaster.errors import HostError
+from trainmaster.keeper.answers import KeeperAnswer
+from trainmaster.keeper.call import Call, parse_every, refuse_odd_paths
+from trainmaster.keeper.cron import Crontab
+from trainmaster.keeper.keys import lacking_keys
+from trainmaster.keeper.record import (
+    NEVER,
+    Ticked,
+    keeper_problem,
+    note_installed,
+    note_removed,
+    read_ticked,
+)
+from trainmaster.keeper.scheduler import Scheduler
+from trainmaster.keeper.systemd import LONGEST_S, UserTimer
+from trainmaster.workspace import Workspace
+
+DEFAULT_EVERY = "5m"
+_EVERY = "--every"
+_CACHES = frozenset({"archive-v0", "builds-v0", "environments-v2"})  # of uv
+
+
+async def install(
+    workspace: Workspace, environment: Mapping[str, str], *, every: str = DEFAULT_EVERY
+) -> KeeperAnswer:
+    """Have `trainmaster tick` called for this home from now on, by the user's systemd, or by cron
+    where there is none. May be repeated: the newest interval counts.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for the interval, `UNSAFE_NAME`.
+        HostError: `SCHEDULER_MISSING`, `SCHEDULER_REFUSED`.
+    """
+    call = _call(workspace, every)
+    schedulers = _schedulers(workspace, environment)
+    problems = await asyncio.to_thread(lambda: [one.problem() for one in schedulers])
+    able = [one for one, why in zip(schedulers, problems, strict=True) if why is None]
+    if not able:
+        raise _missing([why or "" for why in problems])
+    chosen, others = able[0], [one for one in schedulers if one is not able[0]]
+    await asyncio.to_thread(chosen.install, call)
+    note_installed(workspace.home, call.every_minutes * 60.0)
+    for other in others:
+        if other in able:
+            await asyncio.to_thread(other.remove)
+    answer = await status(workspace, environment)
+    return answer.model_copy(
+        update={"next_step": "See that it works: `trainmaster keeper status`, after a while."}
+    )
+
+
+async def text(
+    workspace: Workspace, environment: Mapping[str, str], *, every: str = DEFAULT_EVERY
+) -> KeeperAnswer:
+    """What `install` would write, for systemd and for cron, to be put there by hand: on this
+    machine or, with its own paths, on one that is always on. Changes nothing.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for the interval, `UNSAFE_NAME`.
+    """
+    call = _call(workspace, every)
+    wrote: dict[str, str] = {}
+    for scheduler in _schedulers(workspace, environment):
+        wrote |= scheduler.written(call)
+    return KeeperAnswer(
+        home=str(workspace.home.root),
+        installed=False,
+        every=call.every,
+        wrote=wrote,
+        put_into_secrets_env=lacking_keys(workspace, environment) or None,
+        next_step="Nothing was written. One of the two is enough: units or the line of a crontab.",
+    )
+
+
+async def remove(workspace: Workspace, environment: Mapping[str, str]) -> KeeperAnswer:
+    """Take away what `install` wrote for this home, and nothing else. May be repeated.
+
+    Raises:
+        HostError: `SCHEDULER_REFUSED`.
+    """
+    removed: list[str] = []
+    for scheduler in _schedulers(workspace, environment):
+        if scheduler.name == "cron" and scheduler.problem() is not None:
+            continue  # what can't be asked holds nothing of ours
+        there = await asyncio.to_thread(scheduler.entries)
+        await asyncio.to_thread(scheduler.remove)
+        removed += there
+    note_removed(workspace.home)
+    return KeeperAnswer(home=str(workspace.home.root), installed=False, removed=removed)
+
+
+async def status(workspace: Workspace, environment: Mapping[str, str]) -> KeeperAnswer:
+    """Whether a keeper is installed, by what, when it was last at it, and what is in its way."""
+    found = await asyncio.to_thread(_installed, _schedulers(workspace, environment))
+    ticked, now = read_ticked(workspace.home), time.time()
+    problem = keeper_problem(workspace.home, now)
+    there = found is not None
+    return KeeperAnswer(
+        home=str(workspace.home.root),
+        installed=there,
+        by=found[0].name if found else None,
+        every=_every_in(found[1]) if found else None,
+        wrote=found[1] if found else None,
+        last_tick_at=in_utc(ticked.began_t) if ticked else None,
+        last_tick=_outcome(ticked, now) if ticked else None,
+        failed=(ticked.failed or None) if ticked else None,
+        overdue=None if not there or problem == NEVER else problem is not None,
+        put_into_secrets_env=lacking_keys(workspace, environment) or None,
+        hints=(found[0].hints() + _of_interpreter() or None) if found else None,
+        next_step=_next_step(there, problem),
+    )
+
+
+def _call(workspace: Workspace, every: str) -> Call:
+    call = Call(sys.executable, workspace.home.root, parse_every(every))
+    refuse_odd_paths(call)
+    return call
+
+
+def _schedulers(workspace: Workspace, environment: Mapping[str, str]) -> Sequence[Scheduler]:
+    home = workspace.home.root
+    return UserTimer(home, environment), Crontab(home, environment)
+
+
+def _installed(schedulers: Sequence[Scheduler]) -> tuple[Scheduler, dict[str, str]] | None:
+    for scheduler in schedulers:
+        if scheduler.name == "systemd" or scheduler.problem() is None:
+            entries = scheduler.entries()
+            if entries:
+                return scheduler, entries
+    return None
+
+
+def _every_in(entries: Mapping[str, str]) -> str | None:
+    """The interval that an entry's command tells."""
+    for entry in entries.values():
+        words = entry.replace('"', " ").split()
+        if _EVERY in words[:-1]:
+            return words[words.index(_EVERY) + 1]
+    return None
+
+
+def _outcome(ticked: Ticked, now: float) -> Literal["done", "failed", "at work"]:
+    if ticked.ended_t is None:
+        return "at work" if now - ticked.began_t < LONGEST_S else "failed"
+    return "failed" if ticked.failed else "done"
+
+
+def _of_interpreter() -> list[str]:
+    if not any(part in _CACHES for part in Path(sys.executable).parts):
+        return []
+    return [
+        f"{sys.executable} lies in uv's cache, which uv may clear: `uv tool install trainmaster`, "
+        "and install the keeper by that."
+    ]
+
+
+def _next_step(there: bool, problem: str | None) -> str | None:
+    if not there:
+        return "`trainmaster keeper install` has what is due done while nobody looks."
+    if problem == NEVER:
+        return "It has not been called yet."
+    if problem is not None:
+        return "See why it is not called: the journal of the user's systemd, or cron's log."
+    return None
+
+
+def _missing(problems: Sequence[str]) -> HostError:
+    return HostError(
+        "SCHEDULER_MISSING",
+        f"Nothing here can call the keeper: {'; '.join(problems)}.",
+        "Install cron (on Debian or Ubuntu: apt-get install cron), have `trainmaster tick` called "
+        "every few minutes by whatever else there is, or put what `trainmaster keeper install "
+        "--print` prints on a machine that is always on.",
+    )
