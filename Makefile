@@ -1,10 +1,10 @@
 # `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check quick bench docs format clean
+.PHONY: help setup demo test test-live check quick bench docs format clean
 
 PYTHON_BIN := .venv/bin/python
 TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh-server \
-	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux
+	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux crontab=cron
 # Two workers: the machines that this runs on have two cores.
 PYTEST := $(PYTHON_BIN) -m pytest -n 2 --dist loadgroup
 
@@ -31,6 +31,9 @@ check: setup ## style, types, floors, oldest Python
 
 quick: setup ## the tests that need no training
 	$(PYTEST) tests/server tests/runtime
+
+test-live: setup ## look at the real services, with your keys; costs and changes nothing
+	$(PYTHON_BIN) -m pytest -rs tests/live
 
 bench: setup ## speed, as ratios against a peer in the same run
 	@for script in tests/benchmarks/bench_*.py; do $(PYTHON_BIN) $$script || exit 1; done

@@ -10,23 +10,24 @@ import time
 from trainer_runtime.core.durable import try_lock
 from trainmaster.alerting.delivery import deliver_alerts
 from trainmaster.alerting.looking import look
-from trainmaster.alerting.sending import begin_sending, send_due
-from trainmaster.answers import TickAnswer, TickRow
-from trainmaster.checkpoint_mirror import is_mirrored_here
+from trainmaster.alerting.sending import begin_sending
 from trainmaster.errors import HostError
 from trainmaster.follow import catch_up, last_pass, note_away
 from trainmaster.run import Run
-from trainmaster.secret_delivery import deliver_secrets, sweep_secrets
+from trainmaster.secret_delivery import deliver_secrets
 from trainmaster.transfer import begin_transfers
-from trainmaster.view import HEARTBEAT_S, load_view
+from trainmaster.view import HEARTBEAT_S, ended_box, load_view
 from trainmaster.workspace import Workspace
 
 # What keeps a host from being reached at all.
-_AWAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "AUTH_FAILED", "HOST_KEY_CHANGED"})
+_AWAY = frozenset(
+    {
+        *("HOST_UNREACHABLE", "LINK_LOST", "AUTH_FAILED", "HOST_KEY_CHANGED"),
+        *("KAGGLE_UNREACHABLE", "KAGGLE_KEY_MISSING", "KAGGLE_KEY_REFUSED"),
+    }
+)
 # So long an answer waits for a host that may be away.
 LOOK_S = 10.0
-# A tick sends by itself: a timer that called it may end whatever it leaves behind.
-_SENDS_S = 20.0
 
 
 async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -> list[str]:
@@ -54,7 +55,7 @@ async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -
 
 def look_for_alerts(workspace: Workspace, run_id: str) -> None:
     """Fire what is due for a run after news of it came in, and have it sent, detached."""
-    _look(workspace, run_id)
+    fire_alerts(workspace, run_id)
     begin_sending(workspace)
 
 
@@ -89,40 +90,26 @@ async def look_after(workspace: Workspace, run_id: str, bound_s: float = LOOK_S)
     return True
 
 
-async def tick(workspace: Workspace) -> TickAnswer:
-    """Advance every run once of which anything may be due, and read what its host has to say."""
-    rows: list[TickRow] = []
-    away: dict[str, str] = {}
-    sweep_secrets(workspace)
-    watched = workspace.control.alerts.watched_to_end()
-    for run in workspace.control.runs():
-        newest = workspace.control.desired(run.run_id)[0].generation
-        if run.closed and watched.get(run.run_id, 0) < newest:
-            _look(workspace, run.run_id)
-        if run.closed and not is_mirrored_here(run):
-            continue
+def fire_alerts(workspace: Workspace, run_id: str) -> None:
+    """Fire what is due for a run, where nobody else is at it; sends nothing."""
+    lock = try_lock(workspace.home.advance_lock(run_id))
+    if lock is not None:
         try:
-            did = [away[run.host]] if run.host in away else await advance(workspace, run.run_id)
-        except HostError as error:
-            did = [f"{error.code}: {error.message}"]
-            if error.code in ("HOST_UNREACHABLE", "LINK_LOST"):
-                away[run.host] = did[0]
-        if run.closed and not did:
-            continue
-        if run.host not in away:
-            await catch_up(workspace, run.host)
-        _look(workspace, run.run_id)
-        rows.append(
-            TickRow(run_id=run.run_id, state=load_view(workspace, run.run_id).state.value, did=did)
-        )
-    await send_due(workspace, stays_s=_SENDS_S)
-    return TickAnswer(runs=rows)
+            look(workspace, run_id)
+        finally:
+            os.close(lock)
+
+
+async def deliver(workspace: Workspace, run_id: str) -> bool:
+    """Have the host told of the newest request; False where that has to wait, within bounds."""
+    await look_in(workspace, run_id)
+    return workspace.control.desired(run_id)[1]
 
 
 async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
+    if run.cleaned or ended_box(workspace, run.host) is not None:
+        return []  # nothing is due where nothing is
     control, backend = workspace.control, workspace.backend(run.host)
-    if run.cleaned:
-        return []
     if run.closed:
         return ["started a transfer"] if begin_transfers(workspace, run) else []
     did: list[str] = []
@@ -151,17 +138,21 @@ async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
     return did
 
 
-def _look(workspace: Workspace, run_id: str) -> None:
-    lock = try_lock(workspace.home.advance_lock(run_id))
-    if lock is not None:
-        try:
-            look(workspace, run_id)
-        finally:
-            os.close(lock)
+async def next_session(workspace: Workspace, run: Run) -> list[str]:
+    """What is due for a run whose session was found to be over just now."""
+    kernel = load_view(workspace, run.run_id).kernel
+    if kernel is None or kernel.alive:
+        return []
+    try:
+        return await advance(workspace, run.run_id)
+    except HostError as error:
+        return [f"{error.code}: {error.message}"]
 
 
 def _silent(workspace: Workspace, run: Run) -> bool:
     view = load_view(workspace, run.run_id)
+    if view.kernel is not None:
+        return not view.kernel.runs
     heard = view.record.heartbeat_t
     return heard is None or view.now - heard > 1.5 * HEARTBEAT_S
 

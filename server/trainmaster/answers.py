@@ -68,6 +68,9 @@ class PlanAnswer(Answer):
     estimates: dict[str, Any]
     gpu: Any = None
     warnings: list[str]
+    unattended: str | None = Field(
+        default=None, description="`no: WHY` where it needs a keeper and none is there"
+    )
     next_step: str | None = None
     next_tools: list[str] | None = None
 
@@ -75,6 +78,8 @@ class PlanAnswer(Answer):
 class LaunchAnswer(Answer):
     run_id: str
     state: State
+    reason: str | None = Field(default=None, description="why it is queued")
+    resumes_at: str | None = None
     attempt: int
     host: str
     name: str | None = None
@@ -169,6 +174,23 @@ class PreparationState(Answer):
     share: float | None = None
 
 
+class RunCost(Answer):
+    """Of a run on rented boxes: dollars for its attempts' time; `usd_per_h` while it goes on."""
+
+    usd: float
+    usd_per_h: float | None = None
+    budget_usd: float | None = None
+
+
+class SessionRow(Answer):
+    """A session of a run that goes on in sessions; times are UTC, ISO 8601."""
+
+    number: int
+    ends_at: str | None = Field(default=None, description="its deadline, once it runs")
+    outcome: str | None = Field(default=None, description="how it ended")
+    detail: str | None = None
+
+
 class StatusAnswer(Answer):
     """`as_of`: Unix time of the newest word from the box; `heartbeat_age_s`: seconds since then."""
 
@@ -176,6 +198,8 @@ class StatusAnswer(Answer):
     name: str
     state: State
     reason: str | None = None
+    resumes_at: str | None = Field(default=None, description="when a spent quota starts anew, UTC")
+    session: SessionRow | None = None
     host: str
     as_of: float | None = None
     heartbeat_age_s: float | None = None
@@ -195,7 +219,10 @@ class StatusAnswer(Answer):
     checkpoint: CheckpointState | None = None
     preparation: PreparationState | None = None
     transfer: TransferState | None = None
-    cost: float | None = None
+    unattended: str | None = Field(
+        default=None, description="`no: WHY` where it needs a keeper and none is there"
+    )
+    cost: RunCost | None = None
     evidence: list[str] | None = Field(
         default=None,
         description="last log line of a failed run, or of preparing one: by whoever",
@@ -214,64 +241,6 @@ class LogAnswer(Answer):
     cursor: str
     more: bool
     unreachable: str | None = Field(default=None, description=_WHY_OLD)
-
-
-class MetricSeries(Answer):
-    """One key of one run: a summary over all points, and as many points as were asked for.
-
-    Downsampled series hold each bucket's mean in `values`, with its `lows` and `highs`.
-    """
-
-    n: int
-    first: Number | None = None
-    last: Number | None = None
-    min: Number | None = None
-    min_step: int | None = None
-    max: Number | None = None
-    max_step: int | None = None
-    steps: list[int]
-    x: list[Number] | None = Field(
-        default=None, description="where the points stand in tokens, or seconds since the beginning"
-    )
-    values: list[Number]
-    lows: list[Number] | None = None
-    highs: list[Number] | None = None
-    nonfinite: int | None = None
-
-
-class BestRun(Answer):
-    """The best finite value of a metric among the compared runs."""
-
-    run: str
-    step: int
-    value: Number
-
-
-class Ranking(Answer):
-    """Runs by their best value of a metric, the best first."""
-
-    runs: list[str]
-    steps: list[int]
-    values: list[Number]
-
-
-class LogCoverage(Answer):
-    """How much of a log file was understood."""
-
-    read_share: float = Field(description="of the lines with numbers, 0 to 1")
-    too_long: int | None = Field(default=None, description="lines that were passed over")
-    other_ranks: int | None = Field(default=None, description="how many ranks are left out")
-
-
-class MetricsAnswer(Answer):
-    runs: dict[str, dict[str, MetricSeries]]
-    form: str | None = Field(
-        default=None, description="what the values are, where not the metric's own"
-    )
-    best: dict[str, BestRun] | None = None
-    ranking: dict[str, Ranking] | None = None
-    coverage: dict[str, LogCoverage] | None = None
-    notes: list[str] | None = None
 
 
 class Change(Answer):
@@ -325,57 +294,6 @@ class CheckpointsAnswer(Answer):
     unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 
-class OutputRow(Answer):
-    """A checkpoint of a training that others ran."""
-
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"step"})
-
-    step: int | None
-    time: float
-    path: str
-    size_bytes: int
-    metrics: dict[str, Number]
-    verified: bool
-
-
-class SkippedOutput(Answer):
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"step"})
-
-    step: int | None
-    path: str
-    reason: str
-
-
-class AdoptAnswer(Answer):
-    """An output folder, and the run that goes on from it, once there is one.
-
-    `spec`: the starting spec that was written, `open`: its fields that have to be filled in.
-    `spec_text`: the spec itself, where nothing is written.
-    """
-
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"resume_from"})
-
-    framework: str
-    folder: str
-    checkpoints: list[OutputRow]
-    skipped: list[SkippedOutput]
-    resume_from: int | None
-    run_id: str | None = None
-    name: str | None = None
-    state: State | None = None
-    attempt: int | None = None
-    host: str
-    pending: bool | None = None
-    cursor: str | None = None
-    spec: str | None = None
-    spec_text: str | None = None
-    open: list[str] | None = None
-    warnings: list[str] | None = None
-    notes: list[str] | None = Field(default=None, description="what goes on otherwise than before")
-    next_step: str
-    next_tools: list[str] | None = None
-
-
 class StopAnswer(Answer):
     run_id: str
     state: State
@@ -391,6 +309,7 @@ class CleanAnswer(Answer):
     freed_bytes: int
     kept: list[str]
     dry_run: bool | None = None
+    note: str | None = None
 
 
 class SkippedFile(Answer):
@@ -410,16 +329,6 @@ class FetchAnswer(Answer):
     more: bool | None = None
     next_step: str | None = None
     next_tools: list[str] | None = None
-
-
-class TickRow(Answer):
-    run_id: str
-    state: State
-    did: list[str]
-
-
-class TickAnswer(Answer):
-    runs: list[TickRow]
 
 
 class TransferAnswer(Answer):

@@ -74,14 +74,35 @@ def is_mirrored_here(run: Run) -> bool:
     return bool(run.config["checkpoint"].get("mirror") == OPERATOR)
 
 
+async def bring_wanted(workspace: Workspace, run: str) -> int:
+    """Bring the checkpoints that `wanted_here` names, whatever the run's spec says of its mirror;
+    how many came.
+
+    Raises:
+        HostError: the box can't be reached, or there is no room here.
+    """
+    view = load_view(workspace, run)
+    return await mirror_checkpoints(workspace, run, only=frozenset(wanted_here(workspace, view)))
+
+
+def wanted_here(workspace: Workspace, view: RunView) -> list[int]:
+    """The steps without which a run's box can't go without a loss, and that are not here: its
+    newest verified checkpoint, and its best one."""
+    kept = {view.index.resume_from, view.index.best}
+    return [key.step for key in missing(_folder(workspace, view), view) if key.step in kept]
+
+
 async def mirror_checkpoints(
     workspace: Workspace,
     run: str,
     *,
     report: Report = lambda _done, _total: None,
     most: int | None = None,
+    only: frozenset[int] | None = None,
 ) -> int:
     """Bring a run's verified checkpoints that are not here yet, newest first; how many came.
+
+    `most` of them, of `only` these steps, where that is given.
 
     What the box has removed is removed here too, but never the newest. Returns 0 at once where
     another process is at it.
@@ -99,7 +120,8 @@ async def mirror_checkpoints(
         return 0
     try:
         came = 0
-        for key in missing(folder, view)[:most]:
+        due = [key for key in missing(folder, view) if only is None or key.step in only]
+        for key in due[:most]:
             with _told(folder):
                 came += await _bring(workspace, view, key, report)
         with _told(folder):

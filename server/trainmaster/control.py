@@ -15,6 +15,10 @@ from typing import Any, Literal
 from trainer_runtime.core.desired import Desired
 from trainmaster.control_alerts import MIGRATION as ALERTS
 from trainmaster.control_alerts import AlertRecords
+from trainmaster.control_approvals import ApprovalRecords
+from trainmaster.control_boxes import MIGRATION as BOXES
+from trainmaster.control_boxes import BoxRecords
+from trainmaster.control_kernels import KernelRecords
 from trainmaster.database import open_database, transaction
 from trainmaster.errors import HostError, StateError, UsageError
 from trainmaster.host_record import HostRecord
@@ -48,7 +52,11 @@ _MIGRATIONS = (
     CREATE INDEX open_runs ON runs (host, run_id, placement) WHERE closed = 0
     """,
     ALERTS,
+    BOXES,
 )
+# The launcher of what goes on in sessions.
+IN_SESSIONS = "kernel"
+_LEFT_BEHIND = "left_behind "
 _RUN_COLUMNS = (
     "run_id, name, created_t, host, placement, spec, config, plan, labels, closed, cleaned"
 )
@@ -60,6 +68,9 @@ class Control:
     def __init__(self, path: Path) -> None:
         self._connection = open_database(path, _MIGRATIONS, synchronous="FULL")
         self.alerts = AlertRecords(self._connection)
+        self.boxes = BoxRecords(self._connection)
+        self.approvals = ApprovalRecords(self._connection)
+        self.kernels = KernelRecords(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -97,12 +108,18 @@ class Control:
         return "added"
 
     def forget_unplaced(self, run_id: str) -> bool:
-        """Take back a run of which nothing reached its host; False, and it stays, where it did."""
+        """Take back a run of which nothing reached its host; False, and it stays, where it did.
+
+        What goes on in sessions reaches its host by the first of them.
+        """
         with transaction(self._connection) as connection:
-            placed = connection.execute(
-                "SELECT 1 FROM placements WHERE run_id = ? AND placed_t IS NOT NULL", (run_id,)
+            reached = connection.execute(
+                "SELECT 1 FROM placements WHERE run_id = ?1 AND placed_t IS NOT NULL"
+                " AND (launcher != ?2 OR EXISTS"
+                " (SELECT 1 FROM kernel_sessions WHERE kernel_sessions.run_id = ?1))",
+                (run_id, IN_SESSIONS),
             )
-            if placed.fetchone() is not None:
+            if reached.fetchone() is not None:
                 return False
             for table in ("requests", "placements", "idempotency", "runs"):
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
@@ -175,13 +192,59 @@ class Control:
         """Where the run's newest placement lies on its host."""
         return str(self.recorded_folder(run.run_id))
 
-    def recorded_folder(self, run_id: str) -> str | None:
-        """Where a run's newest placement lies on its host; None for a run that is new."""
+    def recorded_folder(self, run_id: str, host: str | None = None) -> str | None:
+        """Where a run's newest placement (on `host`, where that is named) lies; None where there is
+        none."""
         row = self._connection.execute(
-            "SELECT folder FROM placements WHERE run_id = ? ORDER BY number DESC LIMIT 1",
-            (run_id,),
+            "SELECT folder FROM placements WHERE run_id = ?1 AND (?2 IS NULL OR host = ?2)"
+            " ORDER BY number DESC LIMIT 1",
+            (run_id, host),
         ).fetchone()
         return None if row is None else str(row[0])
+
+    def placements(self, run_id: str) -> list[tuple[int, str]]:
+        """Number and host of each place where a run has stayed, the first one first."""
+        return self._connection.execute(
+            "SELECT number, host FROM placements WHERE run_id = ? ORDER BY number", (run_id,)
+        ).fetchall()
+
+    def place_elsewhere(self, run: Run, host: str, launcher: str, folder: str, t: float) -> bool:
+        """Record that a run's files lie in a folder of another host by now, where it goes on.
+
+        False, and nothing recorded, where another process has placed it meanwhile.
+        """
+        number = run.placement + 1
+        with transaction(self._connection) as connection:
+            moved = connection.execute(
+                "UPDATE runs SET host = ?, placement = ?, closed = 0"
+                " WHERE run_id = ? AND placement = ?",
+                (host, number, run.run_id, run.placement),
+            )
+            if moved.rowcount == 0:
+                return False
+            connection.execute(
+                "INSERT INTO placements VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (run.run_id, number, host, launcher, folder, t, t),
+            )
+        return True
+
+    def leave_behind(self, run_id: str, host: str, t: float) -> None:
+        """Note that a run may still live on a host that was not reached when it went elsewhere."""
+        name = _LEFT_BEHIND + json.dumps([run_id, host])
+        self._connection.execute("REPLACE INTO facts VALUES (?, ?)", (name, str(t)))
+
+    def left_behind(self) -> list[tuple[str, str]]:
+        """Run and host of each that was noted so, and not stopped there yet."""
+        rows = self._connection.execute(
+            "SELECT name FROM facts WHERE substr(name, 1, ?) = ? ORDER BY name",
+            (len(_LEFT_BEHIND), _LEFT_BEHIND),
+        )
+        found = [json.loads(name.removeprefix(_LEFT_BEHIND)) for (name,) in rows]
+        return [(run_id, host) for run_id, host in found]
+
+    def forget_left_behind(self, run_id: str, host: str) -> None:
+        name = _LEFT_BEHIND + json.dumps([run_id, host])
+        self._connection.execute("DELETE FROM facts WHERE name = ?", (name,))
 
     def set_placed(self, run: Run, t: float) -> None:
         self._connection.execute(

@@ -10,7 +10,7 @@ from trainer_runtime.core.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.row_form import rows_of
 from trainer_runtime.core.rows_check import look_at_source
 from trainer_runtime.core.tokenizer_folder import BYTE
-from trainmaster.backends import NAMES, Backend
+from trainmaster.backends import HERE, Backend
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.spec import SourceSpec, TrainingSpec
 
@@ -25,7 +25,7 @@ async def look_at_data(
     Raises:
         HostError: the box can't be asked.
     """
-    if spec.host in NAMES:  # this machine: its files are the operator's
+    if spec.host in HERE:  # this machine: its files are the operator's
         return await asyncio.to_thread(_facts_here, spec, tokenizer)
     here = await asyncio.to_thread(_look_here, spec, everything=False)
     there = await _look_there(spec, backend)

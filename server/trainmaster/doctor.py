@@ -10,9 +10,11 @@ import sys
 
 from trainer_runtime import __version__
 from trainmaster.backends import LOCAL
+from trainmaster.doctor_kaggle import kaggle_checks
 from trainmaster.doctor_ssh import ssh_checks
 from trainmaster.errors import TrainmasterError
 from trainmaster.host_answers import DoctorAnswer, DoctorCheck
+from trainmaster.keeper.checks import keeping_checks
 from trainmaster.plan import HostFacts
 from trainmaster.plan.requirements import frameworks_there
 from trainmaster.settings import read_settings
@@ -32,6 +34,8 @@ async def examine(workspace: Workspace) -> DoctorAnswer:
             DoctorCheck(name="host", ok=False, found=error.message, remedy=error.fix, needed=True)
         )
     checks += await ssh_checks(os.environ)
+    checks += kaggle_checks(workspace.home, os.environ)
+    checks += await keeping_checks(workspace, os.environ)
     return DoctorAnswer(
         ok=all(check.ok for check in checks if check.needed),
         version=__version__,

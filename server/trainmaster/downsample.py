@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainer_runtime.core.protocol import finite_or_named
-from trainmaster.answers import MetricSeries, Number
+from trainmaster.answers import Number
 from trainmaster.buckets import Bucket, Row, joined
+from trainmaster.metric_answers import MetricSeries
 
 
 def told(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:

@@ -5,6 +5,8 @@
     ├── SpecError       the spec can't be read, or says something that it may not say
     ├── PlanError       the spec is sound, but this data or this machine can't carry it
     ├── HostError       the machine, its folder or its environment refuses
+    │   └── CloudError  who rents out machines, or Kaggle, refuses or can't be reached
+    ├── SpendError      a cap, or somebody who has to agree, stands before what costs or destroys
     ├── StateError      the run is not in a state in which this can be done
     ├── StorageError    a database or a checkpoint is not what it should be
     └── InternalError   a defect of Trainmaster itself
@@ -61,7 +63,7 @@ CODES: dict[str, str] = {
     "PYTHON_MISSING": "The host has no Python 3.10 or newer.",
     "PACKAGE_MISSING": "An optional package that this needs is not installed here.",
     "TRANSPORT_MISSING": "The program or package that a transport needs is not installed here.",
-    "SECRET_NOT_ALLOWED": "The settings don't allow a secret of this name to leave this machine.",
+    "SECRET_NOT_ALLOWED": "A secret may not leave this machine: by the settings, or by its name.",
     "SECRET_MISSING": "A secret that the spec names has no value here.",
     "SECRET_INVALID": "A secret's value, or the file that it stands in, can't be used.",
     "SETTINGS_NOT_READABLE": "The settings file can't be read, or says what it may not say.",
@@ -77,6 +79,34 @@ CODES: dict[str, str] = {
     "DESTINATION_UNKNOWN": "The settings name no destination like this.",
     "ALERT_EXISTS": "An alert of this name is there already.",
     "ALERT_NOT_FOUND": "No alert and no destination has this name.",
+    "CLOUD_UNKNOWN": "No provider of machines has this name.",
+    "CLOUD_KEY_MISSING": "There is no key for a provider's API.",
+    "CLOUD_KEY_REFUSED": "A provider does not accept the key that it was given.",
+    "CLOUD_UNREACHABLE": "A provider's API gives no answer.",
+    "CLOUD_BUSY": "A provider's API takes no more requests for the moment.",
+    "CLOUD_ODD_REPLY": "A provider's API answered with something that can't be read.",
+    "CLOUD_REFUSED": "A provider refuses a request, for a reason of its own.",
+    "NO_CAPACITY": "The provider has no such machine free any more.",
+    "OFFER_UNKNOWN": "No offer of this name is there, or no longer.",
+    "PRICE_ABOVE_QUOTE": "A machine costs more by now than what was quoted.",
+    "BOX_UNKNOWN": "No rented box has this name or tag.",
+    "BOX_DID_NOT_BOOT": "A rented box was not ready in time, and was given back.",
+    "BOX_STILL_THERE": "The provider goes on listing a box that was given back.",
+    "LEASE_OVER": "The box's lease ends before the training could.",
+    "SPEND_CAP": "It would cost more than a cap in the settings or the spec allows.",
+    "CONFIRMATION_REQUIRED": "It costs money or destroys something, and nobody has agreed yet.",
+    "CONFIRMATION_DECLINED": "The person who was asked did not agree.",
+    "APPROVAL_UNKNOWN": "No quote of this id waits for an approval.",
+    "KAGGLE_KEY_MISSING": "There are no credentials for Kaggle.",
+    "KAGGLE_KEY_REFUSED": "Kaggle does not accept the credentials.",
+    "KAGGLE_UNREACHABLE": "Kaggle gives no answer.",
+    "KAGGLE_REFUSED": "Kaggle refuses a push or a data set, for a reason of its own.",
+    "KERNEL_EXISTS": "A kernel of another making has the name that the run needs.",
+    "QUOTA_SPENT": "The week's quota of accelerator hours is spent.",
+    "INTERNET_NEEDED": "The training needs the internet, which the kernel is not given.",
+    "UNSUPPORTED": "The place where the run stays has no way to do this.",
+    "SCHEDULER_MISSING": "This machine has neither a systemd of the user's nor cron.",
+    "SCHEDULER_REFUSED": "systemd or cron does not take, or give back, the keeper's entry.",
     "RUN_NOT_FOUND": "No run has this id or name.",
     "RUN_IS_RUNNING": "The run is still running, which this command does not allow.",
     "RUN_ENDED": "The run has ended, which this command does not allow.",
@@ -155,6 +185,14 @@ class PlanError(TrainmasterError):
 
 class HostError(TrainmasterError):
     """The machine, its folder or its environment refuses."""
+
+
+class CloudError(HostError):
+    """Who rents out machines, or Kaggle, refuses or can't be reached."""
+
+
+class SpendError(TrainmasterError):
+    """A cap, or somebody who has to agree, stands before what costs money or destroys."""
 
 
 class StateError(TrainmasterError):

@@ -26,6 +26,7 @@ from trainmaster.answers import FetchAnswer, SkippedFile
 from trainmaster.download import Arrived, download, is_there
 from trainmaster.errors import HostError, StateError, StorageError, UsageError
 from trainmaster.file_sources import BoxFiles, FileSource, MirroredFiles, is_mirrored
+from trainmaster.paths import Home
 from trainmaster.query import current_view
 from trainmaster.settings import read_settings
 from trainmaster.view import RunView
@@ -119,7 +120,21 @@ async def fetch_below(
             f"Name a folder below it, or change `downloads` in {workspace.home.settings}.",
             field="folder",
         )
+    if _is_among_our_own(target.resolve(), workspace.home):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{target} is where Trainmaster keeps its own files, settings and records.",
+            f"Name another folder; by default files come below {workspace.home.downloads}.",
+            field="folder",
+        )
     return await fetch(workspace, run, pattern, target, bound_s=bound_s)
+
+
+def _is_among_our_own(target: Path, home: Home) -> bool:
+    """A box chooses the names of its files: none may come to be the settings that bind tools."""
+    root, downloads = home.root.resolve(), home.downloads.resolve()
+    within = target.is_relative_to(root) and not target.is_relative_to(downloads)
+    return within or root.is_relative_to(target)
 
 
 def _summary(paths: Sequence[str]) -> list[str]:
@@ -166,10 +181,11 @@ async def _find(
     """What is to be brought and from where, manifests last; and what is left out."""
     run = view.run
     mirror = MirroredFiles(workspace.mirror.of(run.run_id, run.placement).root)
-    box = BoxFiles(workspace.backend(run.host), run.run_id)
     here = {item.path: item for item in await mirror.files(pattern) if isinstance(item, ListedFile)}
     skipped: list[LeftOut] = []
+    box: FileSource = mirror
     try:
+        box = BoxFiles(workspace.backend(run.host), run.run_id)
         there = await box.files(pattern)
     except HostError:
         if not here:

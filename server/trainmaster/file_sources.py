@@ -63,7 +63,7 @@ class MirroredFiles:
 
     async def files(self, pattern: str) -> Sequence[ListedFile | LeftOut]:
         found = await asyncio.to_thread(lambda: list(listing.list_files(self._root, pattern)))
-        return [item for item in found if is_mirrored(item.path) or _in_checkpoint(item.path)]
+        return [item for item in found if is_mirrored(item.path) or _is_brought(item.path)]
 
     async def read(self, path: str, offset: int, limit: int) -> bytes:
         return await asyncio.to_thread(self._read, path, offset, limit)
@@ -89,8 +89,9 @@ def is_mirrored(path: str) -> bool:
     return is_appended(path) or is_replaced(path)
 
 
-def _in_checkpoint(path: str) -> bool:
-    return path.startswith("checkpoints/")
+def _is_brought(path: str) -> bool:
+    """Whether a file of the mirror came there by itself: a checkpoint's, or the final model's."""
+    return path.startswith(("checkpoints/", "final/"))
 
 
 def _known(file: ListedFile, chunk: int) -> str | None:

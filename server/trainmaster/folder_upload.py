@@ -106,12 +106,15 @@ def wants_inputs(run: Run) -> bool:
 
 def awaiting_attempt(workspace: Workspace, view: RunView, what: str) -> int | None:
     """The number of the newest attempt where it waits for a kind of transfer; asks no host."""
-    run, current = view.run, view.record.current
+    run, current, kernel = view.run, view.record.current, view.kernel
     if view.ended or view.desired.state is DesiredState.STOPPED:
         return None
-    if current is not None and current.state is not AttemptState.STARTING:
+    if kernel is not None:
+        if not kernel.lacks_data:
+            return None
+    elif current is not None and current.state is not AttemptState.STARTING:
         return None
-    attempt = max(1, view.attempt)
+    attempt = view.awaited_attempt
     return None if finished_attempt(workspace.home, run.run_id, what) >= attempt else attempt
 
 

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from trainer_runtime.core.durable import try_lock
+from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.errors import HostError, StorageError
 from trainmaster.ingest import Grown, Ingest
@@ -27,6 +28,8 @@ POLL_S = 0.25
 _CATCH_UP_S = 2.0
 # A pass of one's own has to connect first; where that has just failed it is not waited for so long.
 _OWN_PASS_S = 10.0
+# Kaggle's client alone takes seconds to start.
+_CLIENT_STARTS_S = 6.0
 _RECENTLY_S = 60.0
 _LOCK_WAIT_S = 30.0
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
@@ -155,7 +158,8 @@ async def _follow(workspace: Workspace, host: str) -> None:
 async def _pass_alone(workspace: Workspace, host: str, bound_s: float) -> None:
     last = last_pass(workspace.home, host)
     has_just_failed = last.error is not None and time.time() - last.t < _RECENTLY_S
-    bound_s = min(bound_s, _CATCH_UP_S if has_just_failed else _OWN_PASS_S)
+    again_s = _CLIENT_STARTS_S if host == KAGGLE else _CATCH_UP_S
+    bound_s = min(bound_s, again_s if has_just_failed else _OWN_PASS_S)
     passes = _Passes(workspace, host)
     try:
         async with (

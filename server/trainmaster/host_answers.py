@@ -54,6 +54,8 @@ class HostRow(Answer):
     gpus: list[str] | None = None
     open_runs: int
     fingerprint: str | None = None
+    lease_ends_at: str | None = Field(default=None, description="of a rented box")
+    usd_per_h: float | None = None
 
 
 class HostsAnswer(Answer):

@@ -7,23 +7,27 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.durable import try_lock
-from trainer_runtime.core.states import DesiredState
+from trainer_runtime.core.states import DesiredState, RunState
 from trainmaster import planning, secret_values
 from trainmaster.advance import advance
 from trainmaster.answers import LaunchAnswer, PlanAnswer
+from trainmaster.control import IN_SESSIONS
 from trainmaster.diagnosis.tried import applied_patch
 from trainmaster.errors import HostError
+from trainmaster.keeper.unattended import unattended_plan
 from trainmaster.planning import Planned
+from trainmaster.query import resumes_at
 from trainmaster.run import Run, new_run_id
 from trainmaster.view import RunView, load_view
 from trainmaster.wait import BEGINNING, until_attempt
 from trainmaster.workspace import Workspace
 
 # The host was there when the run was planned: what went on its way may have arrived.
-_ON_THE_WAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST"})
+_ON_THE_WAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "KAGGLE_UNREACHABLE"})
 
 
 async def plan_run(
@@ -34,7 +38,9 @@ async def plan_run(
     Raises:
         TrainmasterError: whatever would make the launch impossible.
     """
-    return planning.answer(await planning.plan_spec(workspace, spec, host, sets))
+    planned = await planning.plan_spec(workspace, spec, host, sets)
+    told = unattended_plan(workspace, planned.spec, planned.config)
+    return planning.answer(planned).model_copy(update={"unattended": told})
 
 
 async def launch(
@@ -82,10 +88,11 @@ async def start_run(
         await advance(workspace, run.run_id)
     except HostError as error:
         if error.code not in _ON_THE_WAY:
-            _take_back(workspace, run)
+            await _take_back(workspace, run)
             raise
         return run.run_id  # placed or not: it is started when it can be
-    await until_attempt(workspace, run.run_id)
+    if load_view(workspace, run.run_id).kernel is None:  # a session begins when it begins
+        await until_attempt(workspace, run.run_id)
     return run.run_id
 
 
@@ -97,6 +104,8 @@ def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> Laun
         run_id=run_id,
         name=view.run.name,
         state=view.state.value,
+        reason=view.reason if view.state is RunState.QUEUED else None,
+        resumes_at=resumes_at(view),
         attempt=view.attempt,
         host=view.run.host,
         pending=None if view.delivered else True,
@@ -112,13 +121,20 @@ def _warnings(view: RunView) -> list[str] | None:
     return view.run.plan.get("warnings") or None if view.desired.why == "launch" else None
 
 
-def _take_back(workspace: Workspace, run: Run) -> None:
-    """Forget a run of which nothing is at its host, and which nobody is just bringing there."""
+async def _take_back(workspace: Workspace, run: Run) -> None:
+    """Forget a run of which nothing is at its host, and which nobody is just bringing there.
+
+    What sessions would have been given lies here, and its secrets at Kaggle: they go, too.
+    """
     lock = try_lock(workspace.home.advance_lock(run.run_id))
     if lock is not None:
         try:
             if workspace.control.forget_unplaced(run.run_id):
                 secret_values.forget(workspace.home, run.run_id)
+                backend = workspace.backend(run.host)
+                if backend.launcher_name == IN_SESSIONS:
+                    with suppress(HostError):
+                        await backend.remove(run.run_id, ())
         finally:
             os.close(lock)
 

@@ -21,16 +21,28 @@ def is_file(workspace: Workspace, name: str) -> bool:
 
     Raises:
         StateError: `RUN_NOT_FOUND` where it is neither.
+        UsageError: `LOG_NOT_READABLE`, the file is one that holds secrets of ours.
     """
     try:
         workspace.control.run(name)
     except StateError:
         if os.path.exists(name):
+            refuse_private(workspace, Path(name))
             return True
         if _is_meant_as_path(name):
             raise _neither(name) from None
         raise
     return False
+
+
+def refuse_private(workspace: Workspace, path: Path) -> None:
+    """What is read as a log is shown, to whoever asks: an agent could spend with such a key.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`.
+    """
+    if workspace.home.keeps_private(path):
+        raise not_readable(path, "Trainmaster keeps secrets or settings there")
 
 
 def _is_meant_as_path(name: str) -> bool:

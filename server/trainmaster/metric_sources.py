@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from trainmaster.answers import LogCoverage
 from trainmaster.history import run_series
+from trainmaster.metric_answers import LogCoverage
 from trainmaster.metrics_store import MOST_KEYS
 from trainmaster.selection import bad_argument
 from trainmaster.series_answer import AnySeries, ListedSeries

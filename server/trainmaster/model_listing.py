@@ -30,7 +30,7 @@ from trainer_runtime.core.tokenizer_folder import (
     holds_tokenizer,
     look_at_tokenizer,
 )
-from trainmaster.backends import NAMES, Backend
+from trainmaster.backends import HERE, Backend
 from trainmaster.errors import PlanError
 from trainmaster.folder_upload import digest_of, files_at
 from trainmaster.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
@@ -53,7 +53,7 @@ class _Looking:
     @property
     def is_here(self) -> bool:
         """Whether the training runs on this machine, whose files are the operator's."""
-        return self.spec.host in NAMES
+        return self.spec.host in HERE
 
     def hub(self, field: str) -> Hub:
         return hub_of(self.spec.env, os.environ, self.token, field)

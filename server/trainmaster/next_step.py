@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainer_runtime.core.duration import in_utc
 from trainer_runtime.core.states import RunState
+from trainmaster.backends.kaggle.standing import Standing
 from trainmaster.diagnosis.of_run import FoundOfRun
 from trainmaster.view import RunView
 
@@ -14,7 +16,13 @@ _BY_REASON = {
     "`trainmaster resume {run}`.",
     "max_restarts": "Read `trainmaster logs {run}`; after mending the cause, "
     "`trainmaster resume {run}`.",
+    "no_progress": "Read `trainmaster logs {run}` and Kaggle's page of the kernel; after mending "
+    "the cause, `trainmaster resume {run}`.",
     "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
+}
+_BY_REASON_OF_STOP = {
+    "time_limit": "Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`.",
+    "lease_over": "Its box's lease is over: `trainmaster offers` lists others to provision.",
 }
 # The box has stopped for a decision that is not its own.
 _FOR_THE_OPERATOR = frozenset({"needs_operator"})
@@ -34,20 +42,52 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
         return _after_completion(view, findings)
     if state is RunState.FAILED or view.record.reason in _FOR_THE_OPERATOR:
         return _after_failure(view, findings)
-    if state is RunState.STOPPED and view.record.reason == "time_limit":
-        return f"Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`."
+    if view.host_is_gone:
+        return (
+            f"Its box is gone: `trainmaster resume {run} --host HOST` goes on elsewhere, from what "
+            "is mirrored here; `trainmaster offers` lists machines for rent."
+        )
     if state is RunState.STOPPED:
-        return f"`trainmaster resume {run}` goes on from the last checkpoint."
+        general = "`trainmaster resume {run}` goes on from the last checkpoint."
+        return _BY_REASON_OF_STOP.get(view.record.reason or "", general).format(run=run)
+    return _while_open(view, findings)
+
+
+def _while_open(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    run, state = view.run.run_id, view.state
     if state is RunState.LOST or _is_removed(view):
         return _unheard(view)
     if not view.delivered:
         return "Its host has not been told yet: `trainmaster tick` tries again."
+    if state is RunState.QUEUED and view.kernel is not None:
+        return _while_queued(view, view.kernel)
+    if state is RunState.STOPPING and view.kernel is not None:
+        return _while_its_session_goes_on(run, view.kernel)
     if state is RunState.STOPPING:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
     pressing = [finding for finding in findings if finding.severity != "info"]
     if pressing:
         return _while_it_goes_on(view, pressing[0])
     return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
+
+
+def _while_queued(view: RunView, kernel: Standing) -> str:
+    run = view.run.run_id
+    if kernel.resumes_at is not None:
+        until = in_utc(kernel.resumes_at)
+        return f"The quota is spent until {until}: `trainmaster tick` goes on after that."
+    if kernel.alive:
+        return f"trainmaster wait {run} --until running,end --timeout 3600"
+    return f"`trainmaster tick` pushes the next session; `trainmaster wait {run} --until end` too."
+
+
+def _while_its_session_goes_on(run: str, kernel: Standing) -> str:
+    until = None if kernel.session is None else in_utc(kernel.session.deadline_t)
+    lasts = f" lasts until {until} at most and" if until else ""
+    return (
+        f"Its session{lasts} is the last one, since Kaggle can't end it: `trainmaster wait {run} "
+        "--until end` waits for it; Kaggle's page of the kernel can cancel it."
+    )
 
 
 def _after_completion(view: RunView, findings: Sequence[FoundOfRun]) -> str:

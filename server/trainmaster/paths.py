@@ -38,6 +38,15 @@ class Home:
     def debug_root(self) -> Path:
         return self.root / "debug"
 
+    @property
+    def kaggle_clients(self) -> Path:
+        """Where Kaggle's client keeps what it sends, as long as it does."""
+        return self.root / "kaggle-clients"
+
+    def kaggle_secret(self, slug: str) -> Path:
+        """Empty; there while a data set of this name may hold a run's secrets at Kaggle."""
+        return self.root / "kaggle-secrets" / slug
+
     def plot(self, name: str) -> Path:
         """The picture of this name that was drawn for an agent."""
         return self.root / "plots" / f"{name}.png"
@@ -57,6 +66,18 @@ class Home:
     @property
     def settings(self) -> Path:
         return self.root / "settings.yaml"
+
+    def keeps_private(self, path: Path) -> bool:
+        """Whether a file is one of those that hold keys, secrets or the addresses of alerts."""
+        folders = ("keys", "kaggle-secrets", "secrets")
+        private = [self.secrets_env, self.settings, *(self.root / name for name in folders)]
+        place = path.resolve()
+        return any(place.is_relative_to(one.resolve()) for one in private)
+
+    @property
+    def downloads(self) -> Path:
+        """Where tools bring files, unless the settings name another folder."""
+        return self.root / "downloads"
 
     def secrets(self, run_id: str) -> Path:
         """The values that a run was given, as long as it may need them; its owner's alone."""
@@ -92,6 +113,34 @@ class Home:
     def alerts_lock(self) -> Path:
         """Held by the process that sends this side's alerts."""
         return self.root / "alerts" / "sending.lock"
+
+    @property
+    def keeper_lock(self) -> Path:
+        """Held by the tick that is at work: two never overlap."""
+        return self.root / "keeper.lock"
+
+    @property
+    def keeper_ticked(self) -> Path:
+        """When a tick last was, and how it went."""
+        return self.root / "keeper.json"
+
+    @property
+    def keeper_installed(self) -> Path:
+        """Every how many seconds a keeper is to come; its time is when that was installed."""
+        return self.root / "keeper.installed"
+
+    @property
+    def rented_key(self) -> Path:
+        """The private key that lets this home into the boxes that it rents; its owner's alone."""
+        return self.root / "keys" / "rented"
+
+    def box_lock(self, tag: str) -> Path:
+        """Held by the process that sees to a rented box."""
+        return self.root / "boxes" / f"{tag}.lock"
+
+    def kaggle(self, run_id: str) -> Path:
+        """What is pushed for a run at Kaggle, and what was fetched of its outputs."""
+        return self.root / "kaggle" / run_id
 
     def advance_lock(self, run_id: str) -> Path:
         return self.root / "advancing" / f"{run_id}.lock"

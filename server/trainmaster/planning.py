@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from trainmaster.plan import (
     may_install,
     plan,
 )
+from trainmaster.plan.money import LEAST_LEASE_S, lease_over
+from trainmaster.private_inputs import refuse_private_inputs
 from trainmaster.second_place import refuse_unwritable_mirror
 from trainmaster.secret_values import HF_TOKEN, find_values
 from trainmaster.spec import (
@@ -98,10 +101,11 @@ async def plan_spec(
     """
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     _refuse_bad_rehearsal(loaded)
+    refuse_private_inputs(workspace.home, loaded)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)  # missing ones are told first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
-    facts = await _look_at_host(backend, loaded)
+    facts = with_price(workspace, loaded.host, await _look_at_host(backend, loaded))
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
@@ -111,6 +115,25 @@ async def plan_spec(
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
     made = plan(loaded, facts, listed, calibration, model, tokenizer)
     return Planned(loaded, facts, listed, calibration, made, attached, model, tokenizer)
+
+
+def with_price(workspace: Workspace, host: str, facts: HostFacts) -> HostFacts:
+    """The facts with what renting the host costs, and until when it is rented."""
+    box = workspace.control.boxes.of_host(host)
+    if box is None:
+        return facts
+    now = time.time()  # as our records count; the box's own clock may be off
+    told = {"usd_per_hour": box.usd_per_h, "lease_end_t": box.lease_end_t, "measured_at": now}
+    return facts.model_copy(update=told)
+
+
+def refuse_where_lease_is_over(workspace: Workspace, host: str, now: float) -> None:
+    """Raises:
+    HostError: `LEASE_OVER`, next to nothing is left of a rented host's lease.
+    """
+    box = workspace.control.boxes.of_host(host)
+    if box is not None and box.lease_end_t - now < LEAST_LEASE_S:
+        raise lease_over(host, box.lease_end_t - now)
 
 
 def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Planned:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from trainer_runtime.core.duration import in_utc
 from trainer_runtime.core.finding import as_evidence
 from trainer_runtime.core.journal import AttemptRecord
 from trainer_runtime.core.protocol import finite_or_named
@@ -19,24 +20,27 @@ from trainmaster.answers import (
     CheckpointsAnswer,
     CheckpointState,
     FindingRow,
-    MetricsAnswer,
     PreparationState,
     RunRow,
     RunsAnswer,
+    SessionRow,
     SkippedCheckpoint,
     StatusAnswer,
     TransferState,
 )
 from trainmaster.checkpoint_mirror import is_mirrored_here, mirrored_step
+from trainmaster.comparison import metrics_of
 from trainmaster.diagnosis.attempts import Started, started
 from trainmaster.diagnosis.of_run import open_findings
 from trainmaster.errors import UsageError
 from trainmaster.follow import catch_up
+from trainmaster.keeper.unattended import unattended_run
 from trainmaster.log_file import is_file
+from trainmaster.metric_answers import MetricsAnswer
 from trainmaster.metric_sources import OF_METHODS, FileSource, RunSource, Source
-from trainmaster.metrics_answer import metrics_of
 from trainmaster.next_step import next_step
 from trainmaster.ranking import ranked
+from trainmaster.renting.spent import cost_of
 from trainmaster.secret_delivery import forget_secrets
 from trainmaster.selection import EVERYTHING, Selection
 from trainmaster.transfer import begin_transfers
@@ -93,6 +97,8 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
     if status.checkpoint is not None:
         status.checkpoint.mirrored_step = mirrored_step(workspace, view)
         status.checkpoint.mirror_problem = view.record.mirror_problem
+    status.cost = cost_of(workspace, view)
+    status.unattended = unattended_run(workspace, view)
     if not detail:
         return status
     return status.model_copy(
@@ -190,12 +196,14 @@ def status_of(view: RunView) -> StatusAnswer:
         name=view.run.name,
         state=view.state.value,
         reason=view.reason,
+        resumes_at=resumes_at(view),
+        session=_session_row(view),
         host=view.run.host,
         as_of=None if age is None else round(time.time() - age, 3),
         unreachable=view.unreachable,
         pending=None if view.delivered else True,
         heartbeat_age_s=None if view.ended else age,
-        unconfirmed=True if not view.ended and (age or 0.0) > 3 * HEARTBEAT_S else None,
+        unconfirmed=True if _is_unconfirmed(view, age) else None,
         attempt=view.attempt,
         step=view.step,
         target_step=view.target_step,
@@ -221,6 +229,31 @@ async def current_view(workspace: Workspace, run: str) -> RunView:
     if view.run.closed:
         forget_secrets(workspace, view)
     return view
+
+
+def _is_unconfirmed(view: RunView, age_s: float | None) -> bool:
+    """Whether three heartbeats have passed unheard; between sessions there is none to hear."""
+    if view.ended or (view.kernel is not None and not view.kernel.runs):
+        return False
+    unheard_s = (age_s or 0.0) if view.kernel is None else view.silent_for_s
+    return unheard_s > 3 * HEARTBEAT_S
+
+
+def resumes_at(view: RunView) -> str | None:
+    queued = view.kernel is not None and view.state is RunState.QUEUED
+    return in_utc(view.kernel.resumes_at) if queued and view.kernel is not None else None
+
+
+def _session_row(view: RunView) -> SessionRow | None:
+    session = view.kernel.session if view.kernel is not None else None
+    if session is None:
+        return None
+    return SessionRow(
+        number=session.number,
+        ends_at=in_utc(session.deadline_t) if session.alive else None,
+        outcome=session.body.get("outcome"),
+        detail=session.body.get("detail"),
+    )
 
 
 def _row(view: RunView) -> RunRow:
@@ -282,7 +315,7 @@ def _transfer_state(view: RunView) -> TransferState | None:
     progress = view.transfer
     if progress is None or (progress.what in AWAITED and view.ended):
         return None
-    finished = progress.finished.get(progress.what, 0) >= max(1, view.attempt)
+    finished = progress.finished.get(progress.what, 0) >= view.awaited_attempt
     if progress.error is None and (finished or not progress.active):
         return None
     error = progress.error

@@ -6,9 +6,10 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 
-from trainmaster.answers import MetricsAnswer, Number, Ranking
+from trainmaster.answers import Number
+from trainmaster.comparison import is_better_higher
 from trainmaster.history import run_series
-from trainmaster.metrics_answer import is_better_higher
+from trainmaster.metric_answers import MetricsAnswer, Ranking
 from trainmaster.stored_series import Best, bests
 from trainmaster.view import load_view
 from trainmaster.workspace import Workspace

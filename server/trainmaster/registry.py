@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainer_runtime.core.duration import in_utc
 from trainmaster.backends import LOCAL
 from trainmaster.errors import HostError, StateError, TrainmasterError, UsageError
 from trainmaster.follow import last_pass
@@ -169,7 +170,10 @@ def open_host(workspace: Workspace, name: str) -> Host:
     return SshHost(known_record(workspace, name), workspace.home)
 
 
-def _record(name: str, address: str, options: HostOptions) -> HostRecord:
+def refuse_unusable_name(name: str) -> None:
+    """Raises:
+    UsageError: `UNSAFE_NAME`, `BAD_ARGUMENT`: it can't be a host's name.
+    """
     if not NAME_PATTERN.fullmatch(name) or ".." in name:
         raise UsageError(
             "UNSAFE_NAME",
@@ -184,6 +188,10 @@ def _record(name: str, address: str, options: HostOptions) -> HostRecord:
             f"Take another name than {', '.join(sorted(_RESERVED))}.",
             field="name",
         )
+
+
+def _record(name: str, address: str, options: HostOptions) -> HostRecord:
+    refuse_unusable_name(name)
     parsed = parse_address(address)
     if options.jump is not None:
         parse_jumps(options.jump)
@@ -268,6 +276,7 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
     is_local = record.name == LOCAL
     open_runs = sum(run.host == record.name for run in runs)
     seen = _last_seen(workspace.home, record.name, followed=open_runs > 0)
+    box = workspace.control.boxes.of_host(record.name)
     return HostRow(
         name=record.name,
         address=_shown(record),
@@ -280,6 +289,8 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
         gpus=list(seen.gpus) or None,
         open_runs=open_runs,
         fingerprint=None if is_local else _target_fingerprint(workspace.home, record),
+        lease_ends_at=None if box is None else in_utc(box.lease_end_t),
+        usd_per_h=None if box is None else round(box.usd_per_h, 4),
     )
 
 

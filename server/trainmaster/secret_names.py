@@ -11,6 +11,13 @@ _RESERVED = re.compile(
     r"(?i)(PATH|HOME|SHELL|USER|LOGNAME|PWD|IFS|ENV|BASH_ENV|TMPDIR|LANG"
     r"|(LD|DYLD|LC|TRAINMASTER|BASH_FUNC|GCONV)_.*|PYTHON.*)"
 )
+# They open accounts of the operator's, which cost money or hold more than a training needs.
+_OPERATORS = re.compile(r"(?i)((RUNPOD|VAST|LAMBDA)_API_KEY|KAGGLE_.*)")
+
+
+def is_operators(name: str) -> bool:
+    """Whether a secret is for the operator's side alone, and is never given to a trainer."""
+    return _OPERATORS.fullmatch(name) is not None
 
 
 def name_problem(name: str) -> str | None:

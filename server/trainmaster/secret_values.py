@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,29 @@ def find_value(home: Home, name: str, environment: Mapping[str, str], field: str
         missing.field = field
         raise missing
     return value
+
+
+def stored_names(home: Home) -> set[str]:
+    """The names that have a value in the home's `secrets.env`.
+
+    Raises:
+        StateError: `SECRET_INVALID`.
+    """
+    return {name for name, value in _read_file(home).items() if value}
+
+
+def where_kept(home: Home, names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Where each of these names has its value, of those that have one; never the value.
+
+    Raises:
+        StateError: `SECRET_INVALID`.
+    """
+    stored = stored_names(home)
+    return {
+        name: "the environment" if environment.get(name) else home.secrets_env.name
+        for name in names
+        if environment.get(name) or name in stored
+    }
 
 
 def keep(home: Home, run_id: str, values: Mapping[str, str]) -> None:

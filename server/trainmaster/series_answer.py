@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
-from trainmaster.answers import MetricSeries, Number
+from trainmaster.answers import Number
 from trainmaster.buckets import Bucket, Row, cut_rows, of_rows
 from trainmaster.downsample import shown, told
+from trainmaster.metric_answers import MetricSeries
 from trainmaster.selection import Axis, Selection, moving_average, rates
 
 

@@ -88,6 +88,32 @@ class Destination(Group):
         return self
 
 
+class KaggleSettings(Group):
+    """How kernels are pushed."""
+
+    accelerator: str = _setting(
+        "NvidiaTeslaT4",
+        "What a kernel with GPUs asks for. `NvidiaTeslaT4` is two T4s, and what most accounts get: "
+        "Kaggle puts another in the place of what it does not have, and says nothing.",
+        "an accelerator's name as Kaggle's API has it",
+    )
+    internet: bool = _setting(
+        True,
+        "Whether kernels may use the internet: to install packages and to fetch models. Kaggle "
+        "wants a verified phone number for it.",
+        "true or false",
+    )
+    session_hours: Annotated[float, Field(gt=0, le=12)] = _setting(
+        12.0, "How long one session may last; Kaggle ends it after 12 hours.", "hours, at most 12"
+    )
+    margin_minutes: Annotated[float, Field(ge=0, le=120)] = _setting(
+        10.0,
+        "How long before a session's end, besides twice the longest save, the trainer is told to "
+        "save: what a session does not bring to its end is lost.",
+        "minutes from 0 to 120",
+    )
+
+
 class Settings(Group):
     """The whole file."""
 
@@ -114,9 +140,42 @@ class Settings(Group):
         "box|operator, defaults: true|false} or {kind: command, command: [PROGRAM, ARGUMENT…]}",
     )
 
+    max_usd_total: Annotated[float, Field(ge=0)] = _setting(
+        100.0,
+        "What all rented boxes on record may cost together: what was spent, and what open leases "
+        "may still come to. Nothing is rented beyond it.",
+        "dollars, 0 or more",
+    )
+    max_usd_h: Annotated[float, Field(ge=0)] = _setting(
+        25.0, "What one rented box may cost an hour.", "dollars, 0 or more"
+    )
+    max_hours: Annotated[float, Field(gt=0)] = _setting(
+        24.0, "The longest lease that a box is given.", "hours, more than 0"
+    )
+    agent_may_spend_usd: Annotated[float, Field(ge=0)] = _setting(
+        0.0,
+        "What an agent may rent boxes for without anybody being asked, as the sum of the quotes "
+        "that it took so. 0: somebody is asked each time.",
+        "dollars, 0 or more",
+    )
+    idle_minutes: Annotated[float, Field(gt=0)] | None = _setting(
+        30.0,
+        "A rented box on which nothing has run for so long, and whose runs are mirrored, is given "
+        "back. null: it is kept until its lease ends.",
+        "minutes, more than 0, or null",
+    )
+    kaggle: KaggleSettings = _setting(KaggleSettings(), "How kernels are pushed.", "a mapping")
+    cloud_urls: dict[
+        Literal["runpod", "vast", "lambda"], Annotated[str, AfterValidator(_address)]
+    ] = _setting(
+        {},
+        "Where the providers' APIs are, where not at their usual addresses: a proxy, or a test.",
+        "a mapping of runpod, vast and lambda to addresses",
+    )
+
     def download_root(self, home: Home) -> Path:
         """The folder below which tools may write."""
-        return Path(self.downloads).expanduser() if self.downloads else home.root / "downloads"
+        return Path(self.downloads).expanduser() if self.downloads else home.downloads
 
 
 def read_settings(home: Home) -> Settings:

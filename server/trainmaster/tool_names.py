@@ -21,7 +21,11 @@ TOOL_OF = {
     "stop": "stop",
     "resume": "resume",
     "fetch": "fetch_files",
+    "clean": "clean_run",
+    "provision": "provision",
+    "release": "release",
     "hosts": "list_hosts",
+    "offers": "list_offers",
     "hosts add": "add_host",
     "alerts add": "create_alert",
 }

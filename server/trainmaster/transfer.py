@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -70,7 +71,7 @@ def due_transfers(workspace: Workspace, run_id: str) -> list[Transfer]:
         due_wheels(workspace, view),
         *due_inputs(workspace, view),
         due_upload(workspace, view),
-        due_mirror(workspace, view),
+        None if view.kernel is not None and view.kernel.alive else due_mirror(workspace, view),
     ]
     return [item for item in due if item is not None]
 
@@ -105,9 +106,20 @@ async def transfer(
         return TransferAnswer(run_id=run_id, done=[])
     try:
         transfers = _Transfers(workspace, run_id, patience_s)
-        return TransferAnswer(run_id=run_id, done=await transfers.to_the_end())
+        done = await transfers.to_the_end()
     finally:
         os.close(lock)
+    if load_view(workspace, run_id).kernel is not None:
+        await _push_what_waited(workspace, run_id)
+    return TransferAnswer(run_id=run_id, done=done)
+
+
+async def _push_what_waited(workspace: Workspace, run_id: str) -> None:
+    """A session is pushed once its data is there; where that fails, whoever looks next tries."""
+    from trainmaster.advance import advance  # which begins transfers
+
+    with suppress(HostError):
+        await advance(workspace, run_id)
 
 
 def _may_travel(run: Run) -> bool:

@@ -13,7 +13,10 @@ from trainer_runtime.core.progress import Progress
 from trainer_runtime.core.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.status_page import newest_progress
 from trainer_runtime.core.text import shown
-from trainmaster.backends import NAMES
+from trainmaster.backends import KAGGLE, NAMES
+from trainmaster.backends.kaggle.standing import Standing
+from trainmaster.control_boxes import RentedBox
+from trainmaster.errors import StateError
 from trainmaster.follow import last_pass
 from trainmaster.preparation import Preparation, preparation_of
 from trainmaster.run import Run
@@ -32,7 +35,8 @@ class RunView:
     has reached that. `link_error`: why the host could not be reached the
     last time, code and message; None where it could. `transfer`: of an open run, how far what
     travels between here and there is. `preparation`: that of an attempt whose trainer has not
-    started yet."""
+    started yet. `host_is_gone`: the host was a rented box, and its provider lists it no longer.
+    `kernel`: how the sessions of a run at Kaggle stand."""
 
     run: Run
     desired: Desired
@@ -44,9 +48,18 @@ class RunView:
     link_error: tuple[str, str] | None = None
     transfer: TransferProgress | None = None
     preparation: Preparation | None = None
+    host_is_gone: bool = False
+    kernel: Standing | None = None
 
     @property
     def state(self) -> RunState:
+        told = self._told_state
+        if self.kernel is None:
+            return told
+        return self.kernel.state(told, self.desired, self.record.heartbeat_t)
+
+    @property
+    def _told_state(self) -> RunState:
         return run_state(
             self.record.state if self.record.heartbeat_t is not None else None,
             self.desired.state,
@@ -62,13 +75,22 @@ class RunView:
 
     @property
     def silent_for_s(self) -> float:
-        """How long the box had not been heard when somebody looked last."""
+        """How long the box had not been heard when somebody looked last; a run at Kaggle has none
+        between its sessions."""
+        if self.host_is_gone:
+            return float("inf")
         heard = self.record.heartbeat_t
-        return 0.0 if heard is None else max(0.0, self.known_until - heard)
+        if heard is None or (self.kernel is not None and not self.kernel.runs):
+            return 0.0
+        if self.kernel is not None:
+            heard = max(heard, self.kernel.heard_t)
+        return max(0.0, self.known_until - heard)
 
     @property
     def reason(self) -> str | None:
         """Why the run is in its state, where that needs telling; what is wrong with a lost link."""
+        if self.kernel is not None and self.state is RunState.QUEUED:
+            return self.kernel.reason
         silent = self.record.heartbeat_t is None or self.state is RunState.LOST
         if silent and not self.ended and self.link_error is not None:
             return ": ".join(self.link_error)
@@ -96,6 +118,13 @@ class RunView:
         """The newest attempt's number, 0 before the first."""
         current = self.record.current
         return current.number if current else 0
+
+    @property
+    def awaited_attempt(self) -> int:
+        """The attempt that transfers are seen to for; each session counts as one at Kaggle."""
+        if self.kernel is not None:
+            return self.kernel.seen_to(self.desired)
+        return max(1, self.attempt)
 
     @property
     def progress(self) -> Progress | None:
@@ -129,10 +158,12 @@ class RunView:
         }
 
 
-def _removed(workspace: Workspace, host: str) -> tuple[str, str] | None:
+def ended_box(workspace: Workspace, host: str) -> RentedBox | None:
+    """The rented box that a host was, where it is no more."""
     if host in NAMES or workspace.control.host(host) is not None:
         return None
-    return "HOST_UNKNOWN", f"{host} is not among the hosts on record any more."
+    box = workspace.control.boxes.box(host)
+    return None if box is None or box.open else box
 
 
 def load_view(workspace: Workspace, run: str) -> RunView:
@@ -160,5 +191,48 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         delivered=delivered,
         link_error=_removed(workspace, found.host) or last.error,
         transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
+        host_is_gone=ended_box(workspace, found.host) is not None,
         preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
+        kernel=_kernel(workspace, found),
     )
+
+
+def refuse_unless_ended(view: RunView) -> None:
+    """Raises:
+    StateError: `RUN_IS_RUNNING`.
+    """
+    if view.state is RunState.STOPPING:
+        raise StateError(
+            "RUN_IS_RUNNING",
+            f"Run {view.run.run_id} is stopping.",
+            f"Wait for its end: `trainmaster wait {view.run.run_id} --until end --timeout 600`.",
+            retryable=True,
+        )
+    if not view.ended:
+        raise still_running(view.run.run_id, view.state.value)
+
+
+def still_running(run_id: str, state: str) -> StateError:
+    """The error for what takes a run that has ended."""
+    return StateError(
+        "RUN_IS_RUNNING",
+        f"Run {run_id} is {state}.",
+        f"Stop it first (`trainmaster stop {run_id}`), or wait for its end.",
+    )
+
+
+def _removed(workspace: Workspace, host: str) -> tuple[str, str] | None:
+    if host in NAMES or workspace.control.host(host) is not None:
+        return None
+    box = ended_box(workspace, host)
+    if box is not None:
+        reason = str(box.body.get("reason"))
+        return "HOST_UNKNOWN", f"The rented box {host} has ended ({reason})."
+    return "HOST_UNKNOWN", f"{host} is not among the hosts on record any more."
+
+
+def _kernel(workspace: Workspace, run: Run) -> Standing | None:
+    if run.host != KAGGLE:
+        return None
+    kernels = workspace.control.kernels
+    return Standing(kernels.newest(run.run_id), kernels.waiting(run.run_id))

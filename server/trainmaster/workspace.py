@@ -37,7 +37,7 @@ class Workspace:
         if known is None or known[0] != record:  # a host may be replaced by another of its name
             if known is not None:
                 self._replaced.append(known[1])
-            opened = open_backend(self.home, host, record, self.control.recorded_folder)
+            opened = open_backend(self.home, host, record, self.control)
             known = self._backends[host] = (record, opened)
         return known[1]
 

@@ -21,10 +21,10 @@ from trainmaster.adopting.agreement import (
     refuse_another_shape,
     refuse_no_steps,
 )
+from trainmaster.adopting.answers import AdoptAnswer
 from trainmaster.adopting.going_on import fields_to_go_on, given_fields, what_differs
 from trainmaster.adopting.output import Output
 from trainmaster.adopting.starting_spec import DATA, starting_spec
-from trainmaster.answers import AdoptAnswer
 from trainmaster.backends import DEBUG, LOCAL
 from trainmaster.errors import UsageError
 from trainmaster.launch import launched, start_run

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainmaster.answers import AdoptAnswer, OutputRow, SkippedOutput
+from trainmaster.adopting.answers import AdoptAnswer, OutputRow, SkippedOutput
 from trainmaster.errors import StateError, UsageError
 
 _MOST_REASONS = 3

@@ -17,6 +17,7 @@ from trainer_runtime.core.alerts.condition import (
 )
 from trainer_runtime.core.finding import SEVERITIES, Severity
 from trainmaster.alerting.destinations import destinations, known_destination, sender_of
+from trainmaster.backends import KAGGLE
 from trainmaster.control_alerts import EVERY_RUN, AlertRow
 from trainmaster.errors import StateError, UsageError
 from trainmaster.follow import last_pass
@@ -122,7 +123,10 @@ def alerts_of(workspace: Workspace, run: Run) -> list[AlertRow]:
     if known:
         _record_defaults(workspace, known)
     _record_spec(workspace, run, known)
-    return [row for row in workspace.control.alerts.of(run.run_id) if row.to in known]
+    rows = [row for row in workspace.control.alerts.of(run.run_id) if row.to in known]
+    if run.host == KAGGLE:  # a session is given no address
+        return [replace(row, sender="operator") for row in rows]
+    return rows
 
 
 def record_defaults(workspace: Workspace) -> None:

@@ -35,9 +35,7 @@ def look(workspace: Workspace, run_id: str) -> int:
     records = workspace.control.alerts
     if not rows:
         return 0
-    before = records.watched(run_id) or {}
-    if before.get("placement") != run.placement:
-        before = {}
+    before = records.watched(run_id) or {}  # a later placement's record begins with the earlier's
     view = load_view(workspace, run_id)
     watchers = [
         Watcher(watched(workspace, run, row), (before.get("watchers") or {}).get(row.id))

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from trainer_runtime.core.desired import Desired
@@ -20,6 +21,7 @@ from trainmaster.answers import LaunchAnswer
 from trainmaster.backends import DEBUG, LOCAL
 from trainmaster.errors import HostError, UsageError
 from trainmaster.launch import launched
+from trainmaster.log_file import refuse_private
 from trainmaster.run import Run, new_run_id
 from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.wait import until_attempt
@@ -70,6 +72,7 @@ async def attach(
     _refuse_bad(host, options)
     if kind == "log" and host == LOCAL:
         target = os.path.abspath(os.path.expanduser(target))
+        refuse_private(workspace, Path(target))
     asked = hashlib.sha256(
         json.dumps([host, kind, target, options.start, options.name, list(options.labels)]).encode()
     ).hexdigest()

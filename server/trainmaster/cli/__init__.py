@@ -17,16 +17,20 @@ import typer
 from trainmaster.cli import (
     adopting,
     alerting,
+    approving,
     attaching,
     controlling,
     diagnosing,
     fetching,
     hosting,
     inspecting,
+    keeper,
     keeping,
+    offering,
     planning,
     plotting,
     reading,
+    renting,
     serving,
     watching,
 )
@@ -61,7 +65,12 @@ for command in (
     controlling.resume,
     controlling.checkpoints,
     fetching.fetch,
+    offering.offers,
     controlling.clean,
+    renting.provision,
+    renting.release,
+    renting.costs,
+    approving.approve,
     keeping.doctor,
     keeping.tick,
     keeping.replay,
@@ -70,8 +79,10 @@ for command in (
     app.command()(command)
 app.command("demo")(demo_command)
 app.command("transfer", hidden=True)(keeping.transfer)
+app.command("tend", hidden=True)(keeping.tend)
 app.add_typer(hosting.hosts, name="hosts")
 app.add_typer(alerting.alerts, name="alerts")
+app.add_typer(keeper.keeper, name="keeper")
 app.command("send-alerts", hidden=True)(alerting.send_alerts)
 
 

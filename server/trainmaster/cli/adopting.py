@@ -50,6 +50,7 @@ def adopt(
     """Take over the output of nanoGPT, LitGPT or HF. Verifies its checkpoints, goes on from one."""
     from trainmaster.adopting import AdoptOptions
     from trainmaster.adopting import adopt as service
+    from trainmaster.cli import adopting_views  # noqa: F401 (it registers the view)
 
     options = AdoptOptions(
         spec=spec,

@@ -13,11 +13,22 @@ from trainmaster.cli.parameters import AsJson, IdempotencyKey, Run, Sets, split_
 from trainmaster.errors import UsageError
 
 
-def stop(run: Run, as_json: AsJson = False) -> None:
+def stop(
+    run: Run,
+    *,
+    after_session: Annotated[
+        bool,
+        typer.Option(
+            "--after-session",
+            help="At Kaggle: let the session that is alive go on, and start no other.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Stop a run: its trainer saves a checkpoint and ends. Can be resumed."""
-    from trainmaster import resume as service
+    from trainmaster import stop as service
 
-    emit(ask(lambda workspace: service.stop(workspace, run)), as_json)
+    emit(ask(lambda workspace: service.stop(workspace, run, after_session=after_session)), as_json)
 
 
 def resume(
@@ -37,6 +48,14 @@ def resume(
             "--apply", metavar="FINDING[:PATCH]", help="Apply a patch that `diagnose` proposes."
         ),
     ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", help="Go on there, from what is mirrored of the run here."),
+    ] = None,
+    abandon: Annotated[
+        bool,
+        typer.Option("--abandon", help="With --host: though it may still live where it was."),
+    ] = False,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,6 +69,8 @@ def resume(
             start=start,
             sets=sets or (),
             apply=apply,
+            host=host,
+            abandon=abandon,
             idempotency_key=idempotency_key,
         )
     )
@@ -79,7 +100,7 @@ def clean(
     as_json: AsJson = False,
 ) -> None:
     """Remove what an ended run left on its host. The record of it stays here."""
-    from trainmaster import resume as service
+    from trainmaster import cleaning as service
 
     kept = split_commas(keep)
     if not confirmed:

@@ -39,3 +39,10 @@ def preparing(state: PreparationState) -> str:
 def setting(item: object) -> str:
     """As it would stand in the spec."""
     return item if isinstance(item, str) else json.dumps(item)
+
+
+def usd(amount: float | None) -> str:
+    """To the cent, and finer below ten cents."""
+    if amount is None:
+        return "?"
+    return f"{amount:,.4f}" if 0 < amount < 0.1 else f"{amount:,.2f}"

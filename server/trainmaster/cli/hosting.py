@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from trainmaster.cli.asking import ask
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson
+
+if TYPE_CHECKING:
+    from trainmaster.answers import Answer
 
 HostName = Annotated[str, typer.Argument(metavar="NAME", help="What the host is called here.")]
 
@@ -26,7 +29,7 @@ def list_hosts(context: typer.Context, as_json: AsJson = False) -> None:
         return
     from trainmaster import registry as service
 
-    emit(ask(service.list_hosts), as_json)
+    _show(ask(service.list_hosts), as_json)
 
 
 @hosts.command()
@@ -73,7 +76,7 @@ def add(
     options = HostOptions(
         key=key, jump=jump, root=root, cache=cache, transport=transport, offline=offline
     )
-    emit(ask(lambda workspace: service.add_host(workspace, name, address, options)), as_json)
+    _show(ask(lambda workspace: service.add_host(workspace, name, address, options)), as_json)
 
 
 @hosts.command()
@@ -82,7 +85,7 @@ def check(name: HostName, as_json: AsJson = False) -> None:
     from trainmaster.host_check import check_host
 
     answer = ask(lambda workspace: check_host(workspace, name))
-    emit(answer, as_json)
+    _show(answer, as_json)
     raise typer.Exit(0 if answer.ok else 1)
 
 
@@ -91,7 +94,7 @@ def trust(name: HostName, as_json: AsJson = False) -> None:
     """Pin the key that a host shows now. Shows both fingerprints; compare them with its owner's."""
     from trainmaster import registry as service
 
-    emit(ask(lambda workspace: service.trust_host(workspace, name)), as_json)
+    _show(ask(lambda workspace: service.trust_host(workspace, name)), as_json)
 
 
 @hosts.command()
@@ -105,7 +108,7 @@ def remove(
     """Forget a host and its pinned keys. Touches nothing on it."""
     from trainmaster import registry as service
 
-    emit(ask(lambda workspace: service.remove_host(workspace, name, force=force)), as_json)
+    _show(ask(lambda workspace: service.remove_host(workspace, name, force=force)), as_json)
 
 
 @hosts.command()
@@ -117,4 +120,10 @@ def gc(
     """Remove from a host's cache what no run uses: data, environments, uploads."""
     from trainmaster.host_cache import collect
 
-    emit(ask(lambda workspace: collect(workspace, name, dry_run=dry_run)), as_json)
+    _show(ask(lambda workspace: collect(workspace, name, dry_run=dry_run)), as_json)
+
+
+def _show(answer: Answer, as_json: bool) -> None:
+    from trainmaster.cli import host_views  # noqa: F401 (it registers the views)
+
+    emit(answer, as_json)

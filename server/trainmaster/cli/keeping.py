@@ -1,8 +1,8 @@
-"""`doctor`, `tick`, `replay` and, unlisted, `transfer`: what keeps Trainmaster itself well."""
+"""`doctor`, `tick`, `replay` and, unlisted, `transfer` and `tend`: what keeps Trainmaster well."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,28 +10,37 @@ from trainmaster.cli.asking import ask
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson, Run
 
+if TYPE_CHECKING:
+    from trainmaster.answers import Answer
+
 
 def doctor(as_json: AsJson = False) -> None:
     """Check this machine; names a remedy for whatever is missing. Exit code 1 if that is needed."""
     from trainmaster.doctor import examine
 
     answer = ask(examine)
-    emit(answer, as_json)
+    show(answer, as_json)
     raise typer.Exit(0 if answer.ok else 1)
 
 
-def tick(as_json: AsJson = False) -> None:
-    """Do what is due for every run, once. Meant for a timer."""
-    from trainmaster import advance as service
+def tick(
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="5m", help="How often a timer calls this; on record."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Do what is due for every run and rented box, once. Meant for a timer: see `keeper`."""
+    from trainmaster.keeper import tick as service
 
-    emit(ask(service.tick), as_json)
+    show(ask(lambda workspace: service.tick(workspace, every=every)), as_json)
 
 
 def replay(as_json: AsJson = False) -> None:
     """Rebuild the metrics database. Everything in it comes from the mirrored files."""
     from trainmaster import replay as service
 
-    emit(ask(service.replay), as_json)
+    show(ask(service.replay), as_json)
 
 
 def transfer(
@@ -52,3 +61,26 @@ def transfer(
         ),
         as_json,
     )
+
+
+def tend(
+    box: Annotated[str, typer.Argument(metavar="BOX", help="The tag of a rented box.")],
+    lock_descriptor: Annotated[
+        int | None, typer.Option("--lock-descriptor", help="The box's lock, where it is held.")
+    ] = None,
+) -> None:
+    """See to a rented box until nothing is due for it. Started by itself where something is."""
+    from trainmaster.renting import boxes as service
+
+    descriptor = lock_descriptor
+    ask(
+        lambda workspace: service.tend(workspace, box, lock_descriptor=descriptor),
+        tells_itself=True,
+    )
+
+
+def show(answer: Answer, as_json: bool) -> None:
+    """Print an answer of these commands, or of `keeper`."""
+    from trainmaster.cli import keeping_views  # noqa: F401 (it registers the view)
+
+    emit(answer, as_json)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainmaster.answers import MetricsAnswer
 from trainmaster.cli.figures import value
+from trainmaster.metric_answers import MetricsAnswer
 
 
 def ranked_runs(answer: MetricsAnswer) -> list[str]:

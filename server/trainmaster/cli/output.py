@@ -45,7 +45,7 @@ def emit_error(error: TrainmasterError, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": error.to_dict()}, ensure_ascii=False, separators=(",", ":")))
     else:
-        print(f"Error: {error.message}\nFix: {error.fix}", file=sys.stderr)
+        print(f"{error.code}: {error.message}\nFix: {error.fix}", file=sys.stderr)
 
 
 def is_for_a_person(stream: TextIO) -> bool:
@@ -83,17 +83,20 @@ def _print_rich(blocks: Sequence[Block]) -> None:
         if isinstance(block, str):
             console.print(Text(printable(block)), soft_wrap=True)
         else:
-            console.print(_rich_table(block))
+            console.print(_rich_table(block, console.width))
 
 
-def _rich_table(grid: Grid) -> object:
+def _rich_table(grid: Grid, width: int) -> object:
+    """What stands first names a row, and is typed elsewhere: it is folded last."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in grid.columns:
-        table.add_column(column, overflow="fold")
+    names = max((len(row[0]) for row in grid.rows), default=0)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for at, column in enumerate(grid.columns):
+        kept = at == 0 and names <= width * 2 // 3
+        table.add_column(column, overflow="fold", no_wrap=kept)
     for row in grid.rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     return table

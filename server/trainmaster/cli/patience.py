@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from typing import TextIO
 
 FIRST_WORD_S = 1.0
+# Held by whoever writes the word, and by whoever asks something meanwhile.
+_TERMINAL = threading.Lock()
 _EVERY_S = 0.5
+_LONGEST_WORD = 40
 _SIGNS = "|/-\\"
 
 
@@ -36,6 +39,17 @@ def telling_to_wait(stream: TextIO | None = None) -> Iterator[None]:
         thread.join()
 
 
+@contextmanager
+def kept_quiet(stream: TextIO | None = None) -> Iterator[None]:
+    """Inside, the line is free for a question and its answer."""
+    stream = stream or sys.stderr
+    with _TERMINAL:
+        if stream.isatty() and os.environ.get("TERM") != "dumb":
+            stream.write(f"\r{'':<{_LONGEST_WORD}}\r")
+            stream.flush()
+        yield
+
+
 def _is_being_asked(stream: TextIO) -> bool:
     """Whether a passphrase is being typed there: only then does a terminal show no input."""
     try:
@@ -51,8 +65,9 @@ def _tell(stream: TextIO, over: threading.Event) -> None:
         if _is_being_asked(stream):
             continue
         text = f"{_SIGNS[count % len(_SIGNS)]} still at it, {time.monotonic() - began_s:.0f} s"
-        stream.write(f"\r{text:<{width}}")
-        stream.flush()
+        with _TERMINAL:
+            stream.write(f"\r{text:<{width}}")
+            stream.flush()
         pause_s, count, width = _EVERY_S, count + 1, max(width, len(text))
     if width:
         stream.write(f"\r{'':<{width}}\r")

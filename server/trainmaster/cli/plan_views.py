@@ -20,6 +20,7 @@ def _(answer: PlanAnswer) -> list[Block]:
         _estimate_grid(answer.estimates),
         *_gpu(answer.gpu),
         *(f"Warning: {warning}" for warning in answer.warnings),
+        *([f"Unattended: {answer.unattended}"] if answer.unattended else []),
         *([f"Next: {answer.next_step}"] if answer.next_step else []),
     ]
 

@@ -21,7 +21,7 @@ Made from the code by `python -m trainmaster.cli.reference`.
 Every command takes `--json`, which prints exactly its answer as one line of JSON on stdout, in the
 shape that the MCP tool of the same name gives. An error is then
 `{"error": {"code", "message", "fix", "retryable"}}`, also on stdout; without `--json` it is text on
-stderr.
+stderr, `CODE: what happened` and a line `Fix: what to do`.
 
 `RUN` is a run's id, or its name where that is unique. Everything lies under `TRAINMASTER_HOME`
 (default: the platform's folder for user data). `NO_COLOR` turns colours and boxes off, and

@@ -17,7 +17,7 @@ def mcp(
     ] = False,
     toolsets: Annotated[
         str, typer.Option("--toolsets", metavar="NAME,...", help="Which toolsets to offer.")
-    ] = "observe,operate",
+    ] = "observe,operate,provision",
     _as_json: AsJson = False,
 ) -> None:
     """Serve the MCP tools on stdin and stdout."""

@@ -113,7 +113,7 @@ def _too_slow(name: str, limit_s: float) -> InternalError:
     return InternalError(
         "TOOK_TOO_LONG",
         f"{name} took more than {limit_s:g} s and was given up.",
-        "Call get_run to see how things stand; the same command in a shell has no such limit.",
+        "See how things stand first (get_run, list_hosts); a command in a shell has no such limit.",
         retryable=True,
     )
 

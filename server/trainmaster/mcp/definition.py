@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
-from mcp.types import CallToolResult, ToolAnnotations
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from trainmaster.answers import Answer
+from trainmaster.mcp.background import Background
 
 if TYPE_CHECKING:
     from trainmaster.workspace import Workspace
@@ -42,9 +43,13 @@ class OpenWorkspace:
     reads it, and listing tools touches no disk.
     """
 
-    def __init__(self, environment: Mapping[str, str], closing: ExitStack) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], closing: ExitStack, *, read_only: bool = False
+    ) -> None:
         self._environment = environment
         self._closing = closing
+        self._read_only = read_only
+        self._background = Background()
         self._workspace: Workspace | None = None
 
     def get(self) -> Workspace:
@@ -53,6 +58,8 @@ class OpenWorkspace:
             from trainmaster.workspace import open_workspace
 
             self._workspace = self._closing.enter_context(open_workspace(self._environment))
+            if not self._read_only:
+                self._background.begin(self._workspace)
         if self._workspace.metrics.replay_due:
             from trainmaster.replay import replay_if_new
 
@@ -60,7 +67,8 @@ class OpenWorkspace:
         return self._workspace
 
     async def disconnect(self) -> None:
-        """End the connections to hosts, where any were made."""
+        """End what goes on beside the calls, and the connections to hosts."""
+        await self._background.end()
         if self._workspace is not None:
             await self._workspace.disconnect()
 
@@ -77,7 +85,7 @@ def workspace_of(context: ToolContext) -> Workspace:
 class Definition:
     """A tool before it is registered; name, description and schemas come from `function`."""
 
-    function: Callable[..., Awaitable[Answer | CallToolResult]]
+    function: Callable[..., Awaitable[Answer | CallToolResult | InputRequiredResult]]
     title: str
     hints: ToolAnnotations
 

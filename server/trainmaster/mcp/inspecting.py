@@ -9,6 +9,7 @@ from mcp.server.mcpserver.resolve import Elicit, Resolve
 from pydantic import BaseModel, Field
 
 from trainmaster.inspecting.answer import InspectionAnswer
+from trainmaster.mcp.confirming import can_ask
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import RunId
 
@@ -22,16 +23,10 @@ class Permission(BaseModel):
 async def _permission(context: ToolContext, run_id: str) -> Elicit[Permission] | Permission:
     """Asks about the processes of an attached run; where the client can't ask, the answer is no."""
     run = workspace_of(context).control.run(run_id)
-    if run.config.get("framework") != "attached" or not _can_ask(context):
+    if run.config.get("framework") != "attached" or not can_ask(context):
         return Permission(allow=False)
     question = f"May py-spy read the processes of {run.run_id}, which Trainmaster did not start?"
     return Elicit(question, Permission)
-
-
-def _can_ask(context: ToolContext) -> bool:
-    capabilities = context.client_capabilities
-    asking = capabilities.elicitation if capabilities is not None else None
-    return asking is not None and (asking.form is not None or asking.url is None)
 
 
 async def inspect_run(

@@ -11,7 +11,6 @@ from pydantic import Field
 from trainmaster.answers import (
     CheckpointsAnswer,
     LogAnswer,
-    MetricsAnswer,
     PlanAnswer,
     RunsAnswer,
     StatusAnswer,
@@ -21,7 +20,9 @@ from trainmaster.diagnosis.answer import DiagnosisAnswer
 from trainmaster.host_answers import HostsAnswer
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.inspecting import INSPECT
+from trainmaster.mcp.offering import LIST_OFFERS
 from trainmaster.mcp.parameters import Cursor, Host, RunId, Sets, Spec, Words
+from trainmaster.metric_answers import MetricsAnswer
 
 # Short of the limit on calls, so that the last look at the host ends before it.
 LONGEST_WAIT_S = 40.0
@@ -283,4 +284,5 @@ TOOLS = (
     Definition(diagnose, "Diagnose a run or log", READS),
     Definition(list_checkpoints, "List checkpoints", READS),
     Definition(list_hosts, "List hosts", READS),
+    LIST_OFFERS,
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from mcp.types import InputRequiredResult
 from pydantic import Field
 
-from trainmaster.answers import FetchAnswer, LaunchAnswer, StopAnswer
+from trainmaster.answers import CleanAnswer, FetchAnswer, LaunchAnswer, StopAnswer
 from trainmaster.host_answers import HostAddedAnswer
 from trainmaster.mcp.alerting import CREATE_ALERT
+from trainmaster.mcp.confirming import confirmed
 from trainmaster.mcp.definition import BRINGS, ENDS, STARTS, Definition, ToolContext, workspace_of
-from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec
+from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec, Words
 
 _FETCH_BOUND_S = 35.0  # a call may take 45, and the last range takes its time
 
@@ -73,14 +75,15 @@ async def attach(
     )
 
 
-async def stop(context: ToolContext, *, run_id: RunId) -> StopAnswer:
+async def stop(context: ToolContext, *, run_id: RunId, after_session: bool = False) -> StopAnswer:
     """Stop a run: the trainer saves a checkpoint and ends. Can be resumed; repeating is harmless.
 
     `pending: true` means that the host has not been reached yet; the stop is delivered when it is.
+    after_session: at Kaggle, where no session can be ended.
     """
-    from trainmaster import resume as service
+    from trainmaster import stop as service
 
-    return await service.stop(workspace_of(context), run_id)
+    return await service.stop(workspace_of(context), run_id, after_session=after_session)
 
 
 async def resume(
@@ -165,12 +168,30 @@ async def fetch_files(
     )
 
 
+async def clean_run(
+    context: ToolContext,
+    *,
+    run_id: RunId,
+    keep: Annotated[Words, Field(description="Any of `best`, `final`")] = (),
+) -> CleanAnswer | InputRequiredResult:
+    """Remove for good what an ended run left on its host; its record stays. The user is asked."""
+    from trainmaster import cleaning
+
+    return await confirmed(
+        context,
+        lambda workspace, confirm: cleaning.clean_agreed(
+            workspace, run_id, keep=keep, confirm=confirm
+        ),
+    )
+
+
 TOOLS = (
     Definition(launch, "Launch a training", STARTS),
     Definition(attach, "Watch a training of others", STARTS),
     Definition(stop, "Stop a run", ENDS),
     Definition(resume, "Resume a run", STARTS),
     Definition(fetch_files, "Fetch files of a run", BRINGS),
+    Definition(clean_run, "Remove what a run left", ENDS),
     Definition(add_host, "Add a host", STARTS),
     CREATE_ALERT,
 )

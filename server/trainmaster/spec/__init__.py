@@ -11,11 +11,13 @@ from trainmaster.spec.mapping import mapping_markdown
 from trainmaster.spec.method_arguments import arguments_of
 from trainmaster.spec.model import GPT2_PRESETS, AdapterSpec, ModelSpec
 from trainmaster.spec.reference import reference_markdown
+from trainmaster.spec.running import NO_MIRROR
 from trainmaster.spec.support import refuse_what_is_not_built
 from trainmaster.spec.tracking import missing_secrets
 
 __all__ = [
     "GPT2_PRESETS",
+    "NO_MIRROR",
     "AdapterSpec",
     "Annotation",
     "Changes",

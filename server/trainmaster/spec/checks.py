@@ -11,7 +11,7 @@ from trainer_runtime.core.alerts.codes import unknown_code
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.corpus import ON_BOX
 from trainmaster.errors import Problem
-from trainmaster.secret_names import ACCEPTED, name_problem
+from trainmaster.secret_names import ACCEPTED, is_operators, name_problem
 from trainmaster.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.spec.compute import EnvironmentSpec
 from trainmaster.spec.data import SourceSpec
@@ -215,6 +215,15 @@ def _variable_problems(variables: Iterable[str]) -> Iterator[Problem]:
 
 def _secret_problems(spec: TrainingSpec) -> Iterator[Problem]:
     for index, name in enumerate(spec.secrets):
+        if is_operators(name):
+            yield Problem(
+                "SECRET_NOT_ALLOWED",
+                f"secrets[{index}]",
+                f"`secrets[{index}]` is {name}, which rents machines or opens an account: it is "
+                "for this side alone, and never leaves it.",
+                f"Remove {name} from secrets.",
+            )
+            continue
         wrong = name_problem(name)
         if wrong is None and name in spec.secrets[:index]:
             wrong = "stands there twice"

@@ -246,9 +246,7 @@ class TrainingSpec(Section):
         "local",
         "Where it runs: local, debug, a host's name, or kaggle.",
         changes="never",
-        lands=everywhere(
-            such("launch", lambda host: host != "kaggle", "local, debug or the name of a host")
-        ),
+        lands=everywhere("launch"),
     )
     limits: LimitsSpec = setting(
         LimitsSpec(), "Where it is ended.", changes="resume", lands=_SUPERVISOR

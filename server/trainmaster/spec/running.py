@@ -15,14 +15,18 @@ from trainmaster.spec.annotations import (
     Text,
     setting,
 )
-from trainmaster.spec.places import everywhere, not_built, such
+from trainmaster.spec.places import everywhere, such
 
 _SAVER = everywhere("the saver")
 _SUPERVISOR = everywhere("supervisor")
 
 
+# Said of `checkpoint.mirror`: nowhere, also where a rented box would send them to the operator.
+NO_MIRROR = "none"
+
+
 def _mirror(value: str | None) -> bool:
-    return value is None or value == "operator" or value.startswith("host:/")
+    return value in (None, "operator", NO_MIRROR) or str(value).startswith("host:/")
 
 
 class CheckpointSpec(Section):
@@ -68,10 +72,11 @@ class CheckpointSpec(Section):
     mirror: Text | None = setting(
         None,
         "Where verified checkpoints are copied to: operator (the machine that launched), "
-        "host:/path (another disk of the box) or s3://….",
+        "host:/path (another disk of the box), s3://… or none. Null is none, but operator on a "
+        "rented box, which is gone at its lease's end.",
         changes="resume",
         lands=everywhere(
-            such("supervisor", _mirror, "operator, or host:/path for a folder of the box")
+            such("supervisor", _mirror, "operator, none, or host:/path for a folder of the box")
         ),
     )
 
@@ -164,5 +169,10 @@ class LimitsSpec(Section):
         lands=_SUPERVISOR,
     )
     budget_usd: Positive | None = setting(
-        None, "The most it may cost.", changes="resume", unit="US dollars", lands=not_built()
+        None,
+        "The most it may cost, over all its attempts, on a host that has a price: it shortens "
+        "`max_runtime` to what it buys. A training that is expected to cost more is not started.",
+        changes="resume",
+        unit="US dollars",
+        lands=_SUPERVISOR,
     )

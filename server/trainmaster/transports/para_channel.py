@@ -13,7 +13,7 @@ import paramiko
 
 from trainmaster.errors import HostError
 from trainmaster.transports.para_connection import BROKEN
-from trainmaster.transports.refusals import link_lost
+from trainmaster.transports.refusals import link_lost, reason_of
 
 Answer = TypeVar("Answer")
 
@@ -39,13 +39,13 @@ class ParaChannel:
         channel.in_stderr_buffer.set_event(self._errors.arrival)
 
     async def read(self, limit: int) -> bytes:
-        data = await self._output.read(limit, self._over)
+        data = await self._taken(self._output, limit)
         if not data and not self._channel.eof_received:
             self._check_link()
         return data
 
     async def read_errors(self, limit: int) -> bytes:
-        return await self._errors.read(limit, self._over)
+        return await self._taken(self._errors, limit)
 
     async def write(self, data: bytes) -> None:
         # Whoever has ended tells by its output and its code, not by what it no longer takes.
@@ -69,6 +69,12 @@ class ParaChannel:
     async def close(self) -> None:
         with suppress(HostError, *BROKEN):
             await self._in_thread(self._channel.close)
+
+    async def _taken(self, source: _Source, limit: int) -> bytes:
+        try:
+            return await source.read(limit, self._over)
+        except BROKEN as error:  # taking tells the other side that there is room
+            raise link_lost(self._host, reason_of(error)) from error
 
     def _check_link(self) -> None:
         """A channel that closes without the command's code was not closed by the command."""

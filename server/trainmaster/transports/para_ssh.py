@@ -47,6 +47,7 @@ class ParamikoTransport(ChannelTransport):
         self._threads = ThreadPoolExecutor(_THREADS, "trainmaster-paramiko")
         self._sftp: ParaSftp | None = None
         self._sftp_usable = True
+        self._one_opens = asyncio.Lock()
         self._one_at_a_time = asyncio.Lock()  # paramiko's SFTP mixes up answers otherwise
         self._watch = asyncio.create_task(self._keep_alive())
         self._last_will = weakref.finalize(self, close_all, connections)
@@ -67,9 +68,10 @@ class ParamikoTransport(ChannelTransport):
 
     async def open_channel(self, line: bytes) -> ParaChannel | None:
         try:
-            channel = await self._in_thread(lambda: self._target.open_session(timeout=_OPEN_S))
+            # Several refusals at a time are mixed up by paramiko, and may end the connection.
+            async with self._one_opens:
+                channel = await self._in_thread(lambda: self._target.open_session(timeout=_OPEN_S))
         except BROKEN as error:
-            # Of several refusals at a time, paramiko tells only one what it was.
             if self._target.is_active():
                 return None
             raise link_lost(self._host, reason_of(error)) from error

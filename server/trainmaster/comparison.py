@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trainmaster.answers import BestRun, MetricsAnswer, MetricSeries
+from trainmaster.metric_answers import BestRun, MetricsAnswer, MetricSeries
 from trainmaster.metric_sources import Source, wanted_keys
 from trainmaster.selection import Selection, bad_argument
 from trainmaster.series_answer import Ruler, Told, answer_of
