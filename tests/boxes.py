@@ -45,7 +45,8 @@ class Sshd:
 
     `user`: root or an ordinary user; `shell`: bash, dash, zsh, fish or tcsh; `rc`: text of its rc
     file; `sftp`: None for no subsystem; `netns`: a network namespace's name; `pid_namespace`: with
-    process numbers of its own, so that it can `reboot()`; `options`: more lines of sshd_config.
+    process numbers of its own, so that it can `reboot()`; `options`: more lines of sshd_config;
+    `environment`: variables of every session.
 
     `address`, `port`, `user`, `key` (path of a private key that is let in), `root` (its folder),
     `home` (the account's, as seen from here and there), `log` (path of sshd's log).
@@ -64,12 +65,14 @@ class Sshd:
         netns: str | None = None,
         pid_namespace: bool = False,
         options: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         if os.geteuid() != 0:
             pytest.skip("boxes have accounts and namespaces of their own: that takes root")
         self.address, self.user, self.shell = address, user, shell
         self.port = port or free_port("0.0.0.0" if netns else address)
         self._netns, self._pid_namespace = netns, pid_namespace
+        self._environment = dict(environment or {})
         self._options = {"MaxSessions": str(max_sessions), **(options or {})}
         if sftp is not None:
             self._options["Subsystem"] = f"sftp {_SFTP[sftp]}"
@@ -233,9 +236,14 @@ class Sshd:
             "PermitRootLogin": "prohibit-password",
             "PrintLastLog": "no",
             "LogLevel": "VERBOSE",
-            "SetEnv": f"TMUX_TMPDIR={self._windows}/tmux SCREENDIR={self._windows}/screen",
+            "SetEnv": " ".join(map(_quoted, self._variables().items())),
             **self._options,
         }
+
+    def _variables(self) -> dict[str, str]:
+        windows = {"TMUX_TMPDIR": "tmux", "SCREENDIR": "screen"}
+        places = {name: f"{self._windows}/{folder}" for name, folder in windows.items()}
+        return {**places, **self._environment}
 
     def _entering(self) -> list[str]:
         """The command line that brings a program into the box's namespaces."""
@@ -300,6 +308,12 @@ def _write_entries(etc: Path, **entries: str) -> None:
         target = etc / name
         target.write_text("\n".join([entry, *kept]) + "\n")
         target.chmod(0o640 if name == "shadow" else 0o644)
+
+
+def _quoted(variable: tuple[str, str]) -> str:
+    """As sshd_config has it, where a value may hold blanks."""
+    text = "=".join(variable).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
 
 
 def _all_pids() -> Iterator[int]:

@@ -24,18 +24,18 @@ async def connected(
 
 @asynccontextmanager
 async def connected_over_stdio(
-    environment: dict[str, str], era: str, *options: str
+    environment: dict[str, str], era: str, *options: str, **client_options: Any
 ) -> AsyncIterator[Client]:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-c", "from trainmaster.cli import main; main()", "mcp", *options],
         env={**os.environ, **environment},
     )
-    async with Client(server, mode=era) as client:
+    async with Client(server, mode=era, **client_options) as client:
         yield client
 
 
-async def answer_of(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+async def answer_of(client: Client, name: str, /, **arguments: Any) -> dict[str, Any]:
     """A successful call's structured content, which the client has held against its schema."""
     result = await client.call_tool(name, arguments)
     text = result.content[0].text  # type: ignore[union-attr]
@@ -47,7 +47,7 @@ async def answer_of(client: Client, name: str, **arguments: Any) -> dict[str, An
     return content
 
 
-async def error_of(client: Client, name: str, **arguments: Any) -> str:
+async def error_of(client: Client, name: str, /, **arguments: Any) -> str:
     """A refused call's text, which is all that clients show of it."""
     result = await client.call_tool(name, arguments)
     assert result.is_error
@@ -60,8 +60,8 @@ async def error_of(client: Client, name: str, **arguments: Any) -> str:
 def _nulls(value: Any, key: str = "") -> set[str]:
     if isinstance(value, dict):
         return set().union(*(_nulls(item, name) for name, item in value.items()))
-    if isinstance(value, list):
-        return set().union(*(_nulls(item, key) for item in value))
+    if isinstance(value, list):  # a null among others holds its place in a column
+        return set().union(*(_nulls(item, key) for item in value if item is not None))
     return {key} if value is None else set()
 
 

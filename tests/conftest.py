@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kaggle_site import KaggleSite, serving_kaggle
 from running import CommandLine, kill_processes
 
 from trainmaster.workspace import Workspace, open_workspace
@@ -25,6 +26,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def workspace(home: Path) -> Iterator[Workspace]:
     with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
         yield opened
+
+
+@pytest.fixture
+def kaggle_site(tmp_path: Path) -> Iterator[KaggleSite]:
+    """Our stand-in for Kaggle; its `environment` leads the client to it."""
+    with serving_kaggle(tmp_path / "kaggle") as site:
+        yield site
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
 FAST = '{TRAINMASTER_STEP_S: "0"}'
+STEADY = '{TRAINMASTER_STEP_S: "0.06"}'
 SLOW = '{TRAINMASTER_STEP_S: "0.2"}'
 NAN = '{TRAINMASTER_STEP_S: "0", TRAINMASTER_FAULTS: "nan@30"}'
 HIGH = "[{name: high, severity: critical, when: 'loss > 0.1 for 3', to: ops}]"

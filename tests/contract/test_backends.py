@@ -17,11 +17,13 @@ from running import LONGEST_S, run_async, small_spec, wait_until
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
 from trainmaster.answers import StatusAnswer, WaitAnswer
+from trainmaster.cleaning import clean
 from trainmaster.errors import StateError
 from trainmaster.history import attempt_points
 from trainmaster.launch import launch
 from trainmaster.query import get_status, list_checkpoints, query_metrics
-from trainmaster.resume import clean, resume, stop
+from trainmaster.resume import resume
+from trainmaster.stop import stop
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 

@@ -18,7 +18,7 @@ from running import LONGEST_S, CommandLine, run_async, small_spec
 from trainmaster.errors import HostError
 from trainmaster.launch import launch
 from trainmaster.query import get_status
-from trainmaster.resume import stop
+from trainmaster.stop import stop
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 

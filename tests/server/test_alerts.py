@@ -11,12 +11,13 @@ from operating import HIGH, NAN, SLOW, Operator
 from receivers import Receiver
 from running import run_async
 
-from trainmaster.advance import tick
 from trainmaster.alerting import service
 from trainmaster.alerting.book import DEFAULTS
 from trainmaster.errors import StateError, UsageError
 from trainmaster.follow import catch_up
-from trainmaster.resume import resume, stop
+from trainmaster.keeper.tick import tick
+from trainmaster.resume import resume
+from trainmaster.stop import stop
 from trainmaster.wait import wait_for_event
 
 

@@ -16,11 +16,12 @@ from running import CommandLine, run_async, wait_until
 from strangers import lines
 
 from trainer_runtime.core.durable import try_lock
-from trainmaster.advance import look_for_alerts, tick
+from trainmaster.advance import look_for_alerts
 from trainmaster.alerting import service
 from trainmaster.alerting.looking import look
 from trainmaster.alerting.sending import send_due
 from trainmaster.errors import StateError
+from trainmaster.keeper.tick import tick
 from trainmaster.workspace import Workspace
 
 

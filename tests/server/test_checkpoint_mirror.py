@@ -12,10 +12,11 @@ from running import LONGEST_S, CommandLine, kill, let_it_run, run_async, small_s
 
 from trainer_runtime.core.manifest import verify
 from trainmaster.checkpoint_mirror import mirror_checkpoints, mirrored_step
+from trainmaster.cleaning import clean
 from trainmaster.errors import HostError
 from trainmaster.fetch import fetch
 from trainmaster.launch import launch
-from trainmaster.resume import clean, resume
+from trainmaster.resume import resume
 from trainmaster.view import load_view
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace

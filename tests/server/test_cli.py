@@ -120,6 +120,7 @@ def test_without_json_an_error_is_text_on_stderr(capsys: pytest.CaptureFixture[s
     assert run(["status", "no-such-run"]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
+    assert printed.err.startswith("RUN_NOT_FOUND: ")
     assert "no-such-run" in printed.err
     assert "\nFix: " in printed.err
 

@@ -7,11 +7,13 @@ import pytest
 from trainer_runtime.core.curve import sparkline
 from trainmaster import answers, host_answers
 from trainmaster.answers import Answer
-from trainmaster.cli import plan_views
+from trainmaster.cli import host_views, keeping_views, plan_views
 from trainmaster.cli.figures import size, value
 from trainmaster.cli.output import emit, printable
 from trainmaster.cli.views import Grid, view
 from trainmaster.cli.waiting import describe
+from trainmaster.keeper.answers import KeeperAnswer, TickAnswer
+from trainmaster.metric_answers import MetricsAnswer, MetricSeries
 
 _STATUS = answers.StatusAnswer(
     run_id="small-abc234",
@@ -88,7 +90,7 @@ def test_a_plan_shows_values_as_the_spec_has_them_and_estimates_in_units_of_peop
         "GPU: none needed (A CPU will do); planned for cpu",
         "Warning: small data",
     ]
-    assert plan_views.view is view
+    assert plan_views.view is keeping_views.view is host_views.view is view
 
 
 def test_a_plan_whose_time_nobody_knows_says_when_it_will_be_known() -> None:
@@ -103,10 +105,10 @@ def test_a_plan_whose_time_nobody_knows_says_when_it_will_be_known() -> None:
 
 
 def test_metrics_show_a_curve_and_say_so_when_there_is_none() -> None:
-    series = answers.MetricSeries(n=3, first=3.0, last=1.0, steps=[1, 2, 3], values=[3.0, 2.0, 1.0])
-    told = text_of(answers.MetricsAnswer(runs={"small": {"loss": series}}))
+    series = MetricSeries(n=3, first=3.0, last=1.0, steps=[1, 2, 3], values=[3.0, 2.0, 1.0])
+    told = text_of(MetricsAnswer(runs={"small": {"loss": series}}))
     assert "small  loss  █▅▁  3  1      3" in told
-    assert text_of(answers.MetricsAnswer(runs={})) == "No points yet."
+    assert text_of(MetricsAnswer(runs={})) == "No points yet."
 
 
 def test_damaged_checkpoints_are_told_apart_from_unchecked_ones() -> None:
@@ -127,7 +129,26 @@ def test_damaged_checkpoints_are_told_apart_from_unchecked_ones() -> None:
     ("answer", "expected"),
     [
         (answers.RunsAnswer(runs=[]), "No runs."),
-        (answers.TickAnswer(runs=[]), "Nothing is due."),
+        (TickAnswer(runs=[]), "Nothing is due."),
+        (
+            KeeperAnswer(
+                home="/h",
+                installed=True,
+                by="cron",
+                every="5m",
+                wrote={"crontab": "*/5 * * * * tick"},
+                last_tick_at="2026-11-22T03:00:00+00:00",
+                last_tick="failed",
+                failed={"small-abc234": "LINK_LOST: it broke."},
+                overdue=True,
+                put_into_secrets_env=["RUNPOD_API_KEY"],
+            ),
+            "cron calls the keeper of /h every 5m; it is overdue.\n"
+            "crontab:\n  */5 * * * * tick\n"
+            "Last tick: 2026-11-22T03:00:00+00:00, failed\n"
+            "Failed: small-abc234: LINK_LOST: it broke.\n"
+            "A timer has no variables of your shell: put into /h/secrets.env RUNPOD_API_KEY",
+        ),
         (
             answers.LaunchAnswer(run_id="r", state="preparing", attempt=1, host="local"),
             "r: preparing, attempt 1 on local",

@@ -9,16 +9,15 @@ import pytest
 from running import run_async
 
 from trainer_runtime.core.corpus import AskedSource, Listing, look_at
-from trainmaster.backends import open_backend
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.data_listing import look_at_data
 from trainmaster.errors import PlanError, SpecError
 from trainmaster.hosts import LocalHost
 from trainmaster.launchers import ProcessLauncher
-from trainmaster.paths import Home
 from trainmaster.plan import CorpusFacts, HostFacts, plan
 from trainmaster.plan.disk import check_disk, data_gib
 from trainmaster.spec import TrainingSpec, load_spec
+from trainmaster.workspace import Workspace
 
 SPEC = """\
 name: small
@@ -89,9 +88,9 @@ def test_the_config_says_where_the_box_reads_and_what_is_sent(
 
 @pytest.mark.parametrize("prepare", ["auto", "here", "box"])
 def test_on_this_machine_nothing_is_sent(
-    corpus: Path, tmp_path: Path, cpu_host: HostFacts, prepare: str
+    corpus: Path, workspace: Workspace, cpu_host: HostFacts, prepare: str
 ) -> None:
-    backend = open_backend(Home(tmp_path), "local", None)
+    backend = workspace.backend("local")
     spec = spec_of(("main", corpus), host="local", prepare=prepare)
     data = data_of(spec, run_async(lambda: look_at_data(spec, backend)), cpu_host)
     assert data["sources"][0]["path"] == str(corpus)

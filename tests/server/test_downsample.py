@@ -6,9 +6,9 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.answers import MetricSeries
 from trainmaster.buckets import Row, cut_rows, of_rows
 from trainmaster.downsample import told
+from trainmaster.metric_answers import MetricSeries
 
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
 

@@ -16,11 +16,11 @@ from running import LONGEST_S, CommandLine, let_it_run, run_async, small_spec
 from trainer_runtime.core.manifest import verify
 from trainmaster.answers import FetchAnswer
 from trainmaster.backends import Backend
+from trainmaster.cleaning import clean
 from trainmaster.cli.views import view
 from trainmaster.errors import StateError, StorageError, TrainmasterError, UsageError
 from trainmaster.fetch import fetch, fetch_below
 from trainmaster.launch import launch
-from trainmaster.resume import clean
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
@@ -281,6 +281,12 @@ def test_tools_fetch_below_the_download_folder_alone(place: Place) -> None:
     assert not place.folder.exists()
     place.workspace.home.settings.write_text(f"downloads: {place.folder}")
     assert below(str(place.folder / "x")).folder == str(place.folder / "x")
+    home = place.workspace.home.root
+    place.workspace.home.settings.write_text(f"downloads: {home.parent}")
+    for folder in (".", str(home), str(home / "mirror"), str(home / "local" / "runs")):
+        with pytest.raises(UsageError, match="keeps its own files"):
+            below(folder)
+    assert below(str(home / "downloads" / "y")).files
 
 
 def test_a_fetch_killed_at_random_moments_ends_with_the_same_bytes(

@@ -16,7 +16,7 @@ from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.states import DesiredState
 from trainmaster.errors import HostError
-from trainmaster.follow import catch_up, follower_lock, following
+from trainmaster.follow import catch_up, follower_lock, following, last_pass
 from trainmaster.run import Run
 from trainmaster.workspace import Workspace
 
@@ -142,6 +142,7 @@ def test_catching_up_beside_a_follower_waits_for_its_next_pass(
     workspace: Workspace, hosted: Hosted, followers: list[subprocess.Popen[bytes]]
 ) -> None:
     holder(workspace, followers)
+    wait_until(lambda: last_pass(workspace.home, "debug").t, "a first pass", bound_s=20)
     for _ in range(3):
         step = hosted.step()
         run_async(lambda: catch_up(workspace, "debug"))

@@ -56,6 +56,18 @@ def test_a_launch_gives_the_run_a_durable_id_and_starts_it(workspace: Workspace,
     run_async(work)
 
 
+@pytest.mark.parametrize("name", ["secrets.env", "settings.yaml", "keys"])
+@pytest.mark.parametrize("prefix", ["", "host:"])
+def test_no_training_reads_our_own_secrets(
+    workspace: Workspace, spec: str, tmp_path: Path, name: str, prefix: str
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(workspace.home.root / name)
+    error = refused(workspace, spec, sets=[f"data.sources.main.path={prefix}{link}"])
+    assert (error.code, error.field) == ("UNSAFE_NAME", "data.sources.main.path")
+    assert nothing_is_left(workspace)
+
+
 def test_a_name_that_exists_gets_a_number(workspace: Workspace, spec: str) -> None:
     names = [launched(workspace, spec).name for _ in range(3)]
     assert names == ["small", "small-2", "small-3"]

@@ -11,6 +11,8 @@ from scripted import CONFIG
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.states import DesiredState
 from trainmaster.answers import LogAnswer
+from trainmaster.attaching import AttachOptions, attach
+from trainmaster.diagnosis.service import diagnose
 from trainmaster.errors import StateError, UsageError
 from trainmaster.logs import read_log
 from trainmaster.mirror import MirrorWriter
@@ -249,3 +251,24 @@ def _noise(chosen: random.Random) -> bytes:
     return b"".join(
         b"".join(chosen.choices(words, k=chosen.randrange(4))) + b"\n" for _ in range(30)
     )
+
+
+@pytest.mark.parametrize("name", ["secrets.env", "settings.yaml", "keys/rented"])
+def test_what_holds_our_own_secrets_is_read_as_no_log(
+    workspace: Workspace, tmp_path: Path, name: str
+) -> None:
+    secret = workspace.home.root / name
+    secret.parent.mkdir(parents=True, exist_ok=True)
+    secret.write_text("RUNPOD_API_KEY: a-key\n")
+    link = tmp_path / "train.log"
+    link.symlink_to(secret)
+    attached = AttachOptions(log=str(link))
+    for read in (
+        lambda: read_log(workspace, str(link)),
+        lambda: diagnose(workspace, str(secret)),
+        lambda: attach(workspace, "local", attached),
+    ):
+        with pytest.raises(UsageError, match="keeps secrets") as refused:
+            run_async(read)
+        assert refused.value.code == "LOG_NOT_READABLE"
+        assert "a-key" not in str(refused.value)

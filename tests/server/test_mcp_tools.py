@@ -27,13 +27,16 @@ _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _COMMON_WORDS = "run_id spec host set cursor until timeout_s idempotency_key"
 _OWN_WORDS = (
     "state label limit detail stream grep width key points verify start check folder pattern "
-    "everything apply"
+    "everything apply after_session"
 )
 _TOPIC_WORDS = (
     "name address jump root cache transport "  # of hosts
     "when to severity "  # of alerts
     "x from_step to_step since at ema rate best "  # of metrics and plots
     "log tmux screen pid start "  # of what is attached to
+    "keep "  # of what is cleaned
+    "offer hours image disk_gib box force "  # of what is rented
+    "gpu count max_usd_h region interruptible provider "  # of what is for rent
 )
 
 
@@ -94,14 +97,16 @@ def test_read_only_leaves_only_what_changes_nothing(environment: dict[str, str])
     tools = anyio.run(lambda: tools_of(environment, "legacy", read_only=True))
     assert tools
     assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
-    assert not {"launch", "attach", "stop", "resume", "add_host"} & {tool.name for tool in tools}
-    beaten = {"read_only": True, "toolsets": ("operate",)}
+    changing = {"launch", "attach", "stop", "resume", "add_host", "clean_run", "provision"}
+    assert not (changing | {"release"}) & {tool.name for tool in tools}
+    beaten = {"read_only": True, "toolsets": ("operate", "provision")}
     assert anyio.run(lambda: tools_of(environment, "legacy", **beaten)) == []
 
 
 def test_toolsets_choose_among_the_tools_in_a_stable_order(environment: dict[str, str]) -> None:
     everything = anyio.run(lambda: tools_of(environment, "legacy"))
-    turned = anyio.run(lambda: tools_of(environment, "legacy", toolsets=("operate", "observe")))
+    backwards = ("provision", "operate", "observe")
+    turned = anyio.run(lambda: tools_of(environment, "legacy", toolsets=backwards))
     operating = anyio.run(lambda: tools_of(environment, "legacy", toolsets=("operate",)))
     assert [tool.name for tool in turned] == [tool.name for tool in everything]
     assert [tool.name for tool in operating] == [
@@ -110,9 +115,12 @@ def test_toolsets_choose_among_the_tools_in_a_stable_order(environment: dict[str
         "stop",
         "resume",
         "fetch_files",
+        "clean_run",
         "add_host",
         "create_alert",
     ]
+    renting = anyio.run(lambda: tools_of(environment, "legacy", toolsets=("provision",)))
+    assert [tool.name for tool in renting] == ["provision", "release"]
     with pytest.raises(UsageError, match="destroy"):
         build_server(environment, toolsets=("destroy",))
 

@@ -108,7 +108,7 @@ def test_a_folder_for_runs_that_cannot_be_written_is_refused(
 def test_a_spec_that_was_not_loaded_is_still_refused_what_is_not_built(
     make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:
-    spec = make_spec().model_copy(update={"host": "kaggle"})
+    spec = make_spec().model_copy(update={"tracking": {"tensorboard": True}})
     with pytest.raises(SpecError) as caught:
         plan(spec, cpu_host, text_corpus)
     assert caught.value.code == "NOT_YET_SUPPORTED"

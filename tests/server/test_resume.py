@@ -9,10 +9,12 @@ from running import run_async, small_spec
 
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.states import DesiredState
+from trainmaster.cleaning import clean
 from trainmaster.errors import SpecError, StateError, TrainmasterError, UsageError
 from trainmaster.launch import launch
 from trainmaster.query import get_status, list_checkpoints
-from trainmaster.resume import clean, resume, stop
+from trainmaster.resume import resume
+from trainmaster.stop import stop
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 

@@ -8,7 +8,8 @@ from running import run_async, small_spec
 from trainmaster.answers import StatusAnswer, WaitAnswer
 from trainmaster.errors import StateError, UsageError
 from trainmaster.launch import launch
-from trainmaster.resume import resume, stop
+from trainmaster.resume import resume
+from trainmaster.stop import stop
 from trainmaster.wait import exit_code, wait_for_event
 from trainmaster.workspace import Workspace
 

@@ -9,11 +9,11 @@ from recorded import FIRST_T, attempt_starting, lines, metric, started
 
 from trainer_runtime.core.desired import Desired
 from trainer_runtime.core.states import DesiredState
-from trainmaster.answers import MetricsAnswer
+from trainmaster.comparison import metrics_of
 from trainmaster.errors import UsageError
 from trainmaster.ingest import ingest_placement
+from trainmaster.metric_answers import MetricsAnswer
 from trainmaster.metric_sources import RunSource
-from trainmaster.metrics_answer import metrics_of
 from trainmaster.ranking import ranked
 from trainmaster.run import Run
 from trainmaster.selection import moving_average, selection

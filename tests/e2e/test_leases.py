@@ -1,0 +1,111 @@
+"""Real boxes whose end comes by itself: at the end of their lease, or because nothing runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from providers.runpod_site import RunPodSite
+from providers.site import Fault
+from renting import Renter, renting
+from running import kill, wait_until
+
+from trainmaster.control_boxes import RentState
+from trainmaster.registry import open_host
+from trainmaster.renting.boxes import advance_box
+from trainmaster.renting.costs import list_costs
+from trainmaster.renting.idle import IDLE, release_due
+from trainmaster.renting.leases import put, read
+from trainmaster.renting.reconcile import reconcile
+from trainmaster.workspace import Workspace
+
+
+@pytest.fixture
+def renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
+    with RunPodSite() as site, renting(home, site, monkeypatch) as rented:
+        yield rented
+
+
+def test_a_box_ends_itself_with_its_lease_though_operator_and_server_are_gone(
+    renter: Renter,
+) -> None:
+    answer = renter.provision()
+    assert "ends itself" in answer.own_timer
+    renter.do(lambda workspace: shorten(workspace, answer.box, time.time() + 2.0))
+    # From here on, nobody of ours runs any more.
+    (box,) = renter.site.alive
+    wait_until(lambda: renter.site.alive == [], "the box's own end")
+    ends = [asked for asked in renter.site.asked if asked.kind == "end"]
+    assert [asked.key for asked in ends] == [box.own_key]
+    costs = renter.do(list_costs)
+    (row,) = costs.boxes
+    assert (row.state, row.reason, costs.committed_usd, costs.strays) == (
+        "ended", "lease_over", 0.0, None
+    )  # fmt: skip
+    assert 0 < costs.spent_usd == row.spent_usd < row.budget_usd
+
+
+def hide(site: RunPodSite) -> None:
+    """Its provider knows no box, though it is there."""
+    site.spoilt["list"] = lambda _answer: {"pods": []}
+    site.fail("box", Fault("status", status=404), times=2)
+
+
+async def reboot_and_look(workspace: Workspace) -> None:
+    """The timer is killed, as by a reboot, and a later look starts it anew."""
+    (box,) = workspace.control.boxes.boxes()
+    host = open_host(workspace, box.host)
+    root = await host.root()
+    await host.disconnect()
+    (timer,) = timers(root)
+    kill(timer)
+    workspace.control.boxes.change(box.tag, body={"timer_t": 0.0})
+    await advance_box(workspace, box.tag)
+    assert len(timers(root)) == 1
+
+
+def timers(root: str) -> list[int]:
+    """The processes that keep the lease of a root's box."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if words[1:-1] == ["-m", "trainer_runtime", "lease", root]:
+                found.append(int(folder.name))
+    return found
+
+
+async def shorten(workspace: Workspace, box: str, end_t: float) -> None:
+    rented = workspace.control.boxes.change(box, lease_end_t=end_t)
+    host = open_host(workspace, rented.host)
+    lease = await read(host)
+    assert lease is not None
+    assert "ends itself" in await put(host, replace(lease, end_t=end_t))
+    await host.disconnect()
+
+
+def test_a_box_on_which_nothing_runs_is_given_back_unasked(renter: Renter) -> None:
+    told = renter.provision()
+    (one,) = renter.site.alive
+    hide(renter.site)
+    did = (renter.do(reconcile).did or {})[told.box]  # as with the key of another account
+    assert did[0].startswith("CLOUD_ODD_REPLY")
+    renter.site.spoilt.clear()
+    renter.do(reboot_and_look)
+
+    async def look(workspace: Workspace, after_minutes: float) -> dict[str, str]:
+        return release_due(workspace, time.time() + 60.0 * after_minutes)
+
+    assert renter.site.alive == [one]
+    assert renter.do(lambda workspace: look(workspace, 29)) == {}
+    (box,) = renter.boxes()
+    assert renter.do(lambda workspace: look(workspace, 31)) == {box.tag: IDLE}
+    ended = wait_until(
+        lambda: [one for one in renter.boxes() if one.state is RentState.ENDED], "its end"
+    )
+    assert [one.body["reason"] for one in ended] == [IDLE]
+    assert renter.site.alive == []

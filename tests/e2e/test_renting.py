@@ -1,0 +1,107 @@
+"""A run that outlives the boxes it is trained on: rented, lost, rented anew, given back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from providers.runpod_site import RunPodSite
+from renting import Renter, renting
+from running import small_spec, wait_until
+
+from trainmaster.answers import StatusAnswer
+from trainmaster.errors import StateError
+from trainmaster.history import run_points
+from trainmaster.launch import launch
+from trainmaster.query import get_status
+from trainmaster.resume import resume
+from trainmaster.stop import stop
+from trainmaster.view import load_view
+from trainmaster.wait import wait_for_event
+from trainmaster.workspace import Workspace
+
+BOUND_S = 120.0
+
+
+@pytest.fixture
+def renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
+    with RunPodSite() as site, renting(home, site, monkeypatch) as rented:
+        yield rented
+
+
+def test_a_run_goes_on_from_the_mirror_on_a_new_box_after_its_first_one_was_lost(
+    renter: Renter, tmp_path: Path
+) -> None:
+    first = renter.provision()
+    run = start_training(renter, tmp_path, first.host)
+    until_event(renter, run, "checkpoint")
+    wait_until(lambda: mirrored(renter, run), "a checkpoint in the mirror", BOUND_S)
+    with pytest.raises(StateError, match="RUN_IS_RUNNING"):
+        renter.do(lambda workspace: resume(workspace, run, host="local"))
+
+    renter.site.alive[0].end()  # by its provider, or whoever outbids
+    second = renter.provision()
+    saved = mirrored(renter, run)[-1]
+    resumed = renter.do(lambda workspace: resume(workspace, run, host=second.host))
+    assert resumed.host == second.host
+    assert [box.state.value for box in renter.boxes()] == ["ended", "ready"]
+
+    until_event(renter, run, "checkpoint", resumed.cursor)
+    renter.do(lambda workspace: stop(workspace, run))
+    until_event(renter, run, "stopped")
+    steps = [step for step, _ in renter.do(lambda workspace: losses(workspace, run))]
+    assert steps == list(range(1, steps[-1] + 1))
+    assert (status(renter, run).state, status(renter, run).attempt) == ("stopped", 2)
+    assert started_at(renter, run) == saved
+
+    given_back = renter.release(second.host)
+    assert (given_back.state, given_back.mirrored) == ("ended", [run])
+    assert renter.site.alive == []
+    last = status(renter, run)
+    assert last.checkpoint is not None
+    assert last.checkpoint.mirrored_step == last.step == steps[-1]
+
+
+def start_training(renter: Renter, folder: Path, host: str) -> str:
+    """A small training without end that is mirrored here."""
+    changes = {
+        "steps": "100000",
+        "checkpoint": "{every: 100, keep_latest: 3, mirror: operator}",
+        "environment": f"{{python: {sys.executable}}}",
+    }
+    spec = folder / "spec.yaml"
+    spec.write_text(small_spec(folder, **changes))
+    return renter.do(lambda workspace: launch(workspace, str(spec), host=host)).run_id
+
+
+def until_event(renter: Renter, run: str, event: str, cursor: str | None = None) -> None:
+    answer = renter.do(
+        lambda workspace: wait_for_event(
+            workspace, run, until=[event], timeout_s=BOUND_S, cursor=cursor
+        )
+    )
+    assert answer.event == event, answer
+
+
+def status(renter: Renter, run: str) -> StatusAnswer:
+    return renter.do(lambda workspace: get_status(workspace, run))
+
+
+def mirrored(renter: Renter, run: str) -> list[int]:
+    """The steps whose checkpoints are here; asks nobody."""
+    folder = renter.home / "mirror" / run / "p1" / "checkpoints"
+    return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
+
+
+async def losses(workspace: Workspace, run: str) -> list[tuple[int, float]]:
+    return run_points(workspace, load_view(workspace, run), "loss")
+
+
+def started_at(renter: Renter, run: str) -> int:
+    """The step that the second attempt began from, as its events tell."""
+    events = renter.home / "mirror" / run / "p2" / "attempts" / "2" / "events.jsonl"
+    first = next(line for line in events.read_text().splitlines() if '"kind":"started"' in line)
+    return int(json.loads(first)["step"])

@@ -1,0 +1,158 @@
+"""Renting and giving back as people and agents do it: commands, tools, and a word in between."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from calling import answer_of, connected, error_of
+from providers.runpod_site import RunPodSite
+from running import CommandLine, wait_until
+from terminals import Terminal
+
+from trainmaster.cli import run
+from trainmaster.clouds import BoxRequest, open_cloud
+from trainmaster.paths import Home
+from trainmaster.settings import read_settings
+
+Told = Callable[..., dict[str, Any]]
+_OFFER = "runpod:nvidia-geforce-rtx-4090:1x:community"
+
+
+@pytest.fixture
+def site(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunPodSite]:
+    """RunPod, whose key this process and what it starts have."""
+    with RunPodSite() as site:
+        home.mkdir()
+        (home / "settings.yaml").write_text(f"cloud_urls: {{runpod: {site.url}}}\n")
+        monkeypatch.setenv("RUNPOD_API_KEY", site.account_key)
+        yield site
+
+
+@pytest.fixture
+def at(home: Path) -> Callable[..., Terminal]:
+    """A command of that home at a terminal."""
+    return lambda *arguments: Terminal(CommandLine(home), *arguments)
+
+
+@pytest.fixture
+def told(site: RunPodSite, capsys: pytest.CaptureFixture[str]) -> Told:
+    """What a command prints as JSON; of an error, what stands in it."""
+
+    def call(*arguments: str) -> dict[str, Any]:
+        capsys.readouterr()
+        code = run([*arguments, "--json"])
+        answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert (code == 0) is ("error" not in answer)
+        return answer.get("error", answer)
+
+    return call
+
+
+def test_an_agent_rents_once_its_user_approves_and_the_user_gives_back(
+    told: Told, at: Callable[..., Terminal], site: RunPodSite, home: Path
+) -> None:
+    """One box all along: an agent whose client can't ask wants it, and its user approves, takes
+    over, and releases it."""
+    wanted = {"offer": _OFFER, "hours": 2.0, "name": "gpu1", "idempotency_key": "k"}
+    typed = ("provision", _OFFER, "--hours", "2", "--name", "gpu1", "--idempotency-key", "k")
+
+    async def call(answer: Callable[..., Awaitable[Any]]) -> Any:
+        async with connected({"TRAINMASTER_HOME": str(home)}) as client:
+            return await answer(client, "provision", **wanted)
+
+    assert _OFFER in told("offers", "--gpu", "4090", "--provider", "runpod")["offers"]["offer"]
+    unasked = told(*typed)
+    assert unasked["code"] == "CONFIRMATION_REQUIRED" and "0.69 $ in all" in unasked["message"]
+    refused = anyio.run(call, error_of)
+    assert refused.startswith("CONFIRMATION_REQUIRED: Rent gpu1: 1 x ")
+    approval = refused.partition("trainmaster approve ")[2].partition("`")[0]
+    with at("approve", approval) as terminal:
+        terminal.wait_for("Approve?")
+        assert site.count("create") == 0
+        terminal.type("y\n")
+        assert terminal.end() == 0, terminal.shown
+    begun = anyio.run(call, answer_of)
+    assert begun["host"] == "gpu1" and begun["state"] in ("intended", "created", "ready")
+    ready = told(*typed)  # the same key, and nobody is asked
+    assert (ready["state"], ready["box"], ready["provider"]) == ("ready", begun["box"], "runpod")
+    assert hosts(told) == ["local", "gpu1"]
+    assert [row["state"] for row in told("costs")["boxes"]] == ["ready"]
+    for answer, code, left in (("\n", 1, 1), ("y\n", 0, 0)):
+        with at("release", "gpu1") as terminal:
+            terminal.wait_for("Go ahead? [y/N]:")
+            assert "Give back gpu1" in terminal.shown
+            terminal.type(answer)
+            assert terminal.end() == code, terminal.shown
+        assert (len(site.alive), site.count("create")) == (left, 1)
+    assert hosts(told) == ["local"]
+    assert told("release", "gpu1")["state"] == "ended"
+
+
+def test_a_box_that_no_record_knows_is_shown_and_given_back_by_its_tag(
+    told: Told, site: RunPodSite, home: Path
+) -> None:
+    tag = "tm-abcdef-strays"
+
+    async def rent() -> None:
+        cloud = open_cloud("runpod", Home(home), read_settings(Home(home)), os.environ)
+        offer = await cloud.offer(_OFFER.partition(":")[2], 50)
+        assert offer is not None
+        await cloud.create(offer, BoxRequest(tag, "ssh-ed25519 AAAA", 50, offer.usd_per_h))
+        await cloud.disconnect()
+
+    anyio.run(rent)
+    assert told("costs").get("strays") is None
+    [stray] = told("costs", "--refresh")["strays"]
+    assert (stray["box"], stray["of_this_home"]) == (tag, False)
+    assert told("release", tag)["code"] == "CONFIRMATION_REQUIRED"
+    assert told("release", tag, "--yes")["state"] == "ended"
+    assert site.alive == []
+
+
+def hosts(told: Told) -> list[str]:
+    return [row["name"] for row in told("hosts")["hosts"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("provision", "runpod:nothing", "--hours", "1"), "OFFER_UNKNOWN"),
+        (("provision", "nobody:a", "--hours", "1"), "CLOUD_UNKNOWN"),
+        (("provision", "OFFER", "--hours", "99"), "SPEND_CAP"),
+        (("provision", "OFFER", "--hours", "nan"), "BAD_ARGUMENT"),
+        (("provision", "OFFER", "--hours", "1", "--disk-gib", "-5"), "BAD_ARGUMENT"),
+        (("provision", "OFFER", "--hours", "1", "--name", "a b"), "UNSAFE_NAME"),
+        (("release", "nobody"), "BOX_UNKNOWN"),
+    ],
+)
+def test_bad_input_is_told_before_anything_is_spent(
+    site: RunPodSite, told: Told, arguments: tuple[str, ...], code: str
+) -> None:
+    filled = [_OFFER if word == "OFFER" else word for word in arguments]
+    assert told(*filled, "--yes")["code"] == code
+    assert site.count("create") == 0
+
+
+def test_a_key_that_is_missing_or_wrong_is_named_by_its_variable(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("provision", _OFFER, "--hours", "1", "--yes")
+    monkeypatch.setenv("RUNPOD_API_KEY", "wrong")
+    wrong = told(*asked)
+    assert wrong["code"] == "CLOUD_KEY_REFUSED" and "RUNPOD_API_KEY" in str(wrong)
+    monkeypatch.delenv("RUNPOD_API_KEY")
+    missing = told(*asked)
+    assert missing["code"] == "CLOUD_KEY_MISSING" and "RUNPOD_API_KEY" in str(missing)
+
+
+def test_a_price_that_rose_after_the_quote_is_refused(site: RunPodSite, told: Told) -> None:
+    site.modes.cost_factor = 2.0
+    asked = ("provision", _OFFER, "--hours", "1", "--yes")
+    assert told(*asked)["code"] == "PRICE_ABOVE_QUOTE"
+    wait_until(lambda: site.alive == [], "nothing is left of it")

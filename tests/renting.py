@@ -1,0 +1,90 @@
+"""What the tests of rented boxes share: a home whose provider is a stand-in, and its services."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from providers.site import Site
+from running import run_async
+
+from trainmaster.cloud_answers import ProvisionAnswer, ReleaseAnswer
+from trainmaster.clouds import KEY_NAMES
+from trainmaster.confirmation import agreed
+from trainmaster.control_boxes import RentedBox
+from trainmaster.paths import HOME_VARIABLE
+from trainmaster.renting.provision import provision
+from trainmaster.renting.release import release
+from trainmaster.renting.steps import Bounds
+from trainmaster.workspace import Workspace, open_workspace
+
+Answered = TypeVar("Answered")
+OFFERS = {
+    "runpod": "runpod:nvidia-geforce-rtx-4090:1x:secure",
+    "vast": "vast:4004",
+    "lambda": "lambda:gpu_1x_a10",
+}
+READY_S = 90.0
+
+
+class Renter:
+    """The services, each in a workspace of its own, as a command would call them."""
+
+    def __init__(self, home: Path, provider: str, site: Site) -> None:
+        self.home, self.provider, self.site = home, provider, site
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "settings.yaml").write_text(f"cloud_urls: {{{provider}: '{site.url}'}}\n")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {HOME_VARIABLE: str(self.home), KEY_NAMES[self.provider]: self.site.account_key}
+
+    def do(self, work: Callable[[Workspace], Awaitable[Answered]]) -> Answered:
+        async def within() -> Answered:
+            with open_workspace(self.environment) as workspace:
+                try:
+                    return await work(workspace)
+                finally:
+                    await workspace.disconnect()
+
+        return run_async(within)
+
+    def provision(self, hours: float = 1.0, *, bounds: Bounds | None = None) -> ProvisionAnswer:
+        """A box, once it is ready."""
+        answer = self.do(
+            lambda workspace: provision(
+                workspace,
+                OFFERS[self.provider],
+                hours=hours,
+                confirm=agreed,
+                wait_s=READY_S,
+                bounds=bounds,
+            )
+        )
+        assert answer.state == "ready", answer
+        return answer
+
+    def release(self, box: str, *, force: bool = False) -> ReleaseAnswer:
+        return self.do(
+            lambda workspace: release(workspace, box, confirm=agreed, force=force, wait_s=READY_S)
+        )
+
+    def boxes(self) -> list[RentedBox]:
+        async def read(workspace: Workspace) -> list[RentedBox]:
+            return workspace.control.boxes.boxes()
+
+        return self.do(read)
+
+
+@contextmanager
+def renting(
+    home: Path, site: Site, monkeypatch: pytest.MonkeyPatch, provider: str = "runpod"
+) -> Iterator[Renter]:
+    """Also for processes that the services start: they find home and key in the environment."""
+    renter = Renter(home, provider, site)
+    for name, value in renter.environment.items():
+        monkeypatch.setenv(name, value)
+    yield renter
