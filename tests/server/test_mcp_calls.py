@@ -135,6 +135,8 @@ def test_a_run_is_launched_awaited_read_stopped_and_resumed(
             assert set(metrics["runs"][run_id]) <= {"loss", "val_loss"}
             await answer_of(client, "stop", run_id=run_id)
             assert (await wait_for(client, run_id, "end"))["event"] == "stopped"
+            elsewhere = await error_of(client, "resume", run_id=run_id, host="local")
+            assert elsewhere.startswith("BAD_ARGUMENT") and "goes neither" in elsewhere
             saved = await answer_of(client, "list_checkpoints", run_id=run_id)
             resumed = await answer_of(
                 client, "resume", run_id=run_id, set=[f"steps={saved['resume_from'] + 20}"]

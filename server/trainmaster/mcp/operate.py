@@ -47,13 +47,13 @@ async def attach(
     *,
     host: Annotated[str, Field(description="Where it runs")] = "local",
     log: Annotated[str, Field(description="Path of its log")] = "",
-    tmux: Annotated[str, Field(description="Its tmux session, window or pane")] = "",
+    tmux: Annotated[str, Field(description="Its tmux pane")] = "",
     screen: Annotated[str, Field(description="Its screen session")] = "",
-    pid: Annotated[str, Field(description="Its process; the log is found by it")] = "",
+    pid: Annotated[str, Field(description="Its process, which tells the log")] = "",
     start: Annotated[
         Literal["start", "end"], Field(description="All it has told, or what is to come")
     ] = "start",
-    name: Annotated[str, Field(description="What the run is to be called")] = "",
+    name: Annotated[str, Field(description="Of the run")] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer:
     """Follow a training that somebody else started; give one of log, tmux, screen, pid.
@@ -98,6 +98,7 @@ async def resume(
     apply: Annotated[
         str, Field(description="`FINDING[:PATCH]` of diagnose: take that patch's changes")
     ] = "",
+    host: Annotated[str, Field(description="Go on there, from the mirror")] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer:
     """Start a run that has ended again, as a new attempt from one of its verified checkpoints.
@@ -113,6 +114,7 @@ async def resume(
         start=start or None,
         sets=set,
         apply=apply or None,
+        host=host or None,
         idempotency_key=idempotency_key or None,
     )
 
@@ -124,7 +126,7 @@ async def add_host(
     address: Annotated[
         str, Field(description="[user@]address[:port], or a Host of the user's OpenSSH config")
     ],
-    key: Annotated[str, Field(description="Path of a private key here")] = "",
+    key: Annotated[str, Field(description="A private key here")] = "",
     jump: Annotated[str, Field(description="Hosts to go through, as addresses with commas")] = "",
     transport: Annotated[
         Literal["asyncssh", "openssh", "paramiko"],
