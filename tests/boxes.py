@@ -20,6 +20,7 @@ import pytest
 from networks import Network
 from proxies import CuttingProxy, free_port
 from running import kill, wait_until
+from torch_checks import torch_checks
 
 from trainmaster.host_record import HostRecord
 
@@ -128,6 +129,7 @@ class Sshd:
         for namespace in self._namespaces:
             os.close(namespace)
         self._namespaces.clear()
+        torch_checks.keep(self.home / "trainmaster")
         shutil.rmtree(self.root, ignore_errors=True)
 
     def halt(self) -> None:
@@ -278,6 +280,7 @@ class Sshd:
             path.write_text(rc)
         for path in [self.home, *self.home.rglob("*")]:
             os.chown(path, number, number)
+        torch_checks.lend(self.home / "trainmaster", number)
         for folder in (self._windows, self._windows / "tmux", self._windows / "screen"):
             folder.mkdir(mode=0o700)
             os.chown(folder, number, number)

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from kaggle_site import KaggleSite, serving_kaggle
 from running import CommandLine, kill_processes
+from torch_checks import torch_checks
 
 from trainmaster.workspace import Workspace, open_workspace
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keeping_torch_checks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    torch_checks.folder = tmp_path_factory.mktemp("torch_checks")
 
 
 @pytest.fixture
@@ -20,6 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
     yield folder
     kill_processes(folder / "local")
+    torch_checks.keep(folder / "local")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from running import LONGEST_S, CommandLine, kill, let_it_run, processes_of, smal
 KILLS = int(os.environ.get("TRAINMASTER_FAULT_KILLS", "4"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 # Steps of some 10 ms: longer than all the strikes take.
-STEPS = 150 * (KILLS + 6)
+STEPS = 100 * (KILLS + 6)
 MODEL = "{n_layer: 2, n_head: 2, d_model: 64, dropout: 0.1}"
 
 Strike = Callable[[str], object]

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from providers.runpod_site import RunPodSite
 from providers.site import Site
 from running import run_async
 
 from trainmaster.cloud_answers import ProvisionAnswer, ReleaseAnswer
-from trainmaster.clouds import KEY_NAMES
+from trainmaster.clouds import KEY_NAMES, Offer, open_cloud
 from trainmaster.confirmation import agreed
-from trainmaster.control_boxes import RentedBox
+from trainmaster.control_boxes import RentedBox, RentState
 from trainmaster.paths import HOME_VARIABLE
 from trainmaster.renting.provision import provision
 from trainmaster.renting.release import release
 from trainmaster.renting.steps import Bounds
+from trainmaster.renting.tags import new_tag
+from trainmaster.settings import read_settings
 from trainmaster.workspace import Workspace, open_workspace
 
 Answered = TypeVar("Answered")
@@ -88,3 +92,43 @@ def renting(
     for name, value in renter.environment.items():
         monkeypatch.setenv(name, value)
     yield renter
+
+
+def silent_renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
+    """One whose boxes answer nobody: what is tried with it comes before that."""
+    with RunPodSite() as site, renting(home, site, monkeypatch) as rented:
+        site.modes.has_sshd = False
+        yield rented
+
+
+async def intended(workspace: Workspace, renter: Renter, bounds: Mapping[str, float]) -> str:
+    settings = read_settings(workspace.home)
+    cloud = open_cloud("runpod", workspace.home, settings, renter.environment)
+    try:
+        offer = await cloud.offer(OFFERS["runpod"].partition(":")[2], 50)
+    finally:
+        await cloud.disconnect()
+    assert offer is not None
+    return workspace.control.boxes.add(intent(workspace, offer, bounds)).tag
+
+
+def intent(workspace: Workspace, offer: Offer, bounds: Mapping[str, float]) -> RentedBox:
+    now = time.time()
+    request = {"disk_gib": 50, "max_usd_per_h": offer.usd_per_h, "image": None, "region": None}
+    return RentedBox(
+        tag=new_tag(workspace.control.boxes.home_id()),
+        host="gpu",
+        provider="runpod",
+        state=RentState.INTENDED,
+        provider_id=None,
+        intended_t=now,
+        lease_end_t=now + 3600,
+        usd_per_h=offer.usd_per_h,
+        budget_usd=offer.usd_per_h,
+        body={
+            "offer": offer.to_dict(),
+            "request": request,
+            "own_timer": "",
+            "bounds": Bounds(**bounds).to_dict(),
+        },
+    )

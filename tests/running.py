@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch_checks import torch_checks
+
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.hold import marker
 from trainer_runtime.box.identity import ProcessIdentity, carriers, is_alive, send
@@ -89,6 +91,8 @@ class CommandLine:
         }
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
+        if self.host == "local" and arguments[0] == "launch":
+            torch_checks.lend(self.root)
         return subprocess.Popen(
             [sys.executable, "-c", "from trainmaster.cli import main; main()", *arguments],
             env=self.environment,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from boxes import Sshd
 from running import LONGEST_S, run_async, small_spec, wait_until
+from torch_checks import torch_checks
 
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
@@ -45,6 +46,7 @@ class Place:
         return small_spec(self._folder, host=self.host, env=variables, **changes)
 
     async def launch(self, faults: str = "", **changes: str) -> str:
+        torch_checks.lend(self.workspace.home.local_root)
         return (await launch(self.workspace, self.spec(faults, **changes))).run_id
 
     async def wait(self, run: str, *until: str) -> WaitAnswer:
@@ -77,9 +79,12 @@ def place(workspace: Workspace, host: str, tmp_path: Path) -> Iterator[Place]:
         yield Place(workspace, host, tmp_path)
 
 
-def test_a_run_completes_and_leaves_its_record(place: Place) -> None:
+def test_a_run_that_is_started_often_completes_once_and_leaves_its_record(place: Place) -> None:
     async def work() -> None:
         run = await place.launch()
+        backend = place.workspace.backend(place.host)
+        started = [await backend.start(run) for _ in range(4)]
+        assert started == [False] * 4
         assert (await place.wait(run, "completed")).event == "completed"
         status = await place.status(run)
         assert (status.state, status.step, status.attempt) == ("completed", 60, 1)
@@ -93,8 +98,22 @@ def test_a_run_completes_and_leaves_its_record(place: Place) -> None:
         assert "**completed**" in folder.status_page.read_text()
         assert json.loads(folder.checkpoint_index.read_bytes())["resume_from"] == 60
         assert (folder.root / "final").is_dir()
+        await _clean_keeps_the_record(place, run)
 
     run_async(work)
+
+
+async def _clean_keeps_the_record(place: Place, run: str) -> None:
+    kept = await clean(place.workspace, run, keep=["best", "final"], dry_run=True)
+    assert kept.kept == ["checkpoints/step-00000060", "final"]
+    assert place.run_folder(run).config.exists()
+    await clean(place.workspace, run)
+    assert not place.run_folder(run).root.exists()
+    metrics = await query_metrics(place.workspace, [run], keys=["loss"], everything=True)
+    assert metrics.runs[run]["loss"].n == 60
+    assert (await place.status(run)).state == "completed"
+    with pytest.raises(StateError, match="cleaned"):
+        await resume(place.workspace, run, start="scratch")
 
 
 def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
@@ -118,13 +137,13 @@ def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
 
 def test_sigterm_from_outside_saves_and_goes_on_from_there(place: Place) -> None:
     async def work() -> None:
-        run = await place.launch(faults="preempt@53", steps="1000")
+        run = await place.launch(faults="preempt@53", steps="700")
         await place.strike(run, signal.SIGTERM, 51)
         assert (await place.wait(run, "completed")).event == "completed"
         first, second = (await place.status(run)).attempts or []
         assert first.reason == "preempted"
         assert second.started_at_step == first.last_step
-        assert 51 <= (first.last_step or 0) < 1000
+        assert 51 <= (first.last_step or 0) < 700
 
     run_async(work)
 
@@ -162,19 +181,7 @@ def test_a_stop_right_after_the_launch_leaves_nothing_running(place: Place) -> N
     run_async(work)
 
 
-def test_starting_twice_starts_one(place: Place) -> None:
-    async def work() -> None:
-        run = await place.launch()
-        backend = place.workspace.backend(place.host)
-        started = [await backend.start(run) for _ in range(4)]
-        assert started == [False] * 4
-        assert (await place.wait(run, "completed")).event == "completed"
-        assert (await place.status(run)).attempt == 1
-
-    run_async(work)
-
-
-def test_a_damaged_checkpoint_is_passed_over_and_the_reason_told(place: Place) -> None:
+def test_what_is_damaged_is_passed_over_and_what_follows_a_resume_superseded(place: Place) -> None:
     async def work() -> None:
         run = await place.launch()
         assert (await place.wait(run, "completed")).event == "completed"
@@ -193,21 +200,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_reason_told(place: Place) -
         assert (await place.wait(run, "completed")).event == "completed"
         assert ((await place.status(run)).attempts or [])[1].started_at_step == 40
 
-    run_async(work)
-
-
-def test_resume_from_an_earlier_step_supersedes_what_came_after_it(place: Place) -> None:
-    async def work() -> None:
-        run = await place.launch()
+        await resume(place.workspace, run, start="60", sets=["optimizer.lr=0.001"])
         assert (await place.wait(run, "completed")).event == "completed"
-        await resume(place.workspace, run, start="20", sets=["optimizer.lr=0.001"])
-        assert (await place.wait(run, "completed")).event == "completed"
-        second = ((await place.status(run)).attempts or [])[1]
-        assert second.started_at_step == 20
-        assert second.set is not None and second.set["optimizer.lr"] == 0.001
+        third = ((await place.status(run)).attempts or [])[2]
+        assert third.started_at_step == 60
+        assert third.set is not None and third.set["optimizer.lr"] == 0.001
         metrics = await query_metrics(place.workspace, [run], keys=["loss"], everything=True)
         by_attempt = attempt_points(place.workspace, run, "loss")
-        assert metrics.runs[run]["loss"].values[20:] == list(by_attempt[2].values())
+        assert metrics.runs[run]["loss"].values[60:] == list(by_attempt[3].values())
 
     run_async(work)
 
@@ -260,27 +260,9 @@ def test_the_time_limit_saves_and_stops(place: Place) -> None:
     run_async(work)
 
 
-def test_clean_removes_the_files_and_keeps_the_record(place: Place) -> None:
-    async def work() -> None:
-        run = await place.launch()
-        assert (await place.wait(run, "completed")).event == "completed"
-        kept = await clean(place.workspace, run, keep=["best", "final"], dry_run=True)
-        assert kept.kept == ["checkpoints/step-00000060", "final"]
-        assert place.run_folder(run).config.exists()
-        await clean(place.workspace, run)
-        assert not place.run_folder(run).root.exists()
-        metrics = await query_metrics(place.workspace, [run], keys=["loss"], everything=True)
-        assert metrics.runs[run]["loss"].n == 60
-        assert (await place.status(run)).state == "completed"
-        with pytest.raises(StateError, match="cleaned"):
-            await resume(place.workspace, run, start="scratch")
-
-    run_async(work)
-
-
 def _python_that_cannot_train(folder: Path) -> Path:
     """An interpreter that has everything, until it is given the training script."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     python = folder / "python"
     script = f"""#!/bin/sh
 case $1 in -*) exec {sys.executable} "$@" ;; esac

@@ -14,7 +14,7 @@ from trainmaster.workspace import open_workspace
 def test_a_real_training_goes_on_with_half_the_micro_batch_and_the_same_step(
     command: CommandLine, tmp_path: Path
 ) -> None:
-    run = command("launch", small_spec(tmp_path, steps="4000"))["run_id"]
+    run = command("launch", small_spec(tmp_path, steps="2000"))["run_id"]
     command("wait", run, "--until", "checkpoint", "--timeout", str(LONGEST_S))
     command("stop", run)
     command("wait", run, "--until", "stopped", "--timeout", str(LONGEST_S))

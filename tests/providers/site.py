@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -66,7 +67,7 @@ class Answer:
     afterwards: Callable[[], None] = lambda: None
 
 
-class Site:
+class Site(ABC):
     """The base of all stand-ins; serves from its making on, until it is closed. `has_sshd`:
     whether its boxes ever answer; a test may say otherwise later.
 
@@ -143,8 +144,9 @@ class Site:
 
     # What a stand-in says in its provider's own form.
 
+    @abstractmethod
     def problem(self, status: int, words: str) -> Answer:
-        raise NotImplementedError
+        """How it words a refusal."""
 
     def lets_in(self, asked: Asked) -> bool:
         """Whether a key may do that: the account's anything, a box's end itself."""
