@@ -124,7 +124,7 @@ def test_the_server_builds_without_a_home(tmp_path: Path) -> None:
 
 
 def test_the_demo_ends_well_and_shows_what_it_promises(command: CommandLine) -> None:
-    told = command("demo", "--steps", "120")
+    told = command("demo", "--steps", "100")
     assert told["killed_at_step"] > told["resumed_from_step"] > 0
     assert told["steps_repeated_bit_for_bit"] > 0
     assert told["sample"].startswith("def ")

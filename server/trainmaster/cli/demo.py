@@ -37,7 +37,7 @@ name: stdlib-gpt
 framework: nanogpt
 model: {n_layer: 4, n_head: 4, d_model: 192}
 data: {sources: [{path: ./corpus}], tokenizer: byte, seq_len: 128}
-batch: {tokens: 4096}
+batch: {tokens: 2048}
 optimizer: {lr: 0.002}
 steps: STEPS
 eval: {every_steps: 50, batches: 8}
