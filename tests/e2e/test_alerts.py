@@ -12,7 +12,7 @@ from running import CommandLine, kill, let_it_run, processes_of, small_spec, wai
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 KILLS = int(os.environ.get("TRAINMASTER_FAULT_KILLS", "4"))
 # Steps of some 10 ms: longer than all the kills take.
-STEPS = 400 * (KILLS + 2)
+STEPS = 250 * (KILLS + 2)
 _ALERTS = (
     "[{name: going, when: 'loss > 0.1 for 3', to: ops}, {name: done, when: state completed, "
     "to: ops}, {name: evaluated, when: val_loss > 0.1, to: ops, severity: info}]"

@@ -13,7 +13,7 @@ import pytest
 from boxes import Network, Sshd
 from mirrored import assert_mirror_equals_the_box
 from reaching import TRANSPORTS
-from running import LONGEST_S, CommandLine, run_async, small_spec
+from running import LONGEST_S, CommandLine, pace, run_async, small_spec
 
 from trainmaster.errors import HostError
 from trainmaster.launch import launch
@@ -26,7 +26,6 @@ from trainmaster.workspace import Workspace
 STATUS_S, WAIT_S, STOP_S, LAUNCH_S = 15.0, 15.0, 25.0, 40.0
 HEALED_S = 60.0
 AWAY = ("HOST_UNREACHABLE", "LINK_LOST")
-MODEL = "{n_layer: 2, n_head: 2, d_model: 64, dropout: 0.1}"
 
 
 class Hosts:
@@ -44,8 +43,9 @@ class Hosts:
 
     def spec(self, host: str) -> str:
         environment = f"{{python: {sys.executable}}}"
-        changes = {"environment": environment, "checkpoint": "{every: 500}", "model": MODEL}
-        return small_spec(self._folder, host=host, steps="20000", **changes)
+        changes = {"environment": environment, "checkpoint": "{every: 500}"}
+        env = pace(self._folder)
+        return small_spec(self._folder, host=host, steps="20000", env=env, **changes)
 
     async def launch(self, host: str) -> str:
         return (await launch(self.workspace, self.spec(host))).run_id

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from frozen import FrozenDisk
-from running import LONGEST_S, CommandLine, kill_processes, small_spec
+from running import LONGEST_S, CommandLine, kill_processes, pace, small_spec
 
 _LONG = {
     "steps": "1000000",
@@ -36,7 +36,7 @@ def until(command: CommandLine, run: str, met: Callable[[dict[str, Any]], bool])
 def test_a_checkpoint_on_a_disk_that_does_not_answer_is_named_and_told_to_people(
     command: CommandLine, tmp_path: Path
 ) -> None:
-    run = command("launch", small_spec(tmp_path, **_LONG))["run_id"]
+    run = command("launch", small_spec(tmp_path, env=pace(tmp_path), **_LONG))["run_id"]
     folder = command.folder(run)
     command("wait", run, "--until", "step:5", "--timeout", str(LONGEST_S))
     folder.checkpoints.mkdir(exist_ok=True)

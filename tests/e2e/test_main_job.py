@@ -44,7 +44,7 @@ def test_a_launch_outlives_its_command_and_any_process_tells_the_whole_truth(
 def test_all_of_a_log_is_read_by_cursor_without_gap_or_repetition(
     command: CommandLine, tmp_path: Path
 ) -> None:
-    run = command("launch", small_spec(tmp_path, steps="400"))["run_id"]
+    run = command("launch", small_spec(tmp_path, steps="200"))["run_id"]
     lines: list[str] = []
     cursor = "l1.train.1.0"
     while True:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from boxes import Network, Sshd
 from mirrored import assert_mirror_equals_the_box
-from running import LONGEST_S, CommandLine, kill, let_it_run, small_spec
+from running import LONGEST_S, CommandLine, kill, let_it_run, pace, small_spec
 
 CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "6"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
@@ -147,7 +147,8 @@ def test_a_partition_changes_nothing_but_how_current_answers_are(
         space = network.add("gpu1")
         with Sshd(netns=space, address=network.address("gpu1"), port=22) as sshd:
             remote = added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
-            spec = remote_spec(tmp_path, steps="2000", checkpoint="{every: 200}", model=MODEL)
+            changes = {"steps": "4000", "checkpoint": "{every: 200}", "env": pace(tmp_path)}
+            spec = remote_spec(tmp_path, **changes)
             run = remote("launch", spec)["run_id"]
             before = remote("wait", run, "--until", "step:50", "--timeout", str(LONGEST_S))
             follower = remote.start("wait", run, "--timeout", str(LONGEST_S), "--json")

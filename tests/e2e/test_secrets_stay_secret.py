@@ -80,13 +80,13 @@ def test_a_printed_secret_stands_in_the_boxs_own_log_alone(
     assert f"the token is {MASKED}" in command("logs", run, "--limit", "1000")["lines"]
 
     command("stop", run)
-    command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    stopped = command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
     wait_until(lambda: not folder.secrets.exists(), "the box's copy is removed")
     mirrored = command.home / "mirror" / run / "p1" / "attempts/1/train.log"
     own = folder.attempt(1).train_log.read_bytes()
     assert mirrored.read_bytes() == own.replace(TOKEN.encode(), MASKED.encode())
 
-    command("resume", run, "--set", "steps=4010")
+    command("resume", run, "--set", f"steps={stopped['step'] + 10}")
     ended = command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert ended["state"] == "completed"
     assert f"the token is {TOKEN}" in folder.attempt(2).train_log.read_text()

@@ -120,6 +120,7 @@ def test_a_trainer_that_does_not_end_is_killed_so_that_the_output_is_kept(
         (lambda script: script.replace('"""\nQlpo', '"""\nQlpp'), "is damaged"),
         (lambda script: script, f"{RUN_SLUG} is not mounted below"),
     ],
+    ids=["damaged", "not mounted"],  # RUN_SLUG is another one in each process
 )
 def test_a_session_that_can_t_begin_says_why_and_ends_with_an_error(
     kernel: Kernel, damage: Any, words: str
