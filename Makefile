@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-live check quick bench docs format clean
 
+# As on its users' machines: else each of the thousands of commands would compile all of it again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON_BIN := .venv/bin/python
 TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh-server \
 	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux crontab=cron
