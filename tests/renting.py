@@ -129,6 +129,7 @@ def intent(workspace: Workspace, offer: Offer, bounds: Mapping[str, float]) -> R
             "offer": offer.to_dict(),
             "request": request,
             "own_timer": "",
+            "ends_itself": False,
             "bounds": Bounds(**bounds).to_dict(),
         },
     )

@@ -84,7 +84,7 @@ async def shorten(workspace: Workspace, box: str, end_t: float) -> None:
     host = open_host(workspace, rented.host)
     lease = await read(host)
     assert lease is not None
-    assert "ends itself" in await put(host, replace(lease, end_t=end_t))
+    assert (await put(host, replace(lease, end_t=end_t))).ends_itself
     await host.disconnect()
 
 

@@ -27,8 +27,10 @@ MIRRORED = "{every: 20, mirror: operator}"
 WEBHOOK = "ops: {kind: webhook, url: 'http://127.0.0.1:9/', defaults: false}"
 
 
-def lease_told(own_end: dict[str, str] | None, lacks: str | None = None) -> str:
-    return own_timer(Lease("tm-a", "vast", "1", 0.0, own_end), {"lacks": lacks})
+def ends_itself(own_end: dict[str, str] | None, lacks: str | None = None) -> bool:
+    told = own_timer(Lease("tm-a", "vast", "1", 0.0, own_end), {"lacks": lacks})
+    assert told.ends_itself == ("can't end itself" not in told.words)
+    return told.ends_itself
 
 
 @pytest.mark.parametrize(
@@ -37,9 +39,14 @@ def lease_told(own_end: dict[str, str] | None, lacks: str | None = None) -> str:
         (NO_MIRROR, "box", {}, []),
         (HERE, "box", {}, ["copied here"]),
         (NO_MIRROR, "kaggle", {}, ["next session"]),
-        (NO_MIRROR, "box", {"own_timer": lease_told({"kind": "http"})}, []),
-        (NO_MIRROR, "box", {"own_timer": lease_told({"kind": "http"}, "no key")}, ["end itself"]),
-        (NO_MIRROR, "box", {"own_timer": lease_told(None)}, ["end itself"]),
+        (NO_MIRROR, "box", {"ends_itself": ends_itself({"kind": "http"})}, []),
+        (
+            NO_MIRROR,
+            "box",
+            {"ends_itself": ends_itself({"kind": "http"}, "no key")},
+            ["end itself"],
+        ),
+        (NO_MIRROR, "box", {"ends_itself": ends_itself(None)}, ["end itself"]),
         (HERE, "box", {"alerts": True, "sends": True}, ["copied", "alerts", "goes up"]),
     ],
 )
@@ -83,7 +90,7 @@ def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(
         now = time.time()
         box = RentedBox(
             "tm-a-bbbbbb", "debug", "vast", RentState.READY, "1", now, now + 60, 1.0, 1.0,
-            body={"own_timer": lease_told(None)},
+            body={"ends_itself": ends_itself(None)},
         )  # fmt: skip
         workspace.control.boxes.add(box)
         assert "can't end itself" in str((await get_status(workspace, run)).unattended)

@@ -261,12 +261,13 @@ def _transfer(answer: StatusAnswer) -> Iterable[Block]:
     state = answer.transfer
     if state is None:
         return
-    share = f" ({state.done_bytes / state.total_bytes:.0%})" if state.total_bytes else ""
-    rate = f", {size(state.bytes_per_s)}/s" if state.bytes_per_s else ""
-    yield (
-        f"Transfer: {state.what}, {size(state.done_bytes)} of {size(state.total_bytes)}"
-        f"{share}{rate}"
-    )
+    if state.total_bytes:
+        share = f"{state.done_bytes / state.total_bytes:.0%}"
+        rate = f", {size(state.bytes_per_s)}/s" if state.bytes_per_s else ""
+        yield (
+            f"Transfer: {state.what}, {size(state.done_bytes)} of {size(state.total_bytes)} "
+            f"({share}){rate}"
+        )
     if state.error is not None:
         yield f"Transfer waits: {state.error}"
 

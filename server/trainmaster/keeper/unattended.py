@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trainmaster.spec import TrainingSpec
 
 _KAGGLE = "kaggle"
-# As `renting` puts it, of a box that has no key to end itself with.
-_NO_OWN_END = "can't end"
 
 
 def unattended(needs: Iterable[str], problem: str | None) -> str | None:
@@ -38,19 +36,19 @@ def needs_of(
     config: Mapping[str, Any],
     host: str,
     *,
-    own_timer: str | None = None,
+    ends_itself: bool = True,
     alerts: bool = False,
     sends: bool = False,
 ) -> list[str]:
     """What of a run is done from this machine alone, in words.
 
-    `own_timer`: what its host can do by itself at its lease's end, None for one that isn't rented;
+    `ends_itself`: whether its host does that with its lease, or has none;
     `alerts`: some are sent from here; `sends`: something that its start waits for is on its way.
     """
     told = []
     if host == _KAGGLE:
         told.append("its next session is pushed from here")
-    if own_timer is not None and _NO_OWN_END in own_timer:
+    if not ends_itself:
         told.append("its box can't end itself with its lease")
     if config["checkpoint"].get("mirror") == OPERATOR:
         told.append("its checkpoints are copied here")
@@ -68,7 +66,7 @@ def unattended_plan(
     told = needs_of(
         config,
         spec.host,
-        own_timer=_own_timer(workspace, spec.host),
+        ends_itself=_ends_itself(workspace, spec.host),
         alerts=_will_send(workspace, spec),
     )
     return unattended(told, keeper_problem(workspace.home, time.time()))
@@ -81,16 +79,16 @@ def unattended_run(workspace: Workspace, view: RunView) -> str | None:
     told = needs_of(
         view.run.config,
         view.run.host,
-        own_timer=_own_timer(workspace, view.run.host),
+        ends_itself=_ends_itself(workspace, view.run.host),
         alerts=_sends(workspace, view.run.run_id),
         sends=_is_awaited(view.transfer, view.attempt),
     )
     return unattended(told, keeper_problem(workspace.home, time.time()))
 
 
-def _own_timer(workspace: Workspace, host: str) -> str | None:
+def _ends_itself(workspace: Workspace, host: str) -> bool:
     box = workspace.control.boxes.of_host(host)
-    return None if box is None else str(box.body.get("own_timer") or "")
+    return box is None or bool(box.body.get("ends_itself"))
 
 
 def _will_send(workspace: Workspace, spec: TrainingSpec) -> bool:

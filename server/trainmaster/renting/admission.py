@@ -23,7 +23,7 @@ class Admitted:
     """`own_timer`: what the box can do by itself at its lease's end; None where we are not in yet,
     and `waits_for` says why."""
 
-    own_timer: str | None = None
+    own_timer: leases.OwnTimer | None = None
     waits_for: str | None = None
 
 

@@ -7,7 +7,7 @@ import json
 import posixpath
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.lease import LEASE, Lease
@@ -26,6 +26,19 @@ _LONGEST_LEASE_BYTES = 1 << 16
 _MOST_SKEW_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class OwnTimer:
+    """What a box can do by itself at the end of its lease: whether it `ends_itself`, and all of it
+    in words."""
+
+    ends_itself: bool
+    words: str
+
+    def to_body(self) -> dict[str, Any]:
+        """As the box's record holds it."""
+        return {"ends_itself": self.ends_itself, "own_timer": self.words}
+
+
 def lease_of(box: RentedBox, cloud: Cloud) -> Lease:
     """The lease that belongs on a box, by this machine's clock."""
     assert box.provider_id is not None
@@ -38,9 +51,9 @@ def lease_of(box: RentedBox, cloud: Cloud) -> Lease:
     )
 
 
-async def keep(workspace: Workspace, box: RentedBox, lease: Lease) -> str:
-    """See that a box holds its lease, and that its timer runs, which a reboot ends; what the box
-    can do by itself, in words. May be repeated.
+async def keep(workspace: Workspace, box: RentedBox, lease: Lease) -> OwnTimer:
+    """See that a box holds its lease, and that its timer runs, which a reboot ends. May be
+    repeated.
 
     Raises:
         HostError: the box can't be reached, or its timer does not start.
@@ -53,9 +66,8 @@ async def keep(workspace: Workspace, box: RentedBox, lease: Lease) -> str:
         await host.disconnect()
 
 
-async def put(host: Host, lease: Lease) -> str:
-    """Lay a lease down on a box, in place of the one before, and see that its timer runs; what the
-    box can do by itself at the lease's end, in words.
+async def put(host: Host, lease: Lease) -> OwnTimer:
+    """Lay a lease down on a box, in place of the one before, and see that its timer runs.
 
     A box whose clock is wrong is told the end in its own time: it has nothing else to go by.
 
@@ -105,9 +117,9 @@ async def answers(workspace: Workspace, box: RentedBox) -> bool:
     return known is not None and known.tag == box.tag
 
 
-def own_timer(lease: Lease, answer: Mapping[str, Any], skew_s: float = 0.0) -> str:
-    """What a box can do by itself at the end of its lease; `answer`: what its timer tells,
-    `skew_s`: how far its clock is ahead of ours, where that was made up for."""
+def own_timer(lease: Lease, answer: Mapping[str, Any], skew_s: float = 0.0) -> OwnTimer:
+    """What a box can do by itself; `answer`: what its timer tells, `skew_s`: how far its clock is
+    ahead of ours, where that was made up for."""
     told = "Stops its trainings in time, so that they are saved, and "
     lacks = answer.get("lacks")
     if lease.own_end is None:
@@ -121,17 +133,18 @@ def own_timer(lease: Lease, answer: Mapping[str, Any], skew_s: float = 0.0) -> s
         told += f"then ends itself at {lease.provider}."
     if skew_s:
         told += f" Its clock is {abs(skew_s):.0f} s {'ahead' if skew_s > 0 else 'behind'}."
-    return told
+    return OwnTimer(lease.own_end is not None and not lacks, told)
 
 
-def expected_timer(cloud: Cloud) -> str:
-    """`own_timer` of a box that isn't there yet."""
+def expected_timer(cloud: Cloud) -> OwnTimer:
+    """Of a box that isn't there yet."""
     if cloud.own_end("a-box") is None:
-        return (
+        return OwnTimer(
+            False,
             "the box's own timer stops its trainings then, but can't end the box: this machine or "
-            "a keeper has to"
+            "a keeper has to",
         )
-    return "the box's own timer ends it then by itself"
+    return OwnTimer(True, "the box's own timer ends it then by itself")
 
 
 def _skew_s(answer: Mapping[str, Any]) -> float:

@@ -157,7 +157,7 @@ class _Renting:
                 "offer": offer.to_dict(),
                 "request": request,
                 "root": self.wishes.root or DEFAULT_ROOT,
-                "own_timer": expected_timer(cloud),
+                **expected_timer(cloud).to_body(),
                 "bounds": self.bounds.to_dict(),
             },
         )

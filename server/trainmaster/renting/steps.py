@@ -137,8 +137,8 @@ async def _created(due: Due) -> list[str]:
         admitted = await let_in(due.workspace, due.cloud, due.box, box)
         due.change(body={"waits_for": admitted.waits_for})
         if admitted.own_timer is not None:
-            told = {"ready_t": due.now, "timer_t": due.now, "own_timer": admitted.own_timer}
-            due.change(RentState.READY, told)
+            told = {"ready_t": due.now, "timer_t": due.now}
+            due.change(RentState.READY, {**told, **admitted.own_timer.to_body()})
             return ["came in"]
     if due.now - float(due.box.body["created_t"]) > due.bounds.boot_s:
         return _give_up(due, "BOX_DID_NOT_BOOT", _did_not_boot(due.box, due.bounds))
@@ -253,7 +253,7 @@ async def _keep_lease(due: Due) -> list[str]:
     lease = lease_of(due.box, due.cloud)
     with suppress(HostError, StateError, TimeoutError):  # what is wrong with it, others tell
         async with asyncio.timeout(_TIMER_S):
-            due.change(body={"own_timer": await keep(due.workspace, due.box, lease)})
+            due.change(body=(await keep(due.workspace, due.box, lease)).to_body())
     return []
 
 
