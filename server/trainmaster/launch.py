@@ -19,6 +19,7 @@ from trainmaster.control import IN_SESSIONS
 from trainmaster.diagnosis.tried import applied_patch
 from trainmaster.errors import HostError
 from trainmaster.keeper.unattended import unattended_plan
+from trainmaster.next_step import next_step
 from trainmaster.planning import Planned
 from trainmaster.query import resumes_at
 from trainmaster.run import Run, new_run_id
@@ -100,19 +101,21 @@ def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> Laun
     """The answer of whatever has started a run; `cursor`: where it stood before."""
     view = load_view(workspace, run_id)
     until = "finding,end" if view.run.is_attached else "checkpoint,end"
+    begins = resumes_at(view)
+    waits = f"trainmaster wait {run_id} --until {until} --timeout 3600"
     return LaunchAnswer(
         run_id=run_id,
         name=view.run.name,
         state=view.state.value,
         reason=view.reason if view.state is RunState.QUEUED else None,
-        resumes_at=resumes_at(view),
+        resumes_at=begins,
         attempt=view.attempt,
         host=view.run.host,
         pending=None if view.delivered else True,
         cursor=cursor,
         applied=applied_patch(view.desired.why),
         warnings=_warnings(view),
-        next_step=f"trainmaster wait {run_id} --until {until} --timeout 3600",
+        next_step=waits if begins is None else next_step(view, ()),
     )
 
 

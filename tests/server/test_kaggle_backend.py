@@ -13,6 +13,7 @@ from kaggle_stage import AGAIN, JOURNAL, RUN, STOPPED, Stage
 from trainmaster.backends.kaggle.sessions import slug_of
 from trainmaster.control_kernels import SessionState
 from trainmaster.errors import HostError
+from trainmaster.launch import launched
 from trainmaster.next_step import next_step
 from trainmaster.workspace import Workspace
 
@@ -137,6 +138,8 @@ def test_without_quota_nothing_is_pushed_until_it_starts_anew(stage: Stage) -> N
     assert stage.standing == ("queued", "quota")
     kernel = stage.view.kernel
     assert kernel is not None and kernel.resumes_at == stage.kaggle.refresh_t
+    answer = launched(stage.workspace, RUN)
+    assert answer.resumes_at is not None and answer.next_step.startswith("The quota is spent until")
     asked = len(stage.kaggle.asked)
     assert not stage.start()
     assert len(stage.kaggle.asked) == asked  # it is believed for a while

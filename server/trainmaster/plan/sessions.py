@@ -22,7 +22,7 @@ def plan_sessions(
     sessions, now = facts.sessions, facts.measured_at
     if sessions is None or now is None:
         return None
-    _warn_of_spent_quota(sessions, now, uses_quota, ledger)
+    is_spent = _warn_of_spent_quota(sessions, now, uses_quota, ledger)
     if hours is None:
         return None
     found = calendar(sessions, hours, now, uses_quota=uses_quota)
@@ -38,7 +38,7 @@ def plan_sessions(
         f"{hours:.3g} hours of training in sessions of {sessions.hours:.3g} hours, of which "
         f"{sessions.usable_hours:.3g} train; each goes on from the last one's output.",
     )
-    if found.refreshes:
+    if found.refreshes > is_spent:  # once is what is said of a quota that is spent
         ledger.warn(
             f"The week's quota has {sessions.quota_left_h:.3g} of {sessions.quota_total_h:.3g} "
             f"hours left: it has to start anew {_times(found.refreshes)} before this ends."
@@ -86,15 +86,17 @@ def where_cut(spec: TrainingSpec, facts: HostFacts) -> str:
 
 def _warn_of_spent_quota(
     sessions: SessionFacts, now: float, uses_quota: bool, ledger: Ledger
-) -> None:
+) -> bool:
+    """Whether there was anything to warn of."""
     overhead_h = sessions.hours - sessions.usable_hours
     if not uses_quota or sessions.quota_left_h > overhead_h:
-        return
+        return False
     when = in_utc(next_refresh(sessions, now))
     ledger.warn(
         f"The week's quota is spent ({sessions.quota_left_h:.2g} hours left): nothing runs before "
         f"{when}."
     )
+    return True
 
 
 def _times(count: int) -> str:
