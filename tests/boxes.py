@@ -19,7 +19,7 @@ from typing import Any, Literal
 import pytest
 from networks import Network
 from proxies import CuttingProxy, free_port
-from running import kill, wait_until
+from running import command_line, kill, wait_until
 from torch_checks import torch_checks
 
 from trainmaster.host_record import HostRecord
@@ -222,6 +222,11 @@ class Sshd:
         """The pids, as seen from here, of everything that runs on the box, sshd's included."""
         own = {os.fstat(namespace).st_ino for namespace in self._namespaces}
         return [pid for pid in _all_pids() if _mount_namespace(pid) in own]
+
+    @property
+    def followers(self) -> list[int]:
+        """The pids of the processes on the box that tell of runs' files."""
+        return [pid for pid in self.processes if b"follow" in command_line(pid)]
 
     def _config(self) -> dict[str, str]:
         return {

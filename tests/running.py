@@ -157,10 +157,20 @@ def processes_of(run: RunFolder) -> dict[str, int]:
     return found
 
 
+def command_line(pid: int) -> list[bytes]:
+    """A process's words; none where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def is_supervisor(pid: int, run: RunFolder) -> bool:
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return b"supervise" in command and Path(f"/proc/{pid}/cwd").resolve() == run.root.resolve()
+        return (
+            b"supervise" in command_line(pid)
+            and Path(f"/proc/{pid}/cwd").resolve() == run.root.resolve()
+        )
     except OSError:
         return False
 

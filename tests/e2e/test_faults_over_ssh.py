@@ -55,7 +55,7 @@ def test_a_run_over_ssh_survives_whatever_is_killed_with_nothing_lost_or_doubled
     strikes = {
         **strikes_on(remote, "trainer", "hold", "supervisor"),
         "connections": lambda _run: sshd.drop_connections(),
-        "the box's follower": lambda _run: [kill(pid) for pid in _followers(sshd)],
+        "the box's follower": lambda _run: [kill(pid) for pid in sshd.followers],
     }
     undisturbed = train(remote, spec, {}, 0)
     disturbed = train(remote, spec, strikes, KILLS)
@@ -116,12 +116,3 @@ def _operators(home: Path) -> list[int]:
         if wanted in environment:
             found.append(pid)
     return found
-
-
-def _followers(sshd: Sshd) -> list[int]:
-    """The processes on the box that tell of runs' files."""
-    return [
-        pid
-        for pid in sshd.processes
-        if b"follow" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    ]

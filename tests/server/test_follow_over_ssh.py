@@ -98,12 +98,12 @@ def test_followers_on_the_box_end_with_their_connections(
         async with following(workspace, HOST):
             for _ in range(3):
                 passed = time.time()
-                while last_pass(workspace.home, HOST).t < passed or not followers(sshd):
+                while last_pass(workspace.home, HOST).t < passed or not sshd.followers:
                     await asyncio.sleep(0.02)
                 await asyncio.to_thread(sshd.drop_connections)
         await workspace.backend(HOST).disconnect()
         deadline = time.monotonic() + 20
-        while followers(sshd):
+        while sshd.followers:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
 
@@ -121,22 +121,13 @@ def test_a_runtime_that_was_taken_away_is_put_there_again(home: Path, sshd: Sshd
         shutil.rmtree(await host.runtime())
         async with following(workspace, HOST):
             deadline = time.monotonic() + 20
-            while not (followers(sshd) and run.mirrored(LOG)):
+            while not (sshd.followers and run.mirrored(LOG)):
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.05)
         await host.disconnect()
 
     run_async(work)
     workspace.close()
-
-
-def followers(sshd: Sshd) -> list[int]:
-    """The processes on the box that tell of runs' files."""
-    return [
-        pid
-        for pid in sshd.processes
-        if b"follow" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    ]
 
 
 def test_files_are_asked_for_one_by_one_where_nothing_can_be_run_for_it(
