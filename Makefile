@@ -31,8 +31,8 @@ check: setup ## style, types, floors, oldest Python
 	@.venv/bin/vermin --quiet --no-tips --violations --target=3.10- trainer_runtime
 	@.venv/bin/lint-imports
 
-quick: setup ## the tests that need no training
-	$(PYTEST) tests/server tests/runtime
+quick: setup ## the tests that neither train nor install
+	$(PYTEST) -m "not slow" tests/server tests/runtime
 
 test-live: setup ## look at the real services, with your keys; costs and changes nothing
 	$(PYTHON_BIN) -m pytest -rs tests/live

@@ -17,6 +17,8 @@ from running import kill
 
 from trainer_runtime.box.limits import limits
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).resolve().parents[2]
 _GPUS = """\
 0, GPU-aaaa, NVIDIA H100 80GB HBM3, 550.54.15, 81559, {used}

@@ -20,6 +20,8 @@ from running import let_it_run, wait_until
 from trainer_runtime.box.cache_roots import registered
 from trainer_runtime.box.settled import trainer_environment
 
+pytestmark = pytest.mark.slow
+
 UNUSABLE = 77
 FAKE_TORCH = {"torch/__init__.py": "raise ImportError('libfake.so.12: cannot open')\n"}
 

@@ -18,6 +18,8 @@ from trainer_runtime.core.frameworks.packages import MODULES
 from trainer_runtime.core.requirements import normalised
 from trainer_runtime.train.framework_check import check
 
+pytestmark = pytest.mark.slow
+
 UNUSABLE = 77
 # As torchvision's build for CUDA fails beside a PyTorch for the processor.
 BROKEN = {"torchvision/__init__.py": "raise RuntimeError('operator nms does not exist')\n"}

@@ -11,6 +11,8 @@ from recorded import lines
 
 from trainer_runtime.box.inspection import Inspection, inspect
 
+pytestmark = pytest.mark.slow
+
 _COLLECTIVE = """
 import pathlib, time
 import torch

@@ -17,6 +17,8 @@ from tiny import prepared_config
 from trainer_runtime.core.masking import Mask
 from trainer_runtime.core.states import PlacementState
 
+pytestmark = pytest.mark.slow
+
 SECRET = 'a"secret\nof two lines, 4f7Q'
 SAYS_IT = 'print(os.environ["TOKEN"], flush=True)\n'
 WAITS = """\

@@ -13,6 +13,8 @@ from tiny import REPOSITORY, TinyRun, prepared_config
 from trainer_runtime.core.protocol import complete_lines, decode
 from trainer_runtime.core.states import PlacementState
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = (REPOSITORY / "templates/nanogpt/train.py").read_text()
 # A step that lasts, where a test says so: until the trainer is told to save.
 LASTING = """

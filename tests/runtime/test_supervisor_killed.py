@@ -13,6 +13,8 @@ from scripted import Box, Life
 from trainer_runtime.core.policy import Exit
 from trainer_runtime.core.states import AttemptState, PlacementState
 
+pytestmark = pytest.mark.slow
+
 WARNING = ("warning", {"code": "nan_loss", "step": 47, "message": "NaN"})
 LIVES: dict[int, Life] = {
     1: Life((started(), metric(1), *kept(20), metric(30)), Exit(None, 9)),

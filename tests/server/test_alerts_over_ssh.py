@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import stat
 
+import pytest
 from boxes import Sshd
 from receivers import Receiver
 from running import CommandLine, wait_until
 from strangers import lines, writing
+
+pytestmark = pytest.mark.slow
 
 SECRET = b"very-secret-path"
 

@@ -24,6 +24,8 @@ from trainmaster.errors import StateError
 from trainmaster.keeper.tick import tick
 from trainmaster.workspace import Workspace
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_command_gets_the_message_on_its_standard_input(
     operator: Operator, tmp_path: Path

@@ -15,6 +15,8 @@ from strangers import OUT_OF_MEMORY, lines, listening, writing
 
 from trainer_runtime.box.open_files import pids
 
+pytestmark = pytest.mark.slow
+
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 
 

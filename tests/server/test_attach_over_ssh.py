@@ -16,6 +16,8 @@ from strangers import lines, listening, writing
 
 from trainmaster.workspace import Workspace
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_log_on_a_box_is_followed(remote: CommandLine, sshd: Sshd) -> None:
     log = sshd.home / "out" / "train.log"

@@ -21,6 +21,8 @@ from trainmaster.view import load_view
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
+pytestmark = pytest.mark.slow
+
 VARIABLES = '{TRAINMASTER_STEP_S: "0"}'
 # Not mirrored by itself, so that the tests say when.
 KEPT = "{every: 10, keep_latest: 2, keep_best: 1}"

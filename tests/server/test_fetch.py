@@ -24,6 +24,8 @@ from trainmaster.launch import launch
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
+pytestmark = pytest.mark.slow
+
 VARIABLES = '{TRAINMASTER_STEP_S: "0"}'
 MIB = 1 << 20
 

@@ -18,6 +18,8 @@ from parse_oracle import read_plainly
 from trainmaster.cli import run
 from trainmaster.file_metrics import read_metrics
 
+pytestmark = pytest.mark.slow
+
 _LOGS = Path(
     os.environ.get("TRAINMASTER_LOGS") or Path(__file__).parents[2].parent / "shared" / "logs"
 )

@@ -20,6 +20,8 @@ from trainmaster.follow import following, last_pass
 from trainmaster.hosts.ssh import SshHost
 from trainmaster.paths import Home
 
+pytestmark = pytest.mark.slow
+
 CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "20"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 EVENTS, LOG = "attempts/1/events.jsonl", "attempts/1/train.log"

@@ -25,6 +25,8 @@ from trainmaster.secret_values import keep
 from trainmaster.view import load_view
 from trainmaster.wait import wait_for_event
 
+pytestmark = pytest.mark.slow
+
 EVENTS, LOG, JOURNAL = "attempts/1/events.jsonl", "attempts/1/train.log", "supervisor.jsonl"
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 SECRET = "hf_abcdefghijklmnop"

@@ -20,6 +20,8 @@ from trainmaster.mcp import build_server
 from trainmaster.run import Run
 from trainmaster.workspace import open_workspace
 
+pytestmark = pytest.mark.slow
+
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _SAVES = """
 import os, pathlib

@@ -28,6 +28,8 @@ from trainmaster.stop import stop
 from trainmaster.view import load_view
 from trainmaster.workspace import Workspace
 
+pytestmark = pytest.mark.slow
+
 GONE = "gone-box"
 
 

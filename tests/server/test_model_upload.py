@@ -6,11 +6,14 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from boxes import Sshd
 from models import write_model, write_tokenizer
 from running import CommandLine, wait_until
 
 from trainmaster.workspace import Workspace
+
+pytestmark = pytest.mark.slow
 
 SPEC = """\
 name: small

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from running import LONGEST_S, run_async, small_spec
 
 from trainmaster.answers import StatusAnswer
@@ -12,6 +13,8 @@ from trainmaster.launch import launch
 from trainmaster.query import get_status
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
+
+pytestmark = pytest.mark.slow
 
 
 async def rehearsed(

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from boxes import Sshd
 from running import CommandLine, kill, run_async, small_spec, wait_until
 
@@ -22,6 +23,8 @@ from trainmaster.cli.views import view
 from trainmaster.cli.waiting import describe
 from trainmaster.transfer import due_transfers, transfer
 from trainmaster.workspace import Workspace
+
+pytestmark = pytest.mark.slow
 
 LARGE_BYTES = 96 << 20
 

@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from boxes import Sshd
 from packages import make_wheel
 from running import CommandLine, small_spec
 
 from trainmaster.workspace import Workspace
+
+pytestmark = pytest.mark.slow
 
 
 def spec_with_wheels(folder: Path, wheels: Path) -> str:
