@@ -56,7 +56,7 @@ def test_a_box_whose_clock_is_wrong_is_told_the_end_in_its_own_time(
     """One that is ahead would end at once by ours, one that is behind would cost on."""
     box = Box(skew_s)
     lease = Lease("tm-a", "vast", "1", time.time() + HOUR_S, OWN_END)
-    words = run_async(lambda: put(cast(Host, box), lease))
+    words = run_async(lambda: put(cast(Host, box), lease)).words
     (there,) = box.left  # never one by another clock, not for a moment
     assert there.end_t - lease.end_t == pytest.approx(skew_s if told else 0.0, abs=5.0)
     assert ("Its clock is" in words) is (told is not None)
