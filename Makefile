@@ -8,7 +8,7 @@ PYTHON_BIN := .venv/bin/python
 TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh-server \
 	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux crontab=cron
 # Two workers: the machines that this runs on have two cores.
-PYTEST := $(PYTHON_BIN) -m pytest -n 2 --dist loadgroup
+PYTEST := $(PYTHON_BIN) -m pytest -n 2 --dist loadfile
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12

@@ -80,6 +80,12 @@ def pace(folder: Path) -> str:
     return f"{{PYTHONPATH: {place}}}"
 
 
+def own_run_id(name: str) -> str:
+    """A run's id of this process of tests alone: ending what carries it ends nothing of others."""
+    letters = "abcdefghijklmnopqrstuvwxyz234567"
+    return f"{name}-" + "".join(letters[os.getpid() >> 5 * n & 31] for n in range(6))
+
+
 def run_async(work: Callable[[], Coroutine[Any, Any, Answered]]) -> Answered:
     return asyncio.run(work())
 

@@ -13,15 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from running import own_run_id
+
 from trainer_runtime.box.prepare import prepare
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.protocol import complete_lines, decode
 
-# Of this process alone: ending the processes that carry a run's marker ends no other worker's.
-RUN_ID = "tiny-" + "".join(
-    "abcdefghijklmnopqrstuvwxyz234567"[os.getpid() >> 5 * n & 31] for n in range(6)
-)
+RUN_ID = own_run_id("tiny")
 
 REPOSITORY = Path(__file__).parents[1]
 SEQ_LEN = 32

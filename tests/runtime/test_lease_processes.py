@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from recorded import lines
-from running import command_line, is_supervisor, kill, kill_processes, wait_until
+from running import command_line, is_supervisor, kill, kill_processes, own_run_id, wait_until
 
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
@@ -39,8 +39,9 @@ pathlib.Path("trains").touch()
 while True:
     signal.pause()
 """
+RUN = own_run_id("small")
 CONFIG: dict[str, Any] = {
-    "run_id": "small-abc234",
+    "run_id": RUN,
     "name": "small",
     "framework": "nanogpt",
     "steps": 100,
@@ -101,7 +102,7 @@ class Machine:
 
     @property
     def run(self) -> RunFolder:
-        return RunFolder(self.root / "runs" / "small-abc234")
+        return RunFolder(self.root / "runs" / RUN)
 
     def lay_down(self, seconds: float, **fields: Any) -> Lease:
         given = Lease("tm-0a1b2c-abc234", "vast", "7", time.time() + seconds, **fields)
