@@ -22,6 +22,8 @@ Reader = Callable[[bytes], list[Reading]]
 ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _EXPONENT = re.compile(rb"\d[eE][-+]?\d")
 _THOUSANDS = re.compile(rb"\d,\d")
+# Its like without the sign would be one number, with a comma between thousands.
+_SIGN_AFTER_COMMA = re.compile(rb"\d,[-+.]")
 _PLAIN = re.compile(rb"[-+]?\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _FILL = re.compile(rb"\|(?:\xe2[\x94-\x96][\x80-\xbf]|[ #])*\|")
 # Other digits than a token's own, never 0, so that no value loses a place.
@@ -80,6 +82,8 @@ class Template:
 def learn(line: bytes, reading: Reading, read: Reader) -> Template | None:
     """The template of `line`, which `read` reads as `reading`; None if it can't be had in bulk."""
     if reading.events or (reading.source is StepFrom.LINE and reading.step is None):
+        return None
+    if _SIGN_AFTER_COMMA.search(line):
         return None
     return _Learner(line, reading, read).template()
 
