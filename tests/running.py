@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,6 +106,34 @@ def let_it_run(seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def standing_files(root: Path) -> Iterator[Path]:
+    """The files of a tree that others are at work in; what goes meanwhile is passed over."""
+    for place, _, names in os.walk(root):
+        for name in names:
+            path = Path(place, name)
+            if path.is_file() and not path.is_symlink():
+                yield path
+
+
+def holding(root: Path, words: bytes) -> list[str]:
+    """The files below `root` in which the words stand, by their path."""
+    found = []
+    for path in standing_files(root):
+        with suppress(FileNotFoundError):
+            if words in path.read_bytes():
+                found.append(str(path.relative_to(root)))
+    return sorted(found)
+
+
+def bytes_below(root: Path) -> int:
+    """The size of the files that stand below `root`, halves included."""
+    size_bytes = 0
+    for path in standing_files(root):
+        with suppress(FileNotFoundError):
+            size_bytes += path.stat().st_size
+    return size_bytes
 
 
 class CommandLine:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from boxes import Sshd
-from running import LONGEST_S, CommandLine, let_it_run, small_spec, wait_until
+from running import LONGEST_S, CommandLine, bytes_below, holding, let_it_run, small_spec, wait_until
 
 from trainer_runtime.core.manifest import verify
 
@@ -52,30 +52,10 @@ def spec_of(folder: Path, **changes: str) -> str:
     return small_spec(folder, **{"host": "gpu1", "environment": environment, **changes})
 
 
-def holding_it(root: Path) -> list[str]:
-    """The files below `root` in which the token stands."""
-    return sorted(
-        str(path.relative_to(root))
-        for path in root.rglob("*")
-        if path.is_file() and not path.is_symlink() and TOKEN.encode() in path.read_bytes()
-    )
-
-
-def arrived(folder: Path) -> int:
-    """The bytes that are here, halves included."""
-    found = 0
-    for path in folder.rglob("*"):
-        try:
-            found += path.stat().st_size
-        except FileNotFoundError:  # renamed into place just now
-            continue
-    return found
-
-
 def wait_for_bytes(process: subprocess.Popen[str], folder: Path) -> None:
     """Until a fetch has brought some, or has ended."""
-    before = arrived(folder)
-    wait_until(lambda: arrived(folder) > before or process.poll() is not None, "bytes come")
+    before = bytes_below(folder)
+    wait_until(lambda: bytes_below(folder) > before or process.poll() is not None, "bytes come")
 
 
 def test_a_secret_reaches_the_trainer_and_stays_in_two_files_and_the_boxs_log(
@@ -89,13 +69,13 @@ def test_a_secret_reaches_the_trainer_and_stays_in_two_files_and_the_boxs_log(
     remote("wait", run, "--until", "step:20,end", "--timeout", str(LONGEST_S))
     folder = remote.folder(run)
     assert stat.S_IMODE(folder.secrets.stat().st_mode) == 0o600
-    assert holding_it(folder.root) == [".secrets.json", "attempts/1/train.log"]
-    assert holding_it(remote.home) == ["secrets.env", f"secrets/{run}.json"]
+    assert holding(folder.root, TOKEN.encode()) == [".secrets.json", "attempts/1/train.log"]
+    assert holding(remote.home, TOKEN.encode()) == ["secrets.env", f"secrets/{run}.json"]
     assert f"the token is {'*' * len(TOKEN)}" in remote("logs", run, "--limit", "1000")["lines"]
     remote("stop", run)
     remote("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
     wait_until(lambda: not folder.secrets.exists(), "the box's copy is removed")
-    assert holding_it(remote.root) == [f"runs/{run}/attempts/1/train.log"]
+    assert holding(remote.root, TOKEN.encode()) == [f"runs/{run}/attempts/1/train.log"]
 
 
 def test_checkpoints_come_here_by_themselves_and_a_fetch_survives_cuts_and_kills(

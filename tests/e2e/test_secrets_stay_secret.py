@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running import LONGEST_S, CommandLine, small_spec, wait_until
+from running import LONGEST_S, CommandLine, holding, small_spec, wait_until
 
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 MASKED = "*" * len(TOKEN)
@@ -44,15 +44,6 @@ def launch(command: CommandLine, tmp_path: Path) -> Launch:
     return run
 
 
-def holding_it(root: Path) -> list[str]:
-    """The files below `root` in which the token stands, by their path."""
-    return sorted(
-        str(path.relative_to(root))
-        for path in root.rglob("*")
-        if path.is_file() and not path.is_symlink() and TOKEN.encode() in path.read_bytes()
-    )
-
-
 def in_command_lines() -> list[str]:
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -75,7 +66,7 @@ def test_a_printed_secret_stands_in_the_boxs_own_log_alone(
     assert [stat.S_IMODE(path.stat().st_mode) for path in places] == [0o600, 0o600]
     log = str(folder.attempt(1).train_log.relative_to(command.home))
     allowed = {str(path.relative_to(command.home)) for path in places} | {"secrets.env", log}
-    assert set(holding_it(command.home)) == allowed
+    assert set(holding(command.home, TOKEN.encode())) == allowed
     assert in_command_lines() == []
     assert f"the token is {MASKED}" in command("logs", run, "--limit", "1000")["lines"]
 
@@ -94,15 +85,15 @@ def test_a_printed_secret_stands_in_the_boxs_own_log_alone(
     kept = command.home / "secrets" / f"{run}.json"
     wait_until(lambda: command("status", run) and not kept.exists(), "our copy is removed")
     both = {log, log.replace("attempts/1", "attempts/2"), "secrets.env"}
-    assert set(holding_it(command.home)) == both
+    assert set(holding(command.home, TOKEN.encode())) == both
 
     there = command.home / "fetched"
     answer = command("fetch", run, "attempts/*/train.log", str(there))
     assert answer["files"] == 2
     assert (there / "attempts/1/train.log").read_bytes() == mirrored.read_bytes()
-    assert holding_it(there) == []
+    assert holding(there, TOKEN.encode()) == []
     command("clean", run, "--yes")
-    assert holding_it(command.home) == ["secrets.env"]
+    assert holding(command.home, TOKEN.encode()) == ["secrets.env"]
 
 
 def test_what_a_failed_trainer_said_last_is_masked_wherever_it_is_told(
@@ -118,7 +109,7 @@ def test_what_a_failed_trainer_said_last_is_masked_wherever_it_is_told(
     assert MASKED in folder.status_page.read_text()
     wait_until(lambda: not folder.secrets.exists(), "the box's copy is removed")
     log = str(folder.attempt(1).train_log.relative_to(folder.root))
-    assert holding_it(folder.root) == [log]
+    assert holding(folder.root, TOKEN.encode()) == [log]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from receivers import Receiver, receiving
 from recorded import kept, metric, started
-from running import wait_until
+from running import holding, wait_until
 from scripted import Box, Life
 
 from trainer_runtime.box.alert_post import post
@@ -212,12 +212,7 @@ def test_the_address_stands_in_its_file_alone(box: Box) -> None:
         give(box, receiver, ABOVE)
         tick_until(box, box.supervisor(), "sent")
     assert box.run.alerts.stat().st_mode & 0o077 == 0
-    holding = [
-        path.name
-        for path in box.root.rglob("*")
-        if path.is_file() and b"very-secret-path" in path.read_bytes()
-    ]
-    assert holding == [".alerts.json"]
+    assert [Path(name).name for name in holding(box.root, b"very-secret-path")] == [".alerts.json"]
 
 
 @pytest.mark.parametrize("written", ["", "[]", '{"alerts": [{"when": "loss >"}, 7]}'])

@@ -27,7 +27,7 @@ from trainmaster.errors import SpecError, TrainmasterError
 from trainmaster.workspace import Workspace
 
 STEPS = 40
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("adopt")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

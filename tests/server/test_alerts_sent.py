@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from operating import HIGH, Operator
 from receivers import Receiver, receiving
-from running import CommandLine, run_async, wait_until
+from running import CommandLine, holding, run_async, wait_until
 from strangers import lines
 
 from trainer_runtime.core.durable import try_lock
@@ -153,13 +153,7 @@ def test_an_address_may_be_a_secret_of_this_machine(
     monkeypatch.setenv("OPS_HOOK", receiver.url)
     assert run_async(lambda: service.test_destination(operator.workspace, "ops")).sent
     assert set(receiver.taken[0]) == {"text"}
-    home = operator.workspace.home.root
-    holding = [
-        path
-        for path in home.rglob("*")
-        if path.is_file() and b"very-secret-path" in path.read_bytes()
-    ]
-    assert holding == []
+    assert holding(operator.workspace.home.root, b"very-secret-path") == []
 
 
 def test_receivers_that_take_long_hold_up_no_tick(operator: Operator) -> None:

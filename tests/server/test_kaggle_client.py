@@ -16,8 +16,6 @@ from trainmaster.backends.kaggle.client import KernelStatus, SourcesLeftOutError
 from trainmaster.backends.kaggle.keys import missing
 from trainmaster.errors import CloudError
 
-pytestmark = pytest.mark.xdist_group("kaggle_client")  # one process of it serves them all
-
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaggleSite]:

@@ -21,8 +21,6 @@ from trainmaster.paths import Home
 
 SECRET = {"secrets.json": b'{"v":1,"generation":1,"values":{"HF_TOKEN":"hf_0123456789"}}'}
 
-pytestmark = pytest.mark.xdist_group("kaggle_datasets")
-
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaggleSite]:

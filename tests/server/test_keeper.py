@@ -99,7 +99,6 @@ def status(workspace: Workspace, environment: dict[str, str]) -> KeeperAnswer:
     return run_async(lambda: service.status(workspace, environment))
 
 
-@pytest.mark.xdist_group("crontab")
 def test_cron_gets_one_line_per_home_and_loses_no_other(
     odd: Workspace, workspace: Workspace, cron: dict[str, str]
 ) -> None:
@@ -119,7 +118,6 @@ def test_cron_gets_one_line_per_home_and_loses_no_other(
     assert crontab() == NEIGHBOUR
 
 
-@pytest.mark.xdist_group("crontab")
 def test_a_crontab_with_nothing_else_in_it_is_gone_afterwards(
     workspace: Workspace, cron: dict[str, str]
 ) -> None:
@@ -129,7 +127,6 @@ def test_a_crontab_with_nothing_else_in_it_is_gone_afterwards(
     assert subprocess.run(["crontab", "-l"], capture_output=True).returncode == 1
 
 
-@pytest.mark.xdist_group("crontab")
 def test_what_cron_is_told_ticks_without_any_of_our_variables(
     odd: Workspace, cron: dict[str, str], tmp_path: Path
 ) -> None:

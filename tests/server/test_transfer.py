@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 from boxes import Sshd
-from running import CommandLine, kill, run_async, small_spec, wait_until
+from running import CommandLine, bytes_below, kill, run_async, small_spec, wait_until
 
 from trainer_runtime.box.prepare import is_whole, prepare
 from trainer_runtime.core.corpus import Source, fingerprint, list_files
+from trainer_runtime.core.durable import try_lock
 from trainmaster.answers import StatusAnswer, TransferState
 from trainmaster.cli.views import view
 from trainmaster.cli.waiting import describe
@@ -58,15 +59,7 @@ def entry_of(workspace: Workspace, run: str) -> Path:
 
 def arrived_bytes(workspace: Workspace, run: str) -> int:
     data = config_of(workspace, run)["data"]
-    folder = Path(data["cache_dir"], "sources")
-    return sum(_size(path) for path in folder.rglob("*"))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:
-        return 0
+    return bytes_below(Path(data["cache_dir"], "sources"))
 
 
 def transferring(run: str) -> list[int]:
@@ -80,6 +73,18 @@ def transferring(run: str) -> list[int]:
         if b"transfer" in words and run.encode() in words:
             found.append(int(pid))
     return found
+
+
+def let_it_end(workspace: Workspace, run: str) -> None:
+    """Wait until nobody transfers for a run, and nobody keeps others from it."""
+
+    def has_ended() -> bool:
+        lock = try_lock(workspace.home.transfer_lock(run))
+        if lock is not None:
+            os.close(lock)
+        return lock is not None
+
+    wait_until(has_ended, "the transfer's end")
 
 
 def local_shards(workspace: Workspace, run: str, tmp_path: Path) -> dict[str, bytes]:
@@ -126,7 +131,7 @@ def test_an_upload_that_is_killed_again_and_again_ends_in_the_same_shards(
     done = remote("wait", run, "--until", "completed", "--timeout", "120")
     assert done["event"] == "completed"
     assert contents(entry_of(workspace, run)) == local_shards(workspace, run, tmp_path)
-    wait_until(lambda: not transferring(run), "the transfer's end")
+    let_it_end(workspace, run)
     assert remote("status", run).get("transfer") is None
 
 
@@ -144,7 +149,7 @@ def test_shards_cut_here_are_those_that_the_box_cuts(
     assert entry_of(workspace, again) == entry_of(workspace, run)
     assert workspace.control.run(again).plan["corpus"]["cached"]
     remote("wait", again, "--until", "running,end", "--timeout", "60")
-    wait_until(lambda: not transferring(again), "the transfer's end")
+    let_it_end(workspace, again)
     assert not (cache / "sources").exists()  # what is cached is not sent
     remote("stop", again)
 
@@ -208,7 +213,7 @@ def test_an_upload_waits_its_turn_is_shown_and_ends_with_a_stop(
             "bytes_per_s": 0.0,
         }
         assert remote("stop", run)["state"] in ("stopping", "stopped")
-        wait_until(lambda: not transferring(run), "the transfer's end")
+        let_it_end(workspace, run)
         assert remote("wait", run, "--until", "end", "--timeout", "60")["event"] == "stopped"
         assert "transfer" not in remote("status", run)
         assert due_transfers(workspace, run) == []
@@ -224,7 +229,7 @@ def test_an_upload_to_a_box_that_is_gone_is_shown_and_ends(
         run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
         for pid in wait_until(lambda: transferring(run), "the transfer"):
             kill(pid)
-        wait_until(lambda: not transferring(run), "the transfer's end")
+        let_it_end(workspace, run)
         sshd.halt()
         assert run_async(lambda: transfer(workspace, run, patience_s=1.0)).done == []
         shown = remote("status", run)["transfer"]

@@ -18,10 +18,7 @@ from trainer_runtime.train.config import (
     RunConfig,
     Skip,
 )
-
-pytestmark = pytest.mark.xdist_group("datasets")
-
-from trainer_runtime.train.data_stream import stream_dataset  # noqa: E402
+from trainer_runtime.train.data_stream import stream_dataset
 
 SEQ_LEN = 16
 TEXTS = [f"Text number {n} of a few. " * 3 for n in range(40)]

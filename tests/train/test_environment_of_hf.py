@@ -6,7 +6,6 @@ import importlib.metadata
 import re
 from pathlib import Path
 
-import pytest
 from packages import make_environment
 from prepared import make_box, told_by
 
@@ -37,7 +36,6 @@ def with_torch_alone(folder: Path) -> Path:
     return python
 
 
-@pytest.mark.xdist_group("environments")
 def test_the_framework_is_installed_in_its_versions_and_the_torch_stays(tmp_path: Path) -> None:
     base = with_torch_alone(tmp_path / "base")
     box = make_box(tmp_path / "runs" / "small-abc234", tmp_path / "cache")

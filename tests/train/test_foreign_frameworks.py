@@ -21,7 +21,6 @@ from trainer_runtime.train.foreign import take_over
 from trainer_runtime.train.foreign.found import stamp_of
 from trainer_runtime.train.foreign.look import look_at_output
 
-pytestmark = pytest.mark.xdist_group("adopt")
 TEXT = b"the loss falls slowly while every step reads another line. " * 3
 STEPS = 8
 

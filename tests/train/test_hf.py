@@ -25,8 +25,6 @@ from trainer_runtime.train.framework_run import FrameworkRun
 from trainer_runtime.train.schedule import SCHEDULES, lr_factor
 from trainer_runtime.train.signals import StopSignal
 
-pytestmark = pytest.mark.xdist_group("hf")
-
 SCRIPT = REPOSITORY / "templates/hf/train.py"
 STEPS = 24
 SOURCES = ("main", "other")

@@ -24,8 +24,6 @@ from trainer_runtime.core.corpus import ROWS, Source, fingerprint, list_files
 from trainer_runtime.core.setup_log import setup_step
 from trainer_runtime.core.signatures import Outcome, find_in
 
-pytestmark = pytest.mark.xdist_group("datasets")
-
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:

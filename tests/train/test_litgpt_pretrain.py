@@ -14,8 +14,6 @@ from trainer_runtime.core.manifest import verify
 from trainer_runtime.train.litgpt_wrapper import SEAMS
 from trainer_runtime.train.schedule import lr_factor
 
-pytestmark = pytest.mark.xdist_group("litgpt")
-
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Config:

@@ -16,7 +16,6 @@ from tiny import Config, changed
 
 from trainer_runtime.core.manifest import verify
 
-pytestmark = pytest.mark.xdist_group("litgpt")
 SAVING = "checkpoints/.writing-by-framework/step-*/lit_model.pth"
 TIMEOUT_S = 240
 

@@ -17,7 +17,6 @@ from tiny import Config, changed
 from trainer_runtime.core import byte_tokenizer
 from trainer_runtime.core.manifest import verify
 
-pytestmark = pytest.mark.xdist_group("litgpt")
 SEQ_LEN = 64
 TARGETS = ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ADAPTED = {"attn.qkv", "attn.proj", "mlp.fc_1", "mlp.fc_2", "mlp.proj"}

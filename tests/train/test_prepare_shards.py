@@ -20,7 +20,6 @@ from trainer_runtime.train.documents import PIECE_CHARACTERS, pieces
 
 SEQ_LEN = 16
 PYTHON = TrainingPython(sys.executable)
-pytestmark = pytest.mark.xdist_group("datasets")
 
 
 def config_of(tmp_path: Path, tokenizer: str, *sources: tuple[str, Path, str]) -> dict[str, Any]:

@@ -27,8 +27,6 @@ from trainer_runtime.core import frameworks
 from trainer_runtime.core.manifest import verify
 from trainer_runtime.core.rank_ends import RANKS
 
-pytestmark = pytest.mark.xdist_group("ranks")
-
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3").split(",")
 STEPS, SAVED_EVERY = 12, 4
 BOUND_S = 240.0

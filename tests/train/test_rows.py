@@ -11,10 +11,7 @@ import datasets
 import pytest
 
 from trainer_runtime.train.config import ConfigError, RunConfig
-
-pytestmark = pytest.mark.xdist_group("datasets")
-
-from trainer_runtime.train.rows import load_rows  # noqa: E402
+from trainer_runtime.train.rows import load_rows
 
 
 def rows_of(folder: Path, *sources: dict[str, Any]) -> Any:

@@ -21,8 +21,6 @@ from tests.preference import (
 from trainer_runtime.core import byte_tokenizer
 from trainer_runtime.core.manifest import verify
 
-pytestmark = pytest.mark.xdist_group("trl")
-
 LORA = {"kind": "lora", "r": 4, "alpha": 8.0, "targets": "auto", "quantize": None}
 REWARD = (
     "def reward_length(completions, **columns):\n    return [float(len(c)) for c in completions]\n"
