@@ -35,6 +35,7 @@ _SKIPPED = ".skipped.json"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
 # Whoever has not come through to the box for so long after the run's end will hardly do so.
 _GIVE_UP_AFTER_S = 7 * 86400.0
+_LOOK_EVERY_S = 0.2
 
 Report = Callable[[int, int], None]
 
@@ -64,7 +65,8 @@ def due_mirror(workspace: Workspace, view: RunView) -> MirrorTransfer | None:
         return None
     if view.run.closed and view.now - (view.record.state_t or view.now) > _GIVE_UP_AFTER_S:
         return None
-    if not missing(_folder(workspace, view), view):
+    folder = _folder(workspace, view)
+    if not missing(folder, view) and not _outlived(folder, view):
         return None
     return MirrorTransfer(workspace, view.run.run_id, max(1, view.attempt))
 
@@ -76,13 +78,18 @@ def is_mirrored_here(run: Run) -> bool:
 
 async def bring_wanted(workspace: Workspace, run: str) -> int:
     """Bring the checkpoints that `wanted_here` names, whatever the run's spec says of its mirror;
-    how many came.
+    how many came. Where another process is at it, waits until they are here.
 
     Raises:
         HostError: the box can't be reached, or there is no room here.
     """
-    view = load_view(workspace, run)
-    return await mirror_checkpoints(workspace, run, only=frozenset(wanted_here(workspace, view)))
+    came = 0
+    while wanted := wanted_here(workspace, load_view(workspace, run)):
+        brought = await mirror_checkpoints(workspace, run, only=frozenset(wanted))
+        if not brought:
+            await asyncio.sleep(_LOOK_EVERY_S)
+        came += brought
+    return came
 
 
 def wanted_here(workspace: Workspace, view: RunView) -> list[int]:
@@ -250,18 +257,23 @@ def _put_in_place(writing: Path, place: Path) -> None:
     shutil.rmtree(place.with_name(f"{_OLD}{place.name}"), ignore_errors=True)
 
 
-def _prune(folder: Path, view: RunView) -> None:
-    """Remove what no longer stands on the box, once something that does is here."""
+def _outlived(folder: Path, view: RunView) -> list[Path]:
+    """What no longer stands on the box; nothing, until something that does is here."""
     here, standing = _here(folder), set(_verified(view))
     if not standing & here.keys():
-        return
-    for key, path in here.items():
-        if key not in standing:
-            hidden = path.with_name(f"{_OLD}{path.name}")
-            path.rename(hidden)
-            shutil.rmtree(hidden, ignore_errors=True)
+        return []
+    return [path for key, path in here.items() if key not in standing]
+
+
+def _prune(folder: Path, view: RunView) -> None:
+    """Remove what has outlived its like on the box, and the halves of such."""
+    for path in _outlived(folder, view):
+        hidden = path.with_name(f"{_OLD}{path.name}")
+        path.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+    names = {f"{_WRITING}{key.name}" for key in _verified(view)}
     for leftover in folder.glob(f"{_WRITING}*"):
-        if all(leftover.name != f"{_WRITING}{key.name}" for key in standing):
+        if leftover.name not in names:
             shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -1,17 +1,34 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from running import LONGEST_S, CommandLine, kill, let_it_run, run_async, small_spec, wait_until
+from running import (
+    LONGEST_S,
+    CommandLine,
+    holding,
+    kill,
+    let_it_run,
+    run_async,
+    small_spec,
+    wait_until,
+)
 
+from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.manifest import verify
-from trainmaster.checkpoint_mirror import mirror_checkpoints, mirrored_step
+from trainmaster.checkpoint_mirror import (
+    bring_wanted,
+    due_mirror,
+    mirror_checkpoints,
+    mirrored_step,
+)
 from trainmaster.cleaning import clean
 from trainmaster.errors import HostError
 from trainmaster.fetch import fetch
@@ -54,6 +71,13 @@ class Mirrored:
     def steps(self, folder: Path) -> list[str]:
         return sorted(path.name for path in folder.glob("step-*"))
 
+    def is_due(self) -> bool:
+        """Whether something would be to do, were it mirrored by itself."""
+        view = load_view(self.workspace, self.run)
+        checkpoint = {**view.run.config["checkpoint"], "mirror": "operator"}
+        run = replace(view.run, config={**view.run.config, "checkpoint": checkpoint})
+        return due_mirror(self.workspace, replace(view, run=run)) is not None
+
     @property
     def step(self) -> int | None:
         return mirrored_step(self.workspace, load_view(self.workspace, self.run))
@@ -79,17 +103,43 @@ def test_verified_checkpoints_come_whole_and_only_once(mirrored: Mirrored) -> No
     assert mirrored.bring() == 0
 
 
-def test_what_the_box_has_removed_is_removed_here_but_never_the_newest(mirrored: Mirrored) -> None:
+def test_what_the_box_has_removed_is_removed_here_but_never_the_newest(
+    mirrored: Mirrored, tmp_path: Path
+) -> None:
     mirrored.bring()
+    shutil.copytree(mirrored.here, tmp_path / "before")
     run_async(lambda: resume(mirrored.workspace, mirrored.run, sets=["steps=90"]))
     mirrored.wait()
     before = mirrored.steps(mirrored.here)
     assert "step-00000060" in before
     mirrored.bring()
     assert mirrored.steps(mirrored.here) == mirrored.steps(mirrored.box)
+    assert not mirrored.is_due()
+    outlived = next(name for name in before if name not in mirrored.steps(mirrored.box))
+    shutil.copytree(tmp_path / "before" / outlived, mirrored.here / outlived)
+    assert mirrored.is_due()  # as after a kill between the last one's coming and its leaving
+    assert mirrored.bring() == 0
+    assert mirrored.steps(mirrored.here) == mirrored.steps(mirrored.box)
     shutil.rmtree(mirrored.box)
     mirrored.bring()
     assert mirrored.steps(mirrored.here)[-1] == "step-00000090"
+
+
+def test_what_is_wanted_is_here_afterwards_though_another_process_is_at_it(
+    mirrored: Mirrored,
+) -> None:
+    async def work() -> None:
+        mirrored.here.mkdir(parents=True)
+        lock = try_lock(mirrored.here / ".lock")
+        assert lock is not None
+        bringing = asyncio.create_task(bring_wanted(mirrored.workspace, mirrored.run))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(bringing), 1.0)
+        os.close(lock)
+        assert await bringing >= 1
+
+    run_async(work)
+    assert mirrored.steps(mirrored.here)[-1] == mirrored.steps(mirrored.box)[-1]
 
 
 def test_a_step_that_a_later_attempt_saved_anew_is_brought_anew(mirrored: Mirrored) -> None:
@@ -138,7 +188,7 @@ def test_links_among_a_checkpoints_files_are_not_followed(
     path.symlink_to(tmp_path / "key")
     mirrored.bring()
     assert "step-00000060" not in mirrored.steps(mirrored.here)
-    assert [file for file in mirrored.here.rglob("*") if file.read_bytes == b"private"] == []
+    assert holding(mirrored.here, b"private") == []
 
 
 def test_a_mirror_that_can_not_be_written_is_tried_again(mirrored: Mirrored) -> None:
@@ -228,7 +278,7 @@ def test_checkpoints_come_by_themselves_whoever_is_killed_meanwhile(
     chosen = random.Random(seed)
     run = command("launch", small_spec(tmp_path, steps="1000", checkpoint=MIRRORED))["run_id"]
     killed = 0
-    while command("status", run)["state"] != "completed":
+    while command("status", run)["state"] not in ("completed", "failed"):
         for pid in transfer_processes(command.home):
             kill(pid)
             killed += 1
@@ -240,12 +290,16 @@ def test_checkpoints_come_by_themselves_whoever_is_killed_meanwhile(
         step: int | None = command("status", run)["checkpoint"].get("mirrored_step")
         return step
 
-    wait_until(lambda: newest() == 1000, "the last checkpoint is here", LONGEST_S)
     here = command.home / "mirror" / run / "p1" / "checkpoints"
-    wait_until(lambda: not transfer_processes(command.home), "the transfer's end")
     there = command.folder(run).checkpoints
-    assert sorted(p.name for p in here.glob("step-*")) == sorted(
-        p.name for p in there.glob("step-*")
+
+    def names(folder: Path) -> list[str]:
+        return sorted(path.name for path in folder.glob("step-*"))
+
+    wait_until(
+        lambda: newest() == 1000 and names(here) == names(there),
+        "all checkpoints are here, and no others",
+        LONGEST_S,
     )
     for path in here.glob("step-*"):
         assert verify(path) == []
