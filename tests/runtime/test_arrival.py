@@ -95,7 +95,7 @@ class Preparing:
             self.failed = error
 
     def end(self) -> None:
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 
@@ -175,9 +175,9 @@ def test_a_preparation_that_waits_ends_by_sigterm_and_leaves_nothing_behind(
     waiting = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert waiting.stdout is not None and "waiting" in waiting.stdout.readline()
     waiting.send_signal(signal.SIGTERM)
-    assert waiting.wait(10) == -signal.SIGTERM
+    assert waiting.wait(60) == -signal.SIGTERM
     send(config, files_of(corpus), mark=True)
-    assert subprocess.run(command, capture_output=True, timeout=30).returncode == 0
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 0
 
 
 def test_whichever_comes_first_serves_every_run_that_waits(tmp_path: Path, corpus: Path) -> None:

@@ -52,10 +52,11 @@ def check(programs: Path, tmp_path: Path) -> Check:
             **os.environ,
             "PATH": f"{programs}:{os.environ['PATH']}",
         }
+        begun_t = time.time()
         done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
-        assert abs(answer["time"] - time.time()) < 30
+        assert begun_t <= answer["time"] <= time.time()
         rows = {row["name"]: row for row in answer["checks"]}
         assert [
             name for name, row in rows.items() if row["state"] != "ok" and not row["remedy"]
@@ -107,7 +108,7 @@ def test_gpus_that_are_free_have_driver_and_memory(check: Check, programs: Path)
 
 
 def test_who_holds_a_gpu_is_named_with_pid_and_memory(check: Check, programs: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as holder:
+    with subprocess.Popen(["sleep", "600"]) as holder:
         try:
             apps = f"GPU-aaaa, {holder.pid}, 40960\nGPU-aaaa, 4194000, 1024\n"
             nvidia_smi(programs, apps, used="43008")
@@ -122,7 +123,7 @@ def test_who_holds_a_gpu_is_named_with_pid_and_memory(check: Check, programs: Pa
 
 def test_a_run_of_ours_that_holds_a_gpu_is_named_by_its_id(check: Check, programs: Path) -> None:
     environment = {**os.environ, "TRAINMASTER_ATTEMPT": "gpt-abc234/3"}
-    with subprocess.Popen(["sleep", "60"], env=environment) as holder:
+    with subprocess.Popen(["sleep", "600"], env=environment) as holder:
         try:
             nvidia_smi(programs, f"GPU-bbbb, {holder.pid}, 2048\n")
             rows = check()
@@ -149,7 +150,7 @@ def test_a_driver_that_does_not_answer_fails_with_its_words(check: Check, progra
 def test_a_pytorch_that_sees_no_gpu_says_why(check: Check, programs: Path) -> None:
     pytest.importorskip("torch")
     nvidia_smi(programs)
-    found = check(within_s=60.0)["torch"]
+    found = check(within_s=240.0)["torch"]
     assert found["state"] == "warn"
     assert "gpu 0: " in found["found"]
     assert "CUDA" in found["found"]
@@ -157,7 +158,7 @@ def test_a_pytorch_that_sees_no_gpu_says_why(check: Check, programs: Path) -> No
 
 def test_a_pytorch_without_gpus_computes_on_the_processor(check: Check) -> None:
     pytest.importorskip("torch")
-    found = check(within_s=60.0)["torch"]
+    found = check(within_s=240.0)["torch"]
     assert found["state"] == "ok"
     assert "computes on the processor" in found["found"]
 

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from packages import make_environment, make_wheel
 from prepared import Box, make_box, told_by
-from running import let_it_run, wait_until
+from running import command_line, let_it_run, wait_until
 
 from trainer_runtime.box.cache_roots import registered
 from trainer_runtime.box.settled import trainer_environment
@@ -98,7 +97,7 @@ def test_a_preparation_killed_at_any_moment_goes_on(box: Box, tmp_path: Path) ->
         process = box.start()
         let_it_run(chosen.uniform(0.05, 1.5))
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
     assert box.start().wait(timeout=240) == 0, box.log
     assert told_by(box.settled["python"], "import survivor, torch; print('both')") == "both"
 
@@ -173,11 +172,11 @@ def test_a_setup_script_that_fails_ends_it_with_its_last_words(box: Box) -> None
 
 
 def test_what_the_setup_script_leaves_running_delays_nothing(box: Box) -> None:
-    (box.folder / "setup.sh").write_text("sleep 300 & echo $! > pid\n")
-    begun_s = time.monotonic()
+    (box.folder / "setup.sh").write_text("sleep 3600 & echo $! > pid\n")
     assert box.prepare(setup=True) == 0, box.log
-    assert time.monotonic() - begun_s < 60
-    os.kill(int((box.folder / "pid").read_text()), signal.SIGKILL)
+    left = int((box.folder / "pid").read_text())
+    assert any(command_line(left))  # nobody has waited for its end
+    os.kill(left, signal.SIGKILL)
 
 
 def test_a_killed_preparation_leaves_no_setup_script_running(box: Box) -> None:
@@ -187,7 +186,7 @@ def test_a_killed_preparation_leaves_no_setup_script_running(box: Box) -> None:
     pid = box.folder / "pid"
     wait_until(pid.exists, "the script has begun")
     process.kill()
-    process.wait(timeout=10)
+    process.wait(timeout=60)
     wait_until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), "the script is gone")
 
 
@@ -256,7 +255,7 @@ def test_a_network_that_fails_may_be_tried_again(box: Box) -> None:
 def test_an_attempt_that_is_settled_is_not_settled_again(box: Box) -> None:
     (box.folder / "setup.sh").write_text("echo once >> count\n")
     assert box.prepare(setup=True) == 0, box.log
-    assert box.start().wait(timeout=60) == 0, box.log
+    assert box.start().wait(timeout=240) == 0, box.log
     assert (box.folder / "count").read_text() == "once\n"
 
 

@@ -77,10 +77,10 @@ def test_a_lock_has_one_holder_and_is_free_once_that_is_killed(tmp_path: Path) -
     assert try_lock(path) is None
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
-    lock = wait_until(lambda: try_lock(path), "the lock is free", bound_s=5)
+    lock = wait_until(lambda: try_lock(path), "the lock is free")
     assert try_lock(path) is None
     os.close(lock)
-    os.close(wait_until(lambda: try_lock(path), "the lock is free", bound_s=5))
+    os.close(wait_until(lambda: try_lock(path), "the lock is free"))
 
 
 def test_lines_are_numbered_on_from_where_the_log_ends(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Box:
         return told
 
     def close(self) -> int:
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=60)
         assert errors == b""
         return self.process.returncode
 

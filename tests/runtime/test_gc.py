@@ -178,7 +178,7 @@ def test_what_a_process_uses_stays_until_it_ends(cache: Path, how: str) -> None:
             assert reasons[UNUSED] == "a process uses it"
         finally:
             kill(user.pid)
-    wait_until(lambda: f"data/{UNUSED}" in names(gc(cache)["removed"]), "its removal", 10.0)
+    wait_until(lambda: f"data/{UNUSED}" in names(gc(cache)["removed"]), "its removal")
 
 
 def test_leftovers_go_after_a_day(cache: Path) -> None:

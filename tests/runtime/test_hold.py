@@ -60,7 +60,7 @@ class Holding:
 
     def hold(self, number: int, does: str = "pass", **config: Any) -> dict[str, Any] | None:
         """Hold an attempt to its end; its exit record."""
-        assert self.start(number, does, **config).wait(timeout=30) == 0
+        assert self.start(number, does, **config).wait(timeout=60) == 0
         return read_json(self.run.attempt(number).exit)
 
     def log(self, number: int) -> bytes:
@@ -79,7 +79,7 @@ class Holding:
             config = f"attempts/{number}/config.json"
             return ProcessIdentity.from_dict(data) if data and config in self.lives() else None
 
-        identity: ProcessIdentity = wait_until(found, "the trainer runs", bound_s=20)
+        identity: ProcessIdentity = wait_until(found, "the trainer runs")
         return identity
 
     def end(self) -> None:
@@ -164,7 +164,7 @@ def test_hold_killed_leaves_the_trainer_and_its_log_running(holding: Holding) ->
     processes = BoxProcesses(holding.run.root)
     assert processes.observe(1).state == "running"
     (holding.run.root / "go").touch()
-    wait_until(lambda: not is_alive(trainer), "the trainer ends", bound_s=10)
+    wait_until(lambda: not is_alive(trainer), "the trainer ends")
     assert holding.log(1).endswith(b"went on\n")
     assert read_json(holding.run.attempt(1).exit) is None
     assert processes.observe(1).end == Exit(None, None)
@@ -175,7 +175,7 @@ def test_a_second_hold_of_an_attempt_starts_no_second_trainer(holding: Holding) 
     holding.trainer(1)
     second = holding.start(1)
     (holding.run.root / "go").touch()
-    assert first.wait(timeout=30) == second.wait(timeout=30) == 0
+    assert first.wait(timeout=60) == second.wait(timeout=60) == 0
     assert len(holding.lives()) == 1
 
 
@@ -189,7 +189,7 @@ def test_the_next_attempt_waits_until_nothing_of_the_one_before_lives(holding: H
         second.wait(timeout=1.0)
     assert holding.lives() == ["attempts/1/config.json"]
     send(trainer, signal.SIGKILL)
-    assert second.wait(timeout=30) == 0
+    assert second.wait(timeout=60) == 0
     assert holding.lives() == ["attempts/1/config.json", "attempts/2/config.json"]
     lock = try_lock(holding.run.trainer_lock)
     assert lock is not None
@@ -207,10 +207,10 @@ def test_the_trainer_and_all_that_carry_its_marker_can_be_killed(holding: Holdin
     hold = holding.start(1, worker)
     holding.trainer(1)
     mark = marker(holding.run.run_id, 1)
-    wait_until(lambda: len(carriers(mark)) == 2, "the worker is there", bound_s=10)
+    wait_until(lambda: len(carriers(mark)) == 2, "the worker is there")
     BoxProcesses(holding.run.root).kill(1)
-    wait_until(lambda: not carriers(mark), "all are gone", bound_s=10)
-    assert hold.wait(timeout=30) == 0
+    wait_until(lambda: not carriers(mark), "all are gone")
+    assert hold.wait(timeout=60) == 0
     assert (read_json(holding.run.attempt(1).exit) or {})["signal"] == 9
 
 
@@ -221,10 +221,10 @@ def test_sigterm_is_sent_once_to_each_trainer(holding: Holding) -> None:
         "while not os.path.exists('go'): time.sleep(0.01)\nsys.exit(len(heard))"
     )
     hold = holding.start(1, "\n" + counting)
-    wait_until((holding.run.root / "ready").exists, "the trainer listens", bound_s=20)
+    wait_until((holding.run.root / "ready").exists, "the trainer listens")
     processes = BoxProcesses(holding.run.root)
     for _ in range(5):
         processes.terminate(1)
     (holding.run.root / "go").touch()
-    assert hold.wait(timeout=30) == 0
+    assert hold.wait(timeout=60) == 0
     assert (read_json(holding.run.attempt(1).exit) or {})["code"] == 1

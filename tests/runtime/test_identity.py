@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from running import wait_until
@@ -31,6 +32,8 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen(
         ["sleep", "600"], env={**os.environ, name: value}, start_new_session=True
     )
+    told = Path(f"/proc/{child.pid}/environ")
+    wait_until(told.read_bytes, "its environment")  # empty while it is being started
     yield child
     child.kill()
     child.wait()
@@ -77,7 +80,7 @@ def test_a_signal_reaches_its_process_and_is_refused_once_that_is_gone(
 def test_a_zombie_counts_as_gone(process: subprocess.Popen[bytes]) -> None:
     found = identity_of(process)
     process.kill()
-    wait_until(lambda: not is_alive(found), "the zombie is seen as gone", bound_s=5)
+    wait_until(lambda: not is_alive(found), "the zombie is seen as gone")
     assert process.returncode is None  # nobody has waited for it: it is still in the table
     assert identify(process.pid) is None
     assert carriers(MARKER) == []

@@ -97,7 +97,7 @@ def test_a_trainer_that_does_not_end_is_killed_so_that_the_output_is_kept(
     kernel: Kernel, prepared: Mapping[str, Any]
 ) -> None:
     kernel.config = {**prepared, "does": STUBBORN}
-    session = kernel.push(margin_s=16.0).start()
+    session = kernel.push(margin_s=40.0).start()
     session.wait_for_step(1, 15)
     session.interrupt()
     assert session.end() == 0

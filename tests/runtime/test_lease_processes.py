@@ -23,9 +23,10 @@ from running import command_line, is_supervisor, kill, kill_processes, own_run_i
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.lease import LOG
+from trainer_runtime.core.durable import is_locked
 from trainer_runtime.core.journal import Record
 from trainer_runtime.core.lease import LEASE, Lease
-from trainer_runtime.core.protocol import decode
+from trainer_runtime.core.protocol import complete_lines, decode
 
 KEY = "box-scoped-key-93cf"
 # Tells that it can hear, then trains until it is told to save.
@@ -133,13 +134,13 @@ class Machine:
         )
 
     def ask(self, *arguments: str) -> dict[str, Any]:
-        output, _ = self.start(*arguments).communicate(timeout=30)
+        output, _ = self.start(*arguments).communicate(timeout=60)
         answer: dict[str, Any] = json.loads(output)
         return answer
 
     def record(self) -> Record:
         found = Record()
-        for line in self.run.journal.read_bytes().splitlines():
+        for line in complete_lines(self.run.journal.read_bytes())[0]:
             found.apply(decode(line))
         return found
 
@@ -155,6 +156,9 @@ class Machine:
         pids = map(int, filter(str.isdigit, os.listdir("/proc")))
         return [pid for pid in pids if is_supervisor(pid, self.run)]
 
+    def is_timed(self) -> bool:
+        return bool(self.ask("lease", str(self.root), "--tell")["runs"])
+
     @property
     def log(self) -> str:
         return (self.root / LOG).read_text()
@@ -166,16 +170,17 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     try:
         yield machine
     finally:
+        kill_processes(tmp_path)  # supervisors first: they would start another timer
         for pid in machine.timers():
             kill(pid)
-        kill_processes(tmp_path)
 
 
 def test_a_lease_ends_a_box_though_everybody_else_is_gone(machine: Machine) -> None:
     machine.train()
     machine.ask("start", str(machine.run.root))
-    for pid in machine.supervisors():
+    for pid in wait_until(machine.supervisors, "the supervisor"):
         kill(pid)
+    wait_until(lambda: not is_locked(machine.run.supervisor_lock), "its lock is free")
     with provider(500, 204) as cloud:
         given = machine.lay_down(3600.0, own_end=cloud.own_end(), stop_before_s=3600.0)
         answer = machine.ask("lease", str(machine.root), "--start")
@@ -198,19 +203,18 @@ def test_a_lease_ends_a_box_though_everybody_else_is_gone(machine: Machine) -> N
 
 def test_a_timer_that_was_killed_is_started_anew_by_whoever_looks(machine: Machine) -> None:
     machine.lay_down(3600.0)
-    told = [machine.ask("lease", str(machine.root), "--start") for _ in range(2)]
-    assert [answer["started"] for answer in told] == [True, False]
+    assert machine.ask("lease", str(machine.root), "--start")["started"]
+    wait_until(machine.is_timed, "it holds the lock")
+    assert not machine.ask("lease", str(machine.root), "--start")["started"]
     (first,) = machine.timers()
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: first not in machine.timers(), "its end")
+    wait_until(lambda: not machine.is_timed(), "its lock is free")
     machine.train()
     machine.ask("start", str(machine.run.root))  # a supervisor is somebody who looks
     (second,) = wait_until(machine.timers, "another timer")
     assert second != first
-    wait_until(
-        lambda: machine.ask("lease", str(machine.root), "--tell")["runs"], "it holds the lock"
-    )
-    assert machine.start("lease", str(machine.root)).wait(timeout=30) == 0  # there is only one
+    wait_until(machine.is_timed, "it holds the lock")
+    assert machine.start("lease", str(machine.root)).wait(timeout=60) == 0  # there is only one
 
 
 def test_without_a_key_of_its_own_a_box_lets_nothing_train_on(machine: Machine) -> None:
@@ -218,5 +222,5 @@ def test_without_a_key_of_its_own_a_box_lets_nothing_train_on(machine: Machine) 
     machine.lay_down(0.0, stop_before_s=0.0)
     machine.ask("lease", str(machine.root), "--start")
     wait_until(lambda: read_json(machine.run.attempt(1).exit), "the trainer's end")
+    wait_until(lambda: "can't end itself" in machine.log, "the log")
     assert "killed what was left of its training" in machine.log
-    assert "can't end itself" in machine.log

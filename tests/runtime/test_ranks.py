@@ -17,7 +17,7 @@ from trainer_runtime.box.attempts import pids
 from trainer_runtime.box.files import read_json
 from trainer_runtime.box.hold import marker
 from trainer_runtime.box.identity import ProcessIdentity, carriers, identify, is_alive, send
-from trainer_runtime.box.inspection import inspect
+from trainer_runtime.box.inspection import Inspection, inspect
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.processes import BoxProcesses
 from trainer_runtime.core.durable import try_lock
@@ -74,6 +74,10 @@ def follow():
     while not asked:
         time.sleep(0.01)
     leave(1)
+def wait_for_end_of(other):
+    told = folder / f"{other}.json"
+    while not told.exists() or json.loads(told.read_text())["code"] is None:
+        time.sleep(0.01)
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 write(None)
@@ -137,8 +141,10 @@ class Launched:
         return wait_until(found, f"rank {number}")
 
     def watcher(self) -> ProcessIdentity:
-        told = read_json(self.run.attempt(1).process) or {}
-        return ProcessIdentity.from_dict(told["trainer"])
+        """Who watches over the launcher, once hold has noted whom it has started."""
+        process = self.run.attempt(1).process
+        told = wait_until(lambda: (read_json(process) or {}).get("trainer"), "the watcher")
+        return ProcessIdentity.from_dict(told)
 
     def launcher(self) -> ProcessIdentity:
         """The launcher, once it runs."""
@@ -154,6 +160,7 @@ class Launched:
         return carriers(marker(self.run.run_id, 1))
 
     def terminate(self) -> None:
+        self.watcher()  # until it is noted, all that carry the marker would be told
         BoxProcesses(self.run.root).terminate(1)
 
     def log(self) -> str:
@@ -200,7 +207,7 @@ def test_a_rank_that_is_killed_ends_the_attempt_by_that_signal(launched: Launche
     ("does", "end"),
     [
         ("(write(3), sys.exit(3)) if rank == 1 else follow()", (3, None)),
-        ("leave(77) if rank == 1 else (time.sleep(0.3), write(1), sys.exit(1))", (77, None)),
+        ("leave(77) if rank == 1 else (wait_for_end_of(1), write(1), sys.exit(1))", (77, None)),
         ("leave(0)", (0, None)),
     ],
 )
@@ -214,6 +221,8 @@ def test_a_rank_that_breaks_down_is_told_by_its_signal(launched: Launched) -> No
     launched.start(
         "while not asked: time.sleep(0.01)\n"
         "signal.signal(15, signal.SIG_DFL)\n"
+        "pathlib.Path(f'told{rank}').touch()\n"
+        "while not pathlib.Path('told0').exists(): time.sleep(0.01)\n"
         "os.kill(os.getpid(), 11) if rank == 1 else wait()"
     )
     launched.rank(0), launched.rank(1)
@@ -227,10 +236,9 @@ def test_nobody_outlives_who_started_them(launched: Launched, victim: str) -> No
     launched.rank(0), launched.rank(1)
     killed: Callable[[], ProcessIdentity] = getattr(launched, victim)
     send(killed(), signal.SIGKILL)
+    wait_until(lambda: not launched.living(), "the end of whom they have started")
     assert launched.end() == (None, signal.SIGKILL)
-    lock = try_lock(launched.run.trainer_lock)
-    assert lock is not None
-    os.close(lock)
+    os.close(wait_until(lambda: try_lock(launched.run.trainer_lock), "the lock is free"))
 
 
 def test_sigterm_before_there_is_a_rank_ends_the_launcher(launched: Launched) -> None:
@@ -245,21 +253,24 @@ def test_stacks_of_both_ranks_are_told(launched: Launched) -> None:
         "import faulthandler\n"
         "file = open(folder.parent / f'stacks-rank{rank}.txt', 'a')\n"
         "faulthandler.register(signal.SIGUSR2, file=file, all_threads=True)\n"
-        "write(None)\n"
+        "pathlib.Path(f'answers{rank}').touch()\n"
         "wait()"
     )
-    folder = launched.run.attempt(1).root
-    wait_until(lambda: len(list(folder.glob("stacks-rank*.txt"))) == 2, "the files for stacks")
+    for rank in range(2):
+        wait_until((launched.run.root / f"answers{rank}").exists, f"rank {rank} answers")
     first, second = launched.rank(0), launched.rank(1)
 
-    found = inspect(launched.run, 1)
+    def answered() -> Inspection | None:
+        found = inspect(launched.run, 1)
+        return found if all(one.process.samples for one in found.ranks) else None
+
+    found = wait_until(answered, "stacks of both")
 
     assert [(one.rank, one.process.pid) for one in found.ranks] == [
         (0, first.pid),
         (1, second.pid),
     ]
     assert found.world_size == 2
-    assert all(one.process.samples for one in found.ranks)
     assert {first.pid, second.pid} < set(pids(launched.run, 1))
     assert is_alive(first)
 

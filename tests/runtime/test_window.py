@@ -54,11 +54,11 @@ def test_the_window_shows_the_log_as_it_grows_and_moves(log: Path, tmp_path: Pat
     assert command is not None and command == "tmux attach -t tm-gpt-1_5b-abc234"
     session = command.split()[-1]
     pane = ("tmux", "capture-pane", "-p", "-t", f"={session}:")
-    wait_until(lambda: "loss 5.5" in output(*pane), "the log is shown", bound_s=10)
+    wait_until(lambda: "loss 5.5" in output(*pane), "the log is shown")
     newer = tmp_path / "newer.log"
     newer.write_text("step 2 | loss 4.4\n")
     newer.replace(log)
-    wait_until(lambda: "loss 4.4" in output(*pane), "the next log is shown", bound_s=10)
+    wait_until(lambda: "loss 4.4" in output(*pane), "the next log is shown")
 
 
 def test_the_command_that_is_told_leads_to_the_window(log: Path) -> None:
@@ -86,9 +86,10 @@ def test_closing_ends_this_runs_window_alone_and_may_be_repeated(log: Path) -> N
 def test_screen_shows_the_log_where_there_is_no_tmux(log: Path, tmp_path: Path) -> None:
     assert open_window(RUN, log) == "screen -r tm-gpt-1_5b-abc234"
     screens = tmp_path / "screens"
-    wait_until(lambda: os.listdir(screens), "the session is there", bound_s=10)
+    # Its socket is there a little before it listens.
+    wait_until(lambda: "Detached" in output("screen", "-ls"), "the session is there")
     close_window(RUN)
-    wait_until(lambda: not os.listdir(screens), "the session is gone", bound_s=10)
+    wait_until(lambda: not os.listdir(screens), "the session is gone")
 
 
 def test_without_either_there_is_no_window_and_no_error(
