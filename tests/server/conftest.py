@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from boxes import Sshd
+from hypothesis import HealthCheck, settings
 from operating import Operator
 from receivers import Receiver, receiving
 from running import CommandLine
@@ -27,6 +28,10 @@ steps: 200
 """
 
 SpecMaker = Callable[..., TrainingSpec]
+
+# How long an example takes says how busy the machine is, and nothing of what is tried.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture

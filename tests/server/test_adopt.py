@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from outputs import write_nanogpt
-from running import CommandLine, write_corpus
+from running import LONGEST_S, CommandLine, write_corpus
 
 from trainer_runtime.train.foreign.found import stamp_of
 from trainer_runtime.train.schedule import lr_factor
@@ -61,7 +61,7 @@ def test_a_run_goes_on_from_an_adopted_folder(
     assert (begun["framework"], begun["resume_from"], begun["attempt"]) == ("nanogpt", STEPS, 1)
     run = begun["run_id"]
     assert run.startswith("taken-")
-    ended = command("wait", run, "--until", "end", "--timeout", "120")
+    ended = command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
     assert (ended["event"], ended["step"]) == ("completed", STEPS + 20)
     series = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
     assert series["steps"] == list(range(STEPS + 1, STEPS + 21))

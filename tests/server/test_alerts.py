@@ -52,7 +52,7 @@ def test_an_alert_added_while_a_run_goes_on_is_told_by_its_box(
     operator.hook(receiver, "box")
 
     async def work() -> None:
-        run = await operator.launch(SLOW)
+        run = await operator.launch(SLOW, steps="600")
         await wait_for_event(operator.workspace, run, until=["step:2"], timeout_s=60)
         added = await service.add_alert(operator.workspace, when="loss > 0.1", run=run)
         assert (added.alert.name, added.alert.to, added.alert.sender) == ("loss-0-1", "ops", "box")
@@ -171,7 +171,7 @@ def test_an_end_is_told_also_where_an_earlier_one_was_and_nobody_looked_since(
         await resume(workspace, run, sets=["steps=90"])
         while not workspace.control.run(run).closed:
             await catch_up(workspace, "debug")
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 60.0
         while len(receiver.taken) < 2 and time.monotonic() < deadline:
             await tick(workspace)
             await asyncio.sleep(0.05)
@@ -212,7 +212,7 @@ def test_one_destination_without_an_address_keeps_no_other_from_being_told(
     operator.settle(there, "away: {kind: webhook, url_secret: AWAY_HOOK}")
 
     async def work() -> None:
-        run = await operator.launch(SLOW, alerts=HIGH)
+        run = await operator.launch(SLOW, steps="600", alerts=HIGH)
         await operator.until(lambda: receiver.of("high"), run)
         monkeypatch.setenv("AWAY_HOOK", receiver.url)
         await service.add_alert(workspace, when="loss > 0.1", to="away", name="late", run=run)

@@ -14,6 +14,7 @@ from running import CommandLine, is_supervisor, kill, wait_until
 from strangers import OUT_OF_MEMORY, lines, listening, writing
 
 from trainer_runtime.box.open_files import pids
+from trainer_runtime.core.durable import is_locked
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +63,7 @@ def test_a_log_is_followed_from_its_start_to_the_end_of_its_process(
         assert "--until finding,end" in attached["next_step"]
         run = attached["run_id"]
         waited(command, run, "step:14")
+        waited(command, run, "running")  # which the supervisor tells after what it has read
         status = command("status", run)
         assert status["state"] == "running"
         assert "target_step" not in status
@@ -98,6 +100,7 @@ def test_a_killed_supervisor_loses_and_doubles_nothing(command: CommandLine, log
                 wait_until(command.folder(run).attempt(1).events.exists, "events")
             for pid in supervisors(command, run):
                 kill(pid)
+            wait_until(lambda: not is_locked(command.folder(run).supervisor_lock), "its end")
             command("tick")
         waited(command, run, "step:1799")
         assert losses(command, run)["steps"] == list(range(1800))
@@ -177,7 +180,7 @@ def test_a_log_that_is_cut_off_or_replaced_goes_on_and_says_so(
 ) -> None:
     log.write_text(lines(0, 5))
     run = command("attach", "--log", str(log), "--from", "end", "--ends-after", "1h")["run_id"]
-    begun = waited(command, run, "step:0")["cursor"]
+    begun = waited(command, run, "running")["cursor"]  # so that the log was taken up
     log.write_text(lines(0, 2))
     wait_until(lambda: "cut off" in told(command, run), "the first sentence")
     log.rename(log.with_suffix(".1"))
@@ -252,7 +255,8 @@ def test_a_pipe_that_somebody_has_set_up_is_left_alone(
         error = command("attach", "--tmux", "train", code=1)["error"]
         assert error["code"] == "PANE_TAKEN"
         stranger.say("still there\n")
-        wait_until(lambda: "still there" in (tmp_path / "theirs").read_text(), "their pipe")
+        theirs = tmp_path / "theirs"
+        wait_until(lambda: theirs.exists() and "still there" in theirs.read_text(), "their pipe")
 
 
 def test_a_window_of_screen_is_read_with_its_history(

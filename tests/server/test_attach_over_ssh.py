@@ -14,6 +14,7 @@ from boxes import Sshd
 from running import CommandLine, wait_until
 from strangers import lines, listening, writing
 
+from trainer_runtime.core.durable import is_locked
 from trainmaster.workspace import Workspace
 
 pytestmark = pytest.mark.slow
@@ -33,6 +34,10 @@ def test_a_log_on_a_box_is_followed(remote: CommandLine, sshd: Sshd) -> None:
     series = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
     assert series["steps"] == list(range(20))
     assert remote("logs", run, "--limit", "1")["lines"] == [lines(19, 20).strip()]
+    # A supervisor on its way out still writes after the end that was waited for.
+    lock = remote.folder(run).supervisor_lock
+    wait_until(lambda: not is_locked(lock), "the supervisor's end")
+    remote("status", run)
     box, mirror = remote.folder(run).root, remote.home / "mirror" / run / "p1"
     for name in ("supervisor.jsonl", "attempts/1/events.jsonl", "attempts/1/train.log"):
         assert (mirror / name).read_bytes() == (box / name).read_bytes()

@@ -150,7 +150,7 @@ def test_a_run_under_a_lease_is_saved_and_stopped_and_goes_on_under_the_next(
         (root / LEASE).write_text(json.dumps(lease.to_dict()))
 
     async def under_lease() -> str:
-        run = await operator.launch(SLOW, checkpoint="{every: 20, mirror: none}")
+        run = await operator.launch(SLOW, steps="600", checkpoint="{every: 100, mirror: none}")
         await operator.until(lambda: load_view(workspace, run).step > 0, run)
         lay_down(1.0)
         assert await operator.ended(run) == "stopped"

@@ -12,8 +12,10 @@ from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
 from operating import FAST
-from running import small_spec
+from running import small_spec, wait_until
 
+from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.core.durable import is_locked
 from trainmaster.mcp import build_server
 
 
@@ -51,7 +53,9 @@ def test_a_run_is_cleaned_when_its_user_agrees_to_what_goes(
             assert "CONFIRMATION_REQUIRED" in await error_of(client, "clean_run", run_id=run)
             other = (await answer_of(client, "launch", spec=spec))["run_id"]
             await wait_for(client, other, "completed")
-            rmtree(folder.with_name(other))  # what is left is that it can be resumed
+            left = RunFolder(folder.with_name(other))
+            wait_until(lambda: not is_locked(left.supervisor_lock), "the supervisor's end")
+            rmtree(left.root)  # what is left is that it can be resumed
             assert "CONFIRMATION_REQUIRED" in await error_of(client, "clean_run", run_id=other)
 
     anyio.run(scenario)

@@ -203,7 +203,8 @@ def test_launch_runs_status_and_wait_have_the_promised_shapes(command: Command, 
 
 
 def test_wait_tells_a_timeout_by_4_and_another_end_by_3(command: Command, spec: str) -> None:
-    _, launched = command("launch", spec, "--set", 'env.TRAINMASTER_STEP_S="0.05"')
+    sets = ["--set", "steps=4000", "--set", 'env.TRAINMASTER_STEP_S="0.05"']
+    _, launched = command("launch", spec, *sets)
     code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "0")
     assert (code, answer["event"]) == (4, "timeout")
     assert answer["next_step"].startswith("trainmaster wait ")
@@ -245,7 +246,7 @@ def test_checkpoints_tell_what_a_resume_would_take(command: Command, completed: 
 
 
 def test_resume_goes_on_and_refuses_what_is_running(command: Command, completed: str) -> None:
-    sets = ["--set", "steps=400", "--set", 'env.TRAINMASTER_STEP_S="0.05"']
+    sets = ["--set", "steps=4000", "--set", 'env.TRAINMASTER_STEP_S="0.05"']
     code, resumed = command("resume", completed, "--from", "20", *sets)
     assert code == 0
     assert resumed["attempt"] == 2

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from running import LONGEST_S, CommandLine, let_it_run, run_async, small_spec
+from running import LONGEST_S, CommandLine, let_it_run, run_async, small_spec, wait_until
 
+from trainer_runtime.box.layout import RunFolder
+from trainer_runtime.core.durable import is_locked
 from trainer_runtime.core.manifest import verify
 from trainmaster.answers import FetchAnswer
 from trainmaster.backends import Backend
@@ -38,6 +40,8 @@ class Place:
         self.folder = tmp_path / "fetched"
         self.run = run_async(lambda: self._complete(small_spec(tmp_path, **CHANGES)))
         self.box = workspace.home.debug_root / "runs" / self.run
+        lock = RunFolder(self.box).supervisor_lock
+        wait_until(lambda: not is_locked(lock), "the supervisor's last line")
 
     async def _complete(self, spec: str) -> str:
         run = (await launch(self.workspace, spec)).run_id
@@ -173,7 +177,7 @@ def test_a_folder_that_can_not_be_written_is_told(place: Place) -> None:
 
 def test_more_than_the_disk_has_room_for_is_refused_at_once(place: Place) -> None:
     with (place.box / "huge").open("wb") as file:
-        file.truncate(shutil.disk_usage(place.box).free + (1 << 30))
+        file.truncate(shutil.disk_usage(place.box).free + (1 << 40))
     assert place.refused("huge").code == "DISK_FULL"
     assert place.names() == []
 

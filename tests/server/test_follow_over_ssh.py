@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,13 @@ CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "20"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 EVENTS, LOG = "attempts/1/events.jsonl", "attempts/1/train.log"
 _PIECES = (b"\r 50%|#####", b"\xff\xfe", b"\xc3", b"\xa9\n", b"\n", b"loss 1.5\r\n", b"\x1b[2K")
+
+
+async def seen(met: Callable[[], bool], bound_s: float = 60.0) -> None:
+    deadline = time.monotonic() + bound_s
+    while not met():
+        assert time.monotonic() < deadline, f"not within {bound_s:.0f} s"
+        await asyncio.sleep(0.05)
 
 
 @pytest.fixture
@@ -77,10 +84,9 @@ def test_cut_connections_lose_and_double_nothing(
                     tell()
                     await asyncio.sleep(0.02)
                 await asyncio.to_thread(sshd.drop_connections)
-            deadline = time.monotonic() + 60
-            while not is_whole():
-                assert not follower.done() and time.monotonic() < deadline
-                await asyncio.sleep(0.05)
+            # After so many failures the follower itself waits for up to half a minute.
+            await seen(lambda: follower.done() or is_whole(), 120.0)
+            assert not follower.done()
         await workspace.disconnect()
         await workspace.backend(HOST).disconnect()
 
@@ -104,10 +110,7 @@ def test_followers_on_the_box_end_with_their_connections(
                     await asyncio.sleep(0.02)
                 await asyncio.to_thread(sshd.drop_connections)
         await workspace.backend(HOST).disconnect()
-        deadline = time.monotonic() + 20
-        while sshd.followers:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+        await seen(lambda: not sshd.followers, 120.0)  # one that hangs ends itself in a minute
 
     runs[0].write(LOG, b"line\n")
     run_async(work)
@@ -122,10 +125,7 @@ def test_a_runtime_that_was_taken_away_is_put_there_again(home: Path, sshd: Sshd
     async def work() -> None:
         shutil.rmtree(await host.runtime())
         async with following(workspace, HOST):
-            deadline = time.monotonic() + 20
-            while not (sshd.followers and run.mirrored(LOG)):
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.05)
+            await seen(lambda: bool(sshd.followers and run.mirrored(LOG)))
         await host.disconnect()
 
     run_async(work)
@@ -144,14 +144,9 @@ def test_files_are_asked_for_one_by_one_where_nothing_can_be_run_for_it(
             for step in (1, 2, 3):
                 run.write(LOG, b"\xff\r\n" * 1000)
                 run.tell(EVENTS, (metric(step),), first_t=FIRST_T + step)
-                deadline = time.monotonic() + 20
-                while run.steps() != list(range(1, step + 1)):
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.05)
+                await seen(lambda step=step: run.steps() == list(range(1, step + 1)))
                 await asyncio.to_thread(sshd.drop_connections)
-            while run.mirror.size(LOG) < run.path(LOG).stat().st_size:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.05)
+            await seen(lambda: run.mirror.size(LOG) >= run.path(LOG).stat().st_size)
         await host.disconnect()
 
     run_async(work)

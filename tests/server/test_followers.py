@@ -70,9 +70,9 @@ def look(workspace: FollowedWorkspace) -> None:
 
 async def seen(met: Callable[[], bool]) -> None:
     """Wait for what following brings, within a bound."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not met():
-        assert time.monotonic() < deadline, "not within 20 s"
+        assert time.monotonic() < deadline, "not within 60 s"
         await asyncio.sleep(0.02)
 
 
@@ -130,8 +130,7 @@ def test_secrets_are_masked_however_they_are_cut_into_pieces(
         async with following(workspace, HOST):
             for position in range(0, len(text), 3):
                 run.write(LOG, text[position : position + 3])
-                passed = last_pass(workspace.home, HOST).t
-                await seen(partial(has_passed, workspace, passed))
+                await seen(partial(has_passed, workspace, time.time()))
                 assert masked.startswith(run.mirrored(LOG))
 
     run_async(work)
@@ -223,9 +222,9 @@ def test_a_host_that_is_gone_makes_its_runs_lost_and_says_why(
     assert (status.state, status.reason) == ("lost", "HOST_UNREACHABLE: It does not answer.")
     host.away = False
     heartbeat(run, t=time.time(), first=False)
-    look(workspace)
-    status = status_of(load_view(workspace, run.run_id))
-    assert (status.state, status.reason) == ("running", None)
+    # A single look after a failed one is a short one.
+    until(workspace, lambda: status_of(load_view(workspace, run.run_id)).state == "running")
+    assert status_of(load_view(workspace, run.run_id)).reason is None
 
 
 def test_a_wait_outlives_a_lost_link_and_everything_missed_is_read(
@@ -236,18 +235,15 @@ def test_a_wait_outlives_a_lost_link_and_everything_missed_is_read(
 
     async def work() -> str:
         waiting = asyncio.create_task(
-            wait_for_event(workspace, run.run_id, until=["step:3"], timeout_s=30)
+            wait_for_event(workspace, run.run_id, until=["step:3"], timeout_s=120)
         )
-        while run.steps() != [1]:
-            await asyncio.sleep(0.02)
+        await seen(lambda: run.steps() == [1])
         for step in (2, 3):
             host.away = True
-            while last_pass(workspace.home, HOST).error is None:
-                await asyncio.sleep(0.02)
+            await seen(lambda: last_pass(workspace.home, HOST).error is not None)
             run.tell(EVENTS, (metric(step),), first_t=FIRST_T)
             host.away = False
-            while step not in run.steps():
-                await asyncio.sleep(0.02)
+            await seen(lambda step=step: step in run.steps())
         return (await waiting).event
 
     assert run_async(work) == "step:3"
@@ -260,11 +256,14 @@ def test_ages_are_told_by_the_hosts_clock(
     workspace: FollowedWorkspace, run: FakeRun, host: PartingHost
 ) -> None:
     host.ahead_s = 3600.0
-    heartbeat(run, t=time.time() + 3600 - 20)
+    begun = time.time()
+    heartbeat(run, t=begun + 3600 - 20)
     look(workspace)
-    assert abs(last_pass(workspace.home, HOST).skew_s - 3600) < 1
     view = load_view(workspace, run.run_id)
-    assert 19 < view.now - (view.record.heartbeat_t or 0) < 25
+    slack_s = 1 + time.time() - begun  # the clocks are compared as well as the looking is fast
+    assert abs(last_pass(workspace.home, HOST).skew_s - 3600) < slack_s
+    age_s = view.now - (view.record.heartbeat_t or 0)
+    assert 20 - slack_s < age_s < 20 + 2 * slack_s
 
 
 @only_multiplexed
@@ -291,8 +290,7 @@ def test_a_box_names_nothing_outside_of_what_is_followed(
     assert holding(home, b"evil") == []
     host.command = None
     run.write(LOG, b"line\n")
-    look(workspace)
-    assert run.mirrored(LOG) == b"line\n"
+    until(workspace, lambda: run.mirrored(LOG) == b"line\n")
 
 
 @only_multiplexed
@@ -336,13 +334,14 @@ def test_logs_full_of_anything_are_mirrored_byte_for_byte_over_lost_links(
                 happen()
                 await asyncio.sleep(chosen.uniform(0, 0.1))
             host.away = False
-            deadline = time.monotonic() + 30
-            while any(run.mirrored(LOG) != run.path(LOG).read_bytes() for run in runs):
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.05)
+            await seen(
+                lambda: (
+                    all(run.mirrored(LOG) == run.path(LOG).read_bytes() for run in runs)
+                    and all_have(runs, list(range(1, 31)))
+                )
+            )
 
     run_async(work)
-    look(workspace)
     for run in runs:
         assert run.mirrored(LOG) == run.path(LOG).read_bytes()
         assert run.steps() == list(range(1, 31))
@@ -350,7 +349,7 @@ def test_logs_full_of_anything_are_mirrored_byte_for_byte_over_lost_links(
 
 
 def has_passed(workspace: FollowedWorkspace, after: float) -> bool:
-    return last_pass(workspace.home, HOST).t != after
+    return last_pass(workspace.home, HOST).t > after
 
 
 def all_have(runs: Sequence[FakeRun], steps: list[int]) -> bool:

@@ -57,14 +57,14 @@ def test_a_command_that_does_not_end_is_ended_at_its_bound(host: LocalHost, tmp_
 
 def test_a_command_tells_its_code_and_both_outputs(host: LocalHost, tmp_path: Path) -> None:
     script = "echo said; echo complained >&2; exit 3"
-    done = run_async(lambda: host.run(["sh", "-c", script], folder=str(tmp_path), timeout_s=10))
+    done = run_async(lambda: host.run(["sh", "-c", script], folder=str(tmp_path), timeout_s=60))
     assert done == Completed(3, "said\n", "complained\n")
 
 
 def test_a_program_that_is_not_there_is_told_as_a_shell_tells_it(
     host: LocalHost, tmp_path: Path
 ) -> None:
-    done = run_async(lambda: host.run(["no-such-program"], folder=str(tmp_path), timeout_s=10))
+    done = run_async(lambda: host.run(["no-such-program"], folder=str(tmp_path), timeout_s=60))
     assert done.code == 127
     assert "no-such-program" in done.errors
 

@@ -65,7 +65,7 @@ def test_a_box_with_a_run_is_idle_only_when_that_is_over(operator: Operator) -> 
         return [box.host for box in due_idle(workspace, time.time() + after_s, at_once)]
 
     async def work(until: Callable[[], object]) -> None:
-        run = await operator.launch(STEADY, checkpoint="{mirror: none}")
+        run = await operator.launch(STEADY, steps="600", checkpoint="{mirror: none}")
         assert due() == []
         await stop(workspace, run)
         await operator.ended(run)

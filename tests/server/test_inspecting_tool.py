@@ -65,7 +65,7 @@ async def ask(home: Path, era: str, run_id: str, says: ElicitResult | None) -> d
             result = await client.call_tool("inspect_run", {"run_id": run_id})
             assert not result.is_error, result.content
             told: dict[str, Any] = result.structured_content or {}
-            if told["verdict"] == "hang_checkpoint" or told["py_spy"] != "used":
+            if told["verdict"] == "hang_checkpoint" or told["py_spy"] == "not_allowed":
                 break
         return told
 

@@ -55,7 +55,7 @@ def test_live_checks_without_any_key_fail_and_name_the_variables(tmp_path: Path)
         env={**plain, **home},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 1
     assert "NOT CHECKED: KAGGLE_API_TOKEN is not set" in done.stdout

@@ -16,12 +16,13 @@ _WAIT_S = 30.0
 
 class Told:
     """What each opening of the stream tells; the session is over with the last. `held` is waited
-    for at the end of each."""
+    for at the end of each, of which `at_end` tells."""
 
     def __init__(self, *openings: list[str] | Exception) -> None:
         self.openings = list(openings)
         self.opened = 0
         self.held: threading.Event | None = None
+        self.at_end = threading.Event()
 
     def stream(self, after: int = 0) -> LogStream:
         return LogStream(self._read, lambda: len(self.openings) == 1, after, pause_s=0.0)
@@ -34,6 +35,7 @@ class Told:
         for data in told:
             yield {"stream_name": "stdout", "data": data}
         if self.held is not None:
+            self.at_end.set()
             self.held.wait(_WAIT_S)
 
 
@@ -64,6 +66,7 @@ def test_from_the_first_event_that_differs_on_the_log_is_told_anew() -> None:
     source = Told(list("abc"), list("axy"), list("axyz"))
     going_on = source.held = threading.Event()
     stream = source.stream()
+    assert source.at_end.wait(_WAIT_S)
     assert told([stream.page(0, _WAIT_S)]) == "abc"
     going_on.set()
     found = pages(stream, after=3)
@@ -76,6 +79,7 @@ def test_an_answer_that_got_lost_is_given_once_more() -> None:
     source = Told(list("ab"), list("abcd"))
     going_on = source.held = threading.Event()
     stream = source.stream()
+    assert source.at_end.wait(_WAIT_S)
     assert told([stream.page(0, _WAIT_S)]) == told([stream.page(0, _WAIT_S)]) == "ab"
     going_on.set()
     assert told(pages(stream, after=2)) == "cd"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import CommandLine, run_async, small_spec
+from running import LONGEST_S, CommandLine, run_async, small_spec
 
 from trainmaster.answers import LaunchAnswer
 from trainmaster.errors import TrainmasterError
@@ -142,7 +142,7 @@ def test_a_root_that_cannot_be_written_is_told_and_nothing_recorded(
 def together(command: CommandLine, *arguments: str, times: int) -> list[dict[str, Any]]:
     """The answers of the same command given several times at once."""
     processes = [command.start(*arguments, "--json") for _ in range(times)]
-    outputs = [process.communicate(timeout=120) for process in processes]
+    outputs = [process.communicate(timeout=LONGEST_S) for process in processes]
     assert [process.returncode for process in processes] == [0] * times, outputs
     return [json.loads(output) for output, _ in outputs]
 

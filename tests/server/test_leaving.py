@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from operating import FAST, SLOW, Operator
 from proxies import free_port
 from rented import rent
-from running import run_async
+from running import run_async, wait_until
 
+from trainer_runtime.core.durable import try_lock
 from trainmaster.confirmation import Quote, agreed
 from trainmaster.control_boxes import RentedBox, RentState
 from trainmaster.errors import SpendError, StateError
@@ -62,7 +64,7 @@ def test_a_box_with_open_runs_is_kept_and_force_tells_what_is_stopped(operator: 
         raise SpendError("CONFIRMATION_DECLINED", "No.", "Ask again.")
 
     async def work() -> None:
-        run = await operator.launch(SLOW)
+        run = await operator.launch(SLOW, steps="600")
         with pytest.raises(StateError, match="RUN_IS_RUNNING"):
             await release(operator.workspace, "debug", confirm=agreed)
         with pytest.raises(SpendError, match="CONFIRMATION_DECLINED"):
@@ -99,7 +101,7 @@ def test_a_lease_that_is_over_waits_for_nothing(operator: Operator) -> None:
     workspace = operator.workspace
 
     async def work() -> None:
-        run = await operator.launch(SLOW)
+        run = await operator.launch(SLOW, steps="600")
         box = asking(workspace, move(workspace, run), force=True, ago_s=1)
         assert await take_leave(workspace, box, now()) is None  # it may be stopped yet
         left = await take_leave(workspace, box, box.lease_end_t + 61)
@@ -131,6 +133,7 @@ def test_final_and_checkpoints_are_here_when_the_box_is_gone(
     async def work() -> None:
         run = await operator.launch(FAST, checkpoint="{mirror: operator}")
         await operator.ended(run)
+        let_transfers_end(workspace, run)
         box = rent(workspace)
         assert await bring_all(workspace, box, [workspace.control.run(run)]) == [run]
         move(workspace, run, known=False)
@@ -147,7 +150,7 @@ def test_what_was_given_up_is_stopped_when_it_turns_up(operator: Operator) -> No
     workspace = operator.workspace
 
     async def work() -> None:
-        run = await operator.launch(SLOW)
+        run = await operator.launch(SLOW, steps="600")
         desired = Path(workspace.control.folder(workspace.control.run(run))) / "desired.json"
         move(workspace, run)
         view = load_view(workspace, run)
@@ -164,6 +167,18 @@ def test_what_was_given_up_is_stopped_when_it_turns_up(operator: Operator) -> No
         assert await stop_left_behind(workspace) == {} and not workspace.control.left_behind()
 
     run_async(work)
+
+
+def let_transfers_end(workspace: Workspace, run: str) -> None:
+    """Wait for the process that waiting for the end has begun: beside it nobody brings anything."""
+
+    def has_ended() -> bool:
+        lock = try_lock(workspace.home.transfer_lock(run))
+        if lock is not None:
+            os.close(lock)
+        return lock is not None
+
+    wait_until(has_ended, "the transfers' end")
 
 
 def now() -> float:

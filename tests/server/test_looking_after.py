@@ -128,7 +128,7 @@ def test_a_server_looks_after_boxes_when_it_is_first_used(
         async with connected(environment, **options) as client:
             await answer_of(client, "list_runs")
             if not options:
-                with anyio.fail_after(30):
+                with anyio.fail_after(60):
                     while workspace.control.boxes.boxes(only_open=True):
                         await anyio.sleep(0.01)
 
@@ -144,7 +144,7 @@ def test_a_call_does_not_wait_for_a_provider_that_hangs(site: RunPodSite, home: 
     async def use() -> None:
         async with connected({"TRAINMASTER_HOME": str(home)}) as client:
             await answer_of(client, "list_runs")
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 while not site.count("list"):
                     await anyio.sleep(0.01)
             await answer_of(client, "list_runs")

@@ -94,9 +94,9 @@ def test_what_is_too_short_masks_nothing(values: list[str]) -> None:
 def test_a_value_without_end_is_neither_held_back_for_ever_nor_slow() -> None:
     mask = Mask(["-" * 200, "-" * 7])
     data = b"-" * 2_000_000
-    started = time.perf_counter()
+    started = time.thread_time()  # others may keep it from its core
     written = mask.apply(data, final=False)
-    assert time.perf_counter() - started < 5.0
+    assert time.thread_time() - started < 5.0
     assert len(data) - len(written) < 5000
     assert set(written) == {ord("*")}
 

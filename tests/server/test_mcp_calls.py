@@ -117,7 +117,7 @@ def test_a_defect_is_internal_without_its_details_and_no_call_lasts_too_long(era
 def test_a_run_is_launched_awaited_read_stopped_and_resumed(
     environment: dict[str, str], corpus: Path, era: str, connect: Any
 ) -> None:
-    spec = _SPEC.format(corpus=corpus, steps=2000, step_s=0.01)
+    spec = _SPEC.format(corpus=corpus, steps=20_000, step_s=0.01)
 
     async def scenario() -> None:
         async with connect(environment, era) as client:
@@ -184,7 +184,7 @@ def test_a_wait_shows_progress_and_its_timeout_names_the_shell_command(
             run_id = (await answer_of(client, "launch", spec=spec))["run_id"]
             result = await client.call_tool(
                 "wait_for_event",
-                {"run_id": run_id, "until": ["completed"], "timeout_s": 1.5},
+                {"run_id": run_id, "until": ["completed"], "timeout_s": 6.0},
                 progress_callback=listen,
             )
             assert result.structured_content is not None
@@ -236,7 +236,7 @@ def test_detail_tells_the_risks_of_the_status_page(
     environment: dict[str, str], corpus: Path
 ) -> None:
     spec = _SPEC.format(corpus=corpus, steps=4000, step_s=0.02).replace(
-        "{every: 20}", "{every: 1000}"
+        "{every: 20}", "{every: 4000}"
     )
 
     async def scenario() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from boxes import Sshd
 from models import write_model, write_tokenizer
-from running import CommandLine, wait_until
+from running import LONGEST_S, CommandLine, wait_until
 
 from trainmaster.workspace import Workspace
 
@@ -46,12 +46,16 @@ def test_a_model_and_its_tokenizer_arrive_whole_and_are_sent_once(
     assert set(places) == {"model", "tokenizer"}
     assert config["model"]["path"] == str(places["model"])
     assert config["data"]["tokenizer"] == str(places["tokenizer"])
-    wait_until(lambda: all((one / ".complete").exists() for one in places.values()), "the folders")
+    wait_until(
+        lambda: all((one / ".complete").exists() for one in places.values()),
+        "the folders",
+        LONGEST_S,
+    )
     sent = {name: (places["model"] / name).read_bytes() for name in os.listdir(kept)}
     assert sent == {file.name: file.read_bytes() for file in kept.iterdir()}
     assert not (places["model"] / "optimizer.pt").exists()
     entry = Path(config["data"]["cache_dir"], "data", config["data"]["fingerprint"])
-    wait_until((entry / "meta.json").exists, "the shards")
+    wait_until((entry / "meta.json").exists, "the shards", LONGEST_S)
     remote("stop", run)
     again = remote("launch", str(spec))["run_id"]
     assert workspace.control.run(again).config["inputs"] == config["inputs"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -16,7 +17,7 @@ _SLOW = """
 import time
 from trainmaster.cli.patience import telling_to_wait
 with telling_to_wait():
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not __import__("os").path.exists({flag!r}):
         time.sleep(0.02)
 print("done")
@@ -37,12 +38,12 @@ def test_a_slow_command_tells_a_terminal_that_it_goes_on_and_wipes_it_away(
     os.close(slave)
     told = b""
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while b"still at it" not in told and time.monotonic() < deadline:
             if select.select([master], [], [], 0.2)[0]:
                 told += os.read(master, 1024)
         open(flag, "w").close()
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=60)
         while select.select([master], [], [], 0)[0]:
             try:
                 told += os.read(master, 1024)
@@ -51,7 +52,8 @@ def test_a_slow_command_tells_a_terminal_that_it_goes_on_and_wipes_it_away(
     finally:
         process.kill()
         os.close(master)
-    assert b"still at it, 1 s" in told
+    first_word = re.search(rb"still at it, (\d+) s", told)
+    assert first_word is not None and int(first_word[1]) >= 1
     assert told.endswith(b" \r")
     assert output == b"done\n"
 

@@ -20,8 +20,9 @@ pytestmark = pytest.mark.slow
 async def rehearsed(
     workspace: Workspace, folder: Path, faults: str, *, ends: str = "completed", **changes: str
 ) -> StatusAnswer:
-    """Launch with planted faults, and wait for the end."""
-    env = f'{{TRAINMASTER_STEP_S: "0.03", TRAINMASTER_FAULTS: "{faults}"}}'
+    """Launch with planted faults, and wait for the end. Steps that leave the supervisor time to see
+    a spike while it lasts, and before what came before it is pruned."""
+    env = f'{{TRAINMASTER_STEP_S: "0.06", TRAINMASTER_FAULTS: "{faults}"}}'
     batch = "{tokens: 256, micro_batch: 8}"
     spec = small_spec(folder, host="debug", env=env, batch=batch, **changes)
     run = (await launch(workspace, spec)).run_id

@@ -71,7 +71,7 @@ def runs(workspace: Workspace, tmp_path: Path) -> Runs:
 
 def test_a_running_run_is_not_resumed(runs: Runs) -> None:
     async def work() -> None:
-        run = await runs.launch('{TRAINMASTER_STEP_S: "0.2"}')
+        run = await runs.launch('{TRAINMASTER_STEP_S: "0.2"}', steps="600")
         refused = await runs.refusal(run)
         assert refused.code == "RUN_IS_RUNNING"
         await stop(runs.workspace, run, grace_s=0.0)
@@ -252,10 +252,11 @@ def test_a_run_whose_time_is_used_up_asks_for_more(runs: Runs) -> None:
     async def work() -> None:
         slow = '{TRAINMASTER_STEP_S: "0.05"}'
         run = await runs.ended(slow, steps="1000", limits="{max_runtime: 1s}")
-        assert "max_runtime" in (await get_status(runs.workspace, run)).next_step
+        status = await get_status(runs.workspace, run)
+        assert "max_runtime" in status.next_step
         refused = await runs.refusal(run)
         assert (refused.code, refused.field) == ("RUN_ENDED", "limits.max_runtime")
-        sets = ["limits.max_runtime=1h", "steps=25"]
+        sets = ["limits.max_runtime=1h", f"steps={status.step + 5}"]
         await resume(runs.workspace, run, sets=sets)
         assert await runs.wait(run) == "completed"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import Sshd
-from running import CommandLine, bytes_below, kill, run_async, small_spec, wait_until
+from boxes import CuttingProxy, Sshd
+from running import LONGEST_S, CommandLine, bytes_below, kill, run_async, small_spec, wait_until
 
 from trainer_runtime.box.prepare import is_whole, prepare
 from trainer_runtime.core.corpus import Source, fingerprint, list_files
@@ -76,7 +76,8 @@ def transferring(run: str) -> list[int]:
 
 
 def let_it_end(workspace: Workspace, run: str) -> None:
-    """Wait until nobody transfers for a run, and nobody keeps others from it."""
+    """Wait until nobody transfers for a run, and nobody keeps others from it. Where nobody looks,
+    whoever transfers learns only every half minute that the run has ended."""
 
     def has_ended() -> bool:
         lock = try_lock(workspace.home.transfer_lock(run))
@@ -84,7 +85,16 @@ def let_it_end(workspace: Workspace, run: str) -> None:
             os.close(lock)
         return lock is not None
 
-    wait_until(has_ended, "the transfer's end")
+    wait_until(has_ended, "the transfer's end", LONGEST_S)
+
+
+def kill_transfers(workspace: Workspace, run: str) -> int:
+    """Kill whoever transfers for a run, to the last; how many."""
+    pids = transferring(run)
+    for pid in pids:
+        kill(pid)
+    let_it_end(workspace, run)
+    return len(pids)
 
 
 def local_shards(workspace: Workspace, run: str, tmp_path: Path) -> dict[str, bytes]:
@@ -109,30 +119,33 @@ def test_an_upload_that_is_killed_again_and_again_ends_in_the_same_shards(
     print(f"kills of seed {seed}")
     chosen, kills = random.Random(seed), 0
     corpus = large_corpus(tmp_path / "large")
-    run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
-    for number in range(5):
-        wanted = arrived_bytes(workspace, run) + chosen.randrange(LARGE_BYTES // 8)
-        wait_until(
-            lambda wanted=wanted: (
-                arrived_bytes(workspace, run) >= wanted or is_whole(entry_of(workspace, run))
-            ),
-            "progress",
-        )
-        if is_whole(entry_of(workspace, run)):
-            break
-        if number % 2:
-            sshd.drop_connections()
-            kills += 1
-        for pid in transferring(run) if not number % 2 else []:
-            kill(pid)
-            kills += 1
-        remote("tick")
-    assert kills >= 2
-    done = remote("wait", run, "--until", "completed", "--timeout", "120")
-    assert done["event"] == "completed"
-    assert contents(entry_of(workspace, run)) == local_shards(workspace, run, tmp_path)
-    let_it_end(workspace, run)
-    assert remote("status", run).get("transfer") is None
+    # Its way leads through this process: nothing gets on while this one is held up.
+    with CuttingProxy((sshd.address, sshd.port)) as way:
+        workspace.control.put_host(sshd.record("box", port=way.port), time.time())
+        with held_up(sshd, corpus):
+            run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
+        for number in range(5):
+            wanted = arrived_bytes(workspace, run) + chosen.randrange(LARGE_BYTES // 8)
+            wait_until(
+                lambda wanted=wanted: (
+                    arrived_bytes(workspace, run) >= wanted or is_whole(entry_of(workspace, run))
+                ),
+                "progress",
+            )
+            if is_whole(entry_of(workspace, run)):
+                break
+            if number % 2:
+                kills += kill_transfers(workspace, run)
+                remote("tick")
+            else:
+                sshd.drop_connections()
+                kills += 1
+        assert kills >= 2
+        done = remote("wait", run, "--until", "completed", "--timeout", "240")
+        assert done["event"] == "completed"
+        assert contents(entry_of(workspace, run)) == local_shards(workspace, run, tmp_path)
+        let_it_end(workspace, run)
+        assert remote("status", run).get("transfer") is None
 
 
 def test_shards_cut_here_are_those_that_the_box_cuts(
@@ -141,7 +154,7 @@ def test_shards_cut_here_are_those_that_the_box_cuts(
     spec = spec_of(tmp_path, large_corpus(tmp_path / "large", 2 << 20))
     here = spec.replace("prepare: auto", "prepare: here")
     run = remote("launch", here)["run_id"]
-    assert remote("wait", run, "--until", "end", "--timeout", "120")["event"] == "completed"
+    assert remote("wait", run, "--until", "end", "--timeout", "240")["event"] == "completed"
     assert contents(entry_of(workspace, run)) == local_shards(workspace, run, tmp_path)
     cache = Path(config_of(workspace, run)["data"]["cache_dir"])
     assert not (cache / "sources").exists()
@@ -159,7 +172,7 @@ def test_data_of_the_boxs_own_is_read_where_it_lies(
 ) -> None:
     corpus = large_corpus(sshd.home / "its own", 1 << 20)
     run = remote("launch", spec_of(tmp_path, f"'host:{corpus}'"))["run_id"]
-    wait_until(lambda: is_whole(entry_of(workspace, run)), "the shards")
+    wait_until(lambda: is_whole(entry_of(workspace, run)), "the shards", LONGEST_S)
     remote("stop", run)
     assert "upload" not in config_of(workspace, run)["data"]
     assert not (sshd.home / "trainmaster/cache/sources").exists()
@@ -171,13 +184,14 @@ def test_files_that_change_before_they_are_sent_fail_the_run_and_say_so(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:
     corpus = large_corpus(tmp_path / "large")
-    run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
-    for pid in wait_until(lambda: transferring(run), "the transfer"):
-        kill(pid)
+    with held_up(sshd, corpus):
+        run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
+        wait_until(lambda: transferring(run), "the transfer")
+        kill_transfers(workspace, run)
     (corpus / "0.txt").write_text("other text\n" * 1000)
     assert not is_whole(entry_of(workspace, run))
     remote("tick")
-    assert remote("wait", run, "--until", "end", "--timeout", "120")["event"] == "failed"
+    assert remote("wait", run, "--until", "end", "--timeout", "240")["event"] == "failed"
     status = remote("status", run)
     assert status["reason"].startswith("unusable") and "launch" in status["next_step"]
     assert "changed since the plan" in " ".join(status["evidence"])
@@ -198,13 +212,19 @@ def test_an_upload_waits_its_turn_is_shown_and_ends_with_a_stop(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:
     corpus = large_corpus(tmp_path / "large", 1 << 20)
+
+    def waiting_in_the_status() -> dict[str, Any] | None:
+        """Once it has heard over there what there is to wait for."""
+        told: dict[str, Any] | None = remote("status", run).get("transfer")
+        return told if told and told["total_bytes"] else None
+
     with held_up(sshd, corpus):
         run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
         assert len(wait_until(lambda: transferring(run), "the transfer")) == 1
         remote("tick")
         remote("tick")
         assert len(transferring(run)) == 1
-        shown = wait_until(lambda: remote("status", run).get("transfer"), "it in the status")
+        shown = wait_until(waiting_in_the_status, "it in the status")
         total_bytes = config_of(workspace, run)["data"]["upload"]["size_bytes"]
         assert shown == {
             "what": "upload",
@@ -214,11 +234,11 @@ def test_an_upload_waits_its_turn_is_shown_and_ends_with_a_stop(
         }
         assert remote("stop", run)["state"] in ("stopping", "stopped")
         let_it_end(workspace, run)
-        assert remote("wait", run, "--until", "end", "--timeout", "60")["event"] == "stopped"
+        assert remote("wait", run, "--until", "end", "--timeout", "240")["event"] == "stopped"
         assert "transfer" not in remote("status", run)
         assert due_transfers(workspace, run) == []
     remote("resume", run)
-    assert remote("wait", run, "--until", "end", "--timeout", "120")["event"] == "completed"
+    assert remote("wait", run, "--until", "end", "--timeout", "240")["event"] == "completed"
 
 
 def test_an_upload_to_a_box_that_is_gone_is_shown_and_ends(
@@ -227,9 +247,8 @@ def test_an_upload_to_a_box_that_is_gone_is_shown_and_ends(
     corpus = large_corpus(tmp_path / "large", 1 << 20)
     with held_up(sshd, corpus):
         run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
-        for pid in wait_until(lambda: transferring(run), "the transfer"):
-            kill(pid)
-        let_it_end(workspace, run)
+        wait_until(lambda: transferring(run), "the transfer")
+        kill_transfers(workspace, run)
         sshd.halt()
         assert run_async(lambda: transfer(workspace, run, patience_s=1.0)).done == []
         shown = remote("status", run)["transfer"]

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from running import run_async
+from running import bytes_below, run_async, wait_until
 from trees import CuttableHost, described, make_tree, put, refused
 
 from trainmaster.assets import find_assets
@@ -23,13 +23,31 @@ from trainmaster.hosts import LocalHost
 from trainmaster.hosts.trees import Sent, TreeProgress, put_tree
 
 REPOSITORY = Path(__file__).parents[2]
+# Stands still after so many bytes, until it is killed: else it might be done before that.
 _SENDER = """
 import asyncio, sys
+from contextlib import asynccontextmanager
 from pathlib import Path
 from trainmaster.hosts import LocalHost
 from trainmaster.hosts.trees import put_tree
-asyncio.run(put_tree(LocalHost("local", Path("/")), Path(sys.argv[1]), sys.argv[2]))
+
+class Halting(LocalHost):
+    @asynccontextmanager
+    async def stream(self, command, *, folder):
+        async with super().stream(command, folder=folder) as stream:
+            write, left = stream.write, int(sys.argv[3])
+            async def write_some(data):
+                nonlocal left
+                await write(data[:left])
+                left -= len(data)
+                if left < 0:
+                    await asyncio.Event().wait()
+            stream.write = write_some
+            yield stream
+
+asyncio.run(put_tree(Halting("local", Path("/")), Path(sys.argv[1]), sys.argv[2]))
 """
+_AHEAD_BYTES = 4 << 20  # of what is waited for: a frame that is not whole yet is not there
 
 
 def test_it_goes_on_whenever_the_receiving_side_is_killed(tmp_path: Path) -> None:
@@ -60,11 +78,12 @@ def test_it_goes_on_whenever_the_sender_is_killed(tmp_path: Path) -> None:
     print(f"kills of seed {seed}")
     chosen, kills = random.Random(seed), 0
     for _ in range(5):
+        more = chosen.randrange(1 << 20, 16 << 20)
+        wanted = arrived(tmp_path) + more
         sender = subprocess.Popen(
-            [sys.executable, "-c", _SENDER, str(local), str(there)],
+            [sys.executable, "-c", _SENDER, str(local), str(there), str(more + _AHEAD_BYTES)],
             env={**os.environ, "PYTHONPATH": f"{REPOSITORY / 'server'}:{REPOSITORY}"},
         )
-        wanted = arrived(tmp_path) + chosen.randrange(1 << 20, 16 << 20)
         while sender.poll() is None and arrived(tmp_path) < wanted:
             time.sleep(0.001)
         sender.kill()
@@ -76,7 +95,7 @@ def test_it_goes_on_whenever_the_sender_is_killed(tmp_path: Path) -> None:
 
 
 def arrived(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob(".there.receiving/*.part"))
+    return bytes_below(folder / ".there.receiving")
 
 
 def test_a_damaged_part_is_sent_anew(tmp_path: Path) -> None:
@@ -148,7 +167,8 @@ def test_a_full_disk_is_told_and_gone_on_with_once_there_is_room(tmp_path: Path)
         subprocess.run(["mount", "-o", "remount,size=26m", str(disk)], check=True)
         assert "MiB free" in refused(little, disk / "run", whole=True).message
         assert os.listdir(disk) == ["there"]
-        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        read_only = ["mount", "-o", "remount,ro", str(disk)]
+        wait_until(lambda: subprocess.run(read_only).returncode == 0, "nobody who writes there")
         assert refused({"more": b"1"}, disk / "other").code == "ROOT_NOT_WRITABLE"
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

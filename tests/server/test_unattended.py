@@ -84,7 +84,7 @@ def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(
     operator: Operator, workspace: Workspace
 ) -> None:
     async def work() -> None:
-        run = await operator.launch(SLOW, checkpoint=MIRRORED)
+        run = await operator.launch(SLOW, steps="600", checkpoint=MIRRORED)
         told = (await get_status(workspace, run)).unattended
         assert told is not None and told.startswith("no: its checkpoints are copied here")
         now = time.time()

@@ -91,12 +91,13 @@ def test_a_cursor_gives_each_change_once_and_in_order(waiting: Waiting) -> None:
 
 def test_what_was_before_the_call_does_not_count_without_a_cursor(waiting: Waiting) -> None:
     async def work() -> None:
-        run = await waiting.launch(step_s=0.02, checkpoint="{every: 10}")
+        run = await waiting.launch(step_s=0.02, steps="6000", checkpoint="{every: 10}")
         await waiting.wait(run, "step:15")
         answer = await waiting.wait(run, "checkpoint")
         assert (
             min(change.step or 0 for change in answer.changes if change.event == "checkpoint") > 10
         )
+        await stop(waiting.workspace, run, grace_s=0.0)
 
     run_async(work)
 
@@ -151,6 +152,7 @@ def test_a_checkpoint_passed_over_is_told_with_its_reason(waiting: Waiting) -> N
 def test_a_wait_that_runs_out_says_how_to_go_on(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch(step_s=0.5)
+        await waiting.wait(run, "running")
         answer = await waiting.wait(run, "completed", "eval", timeout_s=0.3)
         assert (answer.event, answer.state) == ("timeout", "running")
         assert exit_code(answer, ["completed"]) == 4

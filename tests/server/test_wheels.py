@@ -29,7 +29,7 @@ def test_wheels_are_sent_and_the_environment_is_built_from_them(
 ) -> None:
     make_wheel(tmp_path / "wheels", "tinypack", "2.5")
     run = remote("launch", spec_with_wheels(tmp_path, tmp_path / "wheels"))["run_id"]
-    ended = remote("wait", run, "--until", "end", "--timeout", "120")
+    ended = remote("wait", run, "--until", "end", "--timeout", "240")
     assert ended["state"] == "completed", remote("logs", run, "--stream", "setup")
     settled = _settled(remote, run)
     assert settled["how"] == f"on top of {sys.executable}"
