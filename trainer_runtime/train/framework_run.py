@@ -84,8 +84,8 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path) -> int:
         ranks.left_with(1)
         raise
     finally:
-        # The interpreter would look through all that frameworks have made once more before it ends,
-        # for seconds, in which a signal kills what has come to its end in order.
+        stop.ignore()
+        # Else the interpreter looks through all that frameworks have made once more, for seconds.
         gc.freeze()
 
 

@@ -51,7 +51,10 @@ def run(train: Callable[[TrainingRun], None], config_path: Path) -> int:
         finally:
             attempt.close()
 
-    return ending(whole)
+    try:
+        return ending(whole)
+    finally:
+        stop.ignore()
 
 
 class TrainingRun:

@@ -17,6 +17,12 @@ class StopSignal:
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGINT, self._receive)
 
+    def ignore(self) -> None:
+        """From here on they change nothing: what has come to its end in order ends in order, though
+        the interpreter, which takes any handler back first, may need seconds for that."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     def __bool__(self) -> bool:
         return self._received is not None
 
