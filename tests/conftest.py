@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from kaggle_site import KaggleSite, serving_kaggle
 from running import CommandLine, kill_processes
 from torch_checks import torch_checks
 
 from trainmaster.workspace import Workspace, open_workspace
+
+# How long an example takes says how busy the machine is, and nothing of what is tried.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -73,7 +73,7 @@ def test_skipping_equals_drawing_and_throwing_away(tmp_path: Path) -> None:
     assert batches(skipping, 5) == batches(drawing, 5)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.floats(0.05, 10), min_size=1, max_size=4), st.integers(1, 300))
 def test_sources_are_never_a_whole_sequence_behind_their_share(
     weights: list[float], drawn: int

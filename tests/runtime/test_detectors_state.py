@@ -86,7 +86,7 @@ def revived(detectors: Detectors) -> Detectors:
     return Detectors.from_dict(json.loads(state), Settings.from_config(CONFIG))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(happenings, st.sets(st.integers(0, 40), max_size=5))
 def test_state_kept_and_revived_at_any_point_gives_the_same_findings(
     fed: list[tuple[Any, ...]], restarts: set[int]
@@ -103,7 +103,7 @@ def test_state_kept_and_revived_at_any_point_gives_the_same_findings(
     assert revived(parted).to_dict() == whole.to_dict()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(happenings)
 def test_whatever_is_fed_findings_can_be_told(fed: list[tuple[Any, ...]]) -> None:
     detectors = Detectors(Settings.from_config(CONFIG))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.duration import format_duration, parse_duration, spoken_duration
@@ -23,7 +23,6 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**9))
 def test_whole_seconds_survive_being_written_and_read(seconds: int) -> None:
     assert parse_duration(format_duration(seconds)) == seconds

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.lineage import is_live, live_until
@@ -34,7 +34,6 @@ def test_an_attempt_that_never_came_to_a_start_supersedes_nothing() -> None:
     assert is_live(1, 1000, {1: 0})
 
 
-@settings(deadline=None)
 @given(starts, st.integers(0, 50))
 def test_of_a_step_that_was_reached_some_attempt_stays_live(
     started_at: dict[int, int], step: int

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.manifest import (
@@ -56,7 +56,6 @@ def test_any_changed_byte_of_a_manifest_is_seen() -> None:
             parse(bytes(changed))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 400))
 def test_a_torn_manifest_is_refused(length: int) -> None:
     data = build(EMPTY)
@@ -116,7 +115,6 @@ def test_a_folder_without_a_manifest_is_no_checkpoint(tmp_path: Path) -> None:
     assert verify(tmp_path / "absent") == ["there is no such folder"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=50)))
 def test_digests_do_not_depend_on_how_the_stream_was_cut(parts: list[bytes]) -> None:
     cut, whole = ChunkHasher(), ChunkHasher()

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.protocol import (
@@ -20,7 +20,6 @@ from trainer_runtime.core.protocol import (
 values = st.dictionaries(st.text(max_size=8), st.floats(), max_size=4)
 
 
-@settings(deadline=None)
 @given(values)
 def test_every_float_comes_back_bit_for_bit(told: dict[str, float]) -> None:
     line = encode(3, 12.5, "metric", {"step": 1, "values": told})
@@ -105,7 +104,6 @@ def test_anything_else_is_no_number(raw: object) -> None:
     assert number(raw) is None
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=12).filter(lambda part: b"\n" not in part)), st.data())
 def test_lines_are_whole_however_the_bytes_arrive(parts: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(part + b"\n" for part in parts)

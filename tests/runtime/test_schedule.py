@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.train.schedule import SCHEDULES, lr_factor
@@ -46,7 +46,6 @@ def test_without_a_warm_up_the_first_step_has_a_rate() -> None:
         assert lr_factor(kind, 1, 1, 0, 0.1) > 0
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(sorted(SCHEDULES)),
     st.integers(1, 10_000),

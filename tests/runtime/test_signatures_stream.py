@@ -38,7 +38,7 @@ def pieces(text: bytes, cuts: list[int]) -> Iterator[bytes]:
         yield text[start:end]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.sampled_from(_TEXTS), min_size=1, max_size=6),
     st.lists(st.integers(0, 1 << 20), max_size=12),
@@ -100,7 +100,7 @@ def _word(number: int) -> str:
     return letters or "a"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=4_000))
 def test_binary_junk_is_read_without_a_crash(junk: bytes) -> None:
     find_in([junk, b"\nCUDA out of memory. \xff\xfe\x00", junk])

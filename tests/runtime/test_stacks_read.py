@@ -6,7 +6,7 @@ import json
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.stacks.frames import Frame, read_stacks
@@ -112,7 +112,6 @@ def test_names_can_carry_no_control_characters_and_no_lengths() -> None:
     assert frame.file == "/ab" and len(frame.function) <= 120
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_cut_of_a_dump_is_read_without_a_wrong_frame(data: st.DataObject) -> None:
     whole = {frame for thread in read_stacks(_LOADER) for frame in thread.frames}
@@ -121,7 +120,6 @@ def test_any_cut_of_a_dump_is_read_without_a_wrong_frame(data: st.DataObject) ->
     assert {frame for thread in read_stacks(cut) for frame in thread.frames} <= whole
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=string.printable + "[]{}\"'\x1b\x00", max_size=300))
 def test_junk_is_no_stack(text: str) -> None:
     for prefix in ("", "[", "Current thread 0x00 (most recent call first):\n"):

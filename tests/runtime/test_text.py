@@ -3,7 +3,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.text import LONGEST_LINE, shown
@@ -60,7 +60,6 @@ def test_a_huge_line_is_cut_and_says_how_much_is_missing() -> None:
     assert text == "x" * LONGEST_LINE + " … (7 more characters)"
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_nothing_that_is_shown_can_steer_or_hide(line: bytes) -> None:
     for character in shown(line):

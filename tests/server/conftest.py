@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from boxes import Sshd
-from hypothesis import HealthCheck, settings
 from operating import Operator
 from receivers import Receiver, receiving
 from running import CommandLine
@@ -28,10 +27,6 @@ steps: 200
 """
 
 SpecMaker = Callable[..., TrainingSpec]
-
-# How long an example takes says how busy the machine is, and nothing of what is tried.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def of(store: MetricsStore, started_at: Mapping[int, int]) -> RunSeries:
     return live_series(store, "run", 1, "loss", started_at)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(attempts, st.integers(0, 1500), st.integers(0, 1500))
 def test_every_way_of_reading_a_run_tells_of_the_same_points(
     attempts: list[tuple[int, int, int, int]], a: int, b: int
@@ -98,7 +98,7 @@ def is_same(found: Bucket | None, rows: list[Row]) -> bool:
     return close and repr(found._replace(total=0)) == repr(expected._replace(total=0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(attempts)
 def test_the_best_of_each_stored_series_is_that_of_its_points(
     attempts: list[tuple[int, int, int, int]],

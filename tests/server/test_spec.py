@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.patch import BOX_FIELDS
@@ -329,7 +329,6 @@ _SETTABLE = {
 }
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(sorted(_SETTABLE)).flatmap(
         lambda path: st.tuples(st.just(path), _SETTABLE[path])

@@ -44,13 +44,13 @@ def test_the_mixed_log_says_something() -> None:
     assert len(_WHOLE) > 1500
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(cuts)
 def test_any_cutting_gives_the_same(where: list[int]) -> None:
     assert told_by(_MIXED, where) == _WHOLE
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(cuts)
 def test_a_parser_that_was_saved_and_restored_at_any_cut_gives_the_same(where: list[int]) -> None:
     assert told_by(_MIXED, where, through_json=True) == _WHOLE

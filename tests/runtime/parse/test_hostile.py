@@ -16,7 +16,7 @@ from trainer_runtime.core.parse import LogParser
 from trainer_runtime.core.parse.parser import MOST_KEYS
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=3000))
 def test_any_bytes_are_read_without_a_crash(junk: bytes) -> None:
     told_by(junk, range(0, len(junk), 100))
@@ -29,7 +29,7 @@ _TEXT = (
 _WORDS = st.sampled_from(_TEXT.split(" "))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(_WORDS, max_size=60), st.lists(st.integers(0, 400), max_size=5))
 def test_words_of_logs_in_any_order_are_read_alike_however_cut(
     words: list[str], cuts: list[int]
@@ -38,7 +38,7 @@ def test_words_of_logs_in_any_order_are_read_alike_however_cut(
     assert told_by(log, cuts) == told_by(log)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6))
 @example(76)  # a sign behind a comma, in whose place others have thousands
 def test_lines_with_a_byte_changed_are_read_alike_in_bulk_and_singly(seed: int) -> None:
