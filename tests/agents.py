@@ -25,7 +25,7 @@ def ssh_agent(socket: Path) -> Iterator[None]:
 
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
     try:
-        wait_until(answers, "the agent's answer", 20.0)
+        wait_until(answers, "the agent's answer")
         yield
     finally:
         agent.kill()

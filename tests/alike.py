@@ -5,11 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from running import CommandLine, kill, processes_of, small_spec, wait_until
+from running import (
+    CommandLine,
+    begin_with,
+    kill,
+    processes_of,
+    small_spec,
+    standing_after,
+    wait_until,
+)
 
 from trainer_runtime.core.protocol import decode
 
 STEPS = 300
+PASSES = 200  # of one to eight a step
 # What every framework's run has to answer with, however much more it tells.
 METRICS = {
     "loss", "lr", "grad_norm", "clip_fraction", "tokens", "tokens_per_s", "step_time_s",
@@ -24,7 +33,10 @@ CHECKPOINT = {"step", "time", "path", "size_bytes", "metrics", "tags", "verified
 
 
 def one_spec(folder: Path, framework: str) -> str:
-    """The same text for every framework, but for its name; LitGPT's models have no dropout."""
+    """The same text for every framework, but for its name; LitGPT's models have no dropout.
+
+    Its first attempt stands still between step 20 and the last, for the kill to find it.
+    """
     dropout = 0.0 if framework == "litgpt" else 0.1
     return small_spec(
         folder,
@@ -34,6 +46,7 @@ def one_spec(folder: Path, framework: str) -> str:
         steps=str(STEPS),
         eval="{every_steps: 100, batches: 2}",
         checkpoint="{every: 20, keep_latest: 3}",
+        env=begin_with(folder / "standing", standing_after(PASSES, 1)),
     )
 
 

@@ -118,14 +118,14 @@ class Sshd:
                 stderr=log,
                 start_new_session=True,
             )
-        wait_until(lambda: self._listens(begin), f"sshd on {self.address}:{self.port}", 15.0)
+        wait_until(lambda: self._listens(begin), f"sshd on {self.address}:{self.port}")
         self._namespaces.append(os.open(f"/proc/{self.listener}/ns/mnt", os.O_RDONLY))
         return self
 
     def stop(self) -> None:
         """End sshd and all that was ever started on the box, and remove its folder."""
         self.halt()
-        wait_until(self._kill_processes, f"the end of {self.root}", 10.0)
+        wait_until(self._kill_processes, f"the end of {self.root}")
         for namespace in self._namespaces:
             os.close(namespace)
         self._namespaces.clear()
@@ -139,13 +139,11 @@ class Sshd:
         """
         if self._starter is None:
             return
-        listener = self.listener
-        connections = self.connections
-        kill(listener)
-        for pid in connections:
-            kill(pid)
-        self._starter.wait(10)
+        kill(self.listener)
+        self._starter.wait(60)
         self._starter = None
+        # Those of the listener's last moment too, which may still hold its port.
+        wait_until(self._kill_servers, f"the end of the sshd's of {self.root}")
 
     def reboot(self) -> None:
         """Lose every process at once, and come back under new process numbers."""
@@ -166,7 +164,7 @@ class Sshd:
         listener = self.listener
         begin = self.log.stat().st_size
         os.kill(listener, signal.SIGHUP)
-        wait_until(lambda: self._listens(begin), "sshd with its other key", 15.0)
+        wait_until(lambda: self._listens(begin), "sshd with its other key")
 
     def allow(self, public_key: str) -> None:
         """Let another key in."""
@@ -266,6 +264,12 @@ class Sshd:
         if self._starter is not None and self._starter.poll() is not None:
             raise RuntimeError(f"sshd ended: {told.decode(errors='replace')[-800:]}")
         return b"Server listening on" in told
+
+    def _kill_servers(self) -> bool:
+        left = [pid for pid in self.processes if _name(pid).startswith("sshd")]
+        for pid in left:
+            kill(pid)
+        return not left
 
     def _kill_processes(self) -> bool:
         left = self.processes

@@ -66,5 +66,11 @@ def _nulls(value: Any, key: str = "") -> set[str]:
 
 
 async def wait_for(client: Client, run_id: str, *until: str) -> dict[str, Any]:
-    """The answer of a wait for any of these events."""
-    return await answer_of(client, "wait_for_event", run_id=run_id, until=list(until), timeout_s=40)
+    """The answer of a wait for any of these events, however many calls that takes."""
+    asked: dict[str, Any] = {"run_id": run_id, "until": list(until), "timeout_s": 40}
+    answer = await answer_of(client, "wait_for_event", **asked)
+    for _ in range(5):
+        if answer["event"] != "timeout":
+            break
+        answer = await answer_of(client, "wait_for_event", **asked, cursor=answer["cursor"])
+    return answer

@@ -15,6 +15,8 @@ from typing import Any
 from mirrored import assert_mirror_equals_the_box
 from running import LONGEST_S, CommandLine, kill, let_it_run, processes_of, small_spec, wait_until
 
+from trainer_runtime.core.protocol import complete_lines
+
 KILLS = int(os.environ.get("TRAINMASTER_FAULT_KILLS", "4"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 # Steps of some 10 ms: longer than all the strikes take.
@@ -110,8 +112,8 @@ def _box_step(command: CommandLine, run: str) -> int:
     """The newest step of which the box has a line."""
     found = (command.folder(run).root / "attempts").glob("*/events.jsonl")
     newest = max(found, key=lambda path: int(path.parent.name), default=None)
-    lines = newest.read_bytes().splitlines()[-3:] if newest else []
-    told = [json.loads(line) for line in lines if line.endswith(b"}")]
+    lines, _ = complete_lines(newest.read_bytes() if newest else b"")
+    told = [json.loads(line) for line in lines[-3:] if line.endswith(b"}")]
     return max((event.get("step") or 0 for event in told), default=0)
 
 

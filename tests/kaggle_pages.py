@@ -246,7 +246,8 @@ def _kernel(site: KaggleSite, body: dict[str, Any]) -> Any:
 
 
 def _kernels(site: KaggleSite, body: dict[str, Any]) -> Any:
-    found = [kernel for kernel in site.kernels.values() if body.get("search", "") in kernel.slug]
+    kernels = [*site.kernels.values()]  # others may push meanwhile
+    found = [kernel for kernel in kernels if body.get("search", "") in kernel.slug]
     return {"kernels": [{"ref": kernel.slug, "title": kernel.title} for kernel in found]}
 
 
@@ -283,7 +284,7 @@ def _create_version(site: KaggleSite, body: dict[str, Any]) -> Any:
 
 
 def _datasets(site: KaggleSite, body: dict[str, Any]) -> Any:
-    found = [one for one in site.datasets.values() if body.get("search", "") in one.ref]
+    found = [one for one in [*site.datasets.values()] if body.get("search", "") in one.ref]
     begin = int(body.get("pageToken") or 0)
     size = min(site.page_size, body.get("pageSize") or 20)
     listed = [{"ref": one.ref, "title": one.title} for one in found[begin : begin + size]]

@@ -82,8 +82,11 @@ class Session:
         """End it and whatever it started."""
         self._closing.set()
         self._gate.set()
+        deadline = time.monotonic() + 60.0
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            end_carriers(str(self.folder))  # it may just be starting one
+            self._thread.join(0.1)
         end_carriers(str(self.folder))
-        self._thread.join(20)
 
     def _live(self) -> None:
         if self._before is not None:
@@ -190,13 +193,15 @@ class Kernel:
 def end_carriers(marker: str) -> None:
     """Kill every process that a session has started, wherever it went."""
     wanted = f"{_MARKER}={marker}".encode()
-    for _ in range(100):
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline:
         found = [pid for pid in _pids() if wanted in _environ(pid).split(b"\0")]
         if not found:
             return
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 def until(condition: Callable[[], bool], changed: threading.Condition, bound_s: float) -> bool:

@@ -156,7 +156,7 @@ class KaggleSite:
 
     def spent_s(self) -> float:
         """Of the week's quota: what was set, and what sessions with GPUs took."""
-        sessions = (one for kernel in self.kernels.values() for one in kernel.versions)
+        sessions = (one for kernel in [*self.kernels.values()] for one in kernel.versions)
         ran = sum(one.used_s for one in sessions if one.pushed.get("enableGpu"))
         return self.quota_used_s + ran
 
@@ -193,7 +193,7 @@ class KaggleSite:
 
     def close(self) -> None:
         self.closing.set()
-        for kernel in self.kernels.values():
+        for kernel in [*self.kernels.values()]:
             for session in kernel.versions:
                 session.close()
 

@@ -11,16 +11,16 @@ from running import CommandLine
 from trainer_runtime.core.durable import try_lock
 from trainer_runtime.core.protocol import decode
 
-_LEAVING_S = 30.0
+_LEAVING_S = 60.0
 
 
 def assert_mirror_equals_the_box(command: CommandLine, run: str) -> None:
     """Every appended file of a run byte for byte, and every event of it exactly once."""
     box, mirror = command.folder(run).root, command.home / "mirror" / run / "p1"
+    _await_the_last_line(command, run)
     names = [path.relative_to(box) for path in box.glob("attempts/*/*") if path.suffix != ".json"]
     assert names
     names.append(Path("supervisor.jsonl"))
-    _await_the_last_line(command, run)
     for name in names:
         mirrored = (mirror / name).read_bytes() if (mirror / name).exists() else b""
         assert mirrored == (box / name).read_bytes(), name

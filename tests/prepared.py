@@ -74,7 +74,7 @@ class Box:
     def prepare(self, **environment: Any) -> int:
         """The exit code of a preparation with this `environment` in the config."""
         self.config(**environment)
-        return self.start().wait(timeout=240)
+        return self.start().wait(timeout=600)
 
 
 def make_box(folder: Path, cache: Path) -> Box:

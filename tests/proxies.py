@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
 import select
 import socket
 import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 _PIECE_BYTES = 1 << 18
@@ -20,7 +18,8 @@ _RESET = struct.pack("ii", 1, 0)  # linger for no time: closing tells the other 
 # Below the ports that the kernel gives to outgoing connections, so that whoever comes back finds
 # its own again.
 _PORTS = range(18000, 32000)
-_ports = itertools.count(os.getpid() * 61)
+_BLOCK = 250
+_asking = threading.Lock()
 
 
 class CuttingProxy:
@@ -82,7 +81,7 @@ class CuttingProxy:
 
         if self._thread.is_alive():
             self._order(end)
-            self._thread.join(10)
+            self._thread.join(60)
         for left in (self._listener, self._bell, self._ear):
             left.close()
 
@@ -96,7 +95,7 @@ class CuttingProxy:
 
         self._orders.append(act)
         self._bell.send(b"!")
-        if not done.wait(10):
+        if not done.wait(60):
             raise TimeoutError("the proxy did not answer")
 
     def _serve(self) -> None:
@@ -224,12 +223,35 @@ class _Way:
 
 
 def free_port(address: str) -> int:
-    """A port of this machine that nobody uses, and that nobody else in this process was given."""
+    """A port of this machine that nobody uses, and that no other test was given, here or in another
+    process."""
     while True:
-        port = _PORTS[next(_ports) % len(_PORTS)]
+        with _asking:
+            port = next(_ports)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((address, port))
             return port
+
+
+def _own_ports() -> Iterator[int]:
+    """Those of blocks that no other process has: holding a block's name is what claims it."""
+    claims, own = [], list[int]()
+    for begin in range(_PORTS.start, _PORTS.stop, _BLOCK):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0ports-of-tests-{begin}")
+        except OSError:
+            claim.close()
+            continue
+        claims.append(claim)
+        block = range(begin, begin + _BLOCK)
+        own += block
+        yield from block
+    while True:
+        yield from own
+
+
+_ports = _own_ports()
 
 
 def _want(wanted: dict[int, int], end: socket.socket, events: int) -> None:

@@ -103,7 +103,7 @@ def said(reach: Reach, box: Sshd, *command: str, **changes: str | int | None) ->
 
     async def ask() -> str:
         async with reach(box, **changes) as transport:
-            done = await transport.run(command or ["id", "-un"], timeout_s=20)
+            done = await transport.run(command or ["id", "-un"], timeout_s=60)
             assert (done.code, done.errors) == (0, "")
             return done.output.strip()
 

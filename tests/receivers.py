@@ -35,13 +35,15 @@ class Receiver:
 @contextmanager
 def receiving(behaviour: Behaviour = lambda _: 200, port: int = 0) -> Iterator[Receiver]:
     """A receiver as long as the context lasts; what it left hanging is let go at the end."""
-    receiver = Receiver(behaviour=behaviour)
+    receiver, numbering = Receiver(behaviour=behaviour), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            receiver.asked.append(body)
-            status = receiver.behaviour(len(receiver.asked) - 1)
+            with numbering:
+                number = len(receiver.asked)
+                receiver.asked.append(body)
+            status = receiver.behaviour(number)
             if status is None:
                 receiver.released.wait(60)
                 return

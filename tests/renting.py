@@ -31,7 +31,7 @@ OFFERS = {
     "vast": "vast:4004",
     "lambda": "lambda:gpu_1x_a10",
 }
-READY_S = 90.0
+READY_S = 240.0
 
 
 class Renter:

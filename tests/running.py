@@ -37,7 +37,7 @@ eval: {every_steps: 20, batches: 2}
 checkpoint: {every: 20, keep_latest: 3}
 compute: {threads: 1}
 """
-# Python reads this before the trainer's own code.
+# Python reads these before the trainer's own code.
 _PACED = """\
 import sys
 if "train.py" in sys.orig_argv:
@@ -51,6 +51,28 @@ if "train.py" in sys.orig_argv:
         return plain(*logits, **options)
 
     functional.cross_entropy = paced
+"""
+_STANDING = """\
+import sys
+if "-m" not in sys.orig_argv and sys.orig_argv[-1] in CONFIGS:
+    import signal, time
+    import torch
+    from torch.nn import functional
+
+    plain, passes = functional.cross_entropy, 0
+
+    def is_to_end():
+        asked = signal.getsignal(signal.SIGTERM)  # the trainer's own, which is true once it came
+        return bool(getattr(asked, "__self__", False))
+
+    def standing(*logits, **options):
+        global passes
+        passes += torch.is_grad_enabled()
+        while passes > MOST and not is_to_end():
+            time.sleep(0.02)
+        return plain(*logits, **options)
+
+    functional.cross_entropy = standing
 """
 _WORDS = ("the", "loss", "falls", "slowly", "while", "every", "step", "reads", "another", "line")
 
@@ -75,10 +97,21 @@ def small_spec(folder: Path, **changes: str) -> str:
 def pace(folder: Path) -> str:
     """A spec's `env` for a training that is only to go on meanwhile: each of its steps lasts for
     20 ms and more, most of which it leaves to others."""
-    place = folder / "paced"
-    place.mkdir(exist_ok=True)
-    (place / "sitecustomize.py").write_text(_PACED)
-    return f"{{PYTHONPATH: {place}}}"
+    return begin_with(folder / "paced", _PACED)
+
+
+def begin_with(folder: Path, code: str) -> str:
+    """A spec's `env` by which every Python of its trainings runs this code first."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(code)
+    return f"{{PYTHONPATH: {folder}}}"
+
+
+def standing_after(passes: int, *attempts: int) -> str:
+    """Code by which a training comes no further, in these attempts, than so many forward passes
+    (of micro-batches that it learns from), until it is told to end: no fault comes too late."""
+    configs = [f"attempts/{number}/config.json" for number in attempts]
+    return _STANDING.replace("CONFIGS", repr(configs)).replace("MOST", str(passes))
 
 
 def own_run_id(name: str) -> str:

@@ -60,7 +60,7 @@ def writing(log: Path, *command: str) -> Iterator[Stranger]:
         yield stranger
     finally:
         stranger.end()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 @contextmanager

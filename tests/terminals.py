@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import select
@@ -19,6 +20,7 @@ class Terminal:
 
     def __init__(self, command: CommandLine, *arguments: str, **variables: str) -> None:
         self.shown = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # reads part characters
         self._master, slave = pty.openpty()
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from trainmaster.cli import main; main()", *arguments],
@@ -72,5 +74,5 @@ class Terminal:
             told = os.read(self._master, 4096)
         except OSError:  # nobody holds the other end any more
             return False
-        self.shown += told.decode(errors="replace")
+        self.shown += self._decoder.decode(told)
         return bool(told)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from running import own_run_id
+from running import LONGEST_S, own_run_id
 
 from trainer_runtime.box.prepare import prepare
 from trainer_runtime.core import frameworks
@@ -157,7 +157,7 @@ class TinyRun(RunFolder):
     def train(self, **attempt: Any) -> tuple[int, str, str]:
         """The exit code, stdout and stderr of one attempt; `attempt` goes into its own config."""
         process = self.start(self.attempt_config(**attempt) if attempt else "config.json")
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=LONGEST_S)
         return process.returncode, output, errors
 
     def end_at(self, step: int, with_signal: signal.Signals) -> int:
@@ -166,7 +166,7 @@ class TinyRun(RunFolder):
         process = self.start()
         wait_for(process, lambda: any(told_step(e) >= step for e in self.events()[before:]))
         process.send_signal(with_signal)
-        process.communicate(timeout=120)
+        process.communicate(timeout=LONGEST_S)
         return process.returncode
 
 

@@ -131,7 +131,7 @@ class Site(ABC):
     @property
     def alive(self) -> list[RentableBox]:
         """The boxes that cost money."""
-        return [box for box in self.boxes.values() if not box.ended]
+        return [box for box in [*self.boxes.values()] if not box.ended]
 
     def close(self) -> None:
         """End everything, boxes included; may be repeated."""
@@ -139,7 +139,7 @@ class Site(ABC):
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        for box in self.boxes.values():
+        for box in [*self.boxes.values()]:  # the last requests may still be answered
             box.end()
 
     # What a stand-in says in its provider's own form.
@@ -152,7 +152,8 @@ class Site(ABC):
         """Whether a key may do that: the account's anything, a box's end itself."""
         if asked.key == self.account_key:
             return True
-        own = [box.provider_id for box in self.boxes.values() if box.own_key == asked.key]
+        boxes = [*self.boxes.values()]
+        own = [box.provider_id for box in boxes if box.own_key == asked.key]
         return bool(asked.key and own) and asked.kind in ("end", "box") and asked.ids == (own[0],)
 
     def respond(self, handler: BaseHTTPRequestHandler) -> None:

@@ -53,7 +53,7 @@ def test_an_interpreter_without_pytorch_gets_one_and_the_training_completes(
     assert "pip: Successfully installed" in log
 
     again = command("launch", str(spec))["run_id"]
-    ended = command("wait", again, "--until", "end", "--timeout", "120")
+    ended = command("wait", again, "--until", "end", "--timeout", "240")
     assert ended["state"] == "completed"
     record = command.folder(again).root / "attempts/1/environment.json"
     assert json.loads(record.read_text()) == settled

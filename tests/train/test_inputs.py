@@ -33,7 +33,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def python_of(tmp_path: Path, endpoint: str, **variables: str) -> TrainingPython:
-    known = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_ETAG_TIMEOUT": "2"}
+    known = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_ETAG_TIMEOUT": "60"}
     return TrainingPython(sys.executable, {**os.environ, **known, **variables})
 
 

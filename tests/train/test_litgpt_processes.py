@@ -12,12 +12,24 @@ from pathlib import Path
 
 import pytest
 from litgpt_training import SCRIPT, STEPS, Run, assert_same_tensors, pretraining
-from tiny import Config, changed
+from running import begin_with, standing_after
+from tiny import REPOSITORY, Config, changed
 
 from trainer_runtime.core.manifest import verify
 
 SAVING = "checkpoints/.writing-by-framework/step-*/lit_model.pth"
 TIMEOUT_S = 240
+# Ends the first attempt in its fifth save, when the model is written and the rest is not.
+KILLED = """\
+import os, signal, sys
+
+def strike(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("/step-5/rank-0.json"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.orig_argv[-1] == "config.json":
+    sys.addaudithook(strike)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +41,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def test_what_a_kill_in_a_save_and_a_signal_leave_is_gone_on_with_exactly(
     base: Config, tmp_path: Path
 ) -> None:
-    # So many steps that neither kill nor signal comes too late.
     config = changed(base, {"steps": 40, "eval__every_steps": None, "checkpoint__every": 1})
     run = Run(tmp_path / "run", config)
+    begin_with(run.folder / "own", KILLED + standing_after(20, 2))
 
-    killed = start(run)
-    until(killed, lambda: len(run.steps_stored()) > 2 and any(run.folder.glob(SAVING)))
-    assert end(killed, signal.SIGKILL) == -signal.SIGKILL
+    assert start(run).wait(timeout=TIMEOUT_S) == -signal.SIGKILL
+    assert any(run.folder.glob(SAVING))
     left = [folder for folder in run.folder.glob("checkpoints/step-*") if not verify(folder)]
     assert len(left) >= 2
 
@@ -84,7 +95,7 @@ def start(run: Run, **attempt: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, str(SCRIPT), name],
             cwd=run.folder,
-            env=run.environment,
+            env={**run.environment, "PYTHONPATH": f"{run.folder / 'own'}:{REPOSITORY}"},
             stdout=log,
             stderr=log,
         )

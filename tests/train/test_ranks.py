@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from running import wait_until
+from running import begin_with, standing_after, wait_until
 from safetensors import safe_open
 from tiny import REPOSITORY, Config, RunFolder, changed, prepared_config, told_step
 
@@ -30,6 +30,7 @@ from trainer_runtime.core.rank_ends import RANKS
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3").split(",")
 STEPS, SAVED_EVERY = 12, 4
 BOUND_S = 240.0
+PASSES = 12  # of an attempt that is struck, two a step: those of six steps
 CURVE = ("loss", "grad_norm", "lr", "val_loss")
 # Accelerate makes no FSDP of ranks on a CPU, but trains them by DDP without a word. With this in
 # each rank it takes the CPU for a kind of GPU.
@@ -62,13 +63,12 @@ class RanksRun(RunFolder):
     def __init__(self, folder: Path, config: Config) -> None:
         super().__init__(folder, config)
         shutil.copy(REPOSITORY / "templates/hf/train.py", folder)
-        (folder / "packages").mkdir()
         path = f"{folder / 'packages'}:{REPOSITORY}"
         self._environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
     def begin_ranks_with(self, code: str) -> None:
         """Have every process of an attempt run this before its own code."""
-        (self.folder / "packages/sitecustomize.py").write_text(code)
+        begin_with(self.folder / "packages", code)
 
     def write_config(self, name: str, config: Config) -> Path:
         path = super().write_config(name, config)
@@ -198,6 +198,7 @@ def test_ranks_go_on_bit_by_bit_after_a_kill_and_after_sigterm(
     base: tuple[Path, Config], tmp_path: Path
 ) -> None:
     run = RanksRun(tmp_path / "run", base[1])
+    run.begin_ranks_with(standing_after(PASSES, 1, 2))
 
     killed = run.start(1)
     run.reach(killed, 1, SAVED_EVERY + 2)
@@ -226,7 +227,8 @@ def test_a_model_that_is_shared_out_is_saved_resumed_and_exported(
 ) -> None:
     """What all ranks have written together is one checkpoint; the export is the whole model."""
     run = RanksRun(tmp_path / "run", changed(base[1], {"compute__strategy": strategy}))
-    run.begin_ranks_with(CPU_AS_GPU if strategy == "fsdp" else BY_GLOO)
+    own = CPU_AS_GPU if strategy == "fsdp" else BY_GLOO
+    run.begin_ranks_with(own + standing_after(PASSES, 1))
 
     asked = run.start(1)
     run.reach(asked, 1, SAVED_EVERY + 2)
