@@ -94,7 +94,8 @@ def _killing(command: CommandLine, target: str) -> Strike:
         folder = command.folder(run)
 
         def found() -> int | None:
-            over = any(b'"state":"completed"' in line for line in folder.journal.open("rb"))
+            told = folder.journal.read_bytes() if folder.journal.exists() else b""
+            over = b'"state":"completed"' in told
             living = processes_of(folder)
             # A trainer whose hold was killed has none any more: then it is the trainer's turn.
             other = living.get("trainer") if target == "hold" else None

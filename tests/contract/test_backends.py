@@ -9,10 +9,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from boxes import Sshd
-from running import LONGEST_S, run_async, small_spec, wait_until
+from running import LONGEST_S, begin_with, run_async, small_spec, standing_after, wait_until
 from torch_checks import torch_checks
 
 from trainer_runtime.box.files import read_json
@@ -28,6 +29,14 @@ from trainmaster.stop import stop
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
+# A real trainer begins once there is such a file.
+_HELD = """\
+import sys, time
+from pathlib import Path
+while "train.py" in sys.orig_argv and not Path("GO").exists():
+    time.sleep(0.05)
+"""
+
 pytestmark = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
 
 
@@ -39,28 +48,39 @@ class Place:
         self.host = host
         self._folder = folder
 
-    def spec(self, faults: str = "", **changes: str) -> str:
+    def spec(
+        self, faults: str = "", *, first: str = "", step_s: float = 0.005, **changes: str
+    ) -> str:
+        """`first` is run before a real trainer's own code, and `step_s` what a step lasts on
+        `debug`."""
         if self.host == "gpu1":  # its own Python has no PyTorch
             changes = {"environment": f"{{python: {sys.executable}}}", **changes}
-        variables = f'{{TRAINMASTER_FAULTS: "{faults}", TRAINMASTER_STEP_S: "0.005"}}'
-        return small_spec(self._folder, host=self.host, env=variables, **changes)
+        variables = f'TRAINMASTER_FAULTS: "{faults}", TRAINMASTER_STEP_S: "{step_s}"'
+        if first:
+            begin_with(self._folder / "first", first)
+            variables += f", PYTHONPATH: {self._folder / 'first'}"
+        return small_spec(self._folder, host=self.host, env=f"{{{variables}}}", **changes)
 
-    async def launch(self, faults: str = "", **changes: str) -> str:
+    async def launch(self, faults: str = "", **spec: Any) -> str:
         torch_checks.lend(self.workspace.home.local_root)
-        return (await launch(self.workspace, self.spec(faults, **changes))).run_id
+        return (await launch(self.workspace, self.spec(faults, **spec))).run_id
 
     async def wait(self, run: str, *until: str) -> WaitAnswer:
         return await wait_for_event(self.workspace, run, until=until, timeout_s=LONGEST_S)
 
-    async def strike(self, run: str, number: signal.Signals, step: int) -> None:
-        """Signal a real trainer once it has come to `step`; simulated ones carry their faults."""
-        await self.wait(run, f"step:{step}")
-        if self.host != "debug":
-            attempt = (await self.status(run)).attempt
-            process = self.run_folder(run).attempt(attempt).process
-            # An attempt that has just begun is still being prepared.
-            trainer = wait_until(lambda: (read_json(process) or {}).get("trainer"), "a trainer")
-            os.kill(trainer["pid"], number)
+    def strike(self, run: str, number: signal.Signals, *told: str, attempt: int = 1) -> None:
+        """Signal a real trainer once its events hold these; simulated ones carry their faults."""
+        if self.host == "debug":
+            return
+        folder = self.run_folder(run).attempt(attempt)
+
+        def has_told() -> bool:
+            events = folder.events.read_text() if folder.events.exists() else ""
+            return all(words in events for words in told)
+
+        wait_until(has_told, f"{told} of attempt {attempt}", LONGEST_S)
+        trainer = (read_json(folder.process) or {})["trainer"]
+        os.kill(trainer["pid"], number)
 
     async def status(self, run: str) -> StatusAnswer:
         return await get_status(self.workspace, run, detail=True)
@@ -79,12 +99,16 @@ def place(workspace: Workspace, host: str, tmp_path: Path) -> Iterator[Place]:
         yield Place(workspace, host, tmp_path)
 
 
-def test_a_run_that_is_started_often_completes_once_and_leaves_its_record(place: Place) -> None:
+def test_a_run_that_is_started_often_completes_once_and_leaves_its_record(
+    place: Place, tmp_path: Path
+) -> None:
     async def work() -> None:
-        run = await place.launch()
+        go = tmp_path / "go"
+        run = await place.launch(first=_HELD.replace("GO", str(go)), step_s=0.05)
         backend = place.workspace.backend(place.host)
         started = [await backend.start(run) for _ in range(4)]
         assert started == [False] * 4
+        go.touch()
         assert (await place.wait(run, "completed")).event == "completed"
         status = await place.status(run)
         assert (status.state, status.step, status.attempt) == ("completed", 60, 1)
@@ -118,8 +142,10 @@ async def _clean_keeps_the_record(place: Place, run: str) -> None:
 
 def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
     async def work() -> None:
-        run = await place.launch(faults="kill@247", steps="1000", checkpoint="{every: 150}")
-        await place.strike(run, signal.SIGKILL, 220)
+        stands = standing_after(400, 1)
+        changes = {"steps": "1000", "checkpoint": "{every: 150}"}
+        run = await place.launch(faults="kill@247", first=stands, **changes)
+        place.strike(run, signal.SIGKILL, '"step":220,', '"action":"verified"')
         assert (await place.wait(run, "completed")).event == "completed"
         status = await place.status(run)
         first, second = status.attempts or []
@@ -137,8 +163,8 @@ def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
 
 def test_sigterm_from_outside_saves_and_goes_on_from_there(place: Place) -> None:
     async def work() -> None:
-        run = await place.launch(faults="preempt@53", steps="700")
-        await place.strike(run, signal.SIGTERM, 51)
+        run = await place.launch(faults="preempt@53", first=standing_after(200, 1), steps="700")
+        place.strike(run, signal.SIGTERM, '"step":51,')
         assert (await place.wait(run, "completed")).event == "completed"
         first, second = (await place.status(run)).attempts or []
         assert first.reason == "preempted"
@@ -150,7 +176,8 @@ def test_sigterm_from_outside_saves_and_goes_on_from_there(place: Place) -> None
 
 def test_stop_saves_and_resume_goes_on_from_there(place: Place) -> None:
     async def work() -> None:
-        run = await place.launch(steps="2000", checkpoint="{every: 500}")
+        stands = standing_after(200, 1)
+        run = await place.launch(first=stands, steps="2000", checkpoint="{every: 500}")
         await place.wait(run, "step:10")
         await stop(place.workspace, run)
         assert (await place.wait(run, "stopped")).state == "stopped"
@@ -159,11 +186,10 @@ def test_stop_saves_and_resume_goes_on_from_there(place: Place) -> None:
         assert stopped.checkpoint.step == stopped.step
         assert (await stop(place.workspace, run)).state == "stopped"
         sets = [f"steps={stopped.step + 5}"]
-        resumed = await resume(place.workspace, run, sets=sets)
-        assert resumed.attempt == 2
+        await resume(place.workspace, run, sets=sets)
         assert (await place.wait(run, "completed")).event == "completed"
         done = await place.status(run)
-        assert done.step == stopped.step + 5
+        assert (done.step, done.attempt) == (stopped.step + 5, 2)
         assert (done.attempts or [])[1].started_at_step == stopped.step
 
     run_async(work)
@@ -231,15 +257,13 @@ def test_restarts_without_progress_are_bounded(place: Place) -> None:
     async def work() -> None:
         run = await place.launch(
             faults="kill@12 kill@11",
+            first=standing_after(100, 1, 2),
             steps="2000",
             checkpoint="{every: 1000}",
             recovery="{max_restarts: 1}",
         )
-        await place.strike(run, signal.SIGKILL, 10)
-        if place.host != "debug":
-            await place.wait(run, "recovering", "failed")
-            await place.wait(run, "running", "failed")
-            await place.strike(run, signal.SIGKILL, 10)
+        place.strike(run, signal.SIGKILL, '"step":10,')
+        place.strike(run, signal.SIGKILL, '"step":10,', attempt=2)
         assert (await place.wait(run, "failed")).event == "failed"
         status = await place.status(run)
         assert status.attempt == 2
@@ -250,7 +274,9 @@ def test_restarts_without_progress_are_bounded(place: Place) -> None:
 
 def test_the_time_limit_saves_and_stops(place: Place) -> None:
     async def work() -> None:
-        run = await place.launch(steps="100000", limits="{max_runtime: 8s}")
+        # A real trainer is prepared within that time, and begins.
+        limit_s = 8 if place.host == "debug" else 30
+        run = await place.launch(steps="100000", limits=f"{{max_runtime: {limit_s}s}}")
         assert (await place.wait(run, "stopped")).event == "stopped"
         status = await place.status(run)
         assert (status.reason or "").startswith("time_limit")

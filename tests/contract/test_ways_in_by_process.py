@@ -93,7 +93,7 @@ def test_the_systems_ssh_leaves_nothing_running(
         assert _carrying(marker)
         process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    wait_until(lambda: not _carrying(marker), "the end of ssh's master", 30.0)
+    wait_until(lambda: not _carrying(marker), "the end of ssh's master")
     if way == "kill":  # whoever comes next clears up
         assert list(short_folder.glob("tm-ssh-*"))
         _call(box, box.key, "openssh", tmp_path, folder=short_folder).communicate(timeout=60)

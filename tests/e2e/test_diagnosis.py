@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from planted import HALVED, finding, plant
-from running import LONGEST_S, CommandLine, run_async, small_spec
+from running import (
+    LONGEST_S,
+    CommandLine,
+    begin_with,
+    run_async,
+    small_spec,
+    standing_after,
+)
 
 from trainer_runtime.box.files import read_json
 from trainmaster.workspace import open_workspace
@@ -14,8 +21,10 @@ from trainmaster.workspace import open_workspace
 def test_a_real_training_goes_on_with_half_the_micro_batch_and_the_same_step(
     command: CommandLine, tmp_path: Path
 ) -> None:
-    run = command("launch", small_spec(tmp_path, steps="2000"))["run_id"]
-    command("wait", run, "--until", "checkpoint", "--timeout", str(LONGEST_S))
+    env = begin_with(tmp_path / "standing", standing_after(200, 1))
+    launched = command("launch", small_spec(tmp_path, steps="2000", env=env))
+    run, since = launched["run_id"], ("--cursor", launched["cursor"])
+    command("wait", run, "--until", "checkpoint", "--timeout", str(LONGEST_S), *since)
     command("stop", run)
     command("wait", run, "--until", "stopped", "--timeout", str(LONGEST_S))
     reached = command("status", run)["step"]

@@ -55,7 +55,9 @@ def spec_of(folder: Path, **changes: str) -> str:
 def wait_for_bytes(process: subprocess.Popen[str], folder: Path) -> None:
     """Until a fetch has brought some, or has ended."""
     before = bytes_below(folder)
-    wait_until(lambda: bytes_below(folder) > before or process.poll() is not None, "bytes come")
+    wait_until(
+        lambda: bytes_below(folder) > before or process.poll() is not None, "bytes come", LONGEST_S
+    )
 
 
 def test_a_secret_reaches_the_trainer_and_stays_in_two_files_and_the_boxs_log(

@@ -51,7 +51,7 @@ def test_a_checkpoint_on_a_disk_that_does_not_answer_is_named_and_told_to_people
             "train/keeper.py" in line or "train/checkpoint.py" in line for line in rank["lines"]
         )
         told = command.start("inspect", run)
-        text, errors = told.communicate(timeout=60)
+        text, errors = told.communicate(timeout=LONGEST_S)
         assert told.returncode == 0, errors
         assert f"{run}, attempt 1: hang_checkpoint" in text
         assert "Rank 0" in text and "Do: " in text and "All stacks: " in text

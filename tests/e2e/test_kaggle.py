@@ -15,17 +15,22 @@ from typing import Any
 import pytest
 from kaggle_sessions import Session
 from kaggle_site import KaggleSite
-from running import CommandLine, small_spec, wait_until
+from running import (
+    LONGEST_S,
+    CommandLine,
+    begin_with,
+    small_spec,
+    standing_after,
+    standing_files,
+    wait_until,
+)
 
-from trainer_runtime.box.files import read_json
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.core.followed import is_appended, is_replaced
 from trainmaster.control import Control
 
-# More than a trainer takes between its first step and the signal that holds it.
 STEPS = 500
 SESSION_S, MARGIN_S = 300.0, 60.0
-IDLEST = 19
 
 
 @pytest.fixture
@@ -42,37 +47,27 @@ def at_kaggle(home: Path, kaggle_site: KaggleSite) -> Iterator[CommandLine]:
     control.close()
 
 
-def spec_file(folder: Path) -> str:
+def spec_file(folder: Path, name: str = "spec", **changes: str) -> str:
     text = small_spec(
         folder,
         steps=str(STEPS),
         precision="fp32",
         environment=f"{{python: {sys.executable}}}",
         compute="{gpus: 0, threads: 1}",
+        **changes,
     )
-    path = folder / "spec.yaml"
+    path = folder / f"{name}.yaml"
     path.write_text(text)
     return str(path)
 
 
 def end_while_training(session: Session) -> None:
-    """Hold a session's trainer behind its first step, and let the session be over there."""
-    run = RunFolder(session.working / "run")
-    attempt = run.attempt(1)
-
-    def trainer() -> int | None:
-        told = (read_json(attempt.process) or {}).get("trainer")
-        return told and int(told["pid"])
-
-    pid = wait_until(lambda: trainer() or session.is_over, "a trainer", 150.0)
+    """Let a session be over behind its trainer's first step."""
+    events = RunFolder(session.working / "run").attempt(1).events
+    wait_until(lambda: b'"step":1,' in read(events) or session.is_over, "a step", LONGEST_S)
     assert not session.is_over, (session.message, session.events[-5:])
-    os.setpriority(os.PRIO_PROCESS, pid, IDLEST)  # whoever is to hold it comes before it
-    wait_until(lambda: b'"step":1,' in read(attempt.events), "a step", 150.0)
-    os.kill(pid, signal.SIGSTOP)
     session.interrupt()
-    wait_until(lambda: b"attempt_signalled" in read(run.journal), "the end", 60.0)
-    os.kill(pid, signal.SIGCONT)
-    session.join()
+    session.join(LONGEST_S)
     assert session.state == "COMPLETE", (session.message, session.events[-5:])
 
 
@@ -82,7 +77,7 @@ def read(path: Path) -> bytes:
 
 def followed(root: Path) -> dict[str, bytes]:
     """The followed files that have anything in them."""
-    names = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    names = (path.relative_to(root).as_posix() for path in standing_files(root))
     wanted = [name for name in names if is_appended(name) or is_replaced(name)]
     return {name: data for name in wanted if (data := (root / name).read_bytes())}
 
@@ -95,20 +90,23 @@ def losses(command: CommandLine, *runs: str) -> list[dict[str, Any]]:
 def test_a_run_goes_on_over_sessions_as_if_it_were_one(
     at_kaggle: CommandLine, kaggle_site: KaggleSite, tmp_path: Path
 ) -> None:
-    spec = spec_file(tmp_path)
+    env = begin_with(tmp_path / "standing", standing_after(100, 1))
+    standing, spec = spec_file(tmp_path, "standing", env=env), spec_file(tmp_path)
     kaggle_site.fail("SaveKernel", "lose")  # the first push comes through, and nobody hears of it
-    launched = at_kaggle("launch", spec, "--host", "kaggle")
+    launched = at_kaggle("launch", standing, "--host", "kaggle")
     run = launched["run_id"]
     assert (launched["state"], launched["reason"]) == ("queued", "data_set")
     there = at_kaggle("launch", spec)["run_id"]  # the same, where nothing interrupts it
     kernels, ref = kaggle_site.kernels, f"somebody/tm-{run}"
-    wait_until(lambda: ref in kernels and kernels[ref].versions, "a push")
+    wait_until(lambda: ref in kernels and kernels[ref].versions, "a push", LONGEST_S)
     versions = kernels[ref].versions
     mirror = at_kaggle.home / "mirror" / run / "p1"
 
     end_while_training(versions[0])
-    done = at_kaggle("wait", run, "--until", "completed", "--timeout", "200")
+    done = at_kaggle("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert (done["event"], done["step"]) == ("completed", STEPS)
+    # Its log tells of the training's end before the session has come to its own.
+    wait_until(lambda: at_kaggle("status", run)["session"].get("outcome"), "the session's end")
     status = at_kaggle("status", run, "--detail")
     assert status["session"] == {"number": 2, "outcome": "over"}
     before, last = status["attempts"]
@@ -117,7 +115,7 @@ def test_a_run_goes_on_over_sessions_as_if_it_were_one(
     assert [version.state for version in versions] == ["COMPLETE", "COMPLETE"]
     assert followed(mirror) == followed(versions[-1].working / "run")
 
-    at_kaggle("wait", there, "--until", "completed", "--timeout", "200")
+    at_kaggle("wait", there, "--until", "completed", "--timeout", str(LONGEST_S))
     ours, whole = losses(at_kaggle, run, there)
     assert ours == whole
     assert len(ours["loss"][0]) == STEPS
@@ -144,7 +142,7 @@ def test_an_operator_that_is_killed_while_it_pushes_leaves_nobody_pushing_twice(
 ) -> None:
     kaggle_site.fail("SaveKernel", "hang")
     run = at_kaggle("launch", spec_file(tmp_path), "--host", "kaggle")["run_id"]
-    wait_until(lambda: kaggle_site.asked["SaveKernel"], "a push")
+    wait_until(lambda: kaggle_site.asked["SaveKernel"], "a push", LONGEST_S)
     pid = pusher(run)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)

@@ -14,7 +14,12 @@ from providers.site import Fault
 from renting import Renter, renting
 from running import kill, wait_until
 
+from trainer_runtime.box.files import write_json
+from trainer_runtime.core.durable import is_locked
+from trainer_runtime.core.lease import LEASE
+from trainmaster.cloud_answers import ProvisionAnswer
 from trainmaster.control_boxes import RentState
+from trainmaster.paths import Home
 from trainmaster.registry import open_host
 from trainmaster.renting.boxes import advance_box
 from trainmaster.renting.costs import list_costs
@@ -30,15 +35,24 @@ def renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
         yield rented
 
 
+def provisioned(renter: Renter) -> ProvisionAnswer:
+    """A box that is ready, and that nobody is just seeing to."""
+    answer = renter.provision()
+    lock = Home(renter.home).box_lock(answer.box)
+    wait_until(lambda: not is_locked(lock), "the end of whoever saw to it")
+    return answer
+
+
 def test_a_box_ends_itself_with_its_lease_though_operator_and_server_are_gone(
     renter: Renter,
 ) -> None:
-    answer = renter.provision()
+    answer = provisioned(renter)
     assert "ends itself" in answer.own_timer
-    renter.do(lambda workspace: shorten(workspace, answer.box, time.time() + 2.0))
-    # From here on, nobody of ours runs any more.
     (box,) = renter.site.alive
+    renter.do(lambda workspace: shorten(workspace, answer.box))
+    # From here on, nobody of ours runs any more.
     wait_until(lambda: renter.site.alive == [], "the box's own end")
+    box.end()  # returns when nothing of it answers any more
     ends = [asked for asked in renter.site.asked if asked.kind == "end"]
     assert [asked.key for asked in ends] == [box.own_key]
     costs = renter.do(list_costs)
@@ -63,6 +77,7 @@ async def reboot_and_look(workspace: Workspace) -> None:
     await host.disconnect()
     (timer,) = timers(root)
     kill(timer)
+    wait_until(lambda: not is_locked(Path(root, ".lease.lock")), "the timer's end")
     workspace.control.boxes.change(box.tag, body={"timer_t": 0.0})
     await advance_box(workspace, box.tag)
     assert len(timers(root)) == 1
@@ -79,17 +94,22 @@ def timers(root: str) -> list[int]:
     return found
 
 
-async def shorten(workspace: Workspace, box: str, end_t: float) -> None:
-    rented = workspace.control.boxes.change(box, lease_end_t=end_t)
+async def shorten(workspace: Workspace, box: str) -> None:
+    """Lay a lease down that is soon over, with nobody there who would be cut off by its end."""
+    rented = workspace.control.boxes.box(box)
+    assert rented is not None
     host = open_host(workspace, rented.host)
-    lease = await read(host)
+    lease, root = await read(host), await host.root()
     assert lease is not None
-    assert (await put(host, replace(lease, end_t=end_t))).ends_itself
+    assert (await put(host, lease)).ends_itself
     await host.disconnect()
+    end_t = time.time() + 2.0
+    workspace.control.boxes.change(box, lease_end_t=end_t)
+    write_json(Path(root, LEASE), replace(lease, end_t=end_t).to_dict())
 
 
 def test_a_box_on_which_nothing_runs_is_given_back_unasked(renter: Renter) -> None:
-    told = renter.provision()
+    told = provisioned(renter)
     (one,) = renter.site.alive
     hide(renter.site)
     did = (renter.do(reconcile).did or {})[told.box]  # as with the key of another account
@@ -97,12 +117,13 @@ def test_a_box_on_which_nothing_runs_is_given_back_unasked(renter: Renter) -> No
     renter.site.spoilt.clear()
     renter.do(reboot_and_look)
 
+    (box,) = renter.boxes()
+
     async def look(workspace: Workspace, after_minutes: float) -> dict[str, str]:
-        return release_due(workspace, time.time() + 60.0 * after_minutes)
+        return release_due(workspace, box.body["ready_t"] + 60.0 * after_minutes)
 
     assert renter.site.alive == [one]
     assert renter.do(lambda workspace: look(workspace, 29)) == {}
-    (box,) = renter.boxes()
     assert renter.do(lambda workspace: look(workspace, 31)) == {box.tag: IDLE}
     ended = wait_until(
         lambda: [one for one in renter.boxes() if one.state is RentState.ENDED], "its end"

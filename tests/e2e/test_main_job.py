@@ -11,8 +11,18 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
-from running import LONGEST_S, CommandLine, processes_of, run_async, small_spec, wait_until
+from running import (
+    LONGEST_S,
+    CommandLine,
+    begin_with,
+    processes_of,
+    run_async,
+    small_spec,
+    standing_after,
+    wait_until,
+)
 
+from trainer_runtime.core.durable import is_locked
 from trainmaster.mcp.server import build_server
 
 
@@ -66,7 +76,7 @@ def test_a_hung_up_terminal_and_a_dead_supervisor_change_nothing(
     found = wait_until(lambda: whole <= set(of := processes_of(folder)) and of, "all of them")
     os.kill(found["supervisor"], signal.SIGKILL)
     os.kill(found["hold"], signal.SIGHUP)
-    wait_until(lambda: "supervisor" not in processes_of(folder), "the supervisor's end")
+    wait_until(lambda: not is_locked(folder.supervisor_lock), "the supervisor's end")
     done = [step["did"] for step in command("tick")["runs"]]
     assert done == [["started the supervisor"]]
     ended = command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
@@ -82,7 +92,8 @@ def test_the_mcp_client_drives_a_real_training_over_stdio(
         args=["-c", "from trainmaster.cli import main; main()", "mcp"],
         env={**os.environ, "TRAINMASTER_HOME": str(home)},
     )
-    spec = small_spec(tmp_path, steps="5000", checkpoint="{every: 50}")
+    env = begin_with(tmp_path / "standing", standing_after(200, 1))
+    spec = small_spec(tmp_path, steps="5000", checkpoint="{every: 50}", env=env)
 
     async def work() -> None:
         async with Client(server, mode=mode) as client:
@@ -92,28 +103,35 @@ def test_the_mcp_client_drives_a_real_training_over_stdio(
                 assert not result.is_error, result.content
                 return dict(result.structured_content or {})
 
+            async def wait_for(event: str, cursor: str) -> dict[str, Any]:
+                asked: dict[str, Any] = {"run_id": run, "until": [event], "timeout_s": 40}
+                answer = await call("wait_for_event", **asked, cursor=cursor)
+                for _ in range(5):
+                    if answer["event"] == "timeout":
+                        answer = await call("wait_for_event", **asked, cursor=answer["cursor"])
+                return answer
+
             planned = await call("plan_run", spec=spec)
             assert planned["estimates"]["parameters"] > 0
             launched = await call("launch", spec=spec, idempotency_key="first")
             run = launched["run_id"]
             assert (await call("launch", spec=spec, idempotency_key="first"))["run_id"] == run
-            waited = await call("wait_for_event", run_id=run, until=["checkpoint"], timeout_s=40)
+            waited = await wait_for("checkpoint", launched["cursor"])
             assert waited["event"] == "checkpoint"
             metrics = await call("query_metrics", run_id=[run], key=["loss"])
             assert next(iter(metrics["runs"].values()))["loss"]["n"] >= 50
             assert (await call("tail_log", run_id=run))["lines"]
             await call("stop", run_id=run)
-            ended = await call(
-                "wait_for_event", run_id=run, until=["end"], timeout_s=40, cursor=waited["cursor"]
-            )
+            ended = await wait_for("end", waited["cursor"])
             assert ended["event"] == "stopped"
             checkpoints = await call("list_checkpoints", run_id=run)
             assert checkpoints["resume_from"] == ended["step"]
             changed = [f"steps={ended['step'] + 20}"]
-            assert (await call("resume", run_id=run, set=changed))["attempt"] == 2
-            ended = await call("wait_for_event", run_id=run, until=["completed"], timeout_s=40)
+            resumed = await call("resume", run_id=run, set=changed)
+            ended = await wait_for("completed", resumed["cursor"])
             assert ended["event"] == "completed"
-            assert (await call("get_run", run_id=run))["state"] == "completed"
+            told = await call("get_run", run_id=run)
+            assert (told["state"], told["attempt"]) == ("completed", 2)
 
     run_async(work)
 
@@ -123,8 +141,16 @@ def test_the_server_builds_without_a_home(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_the_demo_ends_well_and_shows_what_it_promises(command: CommandLine) -> None:
-    told = command("demo", "--steps", "100")
+def test_the_demo_ends_well_and_shows_what_it_promises(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    # What it kills half-way stands there: on a busy machine it would be over before.
+    begin_with(tmp_path / "standing", standing_after(90, 1))
+    command.environment["PYTHONPATH"] = str(tmp_path / "standing")
+    process = command.start("demo", "--steps", "100", "--json")
+    output, errors = process.communicate(timeout=900)  # half a minute; minutes on a busy machine
+    assert process.returncode == 0, (output, errors)
+    told = json.loads(output)
     assert told["killed_at_step"] > told["resumed_from_step"] > 0
     assert told["steps_repeated_bit_for_bit"] > 0
     assert told["sample"].startswith("def ")

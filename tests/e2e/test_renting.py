@@ -23,7 +23,7 @@ from trainmaster.view import load_view
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
-BOUND_S = 120.0
+BOUND_S = 240.0
 
 
 @pytest.fixture

@@ -79,7 +79,8 @@ def test_an_agent_rents_once_its_user_approves_and_the_user_gives_back(
         assert terminal.end() == 0, terminal.shown
     begun = anyio.run(call, answer_of)
     assert begun["host"] == "gpu1" and begun["state"] in ("intended", "created", "ready")
-    ready = told(*typed)  # the same key, and nobody is asked
+    # The same key, and nobody is asked.
+    ready = wait_until(lambda: (box := told(*typed))["state"] == "ready" and box, "the box")
     assert (ready["state"], ready["box"], ready["provider"]) == ("ready", begun["box"], "runpod")
     assert hosts(told) == ["local", "gpu1"]
     assert [row["state"] for row in told("costs")["boxes"]] == ["ready"]

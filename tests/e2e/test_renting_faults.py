@@ -23,7 +23,7 @@ from providers.runpod_site import RunPodSite
 from providers.site import Fault, How, Kind, Site
 from providers.vast_site import VastSite
 from renting import OFFERS, Renter, renting
-from running import kill, let_it_run, wait_until
+from running import let_it_run, wait_until
 
 from trainmaster.confirmation import agreed
 from trainmaster.control_boxes import RentedBox, RentState
@@ -95,7 +95,7 @@ class Trial:
         if self.chance.random() < 1 / 3:
             let_it_run(self.chance.uniform(0.1, 4.0))
             self.kill_operators()
-        operator.join(60)
+        operator.join(QUIET_S)
         assert operator.exitcode is not None, "the operator hangs"
 
     def rents(self) -> None:
@@ -167,7 +167,7 @@ class Trial:
 
     def _check(self) -> None:
         """One box at most for each intent, ever; and none that is not on record."""
-        created = Counter(box.name for box in self.site.boxes.values())
+        created = Counter(box.name for box in [*self.site.boxes.values()])
         assert not [tag for tag, count in created.items() if count > 1], created
         assert set(created) <= {box.tag for box in self.renter.boxes()}
 
@@ -185,7 +185,7 @@ class Trial:
     def kill_operators(self) -> None:
         """Kill -9 whoever acts for the home: the command, and the processes that it has begun."""
         if self._operator is not None and self._operator.pid is not None:
-            kill(self._operator.pid)
+            self._operator.kill()  # no-one where it has ended: its number may be another's by now
         marker = f"{HOME_VARIABLE}={self.renter.home}".encode()
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             with suppress(OSError):

@@ -8,7 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from running import LONGEST_S, CommandLine, kill, processes_of, small_spec, wait_until
+from running import (
+    LONGEST_S,
+    CommandLine,
+    begin_with,
+    kill,
+    processes_of,
+    small_spec,
+    standing_after,
+    wait_until,
+)
 
 from trainer_runtime.box.layout import RunFolder
 from trainer_runtime.box.processes import BoxProcesses
@@ -62,8 +71,10 @@ class Hurried:
 def test_a_trainer_that_stands_still_is_ended_and_goes_on_from_its_checkpoint(
     command: CommandLine, tmp_path: Path
 ) -> None:
-    run = command("launch", small_spec(tmp_path, steps="400"))["run_id"]
-    command("wait", run, "--until", "checkpoint", "--timeout", str(LONGEST_S))
+    env = begin_with(tmp_path / "standing", standing_after(200, 1))
+    launched = command("launch", small_spec(tmp_path, steps="400", env=env))
+    run, since = launched["run_id"], ("--cursor", launched["cursor"])
+    command("wait", run, "--until", "checkpoint", "--timeout", str(LONGEST_S), *since)
     folder = command.folder(run)
     found = processes_of(folder)
     os.kill(found["trainer"], signal.SIGSTOP)
