@@ -276,7 +276,8 @@ def test_the_time_limit_saves_and_stops(place: Place) -> None:
     async def work() -> None:
         # A real trainer is prepared within that time, and begins.
         limit_s = 8 if place.host == "debug" else 30
-        run = await place.launch(steps="100000", limits=f"{{max_runtime: {limit_s}s}}")
+        limits = f"{{max_runtime: {limit_s}s}}"
+        run = await place.launch(first=standing_after(200, 1), steps="100000", limits=limits)
         assert (await place.wait(run, "stopped")).event == "stopped"
         status = await place.status(run)
         assert (status.reason or "").startswith("time_limit")
