@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from running import LONGEST_S
 
 from trainmaster.cli import run
 from trainmaster.cli.reference import every_command, reference
@@ -307,8 +308,10 @@ def test_services_are_imported_only_by_the_commands_that_need_them() -> None:
 def test_ctrl_c_exits_with_130_and_says_that_the_training_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1\n")
+    # A shell has what it starts in the background ignore Ctrl-C, these tests perhaps included.
+    heeding = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {_MAIN}"
     with subprocess.Popen(
-        [sys.executable, "-c", _MAIN, "logs", str(log), "-f"],
+        [sys.executable, "-c", heeding, "logs", str(log), "-f"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -316,7 +319,7 @@ def test_ctrl_c_exits_with_130_and_says_that_the_training_goes_on(tmp_path: Path
         assert following.stdout is not None
         assert following.stdout.readline() == "step 1\n"
         following.send_signal(signal.SIGINT)
-        _, errors = following.communicate(timeout=30)
+        _, errors = following.communicate(timeout=LONGEST_S)
     assert following.returncode == 130
     assert "the training goes on" in errors
     assert "Traceback" not in errors
