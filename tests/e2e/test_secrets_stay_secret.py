@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from running import LONGEST_S, CommandLine, holding, small_spec, wait_until
 
-TOKEN = "hf_ZyXwVuTsRqPoNmLkJiHgFeDcBa9876543210"  # stands in no other test: all commands are looked at
+# In no other test: the command lines of all processes are looked through for it.
+TOKEN = "hf_ZyXwVuTsRqPoNmLkJiHgFeDcBa9876543210"
 MASKED = "*" * len(TOKEN)
 # Comes before any trainer's own first line.
 SITE = """\
