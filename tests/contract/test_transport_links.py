@@ -18,7 +18,7 @@ from trainmaster.transports import Transport
 from trainmaster.transports.link import Link
 
 SOON_S = 10.0
-SEEN_S = 40.0
+SEEN_S = 20.0
 GIVEN_UP_S = 8.0
 
 
@@ -158,7 +158,7 @@ def test_a_network_is_seen_to_part_and_used_again_once_it_is_whole(
         Network() as network,
         Sshd(netns=network.add("far"), address=network.address("far"), port=22) as box,
     ):
-        finish(part(network, box), 120)
+        finish(part(network, box), 90)
 
 
 def test_an_address_that_nobody_has_is_a_host_that_can_not_be_reached(

@@ -260,6 +260,6 @@ async def _all(read: Callable[[int], Awaitable[bytes]]) -> bytes:
 
 
 async def _until_ended(box: Sshd, command: list[str]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(5):
         while command in [line.split() for line in commands_on(box)]:
             await asyncio.sleep(0.05)

@@ -22,10 +22,9 @@ from trainmaster.stop import stop
 from trainmaster.wait import wait_for_event
 from trainmaster.workspace import Workspace
 
-# What a person waits for at most, the connection having been warm; seen: 10, 5, 15 and 20 s. The
-# rest is for a machine that is busy.
-STATUS_S, WAIT_S, STOP_S, LAUNCH_S = 25.0, 20.0, 35.0, 50.0
-HEALED_S = 180.0
+# What a person waits for at most, the connection having been warm; seen: 10, 5, 15 and 20 s.
+STATUS_S, WAIT_S, STOP_S, LAUNCH_S = 15.0, 15.0, 25.0, 40.0
+HEALED_S = 60.0
 AWAY = ("HOST_UNREACHABLE", "LINK_LOST")
 
 

@@ -128,6 +128,7 @@ def test_the_mcp_client_drives_a_real_training_over_stdio(
             assert checkpoints["resume_from"] == ended["step"]
             changed = [f"steps={ended['step'] + 20}"]
             resumed = await call("resume", run_id=run, set=changed)
+            assert resumed["attempt"] == 2
             ended = await wait_for("completed", resumed["cursor"])
             assert ended["event"] == "completed"
             told = await call("get_run", run_id=run)

@@ -193,8 +193,7 @@ def test_a_box_that_shows_another_key_is_refused_until_it_is_trusted(
     assert "hosts trust gpu1" in refused["fix"]
     assert remote("status", run)["state"] == "completed"
     remote("hosts", "trust", "gpu1")
-    remote("resume", run, "--set", "steps=120")
-    wait_until(lambda: remote("status", run)["attempt"] == 2, "the next attempt")
+    assert remote("resume", run, "--set", "steps=120")["attempt"] == 2
 
 
 def _who_may_run(program: str) -> str:

@@ -118,18 +118,13 @@ def test_hostile_options_are_refused_before_anything(
 
 
 def test_a_refused_port_is_told_at_once_and_nothing_is_kept(workspace: Workspace) -> None:
-    port = free_port("127.0.0.1")
-
-    def told_within_s() -> float:
-        begun = time.monotonic()
-        with pytest.raises(TrainmasterError) as caught:
-            run_async(lambda: add_host(workspace, "gpu1", f"root@127.0.0.1:{port}", HostOptions()))
-        assert caught.value.code == "HOST_UNREACHABLE"
-        assert "refused" in caught.value.message
-        assert "--offline" in caught.value.fix
-        return time.monotonic() - begun
-
-    assert any(told_within_s() < 5 for _ in range(5))  # others may hold this machine up
+    port, begun = free_port("127.0.0.1"), time.monotonic()
+    with pytest.raises(TrainmasterError) as caught:
+        run_async(lambda: add_host(workspace, "gpu1", f"root@127.0.0.1:{port}", HostOptions()))
+    assert caught.value.code == "HOST_UNREACHABLE"
+    assert "refused" in caught.value.message
+    assert "--offline" in caught.value.fix
+    assert time.monotonic() - begun < 5
     assert nothing_is_kept(workspace)
 
 
