@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainmaster.cli.reference import reference as commands
-from trainmaster.diagnosis.reference import reference as diagnosis
 from trainmaster.mcp.reference import reference as tools
-from trainmaster.settings import reference as settings
-from trainmaster.spec import mapping_markdown as frameworks
-from trainmaster.spec import reference_markdown as spec
+from trainmaster.plan.spec import mapping_markdown as frameworks
+from trainmaster.plan.spec import reference_markdown as spec
+from trainmaster.runs.diagnosis.reference import reference as diagnosis
+from trainmaster.words.settings import reference as settings
 
 PAGES = {
     "cli.md": commands,

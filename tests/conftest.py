@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from kaggle_site import KaggleSite, serving_kaggle
-from running import CommandLine, kill_processes
-from torch_checks import torch_checks
+from support.box.torch_check_cache import torch_checks
+from support.kaggle.site import KaggleSite, serving_kaggle
+from support.runs.running_run import CommandLine, kill_processes
 
-from trainmaster.workspace import Workspace, open_workspace
+from trainmaster.sync.workspace import Workspace, open_workspace
 
 # How long an example takes says how busy the machine is, and nothing of what is tried.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

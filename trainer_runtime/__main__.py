@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainer_runtime.core.protocol import ExitCode
+from trainer_runtime.core.protocol.lines import ExitCode
 
 Options = argparse.Namespace
 
@@ -34,44 +34,44 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _supervise(options: Options) -> int:
-    from trainer_runtime.box.start import supervise
+    from trainer_runtime.box.supervise.start import supervise
 
     return supervise(_folder(options))
 
 
 def _start(options: Options) -> int:
-    from trainer_runtime.box.start import start_detached
+    from trainer_runtime.box.supervise.start import start_detached
 
     answer = start_detached(_folder(options))
     return _tell(answer, code=1 if "error" in answer else 0)
 
 
 def _hold(options: Options) -> int:
-    from trainer_runtime.box.hold import hold
+    from trainer_runtime.box.processes.hold import hold
 
     return hold(_folder(options), options.attempt)
 
 
 def _ranks(options: Options) -> int:
-    from trainer_runtime.box.ranks import run_ranks
+    from trainer_runtime.box.processes.ranks import run_ranks
 
     return run_ranks(Path(options.config), options.launcher)
 
 
 def _prepare(options: Options) -> int:
-    from trainer_runtime.box import preparation
+    from trainer_runtime.box.prepare import preparation
 
     return preparation.main(options.config, data_only=options.data_only)
 
 
 def _facts(options: Options) -> int:
-    from trainer_runtime.box.facts import examine
+    from trainer_runtime.box.answer.facts import examine
 
     return _tell(examine(Path(options.root), Path(options.cache) if options.cache else None))
 
 
 def _source(options: Options) -> int:
-    from trainer_runtime.box.examine_source import examine_source
+    from trainer_runtime.box.attach.examine_source import examine_source
 
     return _tell(examine_source(options.kind, options.target, options.begin))
 
@@ -79,37 +79,37 @@ def _source(options: Options) -> int:
 def _output(options: Options) -> int:
     from importlib.util import find_spec
 
-    from trainer_runtime.box.checkpoint_reader import become_reader
+    from trainer_runtime.box.environment.checkpoint_reader import become_reader
 
     become_reader(["output", "--", options.folder], Path(options.cache) if options.cache else None)
     if find_spec("torch") is None:
         print(f"{sys.executable} has no PyTorch", file=sys.stderr)
         return ExitCode.UNUSABLE
-    from trainer_runtime.train.foreign.look import look_at_output
+    from trainer_runtime.train.foreign.inspect import look_at_output
 
     return _tell(look_at_output(options.folder))
 
 
 def _corpus(options: Options) -> int:
-    from trainer_runtime.box.list_corpus import tell_corpus
+    from trainer_runtime.box.answer.list_corpus import tell_corpus
 
     return _tell(tell_corpus(json.loads(options.asked), options.cache, options.fingerprint))
 
 
 def _input(options: Options) -> int:
-    from trainer_runtime.box.examine_input import examine_input
+    from trainer_runtime.box.answer.examine_input import examine_input
 
     return _tell(examine_input(options.kind, options.name, options.revision))
 
 
 def _check(options: Options) -> int:
-    from trainer_runtime.box.check import check
+    from trainer_runtime.box.answer.check import check
 
     return _tell(check(Path(options.root), Path(options.cache), options.within))
 
 
 def _collect(options: Options) -> int:
-    from trainer_runtime.box.gc import collect
+    from trainer_runtime.box.answer.gc import collect
 
     named = sys.stdin.read() if options.named else ""
     cache, runs = Path(options.cache), Path(options.runs)
@@ -117,59 +117,59 @@ def _collect(options: Options) -> int:
 
 
 def _try_folder(options: Options) -> int:
-    from trainer_runtime.box.try_folder import try_folder
+    from trainer_runtime.box.answer.try_folder import try_folder
 
     return _tell(try_folder(Path(options.path)))
 
 
 def _remove(options: Options) -> int:
-    from trainer_runtime.core.durable import remove_tree
+    from trainer_runtime.core.files.durable import remove_tree
 
     return _tell({"freed_bytes": remove_tree(Path(options.path))})
 
 
 def _follow(options: Options) -> int:
-    from trainer_runtime.box.follow import follow
+    from trainer_runtime.box.answer.follow import follow
 
     return follow(sys.stdin.fileno(), sys.stdout.fileno())
 
 
 def _files(options: Options) -> int:
-    from trainer_runtime.box.list_files import tell
+    from trainer_runtime.box.answer.list_files import tell
 
     return tell(_folder(options), options)
 
 
 def _mirror(options: Options) -> int:
-    from trainer_runtime.box import copy_checkpoints
+    from trainer_runtime.box.checkpoints import copy
 
-    return copy_checkpoints.main(_folder(options), Path(options.destination), options.name)
+    return copy.main(_folder(options), Path(options.destination), options.name)
 
 
 def _alert(options: Options) -> int:
-    from trainer_runtime.box import alert_post
+    from trainer_runtime.box.alerts import post
 
-    return alert_post.main()
+    return post.main()
 
 
 def _verify(options: Options) -> int:
-    from trainer_runtime.box.verify import verify_checkpoints
+    from trainer_runtime.box.answer.verify import verify_checkpoints
 
     return _tell(verify_checkpoints(_folder(options)))
 
 
 def _lease(options: Options) -> int:
-    from trainer_runtime.box import lease
+    from trainer_runtime.box.lease import timer
 
     root = Path(options.root).resolve()
     if options.start:
-        return _tell(lease.start_and_tell(root))
-    return _tell(lease.told(root)) if options.tell else lease.keep(root)
+        return _tell(timer.start_and_tell(root))
+    return _tell(timer.told(root)) if options.tell else timer.keep(root)
 
 
 def _inspect(options: Options) -> int:
-    from trainer_runtime.box.inspection import described, inspect
-    from trainer_runtime.box.layout import RunFolder
+    from trainer_runtime.box.files.layout import RunFolder
+    from trainer_runtime.box.watch.inspection import described, inspect
 
     run = RunFolder(_folder(options))
     found = inspect(run, options.attempt, allow_py_spy=options.allow_py_spy)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.train import stacks
+from trainer_runtime.train.loop import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
 
@@ -37,12 +37,12 @@ from transformers import (
     set_seed,
 )
 
-from trainer_runtime.train.config import ModelConfig
-from trainer_runtime.train.framework_run import FrameworkRun, run
-from trainer_runtime.train.hf_arguments import read_arguments
-from trainer_runtime.train.hf_callback import TrainmasterCallback
-from trainer_runtime.train.hf_checkpoint import refuse_another_strategy
-from trainer_runtime.train.hf_inputs import held_out, tokenizer_source, training_sequences
+from trainer_runtime.train.attempt.config import ModelConfig
+from trainer_runtime.train.hf.arguments import read_arguments
+from trainer_runtime.train.hf.callback import TrainmasterCallback
+from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
+from trainer_runtime.train.hf.inputs import held_out, tokenizer_source, training_sequences
+from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
 
 def train(attempt: FrameworkRun) -> None:

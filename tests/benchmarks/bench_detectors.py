@@ -18,9 +18,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from series import FIRST_T, healthy
+from support.core.metric_series import FIRST_T, healthy
 
-from trainer_runtime.core.detectors import Detectors
+from trainer_runtime.core.diagnosis.detectors import Detectors
 
 Point = tuple[str, int, float, float]
 _OF_A_STEP = 7

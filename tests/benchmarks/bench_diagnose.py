@@ -16,11 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from made_logs import made_log, noise
+from support.core.synthetic_logs import made_log, noise
 
-from trainer_runtime.core.parse import LogParser
-from trainer_runtime.core.signatures import SignatureScan
-from trainmaster.diagnosis.of_file import diagnose_file
+from trainer_runtime.core.diagnosis.parse import LogParser
+from trainer_runtime.core.diagnosis.signatures import SignatureScan
+from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 
 _CHUNK_BYTES = 1 << 20
 

@@ -24,14 +24,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench_supervision import own_processor_s, processor_s
-from followed import HOST, FakeRun, FollowedWorkspace
+from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 
 from trainmaster.backends.follower import Followed
-from trainmaster.follow import POLL_S, following
-from trainmaster.hosts import Host, LocalHost
-from trainmaster.logs import read_log
-from trainmaster.paths import Home
-from trainmaster.workspace import Workspace
+from trainmaster.backends.hosts import Host, LocalHost
+from trainmaster.runs.logs import read_log
+from trainmaster.sync.follow import POLL_S, following
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.paths import Home
 
 _LOG_BYTES = 1 << 30
 _TAIL_BYTES = 64 << 10
@@ -135,9 +135,9 @@ def nearby(home: Home) -> Iterator[Place]:
 
 @contextmanager
 def over_sshd(home: Home) -> Iterator[Place]:
-    from boxes import Sshd
+    from support.backends.ssh_hosts import Sshd
 
-    from trainmaster.hosts.ssh import SshHost
+    from trainmaster.backends.hosts.ssh import SshHost
 
     with Sshd() as box:
         root = box.home / "trainmaster"

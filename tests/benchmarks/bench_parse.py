@@ -21,9 +21,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from made_logs import DIALECTS, made_log, noise, reordered_json
+from support.core.synthetic_logs import DIALECTS, made_log, noise, reordered_json
 
-from trainer_runtime.core.parse import LogParser
+from trainer_runtime.core.diagnosis.parse import LogParser
 
 _CHUNK_BYTES = 1 << 20
 _NUMBER = rb"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|nan|inf"

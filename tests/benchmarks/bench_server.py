@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from mcp import Client
 from mcp.server import MCPServer
-from running import small_spec
+from support.runs.running_run import small_spec
 
-from trainmaster.launch import launch
 from trainmaster.mcp.server import build_server
-from trainmaster.wait import wait_for_event
-from trainmaster.workspace import open_workspace
+from trainmaster.runs.launch import launch
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.workspace import open_workspace
 
 _BARE = "from mcp.server import MCPServer; MCPServer('bare')"
 _OURS = "from trainmaster.mcp.server import build_server; build_server({})"

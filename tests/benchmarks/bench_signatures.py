@@ -18,9 +18,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from made_logs import DIALECTS, made_log, noise
+from support.core.synthetic_logs import DIALECTS, made_log, noise
 
-from trainer_runtime.core.signatures import SignatureScan, find
+from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
 
 _CHUNK_BYTES = 1 << 20
 _FAILURE = b"RuntimeError: CUDA error: an illegal memory access was encountered\n"

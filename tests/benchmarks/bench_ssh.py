@@ -22,15 +22,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from boxes import Sshd
-from running import small_spec
+from support.backends.ssh_hosts import Sshd
+from support.runs.running_run import small_spec
 
-from trainmaster.hosts.ssh import SshHost
-from trainmaster.hosts.trees import put_tree
-from trainmaster.launch import launch
-from trainmaster.paths import Home
-from trainmaster.wait import wait_for_event
-from trainmaster.workspace import open_workspace
+from trainmaster.backends.hosts.ssh import SshHost
+from trainmaster.backends.hosts.trees import put_tree
+from trainmaster.runs.launch import launch
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.workspace import open_workspace
+from trainmaster.words.paths import Home
 
 _SMALL_FILES, _SMALL_BYTES = 3000, 2000
 

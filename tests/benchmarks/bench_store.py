@@ -21,9 +21,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from trainmaster.history import live_series
-from trainmaster.metrics_store import MetricsStore, Point
-from trainmaster.stored_series import bests
+from trainmaster.metrics.run_series import live_series
+from trainmaster.metrics.series_sql import bests
+from trainmaster.store.metrics_store import MetricsStore, Point
 
 _KEYS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_s", "mfu")
 _BATCH = 100

@@ -18,13 +18,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from running import kill_processes, processes_of, small_spec
+from support.runs.running_run import kill_processes, processes_of, small_spec
 
-from trainer_runtime.box.layout import RunFolder
-from trainmaster.launch import launch
-from trainmaster.query import get_status
-from trainmaster.wait import wait_for_event
-from trainmaster.workspace import Workspace, open_workspace
+from trainer_runtime.box.files.layout import RunFolder
+from trainmaster.runs.launch import launch
+from trainmaster.runs.status import get_status
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.workspace import Workspace, open_workspace
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

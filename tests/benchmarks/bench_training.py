@@ -30,18 +30,18 @@ import torch  # noqa: E402  # the path above makes this runnable from a checkout
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from trainer_runtime.box.prepare import prepare  # noqa: E402
-from trainer_runtime.core.corpus import Source, fingerprint, list_files  # noqa: E402
-from trainer_runtime.core.manifest import verify  # noqa: E402
-from trainer_runtime.train.checkpoint import Checkpoint, Checkpoints  # noqa: E402
-from trainer_runtime.train.config import TrainingConfig, read_config  # noqa: E402
-from trainer_runtime.train.data import Corpus, TrainingData  # noqa: E402
-from trainer_runtime.train.events import EventLog  # noqa: E402
-from trainer_runtime.train.restore import MODEL, OPTIMIZER  # noqa: E402
-from trainer_runtime.train.retention import Retention  # noqa: E402
-from trainer_runtime.train.run import TrainingRun  # noqa: E402
-from trainer_runtime.train.shelf import Origin, Shelf  # noqa: E402
-from trainer_runtime.train.signals import StopSignal  # noqa: E402
+from trainer_runtime.box.prepare.shards import prepare  # noqa: E402
+from trainer_runtime.core.files.corpus import Source, fingerprint, list_files  # noqa: E402
+from trainer_runtime.core.files.manifest import verify  # noqa: E402
+from trainer_runtime.train.attempt.config import TrainingConfig, read_config  # noqa: E402
+from trainer_runtime.train.attempt.events import EventLog  # noqa: E402
+from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints  # noqa: E402
+from trainer_runtime.train.checkpoints.checkpoint_store import Origin, Shelf  # noqa: E402
+from trainer_runtime.train.checkpoints.restore import MODEL, OPTIMIZER  # noqa: E402
+from trainer_runtime.train.checkpoints.retention import Retention  # noqa: E402
+from trainer_runtime.train.data.batches import Corpus, TrainingData  # noqa: E402
+from trainer_runtime.train.loop.run import TrainingRun  # noqa: E402
+from trainer_runtime.train.loop.signals import StopSignal  # noqa: E402
 
 SCRIPT = REPOSITORY / "templates/nanogpt/train.py"
 WARMUP_STEPS = 20

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from reaching import TRANSPORTS, Reach, StandingBoxes, User
+from support.backends.reachability import TRANSPORTS, Reach, StandingBoxes, User
 
 
 @pytest.fixture(scope="session")

@@ -12,22 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import Sshd
-from running import LONGEST_S, begin_with, run_async, small_spec, standing_after, wait_until
-from torch_checks import torch_checks
+from support.backends.ssh_hosts import Sshd
+from support.box.torch_check_cache import torch_checks
+from support.runs.running_run import (
+    LONGEST_S,
+    begin_with,
+    run_async,
+    small_spec,
+    standing_after,
+    wait_until,
+)
 
-from trainer_runtime.box.files import read_json
-from trainer_runtime.box.layout import RunFolder
-from trainmaster.answers import StatusAnswer, WaitAnswer
-from trainmaster.cleaning import clean
-from trainmaster.errors import StateError
-from trainmaster.history import attempt_points
-from trainmaster.launch import launch
-from trainmaster.query import get_status, list_checkpoints, query_metrics
-from trainmaster.resume import resume
-from trainmaster.stop import stop
-from trainmaster.wait import wait_for_event
-from trainmaster.workspace import Workspace
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainmaster.metrics.run_series import attempt_points
+from trainmaster.runs.clean import clean
+from trainmaster.runs.launch import launch
+from trainmaster.runs.resume import resume
+from trainmaster.runs.status import get_status, list_checkpoints, query_metrics
+from trainmaster.runs.stop import stop
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import StatusAnswer, WaitAnswer
+from trainmaster.words.errors import StateError
 
 # A real trainer begins once there is such a file.
 _HELD = """\

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 
-from boxes import Sshd
-from reaching import Reach, commands_on, finish
-from running import wait_until
+from support.backends.reachability import Reach, commands_on, finish
+from support.backends.ssh_hosts import Sshd
+from support.runs.running_run import wait_until
 
 
 def test_a_command_that_is_cancelled_at_any_moment_leaves_nothing_behind(reach: Reach) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from providers.customer import DISK_GIB, SITES, TAG, Customer
-from providers.site import Fault, How, Kind, Site
-from proxies import free_port
-from running import wait_until
+from support.backends.tcp_proxy import free_port
+from support.providers.customer import DISK_GIB, SITES, TAG, Customer
+from support.providers.site import Fault, How, Kind, Site
+from support.runs.running_run import wait_until
 
-from trainmaster.clouds import Cloud, Offer, Wanted
-from trainmaster.host_record import HostRecord
-from trainmaster.settings import Settings
-from trainmaster.transports.opening import open_transport
+from trainmaster.backends.ssh.connect import open_transport
+from trainmaster.machines.clouds import Cloud, Offer, Wanted
+from trainmaster.store.host_record import HostRecord
+from trainmaster.words.settings import Settings
 
 ODD_ID = "../42 ;$(id)\n&-o"
 ODD_NAME = "tm-\x1b[31mred\u202e$(id)"

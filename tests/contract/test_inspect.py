@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boxes import Sshd
-from networks import Network
-from running import LONGEST_S, run_async, small_spec
+from support.backends.network_namespaces import Network
+from support.backends.ssh_hosts import Sshd
+from support.runs.running_run import LONGEST_S, run_async, small_spec
 
-from trainer_runtime.box.files import read_json
-from trainer_runtime.box.layout import RunFolder
-from trainmaster.errors import HostError, StateError
-from trainmaster.inspecting.answer import InspectionAnswer
-from trainmaster.inspecting.service import inspect_run
-from trainmaster.launch import launch
-from trainmaster.wait import wait_for_event
-from trainmaster.workspace import Workspace
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainmaster.runs.inspect.answer import InspectionAnswer
+from trainmaster.runs.inspect.service import inspect_run
+from trainmaster.runs.launch import launch
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError, StateError
 
 _LOST = ("HOST_UNREACHABLE", "LINK_LOST", "TOOK_TOO_LONG")
 ALL_HOSTS = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])

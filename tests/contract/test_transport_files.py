@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import Sshd
-from reaching import Reach, StandingBoxes, finish, some_bytes
+from support.backends.reachability import Reach, StandingBoxes, finish, some_bytes
+from support.backends.ssh_hosts import Sshd
 
-from trainmaster.errors import HostError
+from trainmaster.words.errors import HostError
 
 PRINTS = "echo Welcome; printf 'no end'\n"
 WAYS: dict[str, dict[str, Any]] = {

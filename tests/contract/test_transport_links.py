@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from boxes import CuttingProxy, Network, Sshd, make_key
-from proxies import free_port
-from reaching import TRANSPORTS, Reach, StandingBoxes, finish, some_bytes
+from support.backends.reachability import TRANSPORTS, Reach, StandingBoxes, finish, some_bytes
+from support.backends.ssh_hosts import CuttingProxy, Network, Sshd, make_key
+from support.backends.tcp_proxy import free_port
 
-from trainmaster.errors import HostError
-from trainmaster.transports import Transport
-from trainmaster.transports.link import Link
+from trainmaster.backends.ssh import Transport
+from trainmaster.backends.ssh.link import Link
+from trainmaster.words.errors import HostError
 
 SOON_S = 10.0
 SEEN_S = 20.0

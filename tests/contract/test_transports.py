@@ -8,12 +8,19 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import pytest
-from boxes import Sshd
-from reaching import NOISE, Reach, StandingBoxes, commands_on, finish, some_bytes
-from running import wait_until
+from support.backends.reachability import (
+    NOISE,
+    Reach,
+    StandingBoxes,
+    commands_on,
+    finish,
+    some_bytes,
+)
+from support.backends.ssh_hosts import Sshd
+from support.runs.running_run import wait_until
 
-from trainmaster.errors import HostError, UsageError
-from trainmaster.transports import Transport
+from trainmaster.backends.ssh import Transport
+from trainmaster.words.errors import HostError, UsageError
 
 SHELLS = ["bash", "dash", "zsh", "fish", "tcsh"]
 ECHO = ["sh", "-c", 'for word; do printf "%s\\0" "$word"; done', "sh"]

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from boxes import Sshd, make_key
-from proxies import free_port
-from reaching import PASSPHRASE, Reach, StandingBoxes, User, said
+from support.backends.reachability import PASSPHRASE, Reach, StandingBoxes, User, said
+from support.backends.ssh_hosts import Sshd, make_key
+from support.backends.tcp_proxy import free_port
 
-from trainmaster.errors import HostError
-from trainmaster.transports.keys import PASSPHRASE_VARIABLE
-from trainmaster.transports.pins import Pins
+from trainmaster.backends.ssh.host_keys import Pins
+from trainmaster.backends.ssh.private_keys import PASSPHRASE_VARIABLE
+from trainmaster.words.errors import HostError
 
 
 def block(name: str, box: Sshd, *more: str) -> str:

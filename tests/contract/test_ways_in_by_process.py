@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from boxes import Sshd, make_key
-from reaching import PASSPHRASE, Reach, StandingBoxes, User, said
-from running import wait_until
+from support.backends.reachability import PASSPHRASE, Reach, StandingBoxes, User, said
+from support.backends.ssh_hosts import Sshd, make_key
+from support.runs.running_run import wait_until
 
 CALL = """\
 import asyncio, sys
 from pathlib import Path
-from trainmaster.host_record import HostRecord
-from trainmaster.transports.opening import open_transport
+from trainmaster.store.host_record import HostRecord
+from trainmaster.backends.ssh.connect import open_transport
 async def main():
     record = HostRecord("box", sys.argv[1], key=sys.argv[2] or None, transport=sys.argv[3])
     transport = await open_transport(record, Path(sys.argv[4]))

@@ -6,8 +6,8 @@ import os
 import random
 from pathlib import Path
 
-from receivers import Receiver, receiving
-from running import (
+from support.alerts.webhook_receiver import Receiver, receiving
+from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     kill,
@@ -17,8 +17,8 @@ from running import (
     wait_until,
 )
 
-from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.core.durable import is_locked
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.files.durable import is_locked
 
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 KILLS = int(os.environ.get("TRAINMASTER_FAULT_KILLS", "4"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from running import CommandLine, small_spec
+from support.runs.running_run import CommandLine, small_spec
 
 REFUSED = {
     "unknown key": ("optimiser.lr=0.1", "UNKNOWN_KEY", "optimiser"),

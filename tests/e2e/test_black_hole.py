@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import Network, Sshd
-from mirrored import assert_mirror_equals_the_box
-from reaching import TRANSPORTS
-from running import LONGEST_S, CommandLine, pace, run_async, small_spec
+from support.backends.reachability import TRANSPORTS
+from support.backends.ssh_hosts import Network, Sshd
+from support.runs.running_run import LONGEST_S, CommandLine, pace, run_async, small_spec
+from support.sync.mirrors import assert_mirror_equals_the_box
 
-from trainmaster.errors import HostError
-from trainmaster.launch import launch
-from trainmaster.query import get_status
-from trainmaster.stop import stop
-from trainmaster.wait import wait_for_event
-from trainmaster.workspace import Workspace
+from trainmaster.runs.launch import launch
+from trainmaster.runs.status import get_status
+from trainmaster.runs.stop import stop
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError
 
 # What a person waits for at most, the connection having been warm; seen: 10, 5, 15 and 20 s.
 STATUS_S, WAIT_S, STOP_S, LAUNCH_S = 15.0, 15.0, 25.0, 40.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planted import HALVED, finding, plant
-from running import (
+from support.runs.planted_runs import HALVED, finding, plant
+from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     begin_with,
@@ -14,8 +14,8 @@ from running import (
     standing_after,
 )
 
-from trainer_runtime.box.files import read_json
-from trainmaster.workspace import open_workspace
+from trainer_runtime.box.files.files import read_json
+from trainmaster.sync.workspace import open_workspace
 
 
 def test_a_real_training_goes_on_with_half_the_micro_batch_and_the_same_step(

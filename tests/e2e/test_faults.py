@@ -1,6 +1,6 @@
 """Kills everything that a run consists of, at random moments, and looks whether anything is lost.
 
-`tests/faulting.py` tells how many, and which.
+`tests/support/runs/faults.py` tells how many, and which.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from faulting import KILLS, SEED, assert_the_same_was_learnt, strikes_on, struck_spec, train
-from running import CommandLine
+from support.runs.faults import (
+    KILLS,
+    SEED,
+    assert_the_same_was_learnt,
+    strikes_on,
+    struck_spec,
+    train,
+)
+from support.runs.running_run import CommandLine
 
-from trainmaster.metrics_store import MetricsStore
+from trainmaster.store.metrics_store import MetricsStore
 
 
 def test_a_run_survives_whatever_is_killed_with_nothing_lost_or_doubled(

@@ -1,6 +1,6 @@
 """The fault loop on a box over SSH, and an operator's side that is killed again and again.
 
-`tests/faulting.py` tells how often, and which.
+`tests/support/runs/faults.py` tells how often, and which.
 """
 
 from __future__ import annotations
@@ -13,10 +13,24 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from boxes import CuttingProxy, Sshd
-from faulting import KILLS, SEED, assert_the_same_was_learnt, strikes_on, struck_spec, train
-from mirrored import assert_mirror_equals_the_box
-from running import LONGEST_S, CommandLine, kill, let_it_run, small_spec, wait_until
+from support.backends.ssh_hosts import CuttingProxy, Sshd
+from support.runs.faults import (
+    KILLS,
+    SEED,
+    assert_the_same_was_learnt,
+    strikes_on,
+    struck_spec,
+    train,
+)
+from support.runs.running_run import (
+    LONGEST_S,
+    CommandLine,
+    kill,
+    let_it_run,
+    small_spec,
+    wait_until,
+)
+from support.sync.mirrors import assert_mirror_equals_the_box
 
 ENVIRONMENT = f"{{python: {sys.executable}}}"
 OPERATOR_KILLS = 2 + 2 * KILLS

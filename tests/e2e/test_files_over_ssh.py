@@ -12,10 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boxes import Sshd
-from running import LONGEST_S, CommandLine, bytes_below, holding, let_it_run, small_spec, wait_until
+from support.backends.ssh_hosts import Sshd
+from support.runs.running_run import (
+    LONGEST_S,
+    CommandLine,
+    bytes_below,
+    holding,
+    let_it_run,
+    small_spec,
+    wait_until,
+)
 
-from trainer_runtime.core.manifest import verify
+from trainer_runtime.core.files.manifest import verify
 
 CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "4"))
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from alike import (
+from support.runs.comparable_runs import (
     CHECKPOINT,
     METRICS,
     STATUS,
@@ -15,7 +15,7 @@ from alike import (
     one_spec,
     started,
 )
-from running import LONGEST_S, CommandLine
+from support.runs.running_run import LONGEST_S, CommandLine
 
 
 @pytest.mark.parametrize("framework", ["nanogpt", "litgpt", "hf", "trl"])

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frozen import FrozenDisk
-from running import LONGEST_S, CommandLine, kill_processes, pace, small_spec
+from support.backends.frozen_processes import FrozenDisk
+from support.runs.running_run import LONGEST_S, CommandLine, kill_processes, pace, small_spec
 
 _LONG = {
     "steps": "1000000",
@@ -48,7 +48,8 @@ def test_a_checkpoint_on_a_disk_that_does_not_answer_is_named_and_told_to_people
         (rank,) = answer["ranks"]
         assert rank["at"] == "checkpoint" and rank["step"] == answer["step"] > 50
         assert any(
-            "train/keeper.py" in line or "train/checkpoint.py" in line for line in rank["lines"]
+            "train/checkpoints/checkpointer.py" in line or "train/checkpoints/checkpoint.py" in line
+            for line in rank["lines"]
         )
         told = command.start("inspect", run)
         text, errors = told.communicate(timeout=LONGEST_S)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kaggle_sessions import Session
-from kaggle_site import KaggleSite
-from running import (
+from support.kaggle.sessions import Session
+from support.kaggle.site import KaggleSite
+from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     begin_with,
@@ -25,9 +25,9 @@ from running import (
     wait_until,
 )
 
-from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.core.followed import is_appended, is_replaced
-from trainmaster.control import Control
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
+from trainmaster.store.control import Control
 
 STEPS = 500
 SESSION_S, MARGIN_S = 300.0, 60.0

@@ -9,24 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from providers.runpod_site import RunPodSite
-from providers.site import Fault
-from renting import Renter, renting
-from running import kill, wait_until
+from support.machines.rental_home import Renter, renting
+from support.providers.runpod_site import RunPodSite
+from support.providers.site import Fault
+from support.runs.running_run import kill, wait_until
 
-from trainer_runtime.box.files import write_json
-from trainer_runtime.core.durable import is_locked
-from trainer_runtime.core.lease import LEASE
-from trainmaster.cloud_answers import ProvisionAnswer
-from trainmaster.control_boxes import RentState
-from trainmaster.paths import Home
-from trainmaster.registry import open_host
-from trainmaster.renting.boxes import advance_box
-from trainmaster.renting.costs import list_costs
-from trainmaster.renting.idle import IDLE, release_due
-from trainmaster.renting.leases import put, read
-from trainmaster.renting.reconcile import reconcile
-from trainmaster.workspace import Workspace
+from trainer_runtime.box.files.files import write_json
+from trainer_runtime.core.files.durable import is_locked
+from trainer_runtime.core.lease.lease import LEASE
+from trainmaster.machines.registry import open_host
+from trainmaster.machines.renting.costs import list_costs
+from trainmaster.machines.renting.idle import IDLE, release_due
+from trainmaster.machines.renting.instances import advance_box
+from trainmaster.machines.renting.leases import put, read
+from trainmaster.machines.renting.reconcile import reconcile
+from trainmaster.store.control_instances import RentState
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.rentals import ProvisionAnswer
+from trainmaster.words.paths import Home
 
 
 @pytest.fixture

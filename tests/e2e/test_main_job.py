@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
-from running import (
+from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     begin_with,
@@ -22,7 +22,7 @@ from running import (
     wait_until,
 )
 
-from trainer_runtime.core.durable import is_locked
+from trainer_runtime.core.files.durable import is_locked
 from trainmaster.mcp.server import build_server
 
 

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boxes import Network, Sshd
-from mirrored import assert_mirror_equals_the_box
-from running import (
+from support.backends.ssh_hosts import Network, Sshd
+from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     begin_with,
@@ -28,6 +27,7 @@ from running import (
     standing_after,
     wait_until,
 )
+from support.sync.mirrors import assert_mirror_equals_the_box
 
 CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "6"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from running import small_spec
+from support.runs.running_run import small_spec
 
 PROJECT = Path(__file__).resolve().parents[2]
 

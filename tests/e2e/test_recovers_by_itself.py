@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from running import LONGEST_S, CommandLine, small_spec
+from support.runs.running_run import LONGEST_S, CommandLine, small_spec
 
 # Python reads this before the trainer's own code: more rows than that don't fit "into memory", and
 # one loss, once, is no number.

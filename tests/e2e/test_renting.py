@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from providers.runpod_site import RunPodSite
-from renting import Renter, renting
-from running import small_spec, wait_until
+from support.machines.rental_home import Renter, renting
+from support.providers.runpod_site import RunPodSite
+from support.runs.running_run import small_spec, wait_until
 
-from trainmaster.answers import StatusAnswer
-from trainmaster.errors import StateError
-from trainmaster.history import run_points
-from trainmaster.launch import launch
-from trainmaster.query import get_status
-from trainmaster.resume import resume
-from trainmaster.stop import stop
-from trainmaster.view import load_view
-from trainmaster.wait import wait_for_event
-from trainmaster.workspace import Workspace
+from trainmaster.metrics.run_series import run_points
+from trainmaster.runs.launch import launch
+from trainmaster.runs.resume import resume
+from trainmaster.runs.status import get_status
+from trainmaster.runs.stop import stop
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.run_view import load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import StatusAnswer
+from trainmaster.words.errors import StateError
 
 BOUND_S = 240.0
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import anyio
 import pytest
-from calling import answer_of, connected, error_of
-from providers.runpod_site import RunPodSite
-from running import CommandLine, wait_until
-from terminals import Terminal
+from support.box.pty import Terminal
+from support.mcp.mcp_client import answer_of, connected, error_of
+from support.providers.runpod_site import RunPodSite
+from support.runs.running_run import CommandLine, wait_until
 
 from trainmaster.cli import run
-from trainmaster.clouds import BoxRequest, open_cloud
-from trainmaster.paths import Home
-from trainmaster.settings import read_settings
+from trainmaster.machines.clouds import BoxRequest, open_cloud
+from trainmaster.words.paths import Home
+from trainmaster.words.settings import read_settings
 
 Told = Callable[..., dict[str, Any]]
 _OFFER = "runpod:nvidia-geforce-rtx-4090:1x:community"

@@ -18,21 +18,21 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from providers.lambda_site import LambdaSite
-from providers.runpod_site import RunPodSite
-from providers.site import Fault, How, Kind, Site
-from providers.vast_site import VastSite
-from renting import OFFERS, Renter, renting
-from running import let_it_run, wait_until
+from support.machines.rental_home import OFFERS, Renter, renting
+from support.providers.lambda_site import LambdaSite
+from support.providers.runpod_site import RunPodSite
+from support.providers.site import Fault, How, Kind, Site
+from support.providers.vast_site import VastSite
+from support.runs.running_run import let_it_run, wait_until
 
-from trainmaster.confirmation import agreed
-from trainmaster.control_boxes import RentedBox, RentState
-from trainmaster.errors import TrainmasterError
-from trainmaster.paths import HOME_VARIABLE
-from trainmaster.renting.provision import provision
-from trainmaster.renting.reconcile import reconcile
-from trainmaster.renting.release import release
-from trainmaster.renting.steps import Bounds
+from trainmaster.machines.renting.lifecycle import Bounds
+from trainmaster.machines.renting.provision import provision
+from trainmaster.machines.renting.reconcile import reconcile
+from trainmaster.machines.renting.release import release
+from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.words.confirmation import agreed
+from trainmaster.words.errors import TrainmasterError
+from trainmaster.words.paths import HOME_VARIABLE
 
 TRIALS = int(os.environ.get("TRAINMASTER_RENTING_TRIALS", "4"))
 SEED = int(os.environ.get("TRAINMASTER_RENTING_SEED", "1"))

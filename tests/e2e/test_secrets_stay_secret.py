@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running import LONGEST_S, CommandLine, holding, small_spec, wait_until
+from support.runs.running_run import LONGEST_S, CommandLine, holding, small_spec, wait_until
 
 # In no other test: the command lines of all processes are looked through for it.
 TOKEN = "hf_ZyXwVuTsRqPoNmLkJiHgFeDcBa9876543210"

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from running import (
+from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
     begin_with,
@@ -19,13 +19,13 @@ from running import (
     wait_until,
 )
 
-from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.box.processes import BoxProcesses
-from trainer_runtime.box.stalls import stack_verdict
-from trainer_runtime.box.supervisor import Supervisor
-from trainer_runtime.box.telemetry import Telemetry
-from trainer_runtime.core.durable import try_lock
-from trainer_runtime.core.protocol import Event, decode
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.processes.processes import BoxProcesses
+from trainer_runtime.box.supervise.supervisor import Supervisor
+from trainer_runtime.box.watch.stalls import stack_verdict
+from trainer_runtime.box.watch.telemetry import Telemetry
+from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.protocol.lines import Event, decode
 
 _MINUTE_S = 60.0
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from trainmaster.clouds import KEY_NAMES, NAMES, Box, Offer, Wanted, open_cloud
-from trainmaster.errors import CloudError
-from trainmaster.paths import Home
-from trainmaster.settings import read_settings
+from trainmaster.machines.clouds import KEY_NAMES, NAMES, Box, Offer, Wanted, open_cloud
+from trainmaster.words.errors import CloudError
+from trainmaster.words.paths import Home
+from trainmaster.words.settings import read_settings
 
 
 @pytest.mark.parametrize("provider", NAMES)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 
 from trainmaster.backends.kaggle.client import Quota
-from trainmaster.backends.kaggle.keys import TOKEN, key_places, with_keys
+from trainmaster.backends.kaggle.credentials import TOKEN, key_places, with_keys
 from trainmaster.backends.kaggle.process import KaggleProcess
-from trainmaster.paths import Home
+from trainmaster.words.paths import Home
 
 
 def test_kaggle_tells_the_weeks_quota_of_the_account(

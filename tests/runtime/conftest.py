@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prepared import Box, make_box
+from support.box.prepared_run import Box, make_box
 
 
 @pytest.fixture(scope="module")

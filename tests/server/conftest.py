@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import Sshd
-from operating import Operator
-from receivers import Receiver, receiving
-from running import CommandLine
+from support.alerts.webhook_receiver import Receiver, receiving
+from support.backends.ssh_hosts import Sshd
+from support.runs.operator import Operator
+from support.runs.running_run import CommandLine
 
-from trainer_runtime.core.corpus import Source, list_files
+from trainer_runtime.core.files.corpus import Source, list_files
 from trainmaster.plan import CorpusFacts, HostFacts, SourceFacts, TorchFacts
-from trainmaster.spec import TrainingSpec, load_spec
-from trainmaster.workspace import Workspace
+from trainmaster.plan.spec import TrainingSpec, load_spec
+from trainmaster.sync.workspace import Workspace
 
 SMALL_SPEC = """\
 name: small

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from packages import make_wheel
-from running import CommandLine, small_spec
+from support.box.fake_packages import make_wheel
+from support.runs.running_run import CommandLine, small_spec
 
 BASE = "/usr/bin/python3"
 

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hubs import REVISION, Hub, serving
-from models import write_model
+from support.train.hub_server import REVISION, Hub, serving
+from support.train.model_folders import write_model
 
-from trainer_runtime.box import preparation
-from trainer_runtime.box.inputs import settle_inputs
-from trainer_runtime.box.training_python import (
+from trainer_runtime.box.environment.training_python import (
     InputUnavailableError,
     InputUnusableError,
     TrainingPython,
 )
-from trainer_runtime.core.corpus import ROWS, Source, fingerprint, list_files
-from trainer_runtime.core.setup_log import setup_step
-from trainer_runtime.core.signatures import Outcome, find_in
+from trainer_runtime.box.prepare import preparation
+from trainer_runtime.box.prepare.inputs import settle_inputs
+from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
+from trainer_runtime.core.environment.setup_log import setup_step
+from trainer_runtime.core.files.corpus import ROWS, Source, fingerprint, list_files
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainmaster.backends.backend import Backend
-from trainmaster.errors import HostError
-from trainmaster.host_record import HostRecord
-from trainmaster.paths import Home
+from trainmaster.store.host_record import HostRecord
+from trainmaster.words.errors import HostError
+from trainmaster.words.paths import Home
 
 if TYPE_CHECKING:
-    from trainmaster.control import Control
+    from trainmaster.store.control import Control
 
 LOCAL = "local"
 DEBUG = "debug"
@@ -29,10 +29,10 @@ def open_backend(home: Home, host: str, record: HostRecord | None, control: Cont
         HostError: `HOST_UNKNOWN`.
     """
     from trainmaster.backends.hosted import HostedBackend
-    from trainmaster.hosts import LocalHost
+    from trainmaster.backends.hosts import LocalHost
 
     if host == LOCAL:
-        from trainmaster.launchers import ProcessLauncher
+        from trainmaster.backends.launchers import ProcessLauncher
 
         return HostedBackend(LocalHost(LOCAL, home.local_root), ProcessLauncher())
     if host == DEBUG:
@@ -45,8 +45,8 @@ def open_backend(home: Home, host: str, record: HostRecord | None, control: Cont
 
         return KaggleBackend(home, control, KaggleProcess(home))
     if record is not None:
-        from trainmaster.hosts.ssh import SshHost
-        from trainmaster.launchers import ProcessLauncher
+        from trainmaster.backends.hosts.ssh import SshHost
+        from trainmaster.backends.launchers import ProcessLauncher
 
         return HostedBackend(
             SshHost(record, home),

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainer_runtime.core.corpus import AskedSource, Listing
-from trainer_runtime.core.desired import Desired
+from trainer_runtime.core.files.corpus import AskedSource, Listing
+from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.follower import Follower
-from trainmaster.hosts.tree_files import TreeFile
-from trainmaster.hosts.trees import OnTreeProgress
+from trainmaster.backends.hosts.tree_files import TreeFile
+from trainmaster.backends.hosts.trees import OnTreeProgress
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import HostFacts
@@ -55,7 +55,7 @@ class Backend(Protocol):
 
     async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
         """What is meant by a log, pane, session or process that is to be watched, as a run's config
-        holds it; see `box.examine_source`.
+        holds it; see `box.attach.examine_source`.
 
         Raises:
             HostError: it can't be watched.
@@ -63,7 +63,8 @@ class Backend(Protocol):
 
     async def look_at_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
         """What an output folder of the place holds, every checkpoint read whole by `python` (None:
-        whichever of the place has PyTorch); as `train.foreign.look` tells of it. Changes nothing.
+        whichever of the place has PyTorch); as `train.foreign.inspect` tells of it. Changes
+        nothing.
 
         Raises:
             HostError: it is none that is known, or belongs to a run of ours; `ENVIRONMENT_UNUSABLE`
@@ -75,7 +76,7 @@ class Backend(Protocol):
 
     async def examine_input(self, kind: str, name: str, revision: str | None) -> Mapping[str, Any]:
         """A model's or a tokenizer's folder of the place, or what its cache of the hub holds under
-        a name (`kind`: model, tokenizer, cached); see `box.examine_input`."""
+        a name (`kind`: model, tokenizer, cached); see `box.answer.examine_input`."""
 
     async def has_shards(self, fingerprint: str) -> bool:
         """Whether the cache of the place holds the shards of a fingerprint, whole."""
@@ -104,14 +105,14 @@ class Backend(Protocol):
         self, run_id: str, attempt: int, *, allow_py_spy: bool = False
     ) -> Mapping[str, Any]:
         """Where an attempt's processes stand: `verdict`, `pace`, `ranks`, `gpus`, `stacks` and
-        `py_spy`, as `box.inspection.described` gives them. Starts, stops and changes nothing.
+        `py_spy`, as `box.watch.inspection.described` gives them. Starts, stops and changes nothing.
 
         `allow_py_spy`: py-spy may read processes of an attached run.
         """
 
     async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:
         """What a pattern means in the run's folder: `{"path", "size", "mtime_ns", "sha256"}` each,
-        or `{"skipped", "reason"}`; see `core.listing`."""
+        or `{"skipped", "reason"}`; see `core.files.listing`."""
 
     async def read(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
         """At most `limit` bytes of a file of the run's folder; empty where there is none."""

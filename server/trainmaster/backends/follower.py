@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trainmaster.masking import Mask
-from trainmaster.mirror import PlacementMirror
+from trainmaster.store.masking import Mask
+from trainmaster.store.mirror import PlacementMirror
 
 
 @dataclass(frozen=True, slots=True)

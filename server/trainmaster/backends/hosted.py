@@ -8,20 +8,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from trainer_runtime.core.corpus import AskedSource, Listing
-from trainer_runtime.core.desired import Desired
-from trainer_runtime.core.protocol import ExitCode
-from trainer_runtime.core.text import shown
+from trainer_runtime.core.files.corpus import AskedSource, Listing
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.follower import Follower
+from trainmaster.backends.hosts import Host
+from trainmaster.backends.hosts.corpus import examine_input, has_shards, list_corpus
+from trainmaster.backends.hosts.tree_files import TreeFile
+from trainmaster.backends.hosts.trees import OnTreeProgress, put_tree
+from trainmaster.backends.launchers import Launcher
 from trainmaster.backends.multiplexed import MultiplexedFollower
 from trainmaster.backends.polled import PolledFollower
-from trainmaster.errors import HostError
-from trainmaster.hosts import Host
-from trainmaster.hosts.corpus import examine_input, has_shards, list_corpus
-from trainmaster.hosts.tree_files import TreeFile
-from trainmaster.hosts.trees import OnTreeProgress, put_tree
-from trainmaster.launchers import Launcher
-from trainmaster.transports import Completed
+from trainmaster.backends.ssh import Completed
+from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import HostFacts
@@ -58,7 +58,7 @@ class HostedBackend:
         return self._recorded(run_id) or posixpath.join(await self._host.root(), "runs", run_id)
 
     async def facts(self, python: str | None) -> HostFacts:
-        from trainmaster.hosts.facts import examine_host
+        from trainmaster.backends.hosts.facts import examine_host
 
         return await examine_host(self._host, python, timeout_s=_FACTS_TIMEOUT_S)
 

@@ -10,13 +10,18 @@ from contextlib import AsyncExitStack, suppress
 from functools import lru_cache
 from typing import Any
 
-from trainer_runtime.core.followed import LARGEST_WHOLE_BYTES, attempt_of, is_appended, is_replaced
+from trainer_runtime.core.protocol.followed_files import (
+    LARGEST_WHOLE_BYTES,
+    attempt_of,
+    is_appended,
+    is_replaced,
+)
 from trainmaster.backends.follower import Followed, News
+from trainmaster.backends.hosts import Host, Stream
 from trainmaster.backends.polled import PolledFollower
-from trainmaster.errors import HostError
-from trainmaster.hosts import Host, Stream
-from trainmaster.mirror import MirrorWriter
-from trainmaster.transports.refusals import link_lost
+from trainmaster.backends.ssh.error_mapping import link_lost
+from trainmaster.store.mirror import MirrorWriter
+from trainmaster.words.errors import HostError
 
 _MOST_BYTES = 8 << 20
 _LEAST_BYTES = 128 << 10

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from trainer_runtime.core.followed import (
+from trainer_runtime.core.protocol.followed_files import (
     APPENDED_IN_ATTEMPT,
     EVENTS,
     JOURNAL,
@@ -16,8 +16,8 @@ from trainer_runtime.core.followed import (
     REPLACED_IN_RUN,
 )
 from trainmaster.backends.follower import Followed, News
-from trainmaster.hosts import Host
-from trainmaster.mirror import MirrorWriter
+from trainmaster.backends.hosts import Host
+from trainmaster.store.mirror import MirrorWriter
 
 _CHUNK_BYTES = 8 << 20
 # So long the journal waits at most until the logs that are older than it have been read.

@@ -14,29 +14,29 @@ from collections.abc import Sequence
 
 import typer
 
-from trainmaster.cli import (
-    adopting,
-    alerting,
-    approving,
-    attaching,
-    controlling,
-    diagnosing,
-    fetching,
-    hosting,
-    inspecting,
+from trainmaster.cli.commands import (
+    adopt,
+    alerts,
+    approve,
+    attach,
+    diagnose,
+    fetch,
+    hosts,
+    inspect,
     keeper,
-    keeping,
-    offering,
-    planning,
-    plotting,
-    reading,
-    renting,
-    serving,
-    watching,
+    lifecycle,
+    logs,
+    maintenance,
+    mcp,
+    offers,
+    plan,
+    plot,
+    rent,
+    status,
 )
-from trainmaster.cli.demo import demo_command
+from trainmaster.cli.commands.demo import demo_command
 from trainmaster.cli.output import emit_error
-from trainmaster.errors import InternalError, TrainmasterError, UsageError
+from trainmaster.words.errors import InternalError, TrainmasterError, UsageError
 
 DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
 INTERRUPTED = 130
@@ -49,41 +49,41 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    planning.plan,
-    planning.launch,
-    attaching.attach,
-    adopting.adopt,
-    watching.runs,
-    watching.status,
-    reading.logs,
-    watching.metrics,
-    plotting.plot,
-    watching.wait,
-    inspecting.inspect,
-    diagnosing.diagnose,
-    controlling.stop,
-    controlling.resume,
-    controlling.checkpoints,
-    fetching.fetch,
-    offering.offers,
-    controlling.clean,
-    renting.provision,
-    renting.release,
-    renting.costs,
-    approving.approve,
-    keeping.doctor,
-    keeping.tick,
-    keeping.replay,
-    serving.mcp,
+    plan.plan,
+    plan.launch,
+    attach.attach,
+    adopt.adopt,
+    status.runs,
+    status.status,
+    logs.logs,
+    status.metrics,
+    plot.plot,
+    status.wait,
+    inspect.inspect,
+    diagnose.diagnose,
+    lifecycle.stop,
+    lifecycle.resume,
+    lifecycle.checkpoints,
+    fetch.fetch,
+    offers.offers,
+    lifecycle.clean,
+    rent.provision,
+    rent.release,
+    rent.costs,
+    approve.approve,
+    maintenance.doctor,
+    maintenance.tick,
+    maintenance.replay,
+    mcp.mcp,
 ):
     app.command()(command)
 app.command("demo")(demo_command)
-app.command("transfer", hidden=True)(keeping.transfer)
-app.command("tend", hidden=True)(keeping.tend)
-app.add_typer(hosting.hosts, name="hosts")
-app.add_typer(alerting.alerts, name="alerts")
+app.command("transfer", hidden=True)(maintenance.transfer)
+app.command("tend", hidden=True)(maintenance.tend)
+app.add_typer(hosts.hosts, name="hosts")
+app.add_typer(alerts.alerts, name="alerts")
 app.add_typer(keeper.keeper, name="keeper")
-app.command("send-alerts", hidden=True)(alerting.send_alerts)
+app.command("send-alerts", hidden=True)(alerts.send_alerts)
 
 
 def main() -> None:

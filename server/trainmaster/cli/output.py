@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from trainmaster.errors import TrainmasterError
+from trainmaster.words.errors import TrainmasterError
 
 if TYPE_CHECKING:
-    from trainmaster.answers import Answer, LogAnswer
-    from trainmaster.cli.views import Block, Grid
+    from trainmaster.cli.views.views import Block, Grid
+    from trainmaster.words.answers.runs import Answer, LogAnswer
 
 
 def emit(answer: Answer, as_json: bool) -> None:
@@ -20,7 +20,7 @@ def emit(answer: Answer, as_json: bool) -> None:
     if as_json:
         print(answer.model_dump_json(by_alias=True), flush=True)
         return
-    from trainmaster.cli.views import view
+    from trainmaster.cli.views.views import view
 
     blocks = view(answer)
     if is_for_a_person(sys.stdout):

@@ -11,7 +11,7 @@ from typing import Any
 from typer.main import get_command
 
 from trainmaster.cli import app
-from trainmaster.errors import CODES
+from trainmaster.words.errors import CODES
 
 _INTRODUCTION = """\
 # The command line

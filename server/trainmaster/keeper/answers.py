@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.answers import Answer, State
+from trainmaster.words.answers.runs import Answer, State
 
 
 class KeeperAnswer(Answer):

@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_runtime.core.duration import format_duration, parse_duration
-from trainmaster.detached import SAFELY
-from trainmaster.errors import UsageError
+from trainer_runtime.core.protocol.duration import format_duration, parse_duration
+from trainmaster.store.detached import SAFELY
+from trainmaster.words.errors import UsageError
 
 # Those that both kinds of timers can be told, at even distances.
 _MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)

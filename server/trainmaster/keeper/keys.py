@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from trainmaster.alerting.destinations import destinations
-from trainmaster.clouds import KEY_NAMES
-from trainmaster.errors import StateError
-from trainmaster.secret_values import stored_names
-from trainmaster.workspace import Workspace
+from trainmaster.alerts.destinations import destinations
+from trainmaster.machines.clouds import KEY_NAMES
+from trainmaster.store.secret_values import stored_names
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import StateError
 
 KAGGLE_KEYS = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY")
 

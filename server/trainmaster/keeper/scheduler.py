@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from trainer_runtime.core.text import shown
-from trainmaster.errors import HostError
+from trainer_runtime.core.protocol.text import shown
 from trainmaster.keeper.call import Call
+from trainmaster.words.errors import HostError
 
 SchedulerName = Literal["systemd", "cron"]
 _ANSWERS_WITHIN_S = 20.0

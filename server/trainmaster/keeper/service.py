@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from trainer_runtime.core.duration import in_utc
-from trainmaster.errors import HostError
+from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.keeper.answers import KeeperAnswer
 from trainmaster.keeper.call import Call, parse_every, refuse_odd_paths
 from trainmaster.keeper.cron import Crontab
 from trainmaster.keeper.keys import lacking_keys
-from trainmaster.keeper.record import (
+from trainmaster.keeper.scheduler import Scheduler
+from trainmaster.keeper.systemd import LONGEST_S, UserTimer
+from trainmaster.sync.keeper_state import (
     NEVER,
     Ticked,
     keeper_problem,
@@ -23,9 +24,8 @@ from trainmaster.keeper.record import (
     note_removed,
     read_ticked,
 )
-from trainmaster.keeper.scheduler import Scheduler
-from trainmaster.keeper.systemd import LONGEST_S, UserTimer
-from trainmaster.workspace import Workspace
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError
 
 DEFAULT_EVERY = "5m"
 _EVERY = "--every"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainer_runtime.core.durable import write_atomic
+from trainer_runtime.core.files.durable import write_atomic
 from trainmaster.keeper.call import Call, marker_of, name_of
 from trainmaster.keeper.scheduler import SchedulerName, ask, refused
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 
-from trainmaster.advance import advance, fire_alerts, next_session
-from trainmaster.alerting.sending import send_due
-from trainmaster.checkpoint_mirror import is_mirrored_here
-from trainmaster.errors import HostError, TrainmasterError
-from trainmaster.follow import catch_up
+from trainmaster.alerts.send import send_due
 from trainmaster.keeper.answers import BoxTickRow, TickAnswer, TickRow
 from trainmaster.keeper.call import parse_every
-from trainmaster.keeper.record import ticking
-from trainmaster.placing_elsewhere import stop_left_behind
-from trainmaster.renting.in_use import is_renting
-from trainmaster.run import Run
-from trainmaster.secret_delivery import sweep_secrets
-from trainmaster.view import load_view
-from trainmaster.workspace import Workspace
+from trainmaster.machines.renting.has_rentals import is_renting
+from trainmaster.runs.advance import advance, fire_alerts, next_session
+from trainmaster.runs.migrate import stop_left_behind
+from trainmaster.runs.secret_delivery import sweep_secrets
+from trainmaster.store.run import Run
+from trainmaster.sync.follow import catch_up
+from trainmaster.sync.keeper_state import ticking
+from trainmaster.sync.run_view import load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.checkpoint_mirror import is_mirrored_here
+from trainmaster.words.errors import HostError, TrainmasterError
 
 # A tick sends by itself: a timer that called it may end whatever it leaves behind.
 _SENDS_S = 20.0
@@ -70,7 +70,7 @@ async def _tick_runs(workspace: Workspace, failed: dict[str, str]) -> list[TickR
 async def _tick_boxes(workspace: Workspace, failed: dict[str, str]) -> list[BoxTickRow]:
     if not is_renting(workspace, os.environ):
         return []
-    from trainmaster.renting.looking_after import look_after_boxes  # heavy, and rarely needed
+    from trainmaster.machines.renting.maintain import look_after_boxes  # heavy, and rarely needed
 
     looked = await look_after_boxes(workspace)
     failed |= looked.failed

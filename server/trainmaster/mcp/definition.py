@@ -12,11 +12,11 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
-from trainmaster.answers import Answer
-from trainmaster.mcp.background import Background
+from trainmaster.mcp.maintenance import Background
+from trainmaster.words.answers.runs import Answer
 
 if TYPE_CHECKING:
-    from trainmaster.workspace import Workspace
+    from trainmaster.sync.workspace import Workspace
 
 READS = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -55,13 +55,13 @@ class OpenWorkspace:
     def get(self) -> Workspace:
         """The open workspace. Raises: TrainmasterError when the home can't be used."""
         if self._workspace is None:
-            from trainmaster.workspace import open_workspace
+            from trainmaster.sync.workspace import open_workspace
 
             self._workspace = self._closing.enter_context(open_workspace(self._environment))
             if not self._read_only:
                 self._background.begin(self._workspace)
         if self._workspace.metrics.replay_due:
-            from trainmaster.replay import replay_if_new
+            from trainmaster.sync.rebuild import replay_if_new
 
             replay_if_new(self._workspace, within_s=_LONGEST_REPLAY_S)
         return self._workspace

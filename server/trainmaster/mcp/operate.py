@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from mcp.types import InputRequiredResult
 from pydantic import Field
 
-from trainmaster.answers import CleanAnswer, FetchAnswer, LaunchAnswer, StopAnswer
-from trainmaster.host_answers import HostAddedAnswer
-from trainmaster.mcp.alerting import CREATE_ALERT
-from trainmaster.mcp.confirming import confirmed
+from trainmaster.mcp.alerts import CREATE_ALERT
+from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import BRINGS, ENDS, STARTS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec, Words
+from trainmaster.words.answers.hosts import HostAddedAnswer
+from trainmaster.words.answers.runs import CleanAnswer, FetchAnswer, LaunchAnswer, StopAnswer
 
 _FETCH_BOUND_S = 35.0  # a call may take 45, and the last range takes its time
 
@@ -31,7 +31,7 @@ async def launch(
     idempotency_key: a call repeated after a lost answer then finds the run instead of starting a
     second one. Go on with wait_for_event.
     """
-    from trainmaster import launch as service
+    from trainmaster.runs import launch as service
 
     return await service.launch(
         workspace_of(context),
@@ -60,7 +60,7 @@ async def attach(
 
     It is watched like any run, and can't be stopped or resumed.
     """
-    from trainmaster import attaching
+    from trainmaster.runs import attach as attaching
 
     options = attaching.AttachOptions(
         log=log or None,
@@ -81,7 +81,7 @@ async def stop(context: ToolContext, *, run_id: RunId, after_session: bool = Fal
     `pending: true` means that the host has not been reached yet; the stop is delivered when it is.
     after_session: at Kaggle, where no session can be ended.
     """
-    from trainmaster import stop as service
+    from trainmaster.runs import stop as service
 
     return await service.stop(workspace_of(context), run_id, after_session=after_session)
 
@@ -106,7 +106,7 @@ async def resume(
     `set` changes the last attempt's configuration, e.g. `steps=400` to train on. A damaged newest
     checkpoint is passed over for the one before it, and list_checkpoints tells why.
     """
-    from trainmaster import resume as service
+    from trainmaster.runs import resume as service
 
     return await service.resume(
         workspace_of(context),
@@ -138,7 +138,7 @@ async def add_host(
     """Add a machine that is reached over SSH. Connects to it and pins its key; nothing is kept
     where that fails. Show its fingerprint to the user, then list_hosts with `check`.
     """
-    from trainmaster import registry
+    from trainmaster.machines import registry
 
     options = registry.HostOptions(
         key=key or None, jump=jump or None, root=root, cache=cache or None, transport=transport
@@ -163,7 +163,7 @@ async def fetch_files(
     They come to lie below the download folder that the settings name, nowhere else. `more: true`
     means that time was over: call the same again, and it goes on where it stopped.
     """
-    from trainmaster import fetch as service
+    from trainmaster.runs import fetch as service
 
     return await service.fetch_below(
         workspace_of(context), run_id, pattern, folder, bound_s=_FETCH_BOUND_S
@@ -177,11 +177,11 @@ async def clean_run(
     keep: Annotated[Words, Field(description="Any of `best`, `final`")] = (),
 ) -> CleanAnswer | InputRequiredResult:
     """Remove for good what an ended run left on its host; its record stays. The user is asked."""
-    from trainmaster import cleaning
+    from trainmaster.runs import clean
 
     return await confirmed(
         context,
-        lambda workspace, confirm: cleaning.clean_agreed(
+        lambda workspace, confirm: clean.clean_agreed(
             workspace, run_id, keep=keep, confirm=confirm
         ),
     )

@@ -9,15 +9,15 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
 from trainer_runtime import __version__
-from trainmaster.errors import UsageError
-from trainmaster.mcp import observe, operate, plotting, renting
-from trainmaster.mcp.answering import AnsweringServer
+from trainmaster.mcp import observe, operate, plot, rent
 from trainmaster.mcp.definition import Definition, OpenWorkspace, build_tool
+from trainmaster.mcp.error_mapping import AnsweringServer
+from trainmaster.words.errors import UsageError
 
 TOOLSETS: dict[str, tuple[Definition, ...]] = {
-    "observe": (*observe.TOOLS, *plotting.TOOLS),
+    "observe": (*observe.TOOLS, *plot.TOOLS),
     "operate": operate.TOOLS,
-    "provision": renting.TOOLS,
+    "provision": rent.TOOLS,
 }
 
 INSTRUCTIONS = """\

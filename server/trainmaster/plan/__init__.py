@@ -1,7 +1,9 @@
 """Planning: a spec with every `auto` decided, and what the training will take. Pure."""
 
 from trainmaster.plan.decide import plan
-from trainmaster.plan.environment import may_install, wheels_to_send
+from trainmaster.plan.decisions.environment import may_install, wheels_to_send
+from trainmaster.plan.decisions.method import form_of
+from trainmaster.plan.decisions.tokenizer import chosen_tokenizer
 from trainmaster.plan.facts import (
     Calibration,
     CorpusFacts,
@@ -13,9 +15,7 @@ from trainmaster.plan.facts import (
     TokenizerFacts,
     TorchFacts,
 )
-from trainmaster.plan.method import form_of
 from trainmaster.plan.result import Decision, Estimates, GpuAdvice, Plan
-from trainmaster.plan.tokenizer import chosen_tokenizer
 
 __all__ = [
     "Calibration",

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.corpus import ON_BOX
-from trainmaster.plan.architecture import flops_per_token
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.plan.decisions.architecture import flops_per_token
+from trainmaster.plan.decisions.fit import Fitted
+from trainmaster.plan.decisions.hyperparameters import Batch
+from trainmaster.plan.decisions.method import Method
+from trainmaster.plan.decisions.model import Network
+from trainmaster.plan.decisions.sessions import where_cut
+from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.decisions.tokenizer import BYTE
 from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
-from trainmaster.plan.fit import Fitted
-from trainmaster.plan.hyperparameters import Batch
-from trainmaster.plan.method import Method
-from trainmaster.plan.model import Network
-from trainmaster.plan.sessions import where_cut
-from trainmaster.plan.target import Target
-from trainmaster.plan.tokenizer import BYTE
-from trainmaster.spec import GPT2_PRESETS, TrainingSpec
+from trainmaster.plan.spec import GPT2_PRESETS, TrainingSpec
 
 CONFIG_VERSION = 1
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainmaster.errors import HostError
-from trainmaster.plan.architecture import flops_per_token
-from trainmaster.plan.best import choose_best_metric
 from trainmaster.plan.config import Decided, resolved_config
-from trainmaster.plan.corpus_checks import check_corpus, warn_of_passes
-from trainmaster.plan.disk import check_disk, data_gib, disk_gib
-from trainmaster.plan.environment import (
+from trainmaster.plan.decisions.architecture import flops_per_token
+from trainmaster.plan.decisions.best_metric import choose_best_metric
+from trainmaster.plan.decisions.corpus_checks import check_corpus, warn_of_passes
+from trainmaster.plan.decisions.disk import check_disk, data_gib, disk_gib
+from trainmaster.plan.decisions.environment import (
     choose_environment,
     choose_requirements,
     environment_gib,
@@ -18,28 +17,33 @@ from trainmaster.plan.environment import (
     warn_of_cuda_without_gpu,
     with_packages,
 )
-from trainmaster.plan.estimate import estimates, hours_of, hours_within
-from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
-from trainmaster.plan.fit import Fitted, fit
-from trainmaster.plan.hardware import recommend_gpu
-from trainmaster.plan.input_checks import check_inputs
-from trainmaster.plan.length import (
+from trainmaster.plan.decisions.estimate import estimates, hours_of, hours_within
+from trainmaster.plan.decisions.fit import Fitted, fit
+from trainmaster.plan.decisions.hardware import recommend_gpu
+from trainmaster.plan.decisions.input_checks import check_inputs
+from trainmaster.plan.decisions.learning_rate import choose_learning_rate
+from trainmaster.plan.decisions.length import (
     choose_checkpoint_interval,
     choose_longest_runtime_s,
     choose_steps,
     choose_warmup,
 )
-from trainmaster.plan.memory import GIB, STATE_BYTES_PER_PARAMETER
-from trainmaster.plan.method import Method, choose_method
-from trainmaster.plan.model import BYTE_VOCABULARY, Network, choose_network
-from trainmaster.plan.money import check_lease, choose_mirror, within_budget_s
-from trainmaster.plan.process import choose_compile, choose_threads, choose_variables
-from trainmaster.plan.rates import choose_learning_rate
+from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER
+from trainmaster.plan.decisions.method import Method, choose_method
+from trainmaster.plan.decisions.model import BYTE_VOCABULARY, Network, choose_network
+from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
+from trainmaster.plan.decisions.sessions import plan_sessions, refuse_without_internet, where_cut
+from trainmaster.plan.decisions.target import Target, choose_target
+from trainmaster.plan.decisions.throughput import Throughput, throughput
+from trainmaster.plan.decisions.trainer_process import (
+    choose_compile,
+    choose_threads,
+    choose_variables,
+)
+from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
-from trainmaster.plan.sessions import plan_sessions, refuse_without_internet, where_cut
-from trainmaster.plan.target import Target, choose_target
-from trainmaster.plan.throughput import Throughput, throughput
-from trainmaster.spec import TrainingSpec, missing_secrets, refuse_what_is_not_built
+from trainmaster.plan.spec import TrainingSpec, missing_secrets, refuse_what_is_not_built
+from trainmaster.words.errors import HostError
 
 
 def plan(

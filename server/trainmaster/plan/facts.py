@@ -11,7 +11,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from trainer_runtime.core import corpus
+from trainer_runtime.core.files import corpus
 
 _BYTE = "byte"
 # Of English text by the vocabularies of today's models; other languages and code take more tokens.
@@ -225,7 +225,7 @@ class ModelFacts(FolderFacts):
 
     `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix.
     `max_positions`: the longest sequence that they were made for. `matrices`: see
-    `core.model_folder`.
+    `core.files.model_folder`.
     """
 
     kind: str = "hf"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.alerts.condition import Condition, parse_condition
-from trainer_runtime.core.finding import Severity
+from trainer_runtime.core.protocol.finding import Severity
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from trainer_runtime.core.duration import ACCEPTED as DURATION_ACCEPTED
-from trainer_runtime.core.duration import parse_duration
-from trainer_runtime.core.finding import SEVERITIES
+from trainer_runtime.core.protocol.duration import ACCEPTED as DURATION_ACCEPTED
+from trainer_runtime.core.protocol.duration import parse_duration
+from trainer_runtime.core.protocol.finding import SEVERITIES
 
 STATES = (
     "preparing",

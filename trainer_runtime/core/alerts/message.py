@@ -16,8 +16,8 @@ from trainer_runtime.core.alerts.condition import (
     MetricCondition,
     SilenceCondition,
 )
-from trainer_runtime.core.duration import spoken_duration
-from trainer_runtime.core.protocol import named
+from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.lines import named
 
 Kind = Literal["webhook", "slack", "discord", "command"]
 KINDS: tuple[Kind, ...] = ("webhook", "slack", "discord", "command")

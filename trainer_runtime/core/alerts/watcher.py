@@ -17,8 +17,8 @@ from trainer_runtime.core.alerts.condition import (
     SilenceCondition,
     StateCondition,
 )
-from trainer_runtime.core.policy import EndReason
-from trainer_runtime.core.protocol import Event
+from trainer_runtime.core.policy.recovery import EndReason
+from trainer_runtime.core.protocol.lines import Event
 
 # One that goes back and forth over its limit says so often enough, and then rests.
 MOST_AN_HOUR = 10

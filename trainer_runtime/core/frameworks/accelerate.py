@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import deepspeed
-from trainer_runtime.core.yaml_text import yaml_text
 
 FILE = "accelerate_config.yaml"
 _PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}

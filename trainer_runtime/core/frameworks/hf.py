@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_runtime.core import byte_tokenizer
+from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import accelerate, deepspeed
 from trainer_runtime.core.frameworks.places import TENSORBOARD, WRITING
-from trainer_runtime.core.yaml_text import yaml_text
+from trainer_runtime.core.inputs import byte_tokenizer
 
 TRAINING_ARGUMENTS = "training_args.yaml"
 
 # What is not named here is passed on as it is: TrainingArguments has the last word.
 _OPTIMIZERS = {"adamw": "adamw_torch_fused", "lion": "lion_32bit"}
 _TRACKERS = {"comet": "comet_ml"}
-# As `train.schedule`, which torch keeps out of here.
+# As `train.attempt.schedule`, which torch keeps out of here.
 _WSD_DECAY_SHARE = 0.2
 
 

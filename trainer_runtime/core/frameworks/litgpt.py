@@ -1,7 +1,7 @@
 """A resolved configuration in the words of LitGPT: `litgpt.yaml`, with every value that it takes.
 
 Values in this file only: LitGPT's command line silently ignores some that override a file's. What
-LitGPT has no word for is `trainer_runtime.train.litgpt_wrapper`'s: schedules other than its cosine,
+LitGPT has no word for is `trainer_runtime.train.litgpt.wrapper`'s: schedules other than its cosine,
 the steps at which is saved, strategies, clipping while finetuning.
 """
 
@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_runtime.core import byte_tokenizer
-from trainer_runtime.core.yaml_text import yaml_text
+from trainer_runtime.core.environment.yaml_text import yaml_text
+from trainer_runtime.core.inputs import byte_tokenizer
 
 VERSION = "0.5.13"
 FILE = "litgpt.yaml"
@@ -56,7 +56,7 @@ def command(config: Mapping[str, Any]) -> str:
 def start_folder(config: Mapping[str, Any]) -> str | None:
     """Where the model that is trained on stands as a LitGPT checkpoint; None: made from sizes.
 
-    In the cache, by what it is made of: `trainer_runtime.train.litgpt_models` puts it there.
+    In the cache, by what it is made of: `trainer_runtime.train.litgpt.models` puts it there.
     """
     model = config["model"]
     source = model.get("path") or model.get("hub")
@@ -82,7 +82,7 @@ def _pretrain(config: Mapping[str, Any]) -> dict[str, Any]:
         "initial_checkpoint_dir": start,
         "resume": False,
         "data": {
-            "class_path": "trainer_runtime.train.litgpt_data.TokenShards",
+            "class_path": "trainer_runtime.train.litgpt.data.TokenShards",
             "init_args": {
                 "folder": f"{config['data']['cache_dir']}/data/{config['data']['fingerprint']}",
                 "weights": _weights(config),
@@ -119,7 +119,7 @@ def _finetune(config: Mapping[str, Any]) -> dict[str, Any]:
         **own,
         **_devices(config),
         "data": {
-            "class_path": "trainer_runtime.train.litgpt_data.InstructionRows",
+            "class_path": "trainer_runtime.train.litgpt.data.InstructionRows",
             "init_args": {
                 "prompt_style": arguments.get("prompt_style", "auto"),
                 "mask_prompt": arguments.get("mask_prompt", True),

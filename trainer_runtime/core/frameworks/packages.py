@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from trainer_runtime.core.requirements import name_of
+from trainer_runtime.core.environment.requirements import name_of
 
 # What proves by its import that the package works: of those that import lazily, what a training
 # takes from them. Facts of a host tell the versions of these.

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import hf, launching
-from trainer_runtime.core.yaml_text import yaml_text
 
 
 def files(config: Mapping[str, Any]) -> dict[str, str]:
@@ -21,7 +21,8 @@ def training_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     of_method = _METHODS[config["method"]]
     return {
         **hf.training_arguments(config),
-        # The order of the rows is ours (train/row_order.py), so that skips and resumes are exact.
+        # The order of the rows is ours (train/data/row_order.py), so that skips and resumes are
+        # exact.
         "train_sampling_strategy": "sequential",
         **_model_arguments(config),
         **of_method(config, config.get("method_args") or {}),

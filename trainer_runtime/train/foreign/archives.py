@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_runtime.train.foreign.found import UnusableError
-from trainer_runtime.train.tensors import TensorFileError, read_tensors
+from trainer_runtime.train.checkpoints.tensors import TensorFileError, read_tensors
+from trainer_runtime.train.foreign.records import UnusableError
 
 # What reading a file that anybody may have written can end in.
 _ODD = (

@@ -20,8 +20,8 @@ from trainer_runtime.train.foreign.archives import (
     refuse_non_finite,
     tensors_within,
 )
-from trainer_runtime.train.foreign.found import Examined, Kind, Point, UnusableError
 from trainer_runtime.train.foreign.rates import followed_schedule
+from trainer_runtime.train.foreign.records import Examined, Kind, Point, UnusableError
 
 # Neither read nor taken along: only the code that wrote it could.
 NEVER_READ = frozenset({"training_args.bin"})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.train.foreign.archives import read_archive, refuse_non_finite, tensors_within
-from trainer_runtime.train.foreign.found import Examined, Kind, Point, UnusableError
+from trainer_runtime.train.foreign.records import Examined, Kind, Point, UnusableError
 
 MODEL_FILE = "lit_model.pth"
 # What our own LitGPT trainings read of it; its loader's state is of another loader.

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from trainer_runtime.train.foreign.archives import read_archive, refuse_non_finite, tensors_within
-from trainer_runtime.train.foreign.found import Examined, Kind, UnusableError
+from trainer_runtime.train.foreign.records import Examined, Kind, UnusableError
 
 _KEYS = ("model", "optimizer", "model_args", "iter_num", "config")
 _SIZES = ("n_layer", "n_head", "n_embd", "block_size", "vocab_size")

@@ -16,12 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.manifest import Manifest, verify
-from trainer_runtime.core.protocol import ExitCode
-from trainer_runtime.train import random_state, restore
-from trainer_runtime.train.config import ConfigError, RunConfig, read_run_config
-from trainer_runtime.train.events import EventLog
-from trainer_runtime.train.folder import (
+from trainer_runtime.core.files.manifest import Manifest, verify
+from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_run_config
+from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.checkpoints import random_state, restore
+from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name
+from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS
+from trainer_runtime.train.checkpoints.folder import (
     WRITING_PREFIX,
     drop_from_page_cache,
     remove_folder,
@@ -30,10 +32,8 @@ from trainer_runtime.train.folder import (
 )
 from trainer_runtime.train.foreign import huggingface, litgpt, nanogpt
 from trainer_runtime.train.foreign.archives import read_archive
-from trainer_runtime.train.foreign.found import Examined, UnusableError, examined, stamp_of
-from trainer_runtime.train.foreign.look import kind_of
-from trainer_runtime.train.keeper import CHECKPOINTS
-from trainer_runtime.train.shelf import checkpoint_name
+from trainer_runtime.train.foreign.inspect import kind_of
+from trainer_runtime.train.foreign.records import Examined, UnusableError, examined, stamp_of
 
 TAG = "adopted"
 _FAILED = 1

@@ -12,15 +12,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from trainer_runtime.box.inspection import SAMPLES, Inspection, described
-from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.box.pace import read_pace
-from trainer_runtime.core.stacks.frames import Frame, Thread
-from trainer_runtime.core.stacks.verdict import Process, Rank, judge
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.watch.inspection import SAMPLES, Inspection, described
+from trainer_runtime.box.watch.pace import read_pace
+from trainer_runtime.core.diagnosis.stacks.frames import Frame, Thread
+from trainer_runtime.core.diagnosis.stacks.verdict import Process, Rank, judge
 from trainmaster.backends.debug.launcher import InProcessLauncher
 from trainmaster.backends.debug.trainer import thread_name
 from trainmaster.backends.hosted import HostedBackend
-from trainmaster.hosts import LocalHost
+from trainmaster.backends.hosts import LocalHost
 
 _BETWEEN_S = 0.1
 

@@ -7,12 +7,12 @@ import threading
 import time
 from pathlib import Path
 
-from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.box.supervisor import Supervisor
-from trainer_runtime.box.telemetry import Telemetry
-from trainer_runtime.core.durable import try_lock
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.supervise.supervisor import Supervisor
+from trainer_runtime.box.watch.telemetry import Telemetry
+from trainer_runtime.core.files.durable import try_lock
 from trainmaster.backends.debug.processes import SimulatedProcesses
-from trainmaster.hosts import Host
+from trainmaster.backends.hosts import Host
 
 _POLL_S = 0.02
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainer_runtime.box.files import read_json, write_json
-from trainer_runtime.box.identity import ProcessIdentity, identify, is_alive
-from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.box.processes import Observation
-from trainer_runtime.core.policy import Exit
+from trainer_runtime.box.files.files import read_json, write_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.processes.identity import ProcessIdentity, identify, is_alive
+from trainer_runtime.box.processes.processes import Observation
+from trainer_runtime.core.policy.recovery import Exit
 from trainmaster.backends.debug.trainer import SimulatedTrainer
 
 

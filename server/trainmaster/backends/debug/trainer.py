@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.box.files import AppendedLog, write_json
-from trainer_runtime.box.layout import RunFolder
-from trainer_runtime.core.durable import sync_folder
-from trainer_runtime.core.duration import parse_duration
-from trainer_runtime.core.held import held_steps
-from trainer_runtime.core.manifest import (
+from trainer_runtime.box.files.files import AppendedLog, write_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.checkpoints.pinned_checkpoints import held_steps
+from trainer_runtime.core.files.durable import sync_folder
+from trainer_runtime.core.files.manifest import (
     ChunkHasher,
     Manifest,
     ManifestError,
@@ -26,8 +25,9 @@ from trainer_runtime.core.manifest import (
     read,
     verify,
 )
-from trainer_runtime.core.protocol import ExitCode
-from trainer_runtime.train.retention import Retention, Stored
+from trainer_runtime.core.protocol.duration import parse_duration
+from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.train.checkpoints.retention import Retention, Stored
 from trainmaster.backends.debug.faults import (
     FAULTS_VARIABLE,
     STEP_VARIABLE,

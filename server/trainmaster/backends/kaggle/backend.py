@@ -10,29 +10,29 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer_runtime.core import listing
-from trainer_runtime.core.corpus import AskedSource, Listing
-from trainer_runtime.core.desired import Desired
-from trainer_runtime.core.kernel_order import RUN_FOLDER
-from trainer_runtime.core.listing import ListedFile
-from trainmaster import secret_values
+from trainer_runtime.core.files import listing
+from trainer_runtime.core.files.corpus import AskedSource, Listing
+from trainer_runtime.core.files.listing import ListedFile
+from trainer_runtime.core.kaggle.session_order import RUN_FOLDER
+from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.follower import Follower
+from trainmaster.backends.hosts.tree_files import TreeFile
+from trainmaster.backends.hosts.trees import OnTreeProgress, TreeProgress
 from trainmaster.backends.kaggle.client import Kaggle, SourcesLeftOutError
 from trainmaster.backends.kaggle.datasets import Datasets
 from trainmaster.backends.kaggle.follower import KernelFollower
-from trainmaster.backends.kaggle.machine import WORKING, documented
+from trainmaster.backends.kaggle.machine_types import WORKING, documented
 from trainmaster.backends.kaggle.mounts import Mounting
 from trainmaster.backends.kaggle.outputs import Outputs
-from trainmaster.backends.kaggle.pushing import Pusher
+from trainmaster.backends.kaggle.placement import Stay
+from trainmaster.backends.kaggle.push import Pusher
 from trainmaster.backends.kaggle.sessions import DATA_SET, with_output
-from trainmaster.backends.kaggle.stay import Stay
-from trainmaster.control import IN_SESSIONS, Control
-from trainmaster.errors import HostError
-from trainmaster.hosts.tree_files import TreeFile
-from trainmaster.hosts.trees import OnTreeProgress, TreeProgress
-from trainmaster.mirror import Mirror
-from trainmaster.paths import Home
-from trainmaster.settings import KaggleSettings, read_settings
+from trainmaster.store import secret_values
+from trainmaster.store.control import IN_SESSIONS, Control
+from trainmaster.store.mirror import Mirror
+from trainmaster.words.errors import HostError
+from trainmaster.words.paths import Home
+from trainmaster.words.settings import KaggleSettings, read_settings
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import HostFacts
@@ -240,7 +240,7 @@ class KaggleBackend:
         return Outputs(self._kaggle, kept.body["ref"], self._stay(run_id).output)
 
     async def _verify(self, run_id: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        from trainer_runtime.core.manifest import verify
+        from trainer_runtime.core.files.manifest import verify
 
         outputs = self._outputs(run_id, "read its checkpoints")
         root = self._stay(run_id).output

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from trainmaster.errors import CloudError
+from trainmaster.words.errors import CloudError
 
 
 class SourcesLeftOutError(CloudError):

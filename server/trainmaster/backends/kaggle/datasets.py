@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from trainer_runtime.core.durable import write_synced
-from trainer_runtime.core.kernel_order import CACHE_MARK
+from trainer_runtime.core.files.durable import write_synced
+from trainer_runtime.core.kaggle.session_order import CACHE_MARK
+from trainmaster.backends.hosts.tree_files import TreeFile, changed
 from trainmaster.backends.kaggle.client import Kaggle
 from trainmaster.backends.kaggle.scratch import new_folder
-from trainmaster.errors import CloudError
-from trainmaster.hosts.tree_files import TreeFile, changed
-from trainmaster.paths import Home
+from trainmaster.words.errors import CloudError
+from trainmaster.words.paths import Home
 
 _DIGITS = 32
 _CHUNK_BYTES = 1 << 20
@@ -135,7 +135,7 @@ def _secrets_of(run_id: str) -> str:
 
 
 def _marker(files: Sequence[TreeFile]) -> bytes:
-    """What `box.receive` writes into `.complete` for these files."""
+    """What `box.answer.receive` writes into `.complete` for these files."""
     rows = json.dumps([[file.name, file.size_bytes, file.modified_ns] for file in files])
     digest = hashlib.sha256(rows.encode()).hexdigest()
     return f'{{"digest": "{digest}", "files": {rows}}}\n'.encode()

@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.finding import as_evidence
-from trainer_runtime.core.followed import JOURNAL, is_appended, is_replaced
-from trainer_runtime.core.kernel_frames import Frame
-from trainer_runtime.core.states import ENDED_PLACEMENTS
+from trainer_runtime.core.kaggle.log_frames import Frame
+from trainer_runtime.core.protocol.finding import as_evidence
+from trainer_runtime.core.protocol.followed_files import JOURNAL, is_appended, is_replaced
+from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS
 from trainmaster.backends.follower import Followed, News
-from trainmaster.backends.kaggle.between import due_lines, write_lines
 from trainmaster.backends.kaggle.client import Kaggle, KernelStatus
 from trainmaster.backends.kaggle.log_frames import LogLines
+from trainmaster.backends.kaggle.offline_supervisor import due_lines, write_lines
 from trainmaster.backends.kaggle.outputs import Outputs
-from trainmaster.backends.kaggle.stay import Stay, record_of
-from trainmaster.control_kernels import KernelRecords, KernelSession, SessionState
-from trainmaster.errors import CloudError
-from trainmaster.mirror import MirrorWriter
+from trainmaster.backends.kaggle.placement import Stay, record_of
+from trainmaster.store.control_kaggle import KernelRecords, KernelSession, SessionState
+from trainmaster.store.mirror import MirrorWriter
+from trainmaster.words.errors import CloudError
 
 # A log that grows is asked for more at once; one that doesn't, and the status, every so often.
 _LOG_EVERY_S = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from trainer_runtime.core.kernel_frames import PREFIX, Frame, decode_frame
+from trainer_runtime.core.kaggle.log_frames import PREFIX, Frame, decode_frame
 
 _MOST_WORDS = 6
 _LONGEST_LINE = 1 << 20

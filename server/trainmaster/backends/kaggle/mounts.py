@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.kaggle.datasets import Datasets
-from trainmaster.backends.kaggle.stay import Stay
-from trainmaster.control_kernels import KernelRecords
-from trainmaster.hosts.tree_files import TreeFile
+from trainmaster.backends.kaggle.placement import Stay
+from trainmaster.store.control_kaggle import KernelRecords
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,16 +24,16 @@ from kagglesdk.kernels.types.kernels_api_service import (
 )
 from requests.adapters import HTTPAdapter
 
-from trainmaster.backends.kaggle.blobs import fetch_blob
 from trainmaster.backends.kaggle.client import KernelState
-from trainmaster.backends.kaggle.log_stream import LogStream
-from trainmaster.backends.kaggle.refusals import (
+from trainmaster.backends.kaggle.download_output import fetch_blob
+from trainmaster.backends.kaggle.error_mapping import (
     KeysMissingError,
     RefusedError,
     cleaned,
     http_status,
     is_absent,
 )
+from trainmaster.backends.kaggle.log_stream import LogStream
 
 _Found = TypeVar("_Found")
 

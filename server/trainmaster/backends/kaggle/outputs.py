@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.followed import JOURNAL, attempt_of, is_appended, is_replaced
-from trainer_runtime.core.kernel_order import RUN_FOLDER
+from trainer_runtime.core.kaggle.session_order import RUN_FOLDER
+from trainer_runtime.core.protocol.followed_files import (
+    JOURNAL,
+    attempt_of,
+    is_appended,
+    is_replaced,
+)
 from trainmaster.backends.follower import News
 from trainmaster.backends.kaggle.client import Kaggle
-from trainmaster.control_kernels import KernelSession
-from trainmaster.mirror import MirrorWriter
+from trainmaster.store.control_kaggle import KernelSession
+from trainmaster.store.mirror import MirrorWriter
 
 _INDEX = "checkpoints_index.json"
 _BELOW = f"{RUN_FOLDER}/"

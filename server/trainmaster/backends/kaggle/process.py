@@ -22,11 +22,11 @@ from trainmaster.backends.kaggle.client import (
     Quota,
     SourcesLeftOutError,
 )
-from trainmaster.backends.kaggle.keys import with_keys
+from trainmaster.backends.kaggle.credentials import with_keys
 from trainmaster.backends.kaggle.scratch import new_folder
-from trainmaster.detached import SAFELY
-from trainmaster.errors import CloudError
-from trainmaster.paths import Home
+from trainmaster.store.detached import SAFELY
+from trainmaster.words.errors import CloudError
+from trainmaster.words.paths import Home
 
 _MODULE = "trainmaster.backends.kaggle.worker"
 _LONGEST_ANSWER_BYTES = 64 << 20

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from trainmaster.paths import Home
+from trainmaster.words.paths import Home
 
 
 def new_folder(home: Home) -> Path:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trainer_runtime.core.desired import Desired
-from trainer_runtime.core.journal import Record
-from trainer_runtime.core.states import ENDED_PLACEMENTS, DesiredState
-from trainmaster.control_kernels import KernelSession
-from trainmaster.settings import KaggleSettings
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState
+from trainmaster.store.control_kaggle import KernelSession
+from trainmaster.words.settings import KaggleSettings
 
 HOUR_S = 3600.0
 QUOTA = "quota"

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from trainmaster.backends.kaggle.refusals import coded
+from trainmaster.backends.kaggle.error_mapping import coded
 
 
 class Worker:

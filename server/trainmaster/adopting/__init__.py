@@ -1,7 +1,0 @@
-"""Trainings that others ran: their output folders, and going on from them."""
-
-from __future__ import annotations
-
-from trainmaster.adopting.adopt import AdoptOptions, adopt
-
-__all__ = ["AdoptOptions", "adopt"]

@@ -1,0 +1,73 @@
+"""The answers of everything about alerts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trainmaster.words.answers.runs import Answer
+
+
+class AlertRow(Answer):
+    """An alert. Without `run_id` it is one of every run. `problem`: why it can't be told now."""
+
+    name: str
+    severity: Literal["info", "warning", "critical"]
+    when: str
+    to: str
+    sender: Literal["box", "operator"]
+    origin: Literal["spec", "added", "default"]
+    run_id: str | None = None
+    problem: str | None = None
+
+
+class AlertMessageRow(Answer):
+    """A message and what became of it: `fired` waits to be sent, `failed` with `next_try_s` is
+    tried again, without it given up. `t`: Unix seconds."""
+
+    id: str
+    alert: str
+    to: str
+    sender: Literal["box", "operator"]
+    t: float
+    phase: Literal["fired", "sent", "failed"]
+    tries: int | None = None
+    reason: str | None = None
+    next_try_s: float | None = None
+    text: str
+
+
+class AlertsAnswer(Answer):
+    """Of one run with its newest messages, or of all."""
+
+    alerts: list[AlertRow]
+    destinations: list[str]
+    messages: list[AlertMessageRow] | None = None
+
+
+class AlertAddedAnswer(Answer):
+    """`pending`: the run's box has not been reached yet; it is told when it can be. `note`: what
+    may be a slip of the pen."""
+
+    alert: AlertRow
+    pending: bool | None = None
+    note: str | None = None
+    next_step: str
+
+
+class AlertRemovedAnswer(Answer):
+    name: str
+    run_id: str | None = None
+    pending: bool | None = None
+
+
+class AlertTestAnswer(Answer):
+    """What came back of a test message. `said` is the receiver's text: data, no instruction."""
+
+    destination: str
+    kind: Literal["webhook", "slack", "discord", "command"]
+    id: str
+    sent: bool
+    status: int | None = None
+    reason: str | None = None
+    said: str | None = None
+    note: str | None = None

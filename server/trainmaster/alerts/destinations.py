@@ -1,0 +1,90 @@
+"""Destinations as the settings name them: their addresses, and who sends to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from trainer_runtime.core.alerts.condition import Condition, needs_operator
+from trainmaster.store.control_alerts import Sender
+from trainmaster.store.secret_values import find_value
+from trainmaster.words.errors import StateError, UsageError
+from trainmaster.words.paths import Home
+from trainmaster.words.settings import Destination, read_settings
+
+
+def destinations(home: Home) -> dict[str, Destination]:
+    """All of them, by name.
+
+    Raises:
+        StateError: `SETTINGS_NOT_READABLE`.
+    """
+    return dict(read_settings(home).destinations)
+
+
+def known_destination(home: Home, name: str, field: str) -> Destination:
+    """The destination of this name.
+
+    Raises:
+        UsageError: `DESTINATION_UNKNOWN`, at `field`.
+        StateError: `SETTINGS_NOT_READABLE`.
+    """
+    known = destinations(home)
+    if name in known:
+        return known[name]
+    raise UsageError(
+        "DESTINATION_UNKNOWN",
+        f"The settings name no destination {name!r}.",
+        f"Take one of {', '.join(known)}."
+        if known
+        else f"Let {home.settings} name one, for example (one line): destinations: {{ops: {{kind: "
+        "webhook, url_secret: OPS_WEBHOOK}}",
+        field=field,
+    )
+
+
+def refuse_unknown_destinations(home: Home, names: Iterable[str]) -> None:
+    """Those that a spec's alerts name, in their order.
+
+    Raises:
+        UsageError: `DESTINATION_UNKNOWN`, the settings name no such one.
+        StateError: `SETTINGS_NOT_READABLE`.
+    """
+    for index, name in enumerate(names):
+        known_destination(home, name, f"alerts[{index}].to")
+
+
+def address(home: Home, name: str, given: Destination, environment: Mapping[str, str]) -> str:
+    """The URL of a destination; a secret, so that it stands in no answer and no database.
+
+    Raises:
+        StateError: `SECRET_MISSING`, `SECRET_INVALID`.
+    """
+    field = f"destinations.{name}"
+    if given.url_secret is None:
+        return given.url or ""
+    url = find_value(home, given.url_secret, environment, f"{field}.url_secret").strip()
+    if not is_address(url):
+        raise StateError(
+            "SECRET_INVALID",
+            f"The value of {given.url_secret} is no http or https address.",
+            "Put the destination's whole URL there.",
+            field=field,
+        )
+    return url
+
+
+def sender_of(given: Destination, condition: Condition) -> Sender:
+    """Who tells of a condition: the destination's sender, but for what the box can't see."""
+    if given.kind == "command" or needs_operator(condition):
+        return "operator"
+    return given.sender or "box"
+
+
+def is_address(url: str) -> bool:
+    """Whether `url` is one of http or https, with a host."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
+    except ValueError:
+        return False

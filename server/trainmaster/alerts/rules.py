@@ -1,0 +1,228 @@
+"""Which alerts there are for a run: those of its spec, those that were added, and the defaults."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from typing import Any
+
+from trainer_runtime.core.alerts.alert import Alert, alert_id
+from trainer_runtime.core.alerts.codes import unknown_code
+from trainer_runtime.core.alerts.condition import (
+    LONGEST,
+    Condition,
+    ConditionError,
+    parse_condition,
+)
+from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
+from trainmaster.alerts.destinations import destinations, known_destination, sender_of
+from trainmaster.backends import KAGGLE
+from trainmaster.store.control_alerts import EVERY_RUN, AlertRow
+from trainmaster.store.run import Run
+from trainmaster.sync.follow import last_pass
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import StateError, UsageError
+from trainmaster.words.paths import Home
+from trainmaster.words.settings import Destination
+
+# What every destination is told of every run, unless it says `defaults: false`.
+DEFAULTS: tuple[tuple[str, Severity, str], ...] = (
+    ("failed", "critical", "state failed"),
+    ("lost", "critical", "state lost"),
+    ("nan-loss", "critical", "finding nan_loss"),
+    ("nan-grad", "critical", "finding nan_grad"),
+    ("spike", "warning", "finding loss_spike"),
+    ("divergence", "critical", "finding divergence"),
+    ("stall", "critical", "finding stall"),
+)
+_LONGEST_NAME = 63
+# Clocks that agree within this are one clock.
+_SAME_CLOCK_S = 2.0
+
+
+def add_row(
+    workspace: Workspace,
+    *,
+    when: str,
+    to: str | None,
+    name: str | None,
+    severity: str,
+    run: Run | None,
+) -> AlertRow:
+    """Put an alert on record: of one run, or of every run.
+
+    Raises:
+        UsageError: `CONDITION_INVALID`, `DESTINATION_UNKNOWN`, `BAD_ARGUMENT`.
+        StateError: `ALERT_EXISTS`, `RUN_ENDED`, `SETTINGS_NOT_READABLE`.
+    """
+    from trainmaster.plan.spec.annotations import (  # heavy, and rarely needed
+        NAME_ACCEPTED,
+        NAME_PATTERN,
+    )
+
+    condition = checked_condition(when)
+    if severity not in SEVERITIES:
+        raise _bad_argument("severity", severity, f"Use one of {', '.join(SEVERITIES)}.")
+    name = _default_name(when) if name is None else name
+    if not NAME_PATTERN.fullmatch(name) or ".." in name:
+        raise _bad_argument("name", name, f"Use {NAME_ACCEPTED}.")
+    if run is not None and run.cleaned:
+        raise StateError("RUN_ENDED", f"Run {run.run_id} was cleaned.", "Nothing can happen to it.")
+    to = to or _only_destination(workspace.home)
+    given = known_destination(workspace.home, to, "to")
+    now = time.time()
+    run_id = run.run_id if run else EVERY_RUN
+    row = AlertRow(
+        id=alert_id(run_id, name, when, severity, to, now),
+        run_id=run_id,
+        name=name,
+        severity=severity,
+        when=when,
+        to=to,
+        sender=sender_of(given, condition),
+        origin="added",
+        created_t=now,
+    )
+    if not workspace.control.alerts.add(row):
+        raise StateError(
+            "ALERT_EXISTS",
+            f"An alert is called {name!r} already.",
+            "Give it another name, or remove that one first: `trainmaster alerts remove "
+            f"{name}{f' {run_id}' if run_id else ''}`.",
+            field="name",
+        )
+    return row
+
+
+def checked_condition(when: str) -> Condition:
+    """The condition that `when` stands for.
+
+    Raises:
+        UsageError: `CONDITION_INVALID`.
+    """
+    try:
+        condition = parse_condition(when)
+    except ConditionError as error:
+        told = f"{when[:LONGEST]!r} is no condition. {error.message}"
+        raise UsageError("CONDITION_INVALID", told, error.fix, field="when") from None
+    unknown = unknown_code(condition)
+    if unknown is not None:
+        fix = (
+            f"There are {', '.join(unknown[1])}." if unknown[1] else "docs/diagnosis.md lists them."
+        )
+        told = f"No finding has the code {unknown[0]!r}."
+        raise UsageError("CONDITION_INVALID", told, fix, field="when")
+    return condition
+
+
+def alerts_of(workspace: Workspace, run: Run) -> list[AlertRow]:
+    """Every alert of a run that can be told now, those of its spec and the defaults put on record.
+
+    Raises:
+        StateError: `SETTINGS_NOT_READABLE`.
+    """
+    known = destinations(workspace.home)
+    if known:
+        _record_defaults(workspace, known)
+    _record_spec(workspace, run, known)
+    rows = [row for row in workspace.control.alerts.of(run.run_id) if row.to in known]
+    if run.host == KAGGLE:  # a session is given no address
+        return [replace(row, sender="operator") for row in rows]
+    return rows
+
+
+def record_defaults(workspace: Workspace) -> None:
+    """Raises:
+    StateError: `SETTINGS_NOT_READABLE`.
+    """
+    _record_defaults(workspace, destinations(workspace.home))
+
+
+def watched(workspace: Workspace, run: Run, row: AlertRow) -> Alert:
+    """The alert of one run, with the moment from which on it counts, by the clock of its host."""
+    since_t = 0.0
+    if row.created_t > run.created_t:
+        skew_s = last_pass(workspace.home, run.host).skew_s
+        since_t = row.created_t + (skew_s if abs(skew_s) > _SAME_CLOCK_S else 0.0)
+    return Alert(row.id, row.name, row.severity, row.when, row.to, since_t)
+
+
+def _record_defaults(workspace: Workspace, known: dict[str, Destination]) -> None:
+    records = workspace.control.alerts
+    there = records.defaults()
+    for to, given in known.items():
+        for name, severity, when in DEFAULTS if given.defaults else ():
+            row = AlertRow(
+                id=alert_id("default", to, when),
+                run_id=EVERY_RUN,
+                name=f"{to}-{name}",
+                severity=severity,
+                when=when,
+                to=to,
+                sender=sender_of(given, parse_condition(when)),
+                origin="default",
+                created_t=time.time(),
+            )
+            if row.id not in there:
+                records.add(row)
+
+
+def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) -> None:
+    """Those that the spec has now; of an earlier one, those that it has not any more go.
+
+    One that the user has removed stays away. One whose destination is missing, or that the spec has
+    dropped, is forgotten: should either come back, so does the alert.
+    """
+    records = workspace.control.alerts
+    wanted = {row.id: row for row in _spec_rows(run, run.config.get("alerts") or [], known)}
+    there = {row.id for row in records.of(run.run_id) if row.origin == "spec"}
+    if set(wanted) == there:
+        return
+    is_new = workspace.control.desired(run.run_id)[0].generation == 1
+    for name in there - set(wanted):
+        records.forget(name)
+    for name, row in wanted.items():
+        if name not in there:
+            records.add(row if is_new else replace(row, created_t=time.time()))
+
+
+def _spec_rows(
+    run: Run, given: list[dict[str, Any]], known: dict[str, Destination]
+) -> list[AlertRow]:
+    return [
+        AlertRow(
+            id=alert_id(run.run_id, item["name"], item["when"], item["severity"], item["to"]),
+            run_id=run.run_id,
+            name=item["name"],
+            severity=item["severity"],
+            when=item["when"],
+            to=item["to"],
+            sender=sender_of(known[item["to"]], parse_condition(item["when"])),
+            origin="spec",
+            created_t=run.created_t,
+        )
+        for item in given
+        if item["to"] in known
+    ]
+
+
+def _only_destination(home: Home) -> str:
+    known = list(destinations(home))
+    if len(known) != 1:
+        named = f"; there are {', '.join(known)}" if known else f", and {home.settings} names none"
+        raise UsageError(
+            "DESTINATION_UNKNOWN",
+            f"It is not said where to tell it{named}.",
+            "Name a destination of the settings: `to`, or --to on the command line.",
+            field="to",
+        )
+    return known[0]
+
+
+def _default_name(when: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "-", when).strip("-_")[:_LONGEST_NAME] or "alert"
+
+
+def _bad_argument(field: str, value: str, fix: str) -> UsageError:
+    return UsageError("BAD_ARGUMENT", f"{value!r} is no {field} of an alert.", fix, field=field)

@@ -1,0 +1,142 @@
+"""Sends this side's messages: by whoever looks first, or by a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from trainer_runtime.core.alerts.message import body_for
+from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.protocol.alert_record import Told, failed
+from trainer_runtime.core.protocol.text import shown
+from trainmaster.alerts.destinations import address, destinations
+from trainmaster.store.control_alerts import MessageRow
+from trainmaster.store.detached import SAFELY, begin_locked
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import StateError
+from trainmaster.words.settings import Destination
+
+# The sender stays for what is tried again soon; later tries are made by whoever looks then.
+_STAYS_S = 300.0
+_LONGEST_CHILD_S = 30.0
+_COMMAND_S = 15.0
+# Receivers take about one message a second; Slack says so, Discord thirty a minute.
+_LEAST_PAUSE_S = 2.0
+_MOST_SAID = 200
+
+
+def begin_sending(workspace: Workspace) -> bool:
+    """Start the sender, detached, where a message is due and no sender lives; True if so."""
+    due_t = workspace.control.alerts.next_due_t()
+    if due_t is None or due_t > time.time():
+        return False
+    return begin_locked(workspace.home, workspace.home.alerts_lock, "send-alerts")
+
+
+async def send_due(
+    workspace: Workspace, *, stays_s: float = _STAYS_S, lock_descriptor: int | None = None
+) -> int:
+    """Send what is due, and what becomes due within `stays_s`; how many were taken.
+
+    Nothing where another process sends. `lock_descriptor`: the lock, where the caller was given it.
+    """
+    lock = try_lock(workspace.home.alerts_lock) if lock_descriptor is None else lock_descriptor
+    if lock is None:
+        return 0
+    sent, deadline = 0, time.monotonic() + stays_s
+    records = workspace.control.alerts
+    try:
+        while (due_t := records.next_due_t()) is not None:
+            wait_s = due_t - time.time()
+            if wait_s > 0 and time.monotonic() + wait_s > deadline:
+                break
+            await asyncio.sleep(max(0.0, wait_s))
+            for row in records.due(time.time()):
+                if time.monotonic() > deadline:
+                    return sent  # receivers that hang: the rest is still due
+                sent += await _send(workspace, row)
+                await asyncio.sleep(_LEAST_PAUSE_S if records.next_due_t() is not None else 0)
+    finally:
+        os.close(lock)
+    return sent
+
+
+async def try_once(
+    workspace: Workspace, to: str, given: Destination, message: Any
+) -> dict[str, Any]:
+    """What came of giving a message to a destination, as `box/alerts/post.py` answers.
+
+    Raises:
+        StateError: the secret of its address can't be read.
+    """
+    body = body_for(given.kind, message)
+    if given.kind == "command":
+        return await asyncio.to_thread(_run_command, list(given.command or []), body)
+    url = address(workspace.home, to, given, os.environ)
+    asked = json.dumps({"url": url, "body": body, "id": message.id}).encode()
+    return await asyncio.to_thread(_post, asked)
+
+
+async def _send(workspace: Workspace, row: MessageRow) -> bool:
+    records = workspace.control.alerts
+    answer: dict[str, Any]
+    try:
+        given = destinations(workspace.home).get(row.to)
+        if given is None:
+            answer = {"sent": False, "reason": f"the settings name no destination {row.to}"}
+        else:
+            answer = await try_once(workspace, row.to, given, row.message)
+    except StateError as error:
+        answer = {"sent": False, "reason": error.code}
+    if answer.get("sent") is True:
+        records.set_sent(row.id)
+        return True
+    told = Told({}, row.to, row.fired_t, tries=row.tries)
+    wait_s = float(answer.get("wait_s") or 0.0)
+    said = failed(row.id, told, str(answer["reason"]), time.time(), wait_s=wait_s)
+    records.set_failed(row.id, said["reason"], said["due_t"])
+    return False
+
+
+def _post(asked: bytes) -> dict[str, Any]:
+    """By the box's own program, in a process that can be ended whatever the receiver does."""
+    try:
+        done = subprocess.run(
+            [sys.executable, *SAFELY, "-m", "trainer_runtime", "alert"],
+            input=asked,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_LONGEST_CHILD_S,
+            check=False,
+        )
+        answer = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return {"sent": False, "reason": "the sender was ended"}
+    return answer if isinstance(answer, dict) else {"sent": False, "reason": "the sender was ended"}
+
+
+def _run_command(command: list[str], body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(body).encode() + b"\n",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_COMMAND_S,
+            check=False,
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired:
+        return {"sent": False, "reason": f"the command did not end within {_COMMAND_S:.0f} s"}
+    except (OSError, ValueError):
+        return {"sent": False, "reason": "the command can't be started"}
+    said = shown(done.stdout[:_MOST_SAID].replace(b"\n", b" ")).strip()
+    if done.returncode != 0:
+        reason = f"the command ended with {done.returncode}"
+        return {"sent": False, "reason": reason, "said": said}
+    return {"sent": True, "said": said}

@@ -1,8 +1,0 @@
-"""Trainings that others started: watched, never touched."""
-
-from __future__ import annotations
-
-from trainmaster.attaching.attach import AttachOptions, attach
-from trainmaster.attaching.detach import detach, refuse_attached
-
-__all__ = ["AttachOptions", "attach", "detach", "refuse_attached"]

@@ -1,0 +1,248 @@
+"""Whether a machine can be reached and used at all: what can be told before anything runs there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from trainer_runtime.core.protocol.text import shown
+from trainmaster.backends.hosts.interpreter import find_python
+from trainmaster.backends.ssh import Transport
+from trainmaster.backends.ssh.endpoint import Endpoint, find_endpoint
+from trainmaster.backends.ssh.host_keys import Pins
+from trainmaster.backends.ssh.link import Link
+from trainmaster.store.host_record import HostRecord
+from trainmaster.words.answers.hosts import HostCheckRow
+from trainmaster.words.errors import HostError, TrainmasterError
+
+_REACH_S = 10.0
+_COMMAND_S = 30.0
+_EMPTY_COMMANDS = 3
+_SLOW_COMMAND_S = 0.15
+_NOISE_SHOWN = 160
+# What sshd does for every command; without SHLVL, bash takes it for that and reads its rc file.
+_AS_SSHD = 'unset SHLVL;exec "$1" -c true'
+_NOT_RUN = (126, 127)
+_BANNER = re.compile(rb"SSH-[0-9.]+-")
+# Which of the rows an error of connecting belongs to.
+_ROW_OF = {
+    "HOST_KEY_CHANGED": "host key",
+    "AUTH_FAILED": "auth",
+    "KEY_LOCKED": "auth",
+    "SHELL_UNUSABLE": "shell",
+    "TRANSPORT_MISSING": "transport",
+}
+
+
+@runtime_checkable
+class MovesFiles(Protocol):
+    """A transport that can tell how files go."""
+
+    async def has_sftp(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class Connection:
+    """What was found, and the first error that keeps the machine from being used.
+
+    `command_s`: what an empty command costs, None where none could be run.
+    """
+
+    rows: list[HostCheckRow] = field(default_factory=list)
+    error: TrainmasterError | None = None
+    command_s: float | None = None
+
+    def has(self, name: str) -> bool:
+        return any(row.name == name for row in self.rows)
+
+    def ok(self, name: str, found: str) -> None:
+        self.rows.append(HostCheckRow(name=name, state="ok", found=found))
+
+    def warn(self, name: str, found: str, remedy: str) -> None:
+        self.rows.append(HostCheckRow(name=name, state="warn", found=found, remedy=remedy))
+
+    def fail(self, name: str, error: TrainmasterError) -> None:
+        self.error = self.error or error
+        found = HostCheckRow(name=name, state="fail", found=error.message, remedy=error.fix)
+        self.rows.append(found)
+
+
+async def check_connection(record: HostRecord, pins: Path, *, within_s: float) -> Connection:
+    """Come in, and look at what the machine's shell does; never an error.
+
+    A key that `pins` does not know yet is pinned there.
+    """
+    found = Connection()
+    link = Link(record, pins)
+    try:
+        endpoint = find_endpoint(record, os.environ)
+        async with asyncio.timeout(within_s):
+            await _come_in(endpoint, link, pins, found)
+    except TimeoutError:
+        name = "connection" if found.has("reachable") else "reachable"
+        found.fail(name, _silent(record.name, within_s))
+    except TrainmasterError as error:
+        found.fail("address", error)
+    finally:
+        await link.disconnect()
+    return found
+
+
+async def _come_in(endpoint: Endpoint, link: Link, pins: Path, found: Connection) -> None:
+    started = time.monotonic()
+    try:
+        async with link.use() as transport:
+            took_s = time.monotonic() - started
+            found.ok("reachable", f"{_way(endpoint)}, connected in {took_s * 1000:.0f} ms")
+            _tell_key(endpoint, pins, found)
+            found.ok("auth", _who(endpoint))
+            await _look_around(transport, found)
+    except HostError as error:
+        if error.code == "HOST_UNREACHABLE":
+            found.fail("reachable", await _nearer(endpoint, error))
+            _tell_key(endpoint, pins, found)
+            return
+        if not found.has("reachable") and error.code in _ROW_OF:
+            found.ok("reachable", f"{_way(endpoint)} answers")
+        if not found.has("host key") and error.code != "HOST_KEY_CHANGED":
+            _tell_key(endpoint, pins, found)
+        found.fail(_ROW_OF.get(error.code, "connection"), error)
+
+
+def _way(endpoint: Endpoint) -> str:
+    through = [f"jump host {hop.host}:{hop.port}" for hop in endpoint.jumps]
+    if endpoint.target.proxy_command is not None:
+        through = ["a ProxyCommand"]
+    target = f"{endpoint.target.host}:{endpoint.target.port}"
+    return f"{target} through {', '.join(through)}" if through else target
+
+
+async def _nearer(endpoint: Endpoint, error: HostError) -> HostError:
+    """What more can be said of a machine that is not reached: its name, its port, what answers.
+
+    Looked at only then: an SSH server counts connections without a login against who makes them.
+    """
+    if endpoint.target.proxy_command is not None:
+        return error
+    first = endpoint.hops[0]
+    try:
+        async with asyncio.timeout(_REACH_S):
+            reader, writer = await asyncio.open_connection(first.host, first.port)
+            try:
+                banner = _BANNER.search(await reader.read(1024))
+            finally:
+                writer.close()
+    except (OSError, TimeoutError) as reason:
+        return _unreachable(endpoint, reason)
+    if banner is not None:
+        return error
+    return HostError(
+        "HOST_UNREACHABLE",
+        f"{first.host}:{first.port} takes connections, but does not speak SSH.",
+        "Look whether address and port are the ones of its SSH server.",
+        retryable=True,
+    )
+
+
+def _unreachable(endpoint: Endpoint, error: OSError) -> HostError:
+    first = endpoint.hops[0]
+    told, fix = f"{endpoint.told(first)} can't be reached at {first.host}:{first.port}: ", ""
+    if isinstance(error, socket.gaierror):
+        told += f"the name is not known ({error.strerror})."
+        fix = "Look whether the name is spelt rightly, and whether DNS or the VPN is up."
+    elif isinstance(error, ConnectionRefusedError):
+        told += "the connection is refused."
+        fix = "Look whether the port is right and the SSH server runs there."
+    elif isinstance(error, TimeoutError):
+        told += f"no answer within {_REACH_S:.0f} s."
+        fix = "Look whether the machine is up, and whether a firewall or VPN stands between."
+    else:
+        told += f"{error.strerror or error}."
+        fix = "Look whether this machine is on the network that the host is on."
+    return HostError("HOST_UNREACHABLE", told, fix, retryable=True)
+
+
+def _silent(name: str, within_s: float) -> HostError:
+    return HostError(
+        "HOST_UNREACHABLE",
+        f"{name} did not answer within {within_s:.0f} s.",
+        "Look whether the machine is up, and whether a firewall or VPN stands between.",
+        retryable=True,
+    )
+
+
+def _tell_key(endpoint: Endpoint, pins: Path, found: Connection) -> None:
+    try:
+        known = Pins(pins, endpoint.name).of(endpoint.target.pin_name)
+    except HostError as damaged:
+        found.fail("host key", damaged)
+        return
+    if known:
+        told = ", ".join(f"{pin.fingerprint} ({pin.kind})" for pin in known)
+        found.ok("host key", f"{told}, pinned")
+
+
+def _who(endpoint: Endpoint) -> str:
+    target = endpoint.target
+    keys = [str(path) for path in target.identities]
+    if target.agent is not None and not target.identities_only:
+        keys.append("the agent's")
+    through = "".join(f", through {hop.shown}" for hop in endpoint.jumps)
+    if len(keys) == 1:
+        return f"in as {target.user} with {keys[0]}{through}"
+    return f"in as {target.user} with one of: {', '.join(keys) or 'no key'}{through}"
+
+
+async def _look_around(transport: Transport, found: Connection) -> None:
+    """The shell, files, and an interpreter; each told though another fails."""
+    for name, look in (("shell", _shell), ("SFTP", _sftp), ("python", _python)):
+        try:
+            await look(transport, found)
+        except HostError as error:
+            found.fail(name, error)
+            if error.code != "PYTHON_MISSING":
+                return  # whatever comes next would fail in the same way
+
+
+async def _shell(transport: Transport, found: Connection) -> None:
+    took = []
+    for _ in range(_EMPTY_COMMANDS):
+        started = time.monotonic()
+        await transport.run(["true"], timeout_s=_COMMAND_S)
+        took.append(time.monotonic() - started)
+    found.command_s = min(took)
+    done = await transport.run(["/bin/sh", "-c", 'echo "$SHELL"'], timeout_s=_COMMAND_S)
+    shell = done.output.strip() or "/bin/sh"
+    noisy = await transport.run(["/bin/sh", "-c", _AS_SSHD, "sh", shell], timeout_s=_COMMAND_S)
+    said = "" if noisy.code in _NOT_RUN else noisy.output + noisy.errors
+    noise = shown(said.replace("\n", " ").encode()).strip()
+    told = f"{shell}, an empty command takes {found.command_s * 1000:.0f} ms"
+    if noise:
+        told += f'; its rc file prints "{noise[:_NOISE_SHOWN]}"'
+    if found.command_s >= _SLOW_COMMAND_S:
+        found.warn("shell", told, "Let its rc file return at once where no terminal is there.")
+    elif noise:
+        remedy = "Harmless here, but scp and rsync break on it: print only to terminals."
+        found.warn("shell", told, remedy)
+    else:
+        found.ok("shell", told)
+
+
+async def _sftp(transport: Transport, found: Connection) -> None:
+    if not isinstance(transport, MovesFiles):
+        return
+    if await transport.has_sftp():
+        found.ok("SFTP", "works")
+        return
+    remedy = "Nothing needs it: files go by commands. Faster with `Subsystem sftp internal-sftp`."
+    found.warn("SFTP", "does not work", remedy)
+
+
+async def _python(transport: Transport, found: Connection) -> None:
+    found.ok("python", await find_python(transport.run))

@@ -1,0 +1,61 @@
+"""Finding an interpreter on a machine that has nothing of ours yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from trainer_runtime.core.protocol.text import shown
+from trainmaster.backends.ssh import Completed
+from trainmaster.words.assets import find_assets
+from trainmaster.words.errors import HostError
+
+_TIMEOUT_S = 60.0  # an interpreter on a network disk takes its time when it is first read
+_REMEDY = (
+    "Install Python 3.10 or newer there (`apt install python3`, or without root: uv, conda or "
+    "pyenv), on the PATH of `ssh HOST env` or in its usual folder."
+)
+
+
+class Run(Protocol):
+    """A transport's `run`."""
+
+    async def __call__(
+        self, command: Sequence[str], *, stdin: bytes = b"", timeout_s: float
+    ) -> Completed: ...
+
+
+async def find_python(run: Run) -> str:
+    """The absolute path of the machine's best interpreter, 3.10 or newer and complete.
+
+    Raises:
+        HostError: `PYTHON_MISSING`, with those that were found; whatever `run` raises.
+    """
+    script = (find_assets().runtime / "box" / "find_python.sh").read_bytes()
+    done = await run(["/bin/sh", "-s"], stdin=script, timeout_s=_TIMEOUT_S)
+    seen = {}
+    for line in done.output.splitlines():
+        mark, _, rest = line.partition("\t")
+        fields = rest.split("\t")
+        if mark == "python" and len(fields) == 4:
+            verdict, version, path, lacks = fields
+            if verdict == "good" and path.startswith("/"):
+                return path
+            seen[path] = _described(verdict, version, lacks)
+    if done.code == 124:
+        raise HostError(
+            "PYTHON_MISSING",
+            f"Its interpreters did not answer within {_TIMEOUT_S:.0f} s.",
+            "Try `python3 --version` on it; a disk of it may hang.",
+            retryable=True,
+        )
+    found = ", ".join(shown(f"{path} {told}".encode()) for path, told in seen.items())
+    raise HostError(
+        "PYTHON_MISSING",
+        f"It has no usable Python 3.10 or newer; found: {found or 'none at all'}.",
+        _REMEDY,
+    )
+
+
+def _described(verdict: str, version: str, lacks: str) -> str:
+    return f"({version}, incomplete: {lacks})" if verdict == "incomplete" else f"({version})"

@@ -1,0 +1,188 @@
+"""This machine as a host."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+from trainer_runtime.core.files.durable import remove_tree, sync_folder, write_atomic, write_synced
+from trainmaster.backends.ssh import Completed, Stream
+from trainmaster.words.assets import find_assets
+from trainmaster.words.errors import HostError
+
+_LET_GO_S = 2.0
+
+
+class LocalHost:
+    """Files by the file system, commands as child processes."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name = name
+        self._root = str(root)
+
+    async def root(self) -> str:
+        return self._root
+
+    async def cache(self) -> str:
+        return f"{self._root}/cache"
+
+    async def python(self) -> str:
+        return sys.executable
+
+    async def runtime(self) -> str:
+        return str(find_assets().runtime.parent)
+
+    async def run(
+        self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
+    ) -> Completed:
+        if Path(folder).is_dir() and shutil.which(command[0]) is None:
+            return Completed(127, "", f"{command[0]}: not found")
+        with _told(folder):
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=folder,
+                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        try:
+            output, errors = await asyncio.wait_for(process.communicate(stdin or None), timeout_s)
+        except TimeoutError:
+            return Completed(124, "", f"no answer within {timeout_s:.0f} s")
+        finally:
+            if process.returncode is None:  # it took too long, or nobody waits any more
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        code = process.returncode if process.returncode is not None else -1
+        return Completed(code, output.decode(errors="replace"), errors.decode(errors="replace"))
+
+    @asynccontextmanager
+    async def stream(self, command: Sequence[str], *, folder: str) -> AsyncIterator[Stream]:
+        with _told(folder):
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=folder,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        stream = _ProcessStream(process)
+        try:
+            yield stream
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await stream.let_go()
+
+    async def put_folder(
+        self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
+    ) -> None:
+        target = Path(folder)
+        if target.exists():
+            return
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        with _told(folder):
+            try:
+                for name, data in files.items():
+                    write_synced(temporary / name, data, 0o755 if name in executable else 0o644)
+                os.rename(temporary, target)
+                sync_folder(target.parent)
+            except OSError:
+                shutil.rmtree(temporary, ignore_errors=True)
+                if not target.exists():  # else another process placed the same
+                    raise
+
+    async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        with _told(path):
+            write_atomic(Path(path), data, mode)
+
+    async def size(self, path: str) -> int | None:
+        try:
+            return os.stat(path).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    async def read(self, path: str, offset: int, limit: int) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                return file.read(limit)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+
+    async def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    async def remove(self, path: str) -> int:
+        with _told(path):
+            return await asyncio.to_thread(remove_tree, Path(path))
+
+    async def disconnect(self) -> None:
+        return
+
+
+class _ProcessStream:
+    """A child process as a stream."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise ValueError("the process was started without pipes")
+        self._process = process
+        self._input, self._output = process.stdin, process.stdout
+        self._errors = asyncio.create_task(process.stderr.read())
+
+    async def write(self, data: bytes) -> None:
+        # Whoever has ended tells by its output and its code, not by what it no longer takes.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._input.write(data)
+            await self._input.drain()
+
+    async def finish(self) -> None:
+        self._input.close()
+
+    async def read(self, limit: int) -> bytes:
+        return await self._output.read(limit)
+
+    async def let_go(self) -> None:
+        """Wait for the end of a process that was killed; what it has written is read for that,
+        since asyncio waits for the pipes' ends too, which the process's children may hold."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LET_GO_S):
+                while await self._output.read(1 << 20):
+                    continue
+                await self._process.wait()
+
+    async def end(self) -> tuple[int, str]:
+        errors = await self._errors
+        return await self._process.wait(), errors.decode(errors="replace")
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Turn what the file system refuses into an error with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise HostError(
+                "DISK_FULL",
+                f"There is no room left to write {path}.",
+                "Free some room, or point TRAINMASTER_HOME at another disk.",
+                retryable=True,
+            ) from error
+        raise HostError(
+            "ROOT_NOT_WRITABLE",
+            f"{path} can't be written: {error.strerror}.",
+            "Make the folder writable, or point TRAINMASTER_HOME elsewhere.",
+        ) from error

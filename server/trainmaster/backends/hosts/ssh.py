@@ -1,0 +1,206 @@
+"""A machine over SSH as a host.
+
+What was found out about it (its user's home, its interpreter) is kept beside its pinned keys, so
+that a command asks for it once and not every time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from trainer_runtime.core.files.durable import write_atomic
+from trainmaster.backends.hosts.interpreter import find_python
+from trainmaster.backends.hosts.trees import put_tree
+from trainmaster.backends.ssh import Completed, Stream
+from trainmaster.backends.ssh.link import Link
+from trainmaster.store.host_record import HostRecord
+from trainmaster.words.assets import find_assets
+from trainmaster.words.errors import HostError
+from trainmaster.words.paths import Home
+
+_QUICK_S = 30.0
+_REMOVE_S = 600.0
+_NOTED_EVERY_S = 1.0
+_NO_FOLDER, _NOT_FOUND = 126, 127
+
+
+class SshHost:
+    """Files by SFTP where the machine has it, commands by its login shell."""
+
+    def __init__(self, record: HostRecord, home: Home) -> None:
+        self.name = record.name
+        self._record = record
+        self._known = home.found(record.name)
+        self._reached = home.reached(record.name)
+        self._noted_s = float("-inf")
+        self._link = Link(record, home.pins(record.name), self._note_answer)
+        self._runtime: str | None = None
+
+    async def root(self) -> str:
+        return await self._absolute(self._record.root)
+
+    async def cache(self) -> str:
+        if self._record.cache is not None:
+            return await self._absolute(self._record.cache)
+        return posixpath.join(await self.root(), "cache")
+
+    async def python(self) -> str:
+        known = self._found()
+        if "python" not in known:
+            known["python"] = await find_python(self._plain)
+            self._remember(known)
+        return known["python"]
+
+    async def runtime(self) -> str:
+        if self._runtime is None:
+            files = _runtime_files()
+            digest = hashlib.sha256(
+                b"".join(name.encode() + b"\0" + data + b"\0" for name, data in files.items())
+            ).hexdigest()[:16]
+            folder = posixpath.join(await self.cache(), "runtime", digest)
+            if await self.size(posixpath.join(folder, "trainer_runtime/__init__.py")) is None:
+                await self._link.persist(lambda: put_tree(self, files, folder, whole=True))
+            self._runtime = folder
+        return self._runtime
+
+    async def run(
+        self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
+    ) -> Completed:
+        done = await self._link.repeat(
+            lambda transport: transport.run(
+                command, folder=folder, stdin=stdin, timeout_s=timeout_s
+            )
+        )
+        self._learn(done.code)
+        return done
+
+    @asynccontextmanager
+    async def stream(self, command: Sequence[str], *, folder: str) -> AsyncIterator[Stream]:
+        async with (
+            self._link.use() as transport,
+            transport.stream(command, folder=folder) as stream,
+        ):
+            yield _Learning(stream, self._learn)
+
+    async def put_folder(
+        self, folder: str, files: Mapping[str, bytes], executable: frozenset[str]
+    ) -> None:
+        await self._link.persist(
+            lambda: put_tree(self, files, folder, whole=True, executable=executable)
+        )
+
+    async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        await self._link.repeat(lambda transport: transport.put(path, data, mode=mode))
+
+    async def size(self, path: str) -> int | None:
+        return await self._link.repeat(lambda transport: transport.size(path))
+
+    async def read(self, path: str, offset: int, limit: int) -> bytes:
+        return await self._link.repeat(lambda transport: transport.get(path, offset, limit)) or b""
+
+    async def names(self, folder: str) -> list[str]:
+        return await self._link.repeat(lambda transport: transport.names(folder))
+
+    async def remove(self, path: str) -> int:
+        parts = path.split("/")
+        if parts[0] or ".." in parts or "runs" not in parts[2:-1]:
+            raise HostError(
+                "UNSAFE_NAME",
+                f"{path} does not lie among the runs of a root of {self.name}.",
+                "Remove it by hand if that is what you want.",
+            )
+        done = await self.run(
+            [await self.python(), "-m", "trainer_runtime", "remove", path],
+            folder=await self.runtime(),
+            timeout_s=_REMOVE_S,
+        )
+        if done.code != 0:
+            raise HostError(
+                "ROOT_NOT_WRITABLE",
+                f"{path} on {self.name} can't be removed: {done.errors.strip()[-300:]}",
+                "Make the folder writable for the host's user.",
+            )
+        return int(json.loads(done.output)["freed_bytes"])
+
+    async def disconnect(self) -> None:
+        await self._link.disconnect()
+
+    def _learn(self, code: int) -> None:
+        """Forget what a command's exit code tells to be gone; the next one looks for it anew."""
+        if code == _NOT_FOUND:
+            self._known.unlink(missing_ok=True)  # an interpreter that was taken away, perhaps
+        if code == _NO_FOLDER:
+            self._runtime = None  # or a runtime that nobody had used for long
+
+    async def _absolute(self, path: str) -> str:
+        if path != "~" and not path.startswith("~/"):
+            return path
+        known = self._found()
+        if "home" not in known:
+            done = await self._plain(["/bin/sh", "-c", 'echo "$HOME"'])
+            if done.code != 0 or not done.output.startswith("/"):
+                raise HostError(
+                    "SHELL_UNUSABLE",
+                    f"The login shell of {self.name} knows no HOME.",
+                    f"Name an absolute folder: `trainmaster hosts add {self.name} … --root DIR`.",
+                )
+            known["home"] = done.output.strip()
+            self._remember(known)
+        return posixpath.join(known["home"], path[2:]) if path != "~" else known["home"]
+
+    async def _plain(
+        self, command: Sequence[str], *, stdin: bytes = b"", timeout_s: float = _QUICK_S
+    ) -> Completed:
+        """Run in the login folder; needs nothing of ours to be there."""
+        return await self._link.repeat(
+            lambda transport: transport.run(command, stdin=stdin, timeout_s=timeout_s)
+        )
+
+    def _note_answer(self) -> None:
+        """For whoever wants to know when the host was last reached, by any command."""
+        now_s = time.monotonic()
+        if now_s - self._noted_s < _NOTED_EVERY_S:
+            return
+        self._noted_s = now_s
+        with suppress(OSError):
+            self._reached.parent.mkdir(parents=True, exist_ok=True)
+            self._reached.touch()
+
+    def _found(self) -> dict[str, str]:
+        try:
+            found: dict[str, str] = json.loads(self._known.read_bytes())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found
+
+    def _remember(self, found: Mapping[str, str]) -> None:
+        self._known.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(self._known, json.dumps(dict(found)).encode())
+
+
+class _Learning:
+    """A stream of whose exit code the host is told."""
+
+    def __init__(self, stream: Stream, learn: Callable[[int], None]) -> None:
+        self._learn = learn
+        self.write, self.finish, self.read = stream.write, stream.finish, stream.read
+        self._end = stream.end
+
+    async def end(self) -> tuple[int, str]:
+        code, errors = await self._end()
+        self._learn(code)
+        return code, errors
+
+
+def _runtime_files() -> dict[str, bytes]:
+    package = find_assets().runtime
+    return {
+        f"trainer_runtime/{file.relative_to(package).as_posix()}": file.read_bytes()
+        for file in sorted(package.rglob("*.py"))
+        if "__pycache__" not in file.parts
+    }

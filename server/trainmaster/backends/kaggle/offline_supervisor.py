@@ -1,0 +1,66 @@
+"""What this side writes into a run's journal while no session of it is alive.
+
+A supervisor that isn't there can answer no request. The next session gets the journal as it is
+mirrored, so what stands in it from here is history to that one's supervisor too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer_runtime.core.protocol.followed_files import JOURNAL
+from trainer_runtime.core.protocol.lines import encode
+from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState, PlacementState
+from trainmaster.backends.kaggle.placement import Stay, record_of
+from trainmaster.backends.kaggle.sessions import given_up, is_wanted
+from trainmaster.store.control_kaggle import KernelRecords
+from trainmaster.store.mirror import MirrorWriter, PlacementMirror
+
+NO_PROGRESS, UNUSABLE = "no_progress", "unusable"
+
+
+Lines = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+def due_lines(stay: Stay, records: KernelRecords, mirror: PlacementMirror) -> Lines:
+    """What the supervisor of a run without a session would answer; empty where nothing is due."""
+    desired = stay.desired
+    record = record_of(mirror)
+    is_over = record.state in ENDED_PLACEMENTS
+    lines: list[tuple[str, Mapping[str, Any]]] = []
+    if desired.state is DesiredState.STOPPED and desired.generation > record.generation:
+        lines.append(_stopped(desired.generation, is_over))
+    elif is_wanted(record, desired):
+        refusal = stay.refusal
+        why = given_up(records.of_run(stay.run_id), desired.generation)
+        if refusal is not None:
+            lines.append(_state(PlacementState.FAILED, UNUSABLE, refusal, desired.generation))
+        elif why is not None:
+            lines.append(_state(PlacementState.FAILED, NO_PROGRESS, why, desired.generation))
+    if lines or (is_over and not record.closed and not is_wanted(record, desired)):
+        lines.append(("closed", {}))
+    return lines
+
+
+def write_lines(writer: MirrorWriter, lines: Lines, now: float) -> None:
+    """The caller holds the follower lock, and no session of the run is alive."""
+    last_seq, size = record_of(writer.mirror).last_seq, writer.size(JOURNAL)
+    torn = size > 0 and writer.mirror.read(JOURNAL, size - 1, 1) != b"\n"
+    data = b"\n" if torn else b""
+    for number, (kind, fields) in enumerate(lines):
+        data += encode(last_seq + 1 + number, now, kind, fields)
+    writer.append(JOURNAL, data, final=True)
+
+
+def _stopped(generation: int, is_over: bool) -> tuple[str, Mapping[str, Any]]:
+    if is_over:
+        return "acknowledged", {"generation": generation}
+    return _state(PlacementState.STOPPED, "stopped", None, generation)
+
+
+def _state(
+    state: PlacementState, reason: str, detail: str | None, generation: int
+) -> tuple[str, Mapping[str, Any]]:
+    told = {"state": state.value, "reason": reason, "detail": detail, "generation": generation}
+    return "state", told

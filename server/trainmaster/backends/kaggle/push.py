@@ -1,0 +1,243 @@
+"""Pushing a run's next session, once: the intent stands on record before Kaggle is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainer_runtime.core.kaggle.session_order import KernelOrder
+from trainer_runtime.core.protocol.followed_files import JOURNAL
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.backends.kaggle.client import Kaggle, KernelPush, Quota
+from trainmaster.backends.kaggle.mounts import Mounts
+from trainmaster.backends.kaggle.placement import Stay, record_of
+from trainmaster.backends.kaggle.session_markers import session_of_log
+from trainmaster.backends.kaggle.sessions import (
+    DATA_SET,
+    QUOTA,
+    given_up,
+    is_wanted,
+    limit_of,
+    slug_of,
+    with_output,
+)
+from trainmaster.plan.kaggle_script import kernel_script
+from trainmaster.store.control_kaggle import KernelRecords, KernelSession, SessionState, Waiting
+from trainmaster.store.mirror import PlacementMirror
+from trainmaster.words.assets import find_assets
+from trainmaster.words.errors import CloudError
+from trainmaster.words.settings import KaggleSettings
+
+# A push whose answer was lost may come through so much later.
+_SETTLES_S = 120.0
+# That the quota is spent is believed for so long, a refusal of a push likewise.
+_QUOTA_HOLDS_S = 600.0
+_REFUSAL_HOLDS_S = 300.0
+# What stands in every script of ours.
+MARKER = "One session of a Trainmaster run, as a Kaggle kernel."
+
+
+class Pusher:
+    """The caller holds the run's advance lock."""
+
+    def __init__(
+        self,
+        kaggle: Kaggle,
+        records: KernelRecords,
+        settings: Callable[[], KaggleSettings],
+        clock: Callable[[], float],
+    ) -> None:
+        self._kaggle = kaggle
+        self._records = records
+        self._settings = settings
+        self._clock = clock
+
+    async def refuse_taken_slug(self, run_id: str) -> None:
+        """Raises:
+        CloudError: `KERNEL_EXISTS`, somebody has made a kernel of the run's name.
+        """
+        if self._records.newest(run_id) is not None:
+            return
+        ref = f"{await self._kaggle.account()}/{slug_of(run_id)}"
+        if await self._kaggle.status(ref) is not None:
+            raise CloudError(
+                "KERNEL_EXISTS",
+                f"There is a kernel {ref} already, and it isn't this run's.",
+                "Launch once more, which takes another name, or delete that kernel at Kaggle.",
+            )
+
+    async def push_next(self, stay: Stay, mirror: PlacementMirror, mounts: Mounts | None) -> bool:
+        """Push a session where one is due; True if one was.
+
+        Raises:
+            CloudError: Kaggle refuses or can't be reached.
+        """
+        sessions = self._records.of_run(stay.run_id)
+        desired = stay.desired
+        if sessions and sessions[-1].alive:
+            return await self._resolve(stay, mirror, mounts, sessions[-1])
+        record = await asyncio.to_thread(record_of, mirror)
+        refused = stay.refusal or given_up(sessions, desired.generation)
+        if refused or not is_wanted(record, desired):
+            return False
+        if mounts is None:
+            self._records.wait_for(stay.run_id, Waiting(DATA_SET))
+            return False
+        limit_s = await self._limit_s(stay)
+        if limit_s is None:
+            return False
+        body = {
+            "ref": f"{await self._kaggle.account()}/{slug_of(stay.run_id)}",
+            "generation": desired.generation,
+            "limit_s": limit_s,
+            "newest_attempt": max(mirror.attempts(), default=0),
+        }
+        session = self._records.intend(stay.run_id, self._clock(), body)
+        if session is None:
+            return False
+        await self._push(stay, mirror, mounts, session)
+        return True
+
+    async def quota(self) -> Quota:
+        """The week's quota as Kaggle tells it now, which is noted."""
+        quota = await self._kaggle.quota()
+        self._records.note_quota(
+            {
+                "left_s": quota.left_s,
+                "total_s": quota.total_s,
+                "refresh_t": quota.refresh_t,
+                "t": self._clock(),
+            }
+        )
+        return quota
+
+    async def _limit_s(self, stay: Stay) -> float | None:
+        """How long the session may last; None, and noted why, where none is to be pushed now."""
+        now, waiting = self._clock(), self._records.waiting(stay.run_id)
+        if waiting is not None and waiting.reason != QUOTA and now < (waiting.until_t or 0.0):
+            return None
+        if not stay.wants_gpu:
+            return limit_of(self._settings(), None)
+        known = self._records.quota()
+        is_spent = waiting is not None and waiting.reason == QUOTA
+        if not is_spent or known is None or now - known["t"] > _QUOTA_HOLDS_S:
+            await self.quota()
+            known = self._records.quota() or {}
+        limit_s = limit_of(self._settings(), known["left_s"])
+        if limit_s is None:
+            self._records.wait_for(stay.run_id, Waiting(QUOTA, known["refresh_t"]))
+        return limit_s
+
+    async def _resolve(
+        self, stay: Stay, mirror: PlacementMirror, mounts: Mounts | None, session: KernelSession
+    ) -> bool:
+        """What became of a push that nobody saw answered; it is sent again only where it surely
+        did not come through."""
+        if session.state is not SessionState.INTENDED:
+            return False
+        sent_t = session.body.get("sent_t")
+        if sent_t is not None:
+            if await self._arrived(session):
+                return True
+            if self._clock() - sent_t < _SETTLES_S:
+                return False
+        if stay.desired.state is not DesiredState.RUNNING:
+            self._records.withdraw(stay.run_id, session.number)
+            return False
+        if mounts is None:
+            return False
+        await self._push(stay, mirror, mounts, session)
+        return True
+
+    async def _arrived(self, session: KernelSession) -> bool:
+        """Whether the newest version of the run's kernel is this session, which is then noted."""
+        ref = session.body["ref"]
+        kernel = await self._kaggle.kernel(ref, MARKER)
+        if kernel is None:
+            return False
+        before = self._records.of_run(session.run_id)[:-1]
+        known = max((int(one.body.get("version") or 0) for one in before), default=0)
+        if kernel.version is None:
+            log = await self._kaggle.log(ref, 0, 0.0)
+            if session_of_log(log.events) != session.number:
+                return False
+        elif kernel.version <= known:
+            return False
+        state = SessionState.PUSHED
+        self._records.change(session.run_id, session.number, state, version=kernel.version)
+        return True
+
+    async def _push(
+        self, stay: Stay, mirror: PlacementMirror, mounts: Mounts, session: KernelSession
+    ) -> None:
+        last = with_output(self._records.of_run(stay.run_id))
+        push = await asyncio.to_thread(self._described, stay, mirror, mounts, session, last)
+        now = self._clock()
+        self._records.change(stay.run_id, session.number, sent_t=now)
+        try:
+            pushed = await self._kaggle.push(push)
+        except CloudError as error:
+            if error.code == "KAGGLE_UNREACHABLE":
+                raise  # it may have come through
+            if not await self._arrived(session):
+                self._records.withdraw(stay.run_id, session.number)
+                told = Waiting(f"{error.code}: {error.message}", now + _REFUSAL_HOLDS_S)
+                self._records.wait_for(stay.run_id, told)
+            raise
+        self._records.change(
+            stay.run_id,
+            session.number,
+            SessionState.PUSHED,
+            ref=pushed.ref,
+            version=pushed.version,
+            url=pushed.url,
+            pushed_t=self._clock(),
+        )
+
+    def _described(
+        self,
+        stay: Stay,
+        mirror: PlacementMirror,
+        mounts: Mounts,
+        session: KernelSession,
+        last: KernelSession | None,
+    ) -> KernelPush:
+        """`last`: the newest session that left an output."""
+        settings = self._settings()
+        slug = slug_of(stay.run_id)
+        has_bytes = 0 if last is None else int(last.body["journal_bytes"])
+        size = mirror.size(JOURNAL)
+        order = KernelOrder(
+            run_id=stay.run_id,
+            number=session.number,
+            limit_s=session.body["limit_s"],
+            margin_s=settings.margin_minutes * 60,
+            previous=None if last is None else slug,
+            journal_bytes=size,
+            carried=_carried(mirror, has_bytes, size),
+            newest_attempt=session.body["newest_attempt"],
+            cache=tuple(ref.rpartition("/")[2] for ref in mounts.cache),
+            secrets=None if mounts.secrets is None else mounts.secrets.rpartition("/")[2],
+        )
+        return KernelPush(
+            slug=slug,
+            title=slug,
+            code=kernel_script(order, stay.files(), stay.desired, find_assets()),
+            timeout_s=max(1, round(session.body["limit_s"])),
+            gpu=stay.wants_gpu,
+            internet=settings.internet,
+            accelerator=settings.accelerator if stay.wants_gpu else None,
+            kernel_sources=() if last is None else (session.body["ref"],),
+            dataset_sources=mounts.sources,
+        )
+
+
+def _carried(mirror: PlacementMirror, begin: int, end: int) -> Mapping[str, Any] | None:
+    """The part of the journal that no output has, as a frame has it."""
+    if end <= begin:
+        return None
+    data = mirror.read(JOURNAL, begin, end - begin)
+    return {"at": begin, "z": base64.b64encode(zlib.compress(data, 6)).decode()}

@@ -1,0 +1,5 @@
+"""The ways to a machine over SSH."""
+
+from trainmaster.backends.ssh.transport import Completed, Stream, Transport
+
+__all__ = ["Completed", "Stream", "Transport"]

@@ -1,0 +1,114 @@
+"""The usual transport: asyncssh, one connection, everything over channels of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import asyncssh
+
+from trainmaster.backends.ssh.asyncssh_channel import AsyncChannel
+from trainmaster.backends.ssh.asyncssh_connection import AsyncConnection
+from trainmaster.backends.ssh.asyncssh_sftp import AsyncSftp, SftpUnusable
+from trainmaster.backends.ssh.channel_transport import ChannelTransport
+from trainmaster.backends.ssh.error_mapping import link_lost
+from trainmaster.backends.ssh.shell import shell_unusable
+
+Answer = TypeVar("Answer")
+
+# Errors tell what it would log; without a handler its warnings would end up on the terminal.
+logging.getLogger("asyncssh").addHandler(logging.NullHandler())
+
+
+class AsyncsshTransport(ChannelTransport):
+    """A `Transport` over a connection that stands; `host` is the name that messages use."""
+
+    tells_signals = True
+
+    def __init__(self, host: str, connection: AsyncConnection) -> None:
+        super().__init__(host)
+        self._connection = connection
+        self._sftp: AsyncSftp | None = None
+        self._sftp_usable = True
+        self._sftp_starting = asyncio.Lock()
+
+    async def has_sftp(self) -> bool:
+        """Whether files go by SFTP; by commands otherwise."""
+        return await self._started_sftp() is not None
+
+    async def open_channel(self, line: bytes) -> AsyncChannel | None:
+        target = self._connection.target
+        try:
+            process = await target.create_process(line, encoding=None)
+        except asyncssh.ChannelOpenError as error:
+            if error.code == asyncssh.OPEN_REQUEST_SESSION_FAILED:
+                raise shell_unusable(self._host, str(error).encode()) from error
+            self._check_link(error)
+            return None
+        except (OSError, asyncssh.Error) as error:
+            raise link_lost(self._host, str(error)) from error
+        return AsyncChannel(self._host, target, process)
+
+    async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        await self._either(
+            lambda sftp: sftp.put(path, data, mode), lambda: self._files.put(path, data, mode)
+        )
+
+    async def get(self, path: str, offset: int, limit: int) -> bytes | None:
+        return await self._either(
+            lambda sftp: sftp.get(path, offset, limit), lambda: self._files.get(path, offset, limit)
+        )
+
+    async def size(self, path: str) -> int | None:
+        return await self._either(lambda sftp: sftp.size(path), lambda: self._files.size(path))
+
+    async def names(self, folder: str) -> list[str]:
+        return await self._either(
+            lambda sftp: sftp.names(folder), lambda: self._files.names(folder)
+        )
+
+    async def make_room(self) -> None:
+        if self._sftp is not None:
+            self._sftp.end()
+            self._sftp, self._sftp_usable = None, False
+
+    async def disconnect(self) -> None:
+        await self._connection.close()
+
+    async def _either(
+        self,
+        by_sftp: Callable[[AsyncSftp], Awaitable[Answer]],
+        by_command: Callable[[], Awaitable[Answer]],
+    ) -> Answer:
+        """By SFTP; by command where the machine has none, and where only a command tells why."""
+        sftp = await self._started_sftp()
+        if sftp is not None:
+            with suppress(SftpUnusable):
+                return await by_sftp(sftp)
+        return await by_command()
+
+    async def _started_sftp(self) -> AsyncSftp | None:
+        async with self._sftp_starting:
+            if self._sftp is None and self._sftp_usable:
+                try:
+                    self._sftp = await self._when_free(self._start_sftp)
+                except SftpUnusable as error:
+                    self._check_link(error)
+                    self._sftp_usable = False
+        return self._sftp
+
+    async def _start_sftp(self) -> AsyncSftp | None:
+        try:
+            return await AsyncSftp.start(self._host, self._connection.target)
+        except asyncssh.ChannelOpenError as error:
+            self._check_link(error)
+            return None
+        except (OSError, asyncssh.Error) as error:
+            raise link_lost(self._host, str(error)) from error
+
+    def _check_link(self, error: Exception) -> None:
+        if self._connection.target.is_closed():
+            raise link_lost(self._host, str(error.__cause__ or error)) from error

@@ -1,0 +1,186 @@
+"""What all transports have in common whose commands run over channels of one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, ClassVar, TypeVar
+
+from trainmaster.backends.ssh.channel_command import Channel, ChannelCommand
+from trainmaster.backends.ssh.error_mapping import no_channel
+from trainmaster.backends.ssh.exec_files import ExecFiles
+from trainmaster.backends.ssh.shell import (
+    TIMED_OUT,
+    Captured,
+    Framed,
+    command_line,
+    frame,
+    kill_command,
+    no_answer,
+)
+from trainmaster.backends.ssh.transport import Completed, Stream
+from trainmaster.words.errors import HostError
+
+Answer = TypeVar("Answer")
+
+_PIECE_BYTES = 1 << 18
+# This shell waits for the command and ends with its code, or with the one for the signal that has
+# ended it. What it says itself about that end is nobody's output.
+_WITNESS = (
+    command_line(["/bin/sh", "-c", 'exec 3>&2 2>/dev/null;"$@" 2>&3 3>&-;exit $?', "sh"]).encode()
+    + b" "
+)
+_NO_CHANNEL_S = 30.0
+_ROOM_AFTER_S = 1.0
+_SOON_S = 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+
+
+class ChannelTransport(ABC):
+    """A `Transport` but for the connection: commands, and files through commands.
+
+    `tells_signals`: whether its channels know which signal has ended a command.
+    """
+
+    tells_signals: ClassVar[bool] = False
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._files = ExecFiles(host, self._capture)
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    async def open_channel(self, line: bytes) -> Channel | None:
+        """Have the login shell run `line`; None where the server takes no more channels now.
+
+        Raises:
+            HostError: `LINK_LOST`.
+        """
+
+    async def make_room(self) -> None:
+        """Give back a channel that no command has, where there is one: commands can do all that
+        SFTP can, but not the other way round."""
+        return
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """End the connection; may be repeated."""
+
+    async def run(
+        self,
+        command: Sequence[str],
+        *,
+        folder: str | None = None,
+        stdin: bytes = b"",
+        timeout_s: float,
+    ) -> Completed:
+        try:
+            async with asyncio.timeout(timeout_s):
+                done = await self._capture(command, stdin, folder)
+        except TimeoutError:
+            return Completed(TIMED_OUT, "", no_answer(timeout_s))
+        return Completed(done.code, done.output.decode(errors="replace"), done.errors)
+
+    @asynccontextmanager
+    async def stream(
+        self, command: Sequence[str], *, folder: str | None = None
+    ) -> AsyncIterator[Stream]:
+        async with self._command(command, folder) as running:
+            yield running
+
+    async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        await self._files.put(path, data, mode)
+
+    async def get(self, path: str, offset: int, limit: int) -> bytes | None:
+        return await self._files.get(path, offset, limit)
+
+    async def size(self, path: str) -> int | None:
+        return await self._files.size(path)
+
+    async def names(self, folder: str) -> list[str]:
+        return await self._files.names(folder)
+
+    async def _capture(
+        self, command: Sequence[str], stdin: bytes, folder: str | None = None
+    ) -> Captured:
+        async with self._command(command, folder) as running:
+            writing = asyncio.create_task(_feed(running, stdin))
+            try:
+                pieces = []
+                while piece := await running.read(_PIECE_BYTES):
+                    pieces.append(piece)
+                code, errors = await running.end()
+            finally:
+                writing.cancel()
+                with suppress(asyncio.CancelledError, HostError):
+                    await writing
+        return Captured(code, b"".join(pieces), errors)
+
+    @asynccontextmanager
+    async def _command(
+        self, command: Sequence[str], folder: str | None
+    ) -> AsyncIterator[ChannelCommand]:
+        framed = frame(command, folder)
+        running = await self._when_free(lambda: self._begun(framed))
+        try:
+            yield running
+        finally:
+            await asyncio.shield(self._in_background(running.leave()))
+
+    async def _begun(self, framed: Framed) -> ChannelCommand | None:
+        """Start a command. Whoever is cancelled meanwhile leaves none behind that nobody knows."""
+        line = framed.line if self.tells_signals else _WITNESS + framed.line
+        opening = asyncio.create_task(self.open_channel(line))
+        try:
+            channel = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._in_background(self._give_up(opening, framed))
+            raise
+        if channel is None:
+            return None
+        return ChannelCommand(self._host, channel, framed, self._kill)
+
+    async def _give_up(self, opening: asyncio.Task[Channel | None], framed: Framed) -> None:
+        with suppress(HostError, TimeoutError):
+            async with asyncio.timeout(_SOON_S):
+                channel = await opening
+            if channel is not None:
+                await ChannelCommand(self._host, channel, framed, self._kill).leave()
+
+    async def _when_free(self, opening: Callable[[], Awaitable[Answer | None]]) -> Answer:
+        """Open a channel; waits where the server lets no more of them be open at a time."""
+        loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
+        begun = loop.time()
+        while (opened := await opening()) is None:
+            if loop.time() > begun + _NO_CHANNEL_S:
+                raise no_channel(self._host)
+            if loop.time() > begun + _ROOM_AFTER_S:
+                await self.make_room()
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        return opened
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Work that goes on when whoever began it is cancelled."""
+        task = asyncio.create_task(work)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return task
+
+    async def _kill(self, pid: int) -> None:
+        line = frame(kill_command(pid), None).line
+        channel = await self._when_free(lambda: self.open_channel(line))
+        try:
+            await channel.finish()
+            await channel.end()
+        finally:
+            await channel.close()
+
+
+async def _feed(running: ChannelCommand, data: bytes) -> None:
+    if data:
+        await running.write(data)
+    await running.finish()

@@ -1,0 +1,85 @@
+"""From a host's record to a connection: the one place that knows which transports there are."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from trainmaster.backends.ssh.endpoint import Endpoint, Hop, find_endpoint
+from trainmaster.backends.ssh.error_mapping import not_installed
+from trainmaster.backends.ssh.host_keys import Pins
+from trainmaster.backends.ssh.private_keys import (
+    HopKeys,
+    collect_keys,
+    locked_keys,
+    nothing_to_show,
+    unlock,
+)
+from trainmaster.backends.ssh.transport import Transport
+from trainmaster.store.host_record import HostRecord
+from trainmaster.words.errors import HostError
+
+Connect = Callable[[Endpoint, Mapping[Hop, HopKeys], Pins], Awaitable[Transport]]
+
+
+async def open_transport(
+    record: HostRecord, pins: Path, environment: Mapping[str, str] | None = None
+) -> Transport:
+    """Connect to a host by the transport that its record names.
+
+    `pins` is the host's own known_hosts file. Of the `environment` (this process's own where None)
+    count HOME, under which the user's OpenSSH configuration and keys lie, SSH_AUTH_SOCK,
+    TRAINMASTER_KEY_PASSPHRASE and, for the system's ssh, all of it.
+
+    Raises:
+        UsageError: `UNSAFE_NAME` or `BAD_ARGUMENT` where an address can't be used.
+        HostError: `HOST_UNREACHABLE`, `HOST_KEY_CHANGED`, `AUTH_FAILED`, `KEY_LOCKED`,
+            `TRANSPORT_MISSING`.
+    """
+    surroundings = dict(os.environ if environment is None else environment)
+    endpoint = await asyncio.to_thread(find_endpoint, record, surroundings)
+    known = Pins(pins, record.name)
+    if record.transport == "openssh":
+        from trainmaster.backends.ssh.openssh_transport import OpensshTransport
+
+        return await OpensshTransport.connect(endpoint, known, surroundings)
+    connect = _connect_asyncssh if record.transport == "asyncssh" else _connect_paramiko
+    return await _with_keys(connect, endpoint, known, surroundings)
+
+
+async def _with_keys(
+    connect: Connect, endpoint: Endpoint, pins: Pins, environment: Mapping[str, str]
+) -> Transport:
+    """Connect with the keys that are open; a person is asked only where those don't do."""
+    keys = await collect_keys(endpoint, environment)
+    locked = locked_keys(keys)
+    if not nothing_to_show(keys):
+        try:
+            return await connect(endpoint, keys, pins)
+        except HostError as error:
+            if error.code != "AUTH_FAILED" or not locked:
+                raise
+    await unlock(locked, environment)
+    return await connect(endpoint, await collect_keys(endpoint, environment), pins)
+
+
+async def _connect_asyncssh(
+    endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins
+) -> Transport:
+    from trainmaster.backends.ssh.asyncssh_connection import connect
+    from trainmaster.backends.ssh.asyncssh_transport import AsyncsshTransport
+
+    return AsyncsshTransport(endpoint.name, await connect(endpoint, keys, pins))
+
+
+async def _connect_paramiko(
+    endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins
+) -> Transport:
+    if importlib.util.find_spec("paramiko") is None:
+        raise not_installed("paramiko", "Run `pip install 'trainmaster[paramiko]'`.")
+    from trainmaster.backends.ssh.paramiko_transport import ParamikoTransport
+
+    return await ParamikoTransport.connect(endpoint, keys, pins)

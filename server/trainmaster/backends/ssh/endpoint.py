@@ -1,0 +1,261 @@
+"""From a host's record and the user's OpenSSH configuration to what is needed to connect."""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainmaster.backends.ssh.user_config import AGENT_VARIABLE, HostSettings, read_user_config
+from trainmaster.store.host_record import HostRecord
+from trainmaster.words.errors import HostError, UsageError
+
+SSH_PORT = 22
+# What OpenSSH itself tries where nothing names a key.
+DEFAULT_IDENTITIES = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
+LONGEST_CHAIN = 8
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9._+@-]*")
+_ZONE = re.compile(r"[A-Za-z0-9._-]+")
+_PORT = re.compile(r"[0-9]{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`[user@]host[:port]`, taken apart and safe to hand to any program."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One machine on the way.
+
+    `named` is what the record or the configuration calls it, `host` its name or number on the
+    network. `identities` are private keys that are there, in the order in which they are tried;
+    `chosen` tells that somebody named them. `agent` is the agent's socket; `identities_only` that
+    no other key of the agent's may be shown.
+    """
+
+    named: str
+    host: str
+    port: int
+    user: str
+    identities: tuple[Path, ...] = ()
+    chosen: bool = False
+    identities_only: bool = False
+    agent: str | None = None
+    proxy_command: str | None = None
+
+    @property
+    def pin_name(self) -> str:
+        """How OpenSSH's known_hosts files call it: port 22 has no brackets."""
+        return self.host if self.port == SSH_PORT else f"[{self.host}]:{self.port}"
+
+    @property
+    def shown(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.user}@{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The way to a host: the machine itself and, in order, those through which it is reached.
+
+    `home` is the user's home here, `config` their OpenSSH configuration where there is one.
+    """
+
+    name: str
+    target: Hop
+    jumps: tuple[Hop, ...]
+    home: Path
+    config: Path | None = None
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        return (*self.jumps, self.target)
+
+    def told(self, hop: Hop) -> str:
+        """How messages call one of the hops."""
+        return self.name if hop is self.target else f"{self.name}'s jump host {hop.host}"
+
+
+def parse_address(text: str) -> Address:
+    """Take `[user@]host[:port]` apart; IPv6 addresses with a port stand in brackets.
+
+    Raises:
+        UsageError: `UNSAFE_NAME` where a part could be taken for something else by a shell or a
+            program, `BAD_ARGUMENT` where the port is none.
+    """
+    user, at, place = text.removeprefix("ssh://").rpartition("@")
+    host, port = _part_port(place, text)
+    if at and not _USER.fullmatch(user):
+        raise _unsafe(text)
+    if not (_NAME.fullmatch(host) or _is_ipv6(host)):
+        raise _unsafe(text)
+    if port is not None and not (_PORT.fullmatch(port) and 0 < int(port) < 65536):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{text!r} ends in no port.",
+            "Give a port from 1 to 65535: USER@ADDRESS:PORT, and IPv6 addresses in brackets.",
+        )
+    return Address(host, user or None, int(port) if port else None)
+
+
+def parse_jumps(text: str) -> list[Address]:
+    """Take `[user@]host[:port]` with commas between them apart; `none` is none.
+
+    Raises:
+        UsageError: as `parse_address`.
+    """
+    if text.lower() == "none":
+        return []
+    return [parse_address(part) for part in text.split(",")]
+
+
+def find_endpoint(record: HostRecord, environment: Mapping[str, str]) -> Endpoint:
+    """The way to a host; reads the user's configuration and looks which keys are there.
+
+    What the record says comes before what the configuration says.
+
+    Raises:
+        UsageError: `UNSAFE_NAME` or `BAD_ARGUMENT` where a name can't be used.
+        HostError: `AUTH_FAILED` where the record's key isn't there; `HOST_UNREACHABLE` where the
+            configuration can't be read, or its jump hosts lead in a circle.
+    """
+    home = Path(environment.get("HOME") or "~").expanduser()
+    config = home / ".ssh" / "config"
+    finder = _Finder(home, config if config.is_file() else None, environment)
+    return finder.endpoint(record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    home: Path
+    config: Path | None
+    environment: Mapping[str, str]
+
+    def endpoint(self, record: HostRecord) -> Endpoint:
+        given = parse_address(record.address)
+        wanted = Address(given.host, record.user or given.user, record.port or given.port)
+        settings = self._settings(wanted)
+        key = self._own_key(record)
+        target = self._hop(wanted, settings, key)
+        jumps = self._jumps(settings, record.jump, ())
+        if key is not None:  # it is all that the record can name, so it is shown on the way too
+            jumps = tuple(hop if hop.chosen else _with_key(hop, key) for hop in jumps)
+        return Endpoint(record.name, target, jumps, self.home, self.config)
+
+    def _jumps(
+        self, settings: HostSettings, named: str | None, seen: Sequence[Address]
+    ) -> tuple[Hop, ...]:
+        """The hops before a machine: `named`, or what the configuration says about it.
+
+        As with OpenSSH, the first of them may itself be reached through others.
+        """
+        text = named or settings.proxy_jump
+        addresses = parse_jumps(text) if text else []
+        if not addresses:
+            return ()
+        if addresses[0] in seen or len(seen) >= LONGEST_CHAIN:
+            raise HostError(
+                "HOST_UNREACHABLE",
+                f"The jump host {addresses[0].host} is reached through itself.",
+                f"Mend the ProxyJump lines in {self.config}.",
+            )
+        found = [(address, self._settings(address)) for address in addresses]
+        hops = [self._hop(address, known, None) for address, known in found]
+        return (*self._jumps(found[0][1], None, (*seen, addresses[0])), *hops)
+
+    def _settings(self, wanted: Address) -> HostSettings:
+        if self.config is None:
+            return HostSettings()
+        return read_user_config(self.config, wanted.host, wanted.user, wanted.port)
+
+    def _hop(self, wanted: Address, settings: HostSettings, key: Path | None) -> Hop:
+        user = wanted.user or settings.user or getpass.getuser()
+        host = parse_address(f"{user}@{_bracketed(settings.host or wanted.host)}").host.lower()
+        return Hop(
+            named=wanted.host,
+            host=host,
+            port=wanted.port or settings.port or SSH_PORT,
+            user=user,
+            identities=(key,) if key else self._identities(settings),
+            chosen=bool(key or settings.identities),
+            identities_only=key is not None or settings.identities_only,
+            agent=self._agent(settings.identity_agent),
+            proxy_command=settings.proxy_command,
+        )
+
+    def _own_key(self, record: HostRecord) -> Path | None:
+        if record.key is None:
+            return None
+        key = self._path(record.key)
+        if not key.is_file():
+            raise HostError(
+                "AUTH_FAILED",
+                f"The private key of {record.name}, {key}, is not there.",
+                "Put it there, or add the host again with another --key.",
+            )
+        return key
+
+    def _identities(self, settings: HostSettings) -> tuple[Path, ...]:
+        named = [self._path(text) for text in settings.identities or ()]
+        usual = [self.home / ".ssh" / name for name in DEFAULT_IDENTITIES]
+        return tuple(path for path in named or usual if path.is_file())
+
+    def _agent(self, named: str | None) -> str | None:
+        if named is None:
+            return None
+        if named == AGENT_VARIABLE or named.startswith("$"):
+            return self.environment.get(named.strip("${}")) or None
+        return str(self._path(named))
+
+    def _path(self, text: str) -> Path:
+        path = self.home / text[2:] if text.startswith("~/") else Path(text).expanduser()
+        return path.absolute()
+
+
+def _part_port(place: str, text: str) -> tuple[str, str | None]:
+    if place.startswith("["):
+        host, closed, rest = place[1:].partition("]")
+        if not closed or not (rest == "" or rest.startswith(":")):
+            raise _unsafe(text)
+        if not _is_ipv6(host):
+            raise _unsafe(text)
+        return host, rest[1:] if rest else None
+    if place.count(":") > 1:
+        return place, None
+    host, colon, port = place.partition(":")
+    return host, port if colon else None
+
+
+def _is_ipv6(text: str) -> bool:
+    address, percent, zone = text.partition("%")
+    try:
+        ipaddress.IPv6Address(address)
+    except ValueError:
+        return False
+    return not percent or bool(_ZONE.fullmatch(zone))
+
+
+def _with_key(hop: Hop, key: Path) -> Hop:
+    return replace(hop, identities=(key, *hop.identities))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _unsafe(text: str) -> UsageError:
+    return UsageError(
+        "UNSAFE_NAME",
+        f"{text!r} is no address that can be used.",
+        "Give USER@ADDRESS[:PORT]: letters, digits, dots, dashes and underscores, no dash first; "
+        "IPv6 addresses with a port in brackets.",
+    )

@@ -1,0 +1,96 @@
+"""Files through commands, where a machine has no SFTP: the tools of any POSIX shell."""
+
+from __future__ import annotations
+
+import posixpath
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+
+from trainmaster.backends.ssh.file_errors import not_read, not_written
+from trainmaster.backends.ssh.shell import Captured
+
+Capture = Callable[[Sequence[str], bytes], Awaitable[Captured]]
+
+_ABSENT = 3
+_PLAIN_WORDS = "LC_ALL=C; export LC_ALL; "
+# One line each: what has several goes a longer way through a login shell (see shell.py).
+# A connection that breaks looks like the end of the input: only the whole length may take the place
+# of what was there. `mv` would move into a folder.
+_PUT = (
+    'umask 077; trap "rm -f \\"\\$1\\"" EXIT; '
+    'if [ -d "$2" ]; then echo "it is a folder" >&2; exit 1; fi; '
+    'cat > "$1" || exit 1; '
+    'if [ $(wc -c < "$1") -ne "$3" ]; then echo "not all of it arrived" >&2; exit 1; fi; '
+    'sync "$1" 2> /dev/null; chmod "$4" "$1" && mv -f "$1" "$2"'
+)
+_GET = (
+    '[ -e "$1" ] || exit 3; if [ ! -f "$1" ]; then echo "it is no file" >&2; exit 1; fi; '
+    'exec < "$1" || exit 1; tail -c "+$2" 2> /dev/null | head -c "$3"'
+)
+_SIZE = '[ -e "$1" ] || exit 3; ls -dLn "$1"'
+_NAMES = (
+    '[ -d "$1" ] || exit 3; cd "$1" || exit 1; '
+    'if [ ! -r . ]; then echo "permission denied" >&2; exit 1; fi; '
+    "for name in * .[!.]* ..?*; do "
+    'if [ -e "$name" ] || [ -L "$name" ]; then printf "%s\\0" "$name"; fi; done'
+)
+
+
+class ExecFiles:
+    """`capture` runs a command with some standard input to its end; `host` is for messages."""
+
+    def __init__(self, host: str, capture: Capture) -> None:
+        self._host = host
+        self._capture = capture
+
+    async def put(self, path: str, data: bytes, mode: int) -> None:
+        temporary = temporary_path(path)
+        done = await self._sh(
+            _PUT, _plain(temporary), _plain(path), str(len(data)), f"{mode:o}", stdin=data
+        )
+        if done.code != 0:
+            raise not_written(self._host, path, _said(done))
+
+    async def get(self, path: str, offset: int, limit: int) -> bytes | None:
+        done = await self._sh(_GET, _plain(path), str(offset + 1), str(limit))
+        if done.code == _ABSENT:
+            return None
+        if done.code != 0:
+            raise not_read(self._host, path, _said(done))
+        return done.output
+
+    async def size(self, path: str) -> int | None:
+        done = await self._sh(_SIZE, _plain(path))
+        if done.code == _ABSENT:
+            return None
+        try:
+            return int(done.output.split(None, 5)[4])
+        except (IndexError, ValueError):
+            raise not_read(self._host, path, _said(done)) from None
+
+    async def names(self, folder: str) -> list[str]:
+        done = await self._sh(_NAMES, _plain(folder))
+        if done.code == _ABSENT:
+            return []
+        if done.code != 0:
+            raise not_read(self._host, folder, _said(done))
+        found = done.output.split(b"\0")[:-1]
+        return sorted(name.decode("utf-8", "surrogateescape") for name in found)
+
+    async def _sh(self, script: str, *arguments: str, stdin: bytes = b"") -> Captured:
+        command = ["/bin/sh", "-c", f"{_PLAIN_WORDS}{script}", "sh", *arguments]
+        return await self._capture(command, stdin)
+
+
+def temporary_path(path: str) -> str:
+    """Beside `path`: what is written there takes its place by being renamed."""
+    return posixpath.join(posixpath.dirname(path), f".tm-{secrets.token_hex(6)}")
+
+
+def _plain(path: str) -> str:
+    """The path as no program takes it for an option."""
+    return path if path.startswith("/") else f"./{path}"
+
+
+def _said(done: Captured) -> str:
+    return done.errors.strip() or f"exit code {done.code}"

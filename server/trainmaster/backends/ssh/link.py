@@ -1,0 +1,153 @@
+"""The link to a host: one connection, made when it is needed, and made again when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from trainmaster.backends.ssh.connect import open_transport
+from trainmaster.backends.ssh.transport import Transport
+from trainmaster.store.host_record import HostRecord
+from trainmaster.words.errors import HostError
+
+Answer = TypeVar("Answer")
+
+# sshd lets ten sessions of a connection run at a time: SFTP keeps one, ending a command takes one.
+CHANNELS = 8
+REPEAT_FOR_S = 8.0
+# What was never reached is more likely wrong than away.
+REPEAT_AT_FIRST_S = 2.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+_MAY_PASS = ("LINK_LOST", "HOST_UNREACHABLE")
+
+
+class Link:
+    """At most one connection to a host at a time, for one event loop.
+
+    `pins` is the host's own known_hosts file. `answered` is called after whatever the host did.
+    """
+
+    def __init__(
+        self, record: HostRecord, pins: Path, answered: Callable[[], None] = lambda: None
+    ) -> None:
+        self._record = record
+        self._pins = pins
+        self._bond: _Bond | None = None
+        self._was_reached = False
+        self._answered = answered
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Transport]:
+        """The transport, for one command or file at a time; eight may use it at once.
+
+        Raises:
+            HostError: as `open_transport`, where no connection stands and none can be made.
+        """
+        bond = self._bound()
+        async with bond.channels:
+            transport = await bond.transport()
+            self._was_reached = True
+            try:
+                yield transport
+            except HostError as error:
+                if error.code == "LINK_LOST":
+                    await bond.drop(transport)
+                raise
+            self._answered()
+
+    async def repeat(self, work: Callable[[Transport], Awaitable[Answer]]) -> Answer:
+        """Do with the transport what may be done more than once; see `persist`."""
+
+        async def once() -> Answer:
+            async with self.use() as transport:
+                return await work(transport)
+
+        return await self.persist(once)
+
+    async def persist(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Do what may be done more than once, again and again where the connection breaks.
+
+        Raises:
+            HostError: `LINK_LOST`, `HOST_UNREACHABLE` where that lasts for 8 s (2 s where the host
+                was not reached before); all others at once.
+        """
+        loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
+        begun = loop.time()
+        while True:
+            try:
+                return await work()
+            except HostError as error:
+                lasts_s = REPEAT_FOR_S if self._was_reached else REPEAT_AT_FIRST_S
+                over = loop.time() + pause_s > begun + lasts_s
+                if error.code not in _MAY_PASS or not error.retryable:
+                    raise
+                if over:
+                    self._was_reached = False  # whoever asks next is told sooner
+                    raise
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def disconnect(self) -> None:
+        """End the connection, where there is one; the next use makes another."""
+        bond, self._bond = self._bond, None
+        if bond is not None and bond.loop is asyncio.get_running_loop():
+            await bond.close()
+
+    def _bound(self) -> _Bond:
+        """What belongs to the running event loop; what another loop had can't be used or ended."""
+        loop = asyncio.get_running_loop()
+        if self._bond is None or self._bond.loop is not loop:
+            self._bond = _Bond(loop, lambda: open_transport(self._record, self._pins))
+        return self._bond
+
+
+class _Bond:
+    """A link's connection on one event loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, opened: Callable[[], Awaitable[Transport]]
+    ) -> None:
+        self.loop = loop
+        self.channels = asyncio.Semaphore(CHANNELS)
+        self._open = opened
+        self._opening: asyncio.Task[Transport] | None = None
+
+    async def transport(self) -> Transport:
+        """The connection; all who wait for it share one attempt, and its failure."""
+        if self._opening is None or _has_failed(self._opening):
+            self._opening = self.loop.create_task(self._opened())
+            self._opening.add_done_callback(_has_failed)  # seen, also when nobody waits any more
+        return await asyncio.shield(self._opening)
+
+    async def drop(self, broken: Transport) -> None:
+        """Forget a connection that broke, where nobody has made another yet."""
+        opening = self._opening
+        if opening is not None and opening.done() and not _has_failed(opening):
+            if opening.result() is not broken:
+                return
+            self._opening = None
+            await _end(broken)
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        opening.cancel()
+        with suppress(asyncio.CancelledError, HostError):
+            await _end(await opening)
+
+    async def _opened(self) -> Transport:
+        return await self._open()
+
+
+def _has_failed(opening: asyncio.Task[Transport]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
+
+
+async def _end(transport: Transport) -> None:
+    with suppress(HostError, OSError):
+        await transport.disconnect()

@@ -1,0 +1,258 @@
+"""The system's ssh as a connection: one master process, shared by all commands.
+
+The master is left to itself once it is connected (ControlPersist), and lives for as long as
+somebody is connected to its socket. This process holds such a connection, so that a process that is
+killed takes its master with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from trainmaster.backends.ssh.endpoint import Endpoint
+from trainmaster.backends.ssh.error_mapping import (
+    CONNECT_TIMEOUT_S,
+    no_common_algorithm,
+    not_installed,
+    not_let_in,
+    reason_of,
+    unreachable,
+)
+from trainmaster.backends.ssh.host_keys import Pins
+from trainmaster.backends.ssh.openssh_config import (
+    Manners,
+    config_file,
+    hop_config,
+    known_hosts_file,
+    log_file,
+)
+from trainmaster.backends.ssh.openssh_errors import Failure, find_failure
+from trainmaster.backends.ssh.private_keys import (
+    PASSPHRASE_VARIABLE,
+    collect_keys,
+    key_locked,
+    on_terminal,
+)
+from trainmaster.backends.ssh.scratch_folder import OwnFolder
+from trainmaster.words.errors import HostError
+
+_LONELY_S = 10  # how long a master outlives the process that held it
+_PERSON_S = 120  # for as long as a person may look for a token
+_END_S = 5.0
+_GREETING_BYTES = 12  # the master's hello: length, type and version, 4 bytes each
+# Knows one answer and gives it to one question: any other could be a server's.
+_ANSWER = """\
+#!/bin/sh
+case "$1" in
+  "Enter passphrase for "*) printf '%s\\n' "$TRAINMASTER_KEY_PASSPHRASE" ;;
+  *) exit 1 ;;
+esac
+"""
+
+
+class SshMaster:
+    """A connected master; `folder` holds its socket and what it was told."""
+
+    def __init__(
+        self, program: str, folder: OwnFolder, held: socket.socket, environment: Mapping[str, str]
+    ) -> None:
+        self.environment = _without_passphrase(environment)
+        self._program = program
+        self._folder = folder.path
+        self._held = held
+        # For whoever is forgotten without being closed: the socket closes by itself.
+        self._last_will = weakref.finalize(self, folder.remove)
+
+    def session(self, line: bytes) -> list[str | bytes]:
+        """The program that runs one command over the connection, and over nothing else.
+
+        Without the master it fails: its ProxyCommand leads nowhere.
+        """
+        options = ["-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-o", "ForwardAgent=no"]
+        control = ["-S", str(_control(self._folder))]
+        return [self._program, "-F", "/dev/null", *control, *options, "-T", "--", "host", line]
+
+    async def alive(self) -> bool:
+        """Whether the master still answers: after the link is lost, none does."""
+        with suppress(OSError, TimeoutError):
+            (await _hold(self._folder)).close()
+            return True
+        return False
+
+    async def close(self) -> None:
+        """End the master and wait for its end; may be repeated."""
+        if self._held.fileno() < 0:
+            return
+        with suppress(OSError):
+            process = await asyncio.create_subprocess_exec(
+                *(self._program, "-F", "/dev/null", "-S", str(_control(self._folder))),
+                *("-O", "exit", "--", "host"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            await process.wait()
+        with suppress(OSError, TimeoutError):
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(_END_S):
+                while await loop.sock_recv(self._held, _GREETING_BYTES):
+                    continue
+        self._held.close()
+        await asyncio.to_thread(self._last_will)
+
+
+async def start_master(endpoint: Endpoint, pins: Pins, environment: Mapping[str, str]) -> SshMaster:
+    """Connect; each hop's host key is pinned or compared before keys are shown.
+
+    Raises:
+        HostError: `TRANSPORT_MISSING`, `HOST_UNREACHABLE`, `HOST_KEY_CHANGED`, `AUTH_FAILED`,
+            `KEY_LOCKED`.
+    """
+    program = shutil.which("ssh", path=environment.get("PATH"))
+    if program is None:
+        remedy = "Install OpenSSH's client (Debian: `apt install openssh-client`)."
+        raise not_installed("openssh", remedy)
+    folder = OwnFolder()
+    try:
+        await _Start(endpoint, pins, environment, folder.path).run(program)
+        held = await _hold(folder.path)
+    except (OSError, TimeoutError) as error:
+        folder.remove()
+        raise unreachable(endpoint, endpoint.target, reason_of(error)) from error
+    except BaseException:
+        folder.remove()
+        raise
+    return SshMaster(program, folder, held, environment)
+
+
+class _Start:
+    """A master in the making."""
+
+    def __init__(
+        self, endpoint: Endpoint, pins: Pins, environment: Mapping[str, str], folder: Path
+    ) -> None:
+        self._endpoint, self._pins, self._folder = endpoint, pins, folder
+        self._passphrase = bool(environment.get(PASSPHRASE_VARIABLE))
+        self._terminal = on_terminal() and not self._passphrase
+        self._environment = environment
+
+    async def run(self, program: str) -> None:
+        """Start the master, and keep what ssh has learnt whether it got in or not."""
+        failed = await self._attempt(program)
+        self._take_over_pins()
+        if failed:
+            raise await self._refusal(failed)
+
+    async def _attempt(self, program: str) -> Failure | None:
+        self._write_files(Manners(self._terminal, self._passphrase))
+        last = len(self._endpoint.jumps)
+        command = [program, "-F", str(config_file(self._folder, last))]
+        command += ["-E", str(log_file(self._folder, last)), "-M", "-N", "-f"]
+        command += ["-o", f"ControlPath={_control(self._folder)}"]
+        command += ["-o", f"ControlPersist={_LONELY_S}"]
+        process = await asyncio.create_subprocess_exec(
+            *(*command, "--", self._endpoint.target.named),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._ssh_environment(),
+            start_new_session=not self._terminal,  # without a terminal, ssh finds nobody to ask
+        )
+        patience_s = CONNECT_TIMEOUT_S * len(self._endpoint.hops) + _END_S
+        try:
+            async with asyncio.timeout(patience_s + (_PERSON_S if self._terminal else 0)):
+                _, said = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode == 0:
+            return None
+        return find_failure(self._logs(), said.decode(errors="replace"))
+
+    def _write_files(self, manners: Manners) -> None:
+        known = self._pins.all()
+        known_hosts_file(self._folder).write_text("".join(pin.line for pin in known))
+        _answer(self._folder).write_text(_ANSWER)
+        _answer(self._folder).chmod(0o700)
+        pinned = {pin.hop for pin in known}
+        for place, hop in enumerate(self._endpoint.hops):
+            text = hop_config(
+                self._endpoint, place, self._folder, pinned=hop.pin_name in pinned, manners=manners
+            )
+            config_file(self._folder, place).write_text(text)
+
+    def _ssh_environment(self) -> dict[str, str]:
+        environment = {**_without_passphrase(self._environment), "LC_ALL": "C"}
+        if self._passphrase:
+            environment[PASSPHRASE_VARIABLE] = self._environment[PASSPHRASE_VARIABLE]
+            environment["SSH_ASKPASS"] = str(_answer(self._folder))
+            environment["SSH_ASKPASS_REQUIRE"] = "force"
+            environment.setdefault("DISPLAY", ":0")  # before 8.4, ssh asked only where there is one
+        return environment
+
+    def _logs(self) -> list[str]:
+        paths = [log_file(self._folder, place) for place in range(len(self._endpoint.hops))]
+        return [path.read_text(errors="replace") if path.exists() else "" for path in paths]
+
+    def _take_over_pins(self) -> None:
+        """What ssh has accepted at first use goes into the pins, whether it got in or not."""
+        for pin in Pins(known_hosts_file(self._folder), self._endpoint.name).all():
+            self._pins.accept(pin, self._endpoint.name)
+
+    async def _refusal(self, failed: Failure) -> HostError:
+        endpoint, hop = self._endpoint, self._endpoint.hops[failed.place]
+        if failed.cause == "key_changed":
+            return self._pins.changed(
+                hop.pin_name,
+                endpoint.told(hop),
+                failed.kind or "unnamed",
+                failed.fingerprint or "(ssh does not say which)",
+            )
+        if failed.cause == "no_common_algorithm":
+            return no_common_algorithm(endpoint, hop, failed.reason)
+        if failed.cause == "unreachable":
+            return unreachable(endpoint, hop, failed.reason)
+        locked = (await collect_keys(endpoint, self._environment))[hop].locked
+        if locked and not self._terminal:
+            return key_locked(locked[0], self._environment)
+        return not_let_in(endpoint, hop, [str(path) for path in hop.identities])
+
+
+async def _hold(folder: Path) -> socket.socket:
+    """A connection to the master, by which it stays; it has said hello.
+
+    Raises:
+        OSError: there is no master, or it is just ending.
+        TimeoutError: it does not say hello.
+    """
+    loop = asyncio.get_running_loop()
+    held = socket.socket(socket.AF_UNIX)
+    held.setblocking(False)
+    try:
+        async with asyncio.timeout(_END_S):
+            await loop.sock_connect(held, str(_control(folder)))
+            if not await loop.sock_recv(held, _GREETING_BYTES):
+                raise ConnectionResetError("the connection ended as soon as it was made")
+    except BaseException:
+        held.close()
+        raise
+    return held
+
+
+def _control(folder: Path) -> Path:
+    return folder / "c"
+
+
+def _answer(folder: Path) -> Path:
+    return folder / "answer"
+
+
+def _without_passphrase(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name != PASSPHRASE_VARIABLE}

@@ -1,0 +1,174 @@
+"""The transport over paramiko: for servers that the others can't talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread
+from typing import TypeVar
+
+import paramiko
+
+from trainmaster.backends.ssh.channel_transport import ChannelTransport
+from trainmaster.backends.ssh.endpoint import Endpoint, Hop
+from trainmaster.backends.ssh.error_mapping import (
+    KEEPALIVE_EVERY_S,
+    KEEPALIVE_MISSES,
+    link_lost,
+    reason_of,
+)
+from trainmaster.backends.ssh.host_keys import Pins
+from trainmaster.backends.ssh.paramiko_channel import ParaChannel
+from trainmaster.backends.ssh.paramiko_connection import BROKEN, close_all, connect_all
+from trainmaster.backends.ssh.paramiko_sftp import ParaSftp, SftpUnusable
+from trainmaster.backends.ssh.private_keys import HopKeys
+from trainmaster.backends.ssh.shell import shell_unusable
+
+Answer = TypeVar("Answer")
+
+# What blocks is short, but for writing to a command that does not read and waiting for the end of
+# one that has closed its output: enough for all sessions that a server lets be open.
+_THREADS = 32
+_OPEN_S = 20.0
+# paramiko asks for a file piece by piece, each after the last has come: a command is faster.
+_LARGE_BYTES = 1 << 17
+
+
+class ParamikoTransport(ChannelTransport):
+    """A `Transport` over connections that stand, the target's being the last."""
+
+    def __init__(self, host: str, connections: Sequence[paramiko.Transport]) -> None:
+        super().__init__(host)
+        self._connections = connections
+        self._target = connections[-1]
+        self._threads = ThreadPoolExecutor(_THREADS, "trainmaster-paramiko")
+        self._sftp: ParaSftp | None = None
+        self._sftp_usable = True
+        self._one_opens = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()  # paramiko's SFTP mixes up answers otherwise
+        self._watch = asyncio.create_task(self._keep_alive())
+        self._last_will = weakref.finalize(self, close_all, connections)
+
+    @classmethod
+    async def connect(
+        cls, endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins
+    ) -> ParamikoTransport:
+        """Raises: `HostError`, as `connect_all`."""
+        connecting: Future[Sequence[paramiko.Transport]] = _in_thread_of_its_own(
+            lambda: connect_all(endpoint, keys, pins)
+        )
+        try:
+            return cls(endpoint.name, await asyncio.wrap_future(connecting))
+        except asyncio.CancelledError:
+            connecting.add_done_callback(_close_made)  # a thread can't be stopped
+            raise
+
+    async def open_channel(self, line: bytes) -> ParaChannel | None:
+        try:
+            # Several refusals at a time are mixed up by paramiko, and may end the connection.
+            async with self._one_opens:
+                channel = await self._in_thread(lambda: self._target.open_session(timeout=_OPEN_S))
+        except BROKEN as error:
+            if self._target.is_active():
+                return None
+            raise link_lost(self._host, reason_of(error)) from error
+        opened = ParaChannel(self._host, channel, self._in_thread)
+        try:
+            await self._in_thread(lambda: channel.exec_command(line))
+        except BROKEN as error:
+            if self._target.is_active():
+                raise shell_unusable(self._host, str(error).encode()) from error
+            raise link_lost(self._host, reason_of(error)) from error
+        return opened
+
+    # Files are written by command: paramiko's SFTP can't have the server write them to its disk.
+
+    async def get(self, path: str, offset: int, limit: int) -> bytes | None:
+        if limit <= _LARGE_BYTES:
+            with suppress(SftpUnusable):
+                return await self._by_sftp(lambda sftp: sftp.get(path, offset, limit))
+        return await super().get(path, offset, limit)
+
+    async def size(self, path: str) -> int | None:
+        with suppress(SftpUnusable):
+            return await self._by_sftp(lambda sftp: sftp.size(path))
+        return await super().size(path)
+
+    async def names(self, folder: str) -> list[str]:
+        with suppress(SftpUnusable):
+            return await self._by_sftp(lambda sftp: sftp.names(folder))
+        return await super().names(folder)
+
+    async def make_room(self) -> None:
+        async with self._one_at_a_time:
+            sftp, self._sftp = self._sftp, None
+            if sftp is not None:
+                self._sftp_usable = False
+                await self._in_thread(sftp.end)
+
+    async def disconnect(self) -> None:
+        self._watch.cancel()
+        await asyncio.to_thread(close_all, self._connections)
+        self._threads.shutdown(wait=False)
+
+    async def _by_sftp(self, work: Callable[[ParaSftp], Answer]) -> Answer:
+        async with self._one_at_a_time:
+            if self._sftp is None:
+                if not self._sftp_usable:
+                    raise SftpUnusable
+                await self._start_sftp()
+            sftp = self._sftp
+            if sftp is None:
+                raise SftpUnusable
+            return await self._in_thread(lambda: work(sftp))
+
+    async def _start_sftp(self) -> None:
+        try:
+            self._sftp = await self._in_thread(lambda: ParaSftp.start(self._host, self._target))
+        except SftpUnusable as error:
+            if not self._target.is_active():
+                raise link_lost(self._host, str(error.__cause__)) from error
+            self._sftp_usable = isinstance(error.__cause__, paramiko.ChannelException)
+            raise
+
+    async def _in_thread(self, work: Callable[[], Answer]) -> Answer:
+        try:
+            begun = self._threads.submit(work)
+        except RuntimeError as error:  # the threads are gone with the connection
+            raise link_lost(self._host, "it was ended from here") from error
+        return await asyncio.wrap_future(begun)
+
+    async def _keep_alive(self) -> None:
+        """End the connection where the other side does not answer: paramiko only ever asks."""
+        while self._target.is_active():
+            await asyncio.sleep(KEEPALIVE_EVERY_S)
+            asking = asyncio.to_thread(self._target.global_request, "keepalive@openssh.com")
+            try:
+                await asyncio.wait_for(asking, KEEPALIVE_EVERY_S * (KEEPALIVE_MISSES - 1))
+            except (TimeoutError, *BROKEN):
+                break
+        await asyncio.to_thread(close_all, self._connections)
+
+
+def _in_thread_of_its_own(work: Callable[[], Answer]) -> Future[Answer]:
+    """Begin work that may outlive whoever wants it: it keeps no thread from others, and no process
+    from ending."""
+    told: Future[Answer] = Future()
+    told.set_running_or_notify_cancel()  # from here on, it can't be cancelled
+
+    def work_and_tell() -> None:
+        try:
+            told.set_result(work())
+        except BaseException as error:
+            told.set_exception(error)
+
+    Thread(target=work_and_tell, name="trainmaster-connecting", daemon=True).start()
+    return told
+
+
+def _close_made(connecting: Future[Sequence[paramiko.Transport]]) -> None:
+    if connecting.exception() is None:
+        close_all(connecting.result())

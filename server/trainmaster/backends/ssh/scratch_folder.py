@@ -1,0 +1,64 @@
+"""A folder of this process's own that nobody needs once it is gone, however it ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from trainer_runtime.core.files.durable import try_lock
+
+# A unix socket's path may have 104 bytes on some systems, and ssh adds 17 while it makes it.
+_LONGEST_PATH = 80
+_PREFIX = "tm-ssh-"
+_LOCK = "lock"
+# Between a folder's making and its locking lies much less.
+_YOUNG_S = 60.0
+
+
+class OwnFolder:
+    """A new folder, its owner's alone, at `path`: in the usual place unless its path is too long.
+
+    Those of processes that were killed are removed when another is made.
+    """
+
+    def __init__(self) -> None:
+        sweep()
+        path = tempfile.mkdtemp(prefix=_PREFIX)
+        if len(path) > _LONGEST_PATH:
+            os.rmdir(path)
+            path = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
+        self.path = Path(path)
+        self._lock = try_lock(self.path / _LOCK)
+
+    def remove(self) -> None:
+        """Remove it with what it holds; may be repeated."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def sweep() -> None:
+    """Remove the folders of this user whose processes are gone."""
+    for place in {tempfile.gettempdir(), "/tmp"}:
+        for folder in Path(place).glob(f"{_PREFIX}*"):
+            with suppress(OSError):
+                if _is_left(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_left(folder: Path) -> bool:
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or not folder.is_dir() or folder.is_symlink():
+        return False
+    if not (folder / _LOCK).exists() and time.time() - found.st_mtime < _YOUNG_S:
+        return False
+    lock = try_lock(folder / _LOCK)
+    if lock is None:
+        return False
+    os.close(lock)
+    return True

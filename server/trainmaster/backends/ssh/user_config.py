@@ -1,0 +1,63 @@
+"""What the user's OpenSSH configuration says about one machine."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from trainmaster.words.errors import HostError
+
+AGENT_VARIABLE = "SSH_AUTH_SOCK"
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """The settings that every transport heeds; None where the configuration is silent.
+
+    `identity_agent` is a socket's path or a `$VARIABLE` that holds it, None for no agent at all.
+    """
+
+    host: str | None = None
+    user: str | None = None
+    port: int | None = None
+    identities: tuple[str, ...] | None = None
+    identities_only: bool = False
+    identity_agent: str | None = AGENT_VARIABLE
+    proxy_jump: str | None = None
+    proxy_command: str | None = None
+
+
+def read_user_config(path: Path, named: str, user: str | None, port: int | None) -> HostSettings:
+    """The settings for a machine that is called `named`, with Host, Match and Include as OpenSSH
+    takes them.
+
+    Raises:
+        HostError: `HOST_UNREACHABLE` where the file can't be understood.
+    """
+    # asyncssh's reader is what asyncssh itself uses; with it, all transports go by one reading.
+    from asyncssh.config import SSHClientConfig
+
+    chosen = (getpass.getuser(), user or (), named, port or ())
+    try:
+        found = SSHClientConfig.load(None, path, False, False, False, *chosen)
+        if found.has_match_final():
+            found = SSHClientConfig.load(found, path, True, False, True, *chosen)
+    except (ValueError, OSError) as error:
+        raise HostError(
+            "HOST_UNREACHABLE",
+            f"The OpenSSH configuration {path} can't be used: {error}.",
+            "Mend the file; `ssh -G HOST` tells how OpenSSH reads it.",
+        ) from error
+    identities = cast("list[str] | None", found.get("IdentityFile"))
+    return HostSettings(
+        host=cast("str | None", found.get("Hostname")),
+        user=cast("str | None", found.get("User")),
+        port=cast("int | None", found.get("Port")),
+        identities=None if identities is None else tuple(identities),
+        identities_only=bool(found.get("IdentitiesOnly", False)),
+        identity_agent=cast("str | None", found.get("IdentityAgent", AGENT_VARIABLE)),
+        proxy_jump=cast("str | None", found.get("ProxyJump")),
+        proxy_command=cast("str | None", found.get("ProxyCommand")),
+    )

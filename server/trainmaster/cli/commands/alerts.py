@@ -1,0 +1,123 @@
+"""`alerts` and its commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from trainmaster.cli.output import emit
+from trainmaster.cli.parameters import AsJson
+from trainmaster.cli.run_service import ask
+
+if TYPE_CHECKING:
+    from trainmaster.words.answers.runs import Answer
+
+OneRun = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help="A run's id or name; every run without.")
+]
+
+alerts = typer.Typer(
+    help="List alerts. They tell somebody when a run fails, falls silent or meets a condition.",
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@alerts.callback(invoke_without_command=True)
+def list_all(context: typer.Context, as_json: AsJson = False) -> None:
+    """List alerts. They tell somebody when a run fails, falls silent or meets a condition."""
+    if context.invoked_subcommand is not None:
+        return
+    from trainmaster.runs import alerts as service
+
+    _show(ask(service.list_alerts), as_json)
+
+
+@alerts.command()
+def add(
+    run: OneRun = None,
+    *,
+    when: Annotated[
+        str,
+        typer.Option(
+            "--when",
+            metavar="CONDITION",
+            help='Such as "val_loss > 3.5 for 3", "finding critical", "state failed", '
+            '"silence 10m".',
+        ),
+    ],
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="DESTINATION", help="As named in the settings."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="What messages call it; made of the condition.")
+    ] = None,
+    severity: Annotated[
+        Literal["info", "warning", "critical"],
+        typer.Option("--severity", metavar="info|warning|critical", help="How loud."),
+    ] = "warning",
+    as_json: AsJson = False,
+) -> None:
+    """Add an alert to a run, also one that is going on, or to every run. It counts from now on."""
+    from trainmaster.runs import alerts as service
+
+    answer = ask(
+        lambda workspace: service.add_alert(
+            workspace, when=when, to=to, name=name, severity=severity, run=run
+        )
+    )
+    _show(answer, as_json)
+
+
+@alerts.command("list")
+def list_alerts(run: OneRun = None, as_json: AsJson = False) -> None:
+    """List alerts; with a run, those that are for it and what became of its newest messages."""
+    from trainmaster.runs import alerts as service
+
+    _show(ask(lambda workspace: service.list_alerts(workspace, run)), as_json)
+
+
+@alerts.command()
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the alert is called.")],
+    run: OneRun = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove an alert of every run, or of the run named behind it."""
+    from trainmaster.runs import alerts as service
+
+    _show(ask(lambda workspace: service.remove_alert(workspace, name, run)), as_json)
+
+
+@alerts.command()
+def test(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A destination, or an alert that goes to it.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Send a test message and say what came back; exit code 1 where it was not taken."""
+    from trainmaster.runs import alerts as service
+
+    answer = ask(lambda workspace: service.test_destination(workspace, name))
+    _show(answer, as_json)
+    raise typer.Exit(0 if answer.sent else 1)
+
+
+def send_alerts(
+    lock_descriptor: Annotated[
+        int | None, typer.Option("--lock-descriptor", help="The lock, where it is held.")
+    ] = None,
+) -> None:
+    """Send the alerts that are due. Started by itself where any are."""
+    from trainmaster.alerts.send import send_due
+
+    ask(lambda workspace: send_due(workspace, lock_descriptor=lock_descriptor))
+
+
+def _show(answer: Answer, as_json: bool) -> None:
+    from trainmaster.cli.views import alerts as alert_views  # noqa: F401 (it registers the views)
+
+    emit(answer, as_json)

@@ -1,0 +1,49 @@
+"""`fetch`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.output import emit, is_for_a_person
+from trainmaster.cli.parameters import AsJson, Run
+from trainmaster.cli.run_service import ask
+
+
+def fetch(
+    run: Run,
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATTERN",
+            help="A glob over the run's folder, such as 'checkpoints/*', or best, latest, final.",
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where to; the paths below it are the run's own.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Bring files of a run here. Each is checked; what was interrupted goes on when repeated."""
+    from trainmaster.runs import fetch as service
+
+    show = _show if is_for_a_person(sys.stderr) and not as_json else None
+    if show is not None:
+        print("Looking for the files ...", file=sys.stderr, flush=True)
+    answer = ask(
+        lambda workspace: service.fetch(
+            workspace, run, pattern, folder.expanduser().absolute(), on_progress=show
+        ),
+        tells_itself=show is not None,
+    )
+    emit(answer, as_json)
+
+
+def _show(done_bytes: int, total_bytes: int) -> None:
+    share = 100 * done_bytes // max(1, total_bytes)
+    end = "\n" if done_bytes >= total_bytes else ""
+    told = f"\r{done_bytes / 2**20:,.1f} of {total_bytes / 2**20:,.1f} MiB ({share} %)"
+    print(told, end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,129 @@
+"""`hosts` and its commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from trainmaster.cli.output import emit
+from trainmaster.cli.parameters import AsJson
+from trainmaster.cli.run_service import ask
+
+if TYPE_CHECKING:
+    from trainmaster.words.answers.runs import Answer
+
+HostName = Annotated[str, typer.Argument(metavar="NAME", help="What the host is called here.")]
+
+hosts = typer.Typer(
+    help="List hosts. The machines that runs may stay at, and how they were last found.",
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@hosts.callback(invoke_without_command=True)
+def list_hosts(context: typer.Context, as_json: AsJson = False) -> None:
+    """List hosts. The machines that runs may stay at, and how they were last found."""
+    if context.invoked_subcommand is not None:
+        return
+    from trainmaster.machines import registry as service
+
+    _show(ask(service.list_hosts), as_json)
+
+
+@hosts.command()
+def add(
+    name: HostName,
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="[USER@]ADDRESS[:PORT]", help="Or a Host of your OpenSSH configuration."
+        ),
+    ],
+    *,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="FILE", help="Private key to come in with.")
+    ] = None,
+    jump: Annotated[
+        str | None,
+        typer.Option("--jump", metavar="[USER@]ADDRESS[:PORT],...", help="Go through these."),
+    ] = None,
+    root: Annotated[
+        str, typer.Option("--root", metavar="DIR", help="Where runs lie on it.")
+    ] = "~/.trainmaster",
+    cache: Annotated[
+        str | None,
+        typer.Option("--cache", metavar="DIR", help="What runs share; `cache` in the root."),
+    ] = None,
+    transport: Annotated[
+        Literal["asyncssh", "openssh", "paramiko"],
+        typer.Option(
+            "--transport",
+            metavar="asyncssh|openssh|paramiko",
+            help="openssh: the system's own ssh, for 2FA, GSSAPI, FIDO keys and ProxyCommand.",
+        ),
+    ] = "asyncssh",
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only note it, without a connection.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a host. Connects, pins its key and shows the fingerprint; asks nothing."""
+    from trainmaster.machines import registry as service
+    from trainmaster.machines.registry import HostOptions
+
+    options = HostOptions(
+        key=key, jump=jump, root=root, cache=cache, transport=transport, offline=offline
+    )
+    _show(ask(lambda workspace: service.add_host(workspace, name, address, options)), as_json)
+
+
+@hosts.command()
+def check(name: HostName, as_json: AsJson = False) -> None:
+    """Check a host. Says what stands between it and a training; exit code 1 where that is much."""
+    from trainmaster.machines.check import check_host
+
+    answer = ask(lambda workspace: check_host(workspace, name))
+    _show(answer, as_json)
+    raise typer.Exit(0 if answer.ok else 1)
+
+
+@hosts.command()
+def trust(name: HostName, as_json: AsJson = False) -> None:
+    """Pin the key that a host shows now. Shows both fingerprints; compare them with its owner's."""
+    from trainmaster.machines import registry as service
+
+    _show(ask(lambda workspace: service.trust_host(workspace, name)), as_json)
+
+
+@hosts.command()
+def remove(
+    name: HostName,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where runs are still open on it.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a host and its pinned keys. Touches nothing on it."""
+    from trainmaster.machines import registry as service
+
+    _show(ask(lambda workspace: service.remove_host(workspace, name, force=force)), as_json)
+
+
+@hosts.command()
+def gc(
+    name: HostName,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove from a host's cache what no run uses: data, environments, uploads."""
+    from trainmaster.machines.cache_gc import collect
+
+    _show(ask(lambda workspace: collect(workspace, name, dry_run=dry_run)), as_json)
+
+
+def _show(answer: Answer, as_json: bool) -> None:
+    from trainmaster.cli.views import hosts as host_views  # noqa: F401 (it registers the views)
+
+    emit(answer, as_json)

@@ -1,0 +1,87 @@
+"""`logs`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from trainmaster.cli.output import emit_log
+from trainmaster.cli.parameters import AsJson, Cursor
+from trainmaster.cli.run_service import ask
+
+if TYPE_CHECKING:
+    from trainmaster.sync.workspace import Workspace
+    from trainmaster.words.answers.runs import LogAnswer
+
+_LOOK_AGAIN_AFTER_S = 1.0
+
+
+def logs(
+    run_or_file: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run, or a log file.")],
+    *,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on printing until the run ends.")
+    ] = False,
+    cursor: Cursor = None,
+    grep: Annotated[
+        str | None, typer.Option("--grep", metavar="REGEX", help="Only lines that match.")
+    ] = None,
+    stream: Annotated[
+        Literal["train", "setup", "supervisor"], typer.Option("--stream", help="Whose log.")
+    ] = "train",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many lines.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Read a log. Prints its last lines, or with --cursor the lines after it."""
+    from trainmaster.runs.logs import read_log
+
+    async def read(workspace: Workspace, after: str | None) -> LogAnswer:
+        return await read_log(
+            workspace, run_or_file, stream=stream, cursor=after, grep=grep, limit=limit
+        )
+
+    async def read_and_print(workspace: Workspace, after: str | None) -> LogAnswer:
+        answer = await read(workspace, after)
+        if answer.lines:
+            emit_log(answer, as_json)
+        return answer
+
+    async def read_on(workspace: Workspace) -> None:
+        first = await read_and_print(workspace, cursor)
+        await _until_the_end(workspace, run_or_file, first, read_and_print)
+
+    if follow:
+        ask(read_on, tells_itself=True)
+    else:
+        emit_log(ask(lambda workspace: read(workspace, cursor)), as_json)
+
+
+async def _until_the_end(
+    workspace: Workspace,
+    run_or_file: str,
+    newest: LogAnswer,
+    read: Callable[[Workspace, str | None], Awaitable[LogAnswer]],
+) -> None:
+    """Read on after `newest`, once more after the run's end; a file has none."""
+    ended = False
+    while newest.more or not ended:
+        if not newest.more:
+            ended = await _pause(workspace, run_or_file)
+        newest = await read(workspace, newest.cursor)
+
+
+async def _pause(workspace: Workspace, run_or_file: str) -> bool:
+    """Let some time pass; whether the run has ended by then."""
+    if Path(run_or_file).is_file():
+        await asyncio.sleep(_LOOK_AGAIN_AFTER_S)
+        return False
+    from trainmaster.runs.wait import wait_for_event
+
+    waited = await wait_for_event(
+        workspace, run_or_file, until=("end",), timeout_s=_LOOK_AGAIN_AFTER_S
+    )
+    return waited.event != "timeout"

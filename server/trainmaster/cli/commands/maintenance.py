@@ -1,0 +1,86 @@
+"""`doctor`, `tick`, `replay` and, unlisted, `transfer` and `tend`: what keeps Trainmaster well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainmaster.cli.output import emit
+from trainmaster.cli.parameters import AsJson, Run
+from trainmaster.cli.run_service import ask
+
+if TYPE_CHECKING:
+    from trainmaster.words.answers.runs import Answer
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check this machine; names a remedy for whatever is missing. Exit code 1 if that is needed."""
+    from trainmaster.cli.doctor.checks import examine
+
+    answer = ask(examine)
+    show(answer, as_json)
+    raise typer.Exit(0 if answer.ok else 1)
+
+
+def tick(
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="5m", help="How often a timer calls this; on record."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Do what is due for every run and rented box, once. Meant for a timer: see `keeper`."""
+    from trainmaster.keeper import tick as service
+
+    show(ask(lambda workspace: service.tick(workspace, every=every)), as_json)
+
+
+def replay(as_json: AsJson = False) -> None:
+    """Rebuild the metrics database. Everything in it comes from the mirrored files."""
+    from trainmaster.sync import rebuild as service
+
+    show(ask(service.replay), as_json)
+
+
+def transfer(
+    run: Run,
+    lock_descriptor: Annotated[
+        int | None, typer.Option("--lock-descriptor", help="The run's lock, where it is held.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Carry data between this machine and a run's host. Started by itself where it is due."""
+    from trainmaster.transfers import transfer as service
+
+    descriptor = lock_descriptor
+    emit(
+        ask(
+            lambda workspace: service.transfer(workspace, run, lock_descriptor=descriptor),
+            tells_itself=True,
+        ),
+        as_json,
+    )
+
+
+def tend(
+    box: Annotated[str, typer.Argument(metavar="BOX", help="The tag of a rented box.")],
+    lock_descriptor: Annotated[
+        int | None, typer.Option("--lock-descriptor", help="The box's lock, where it is held.")
+    ] = None,
+) -> None:
+    """See to a rented box until nothing is due for it. Started by itself where something is."""
+    from trainmaster.machines.renting import instances as service
+
+    descriptor = lock_descriptor
+    ask(
+        lambda workspace: service.tend(workspace, box, lock_descriptor=descriptor),
+        tells_itself=True,
+    )
+
+
+def show(answer: Answer, as_json: bool) -> None:
+    """Print an answer of these commands, or of `keeper`."""
+    from trainmaster.cli.views import maintenance  # noqa: F401 (it registers the view)
+
+    emit(answer, as_json)

@@ -1,0 +1,42 @@
+"""`plan` and `launch`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.output import emit
+from trainmaster.cli.parameters import AsJson, Host, IdempotencyKey, Sets, Spec
+from trainmaster.cli.run_service import ask
+
+
+def plan(spec: Spec, host: Host = None, sets: Sets = None, as_json: AsJson = False) -> None:
+    """Resolve a spec and estimate what it takes; starts nothing."""
+    from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
+    from trainmaster.runs.launch import plan_run
+
+    emit(ask(lambda workspace: plan_run(workspace, spec, host=host, sets=sets or ())), as_json)
+
+
+def launch(
+    spec: Spec,
+    *,
+    host: Host = None,
+    sets: Sets = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan, as `plan` does.")] = False,
+    idempotency_key: IdempotencyKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a training, detached; returns once it is on its way."""
+    if dry_run:
+        plan(spec, host, sets, as_json)
+        return
+    from trainmaster.runs import launch as service
+
+    answer = ask(
+        lambda workspace: service.launch(
+            workspace, spec, host=host, sets=sets or (), idempotency_key=idempotency_key
+        )
+    )
+    emit(answer, as_json)

@@ -1,0 +1,159 @@
+"""`runs`, `status`, `metrics` and `wait`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from trainmaster.cli.output import emit
+from trainmaster.cli.parameters import AsJson, Cursor, Run, split_commas
+from trainmaster.cli.run_service import ask
+
+# As long as a night's wait is split into by the answers' own `next_step`.
+LONGEST_WAIT_S = 14400.0
+_CURVE_POINTS = 24
+
+
+def runs(
+    state: Annotated[str | None, typer.Option("--state", help="Only runs in this state.")] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="KEY=VALUE", help="Only runs with this label.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, newest first."""
+    from trainmaster.runs.status import list_runs
+
+    emit(
+        ask(lambda workspace: list_runs(workspace, state=state, label=label, limit=limit)), as_json
+    )
+
+
+def status(
+    run: Run,
+    detail: Annotated[
+        bool, typer.Option("--detail", help="Also risks, attempts, telemetry and the folder.")
+    ] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="The whole page, training_status.md, as Markdown.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a run stands, and what to do next."""
+    if page:
+        _page(run, as_json)
+        return
+    from trainmaster.runs.status import get_status
+
+    answer = ask(lambda workspace: get_status(workspace, run, detail=detail))
+    emit(answer, as_json)
+    if not as_json and "loss" in answer.metrics:
+        metrics([answer.run_id], key=["loss"], points=_CURVE_POINTS)
+
+
+def _page(run: str, as_json: bool) -> None:
+    from trainmaster.cli.views import status_page  # noqa: F401  (what people see of the answer)
+    from trainmaster.runs.status_page import get_page
+
+    emit(ask(lambda workspace: get_page(workspace, run)), as_json)
+
+
+def metrics(
+    compared: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN|FILE]...",
+            help="Runs, or log files of any training. None: which run has the best value.",
+        ),
+    ] = None,
+    *,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="Only this metric. Repeatable.")
+    ] = None,
+    points: Annotated[
+        int, typer.Option("--points", min=1, help="Reduce each series to so many points.")
+    ] = 20,
+    everything: Annotated[bool, typer.Option("--all", help="Every point, not reduced.")] = False,
+    from_step: Annotated[
+        int | None, typer.Option("--from", metavar="STEP", help="From this step on.")
+    ] = None,
+    to_step: Annotated[
+        int | None, typer.Option("--to", metavar="STEP", help="Up to this step.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="The run's last 30m, 2h, ...; also of gpu_util."),
+    ] = None,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="STEP", help="The newest point by this step.")
+    ] = None,
+    ema: Annotated[
+        float | None,
+        typer.Option("--ema", metavar="WEIGHT", help="Moving average; weight of the past, as 0.9."),
+    ] = None,
+    rate: Annotated[
+        Literal["step", "second"] | None, typer.Option("--rate", help="Change per step or second.")
+    ] = None,
+    axis: Annotated[
+        Literal["step", "tokens", "time"] | None,
+        typer.Option("--x", help="Lay several runs side by side on this."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Summarise and compare metrics, of runs or of any training's log."""
+    from trainmaster.metrics.selection import selection
+    from trainmaster.runs.status import query_metrics
+
+    part = selection(
+        from_step=from_step, to_step=to_step, since=since, at=at, ema=ema, rate=rate, axis=axis
+    )
+    answer = ask(
+        lambda workspace: query_metrics(
+            workspace,
+            compared or (),
+            keys=key or (),
+            points=points,
+            everything=everything,
+            part=part,
+        )
+    )
+    emit(answer, as_json)
+
+
+def wait(
+    run: Run,
+    until: Annotated[
+        str,
+        typer.Option(
+            metavar="EVENT,...",
+            help="Any of: checkpoint eval phase finding running recovering completed failed "
+            "stopped end step:N.",
+        ),
+    ] = "end",
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds after which to give up.")
+    ] = LONGEST_WAIT_S,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """Wait for an event. Exit code 0: it came; 3: the run ended otherwise; 4: time-out."""
+    from trainmaster.cli.progress_bar import showing_progress
+    from trainmaster.runs.wait import exit_code, wait_for_event
+
+    wanted = split_commas(until)
+    with showing_progress(as_json) as on_progress:
+        answer = ask(
+            lambda workspace: wait_for_event(
+                workspace,
+                run,
+                until=wanted,
+                timeout_s=timeout_s,
+                cursor=cursor,
+                on_progress=on_progress,
+            ),
+            tells_itself=True,
+        )
+    emit(answer, as_json)
+    raise typer.Exit(exit_code(answer, wanted))

@@ -1,0 +1,67 @@
+"""Who agrees on a command line: whoever typed `--yes`, or sits at the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainmaster.cli.output import printable
+from trainmaster.cli.spinner import kept_quiet
+from trainmaster.words.errors import SpendError
+
+if TYPE_CHECKING:
+    from trainmaster.words.confirmation import Confirm, Quote
+
+Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
+
+
+def asking(yes: bool, as_json: bool) -> Confirm:
+    """The word of `--yes`, or of whoever is asked.
+
+    Raises, where it is needed:
+        SpendError: `CONFIRMATION_REQUIRED`, there is nobody to ask; `CONFIRMATION_DECLINED`.
+    """
+    from trainmaster.words.confirmation import agreed
+
+    async def ask(quote: Quote) -> str:
+        if not somebody_answers(as_json):
+            raise _nobody(quote)
+        with kept_quiet():
+            if not await _says_yes(quote.text):
+                raise declined()
+        return "prompt"
+
+    return agreed if yes else ask
+
+
+def somebody_answers(as_json: bool) -> bool:
+    """Whether a question would be seen, and answered by a person."""
+    return not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def declined() -> SpendError:
+    return SpendError("CONFIRMATION_DECLINED", "Nobody agreed; nothing was done.", "Answer y.")
+
+
+async def _says_yes(text: str) -> bool:
+    """By the loop, so that Ctrl-C and connections are heard while somebody thinks."""
+    print(f"{printable(text)} Go ahead? [y/N]: ", end="", file=sys.stderr, flush=True)
+    loop, typed = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), typed.set)
+    try:
+        await typed.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _nobody(quote: Quote) -> SpendError:
+    return SpendError(
+        "CONFIRMATION_REQUIRED",
+        f"{quote.text} There is nobody to ask.",
+        "Let whoever pays or owns it run this in a terminal without --json; --yes is for a script "
+        "whose owner agreed before.",
+    )

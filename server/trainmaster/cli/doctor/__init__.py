@@ -1,0 +1,1 @@
+"""`doctor`: what is missing on this machine, each row with its remedy."""

@@ -1,0 +1,91 @@
+"""What this machine has for reaching others over SSH; only trainings elsewhere need any of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from trainmaster.words.answers.hosts import DoctorCheck
+
+_TIMEOUT_S = 5.0
+_VERSION = re.compile(r"OpenSSH_[^\s,]+")
+_NO_KEYS = 1
+
+
+async def ssh_checks(environment: Mapping[str, str]) -> list[DoctorCheck]:
+    """The `ssh` program, the agent and the private keys."""
+    return [await _program(environment), await _agent(environment), _keys(environment)]
+
+
+async def _program(environment: Mapping[str, str]) -> DoctorCheck:
+    path = shutil.which("ssh", path=environment.get("PATH"))
+    if path is None:
+        remedy = "Install OpenSSH's client for hosts with `--transport openssh`; others need none."
+        return DoctorCheck(name="ssh", ok=False, found="not there", remedy=remedy, needed=False)
+    _, told = await _answer(environment, path, "-V")
+    version = _VERSION.search(told)
+    found = f"{version.group() if version else 'version unknown'} at {path}"
+    return DoctorCheck(name="ssh", ok=True, found=found, needed=False)
+
+
+async def _agent(environment: Mapping[str, str]) -> DoctorCheck:
+    remedy = "Start one (`eval $(ssh-agent)`) and `ssh-add` a key that has a passphrase."
+    if not environment.get("SSH_AUTH_SOCK"):
+        return DoctorCheck(
+            name="ssh agent",
+            ok=False,
+            found="SSH_AUTH_SOCK is not set",
+            remedy=remedy,
+            needed=False,
+        )
+    code, told = await _answer(environment, "ssh-add", "-l")
+    if code == 0:
+        count = len(told.splitlines())
+        found = f"{count} key" if count == 1 else f"{count} keys"
+        return DoctorCheck(name="ssh agent", ok=True, found=found, needed=False)
+    found = "holds no keys" if code == _NO_KEYS else "does not answer"
+    return DoctorCheck(name="ssh agent", ok=False, found=found, remedy=remedy, needed=False)
+
+
+def _keys(environment: Mapping[str, str]) -> DoctorCheck:
+    folder = Path(environment.get("HOME") or "~").expanduser() / ".ssh"
+    found = []
+    with suppress(OSError):
+        found = sorted(
+            path.name.removesuffix(".pub")
+            for path in folder.glob("*.pub")
+            if path.with_suffix("").is_file()
+        )
+    return DoctorCheck(
+        name="ssh keys",
+        ok=bool(found),
+        found=f"{', '.join(found)} in {folder}" if found else f"none in {folder}",
+        remedy=None if found else "`ssh-keygen -t ed25519` makes one; hosts take --key FILE, too.",
+        needed=False,
+    )
+
+
+async def _answer(environment: Mapping[str, str], *command: str) -> tuple[int, str]:
+    """A program's exit code and all that it said; -1 where it is not there or hangs."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=dict(environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    except OSError:
+        return -1, ""
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return -1, ""
+    code = process.returncode
+    return (-1 if code is None else code), output.decode(errors="replace")

@@ -1,0 +1,58 @@
+"""What people see of a diagnosis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from trainmaster.cli.format import size, value
+from trainmaster.cli.views.views import Block, view
+from trainmaster.runs.diagnosis.answer import DiagnosisAnswer, FindingAnswer, PatchAnswer
+
+
+@view.register
+def _(answer: DiagnosisAnswer) -> list[Block]:
+    blocks: list[Block] = []
+    for finding in answer.findings:
+        blocks += _finding(finding)
+    if answer.read_bytes == 0:
+        return ["The file is empty: there is nothing to tell of it yet."]
+    if answer.reason is not None:
+        blocks.append(f"Failed: {answer.reason}.")
+        blocks += [f"  > {line}" for line in answer.evidence or ()]
+    elif not answer.findings:
+        blocks.append("Nothing is wrong as far as can be seen.")
+    if answer.omitted is not None:
+        blocks.append(f"{value(answer.omitted)} more, less pressing: --all shows them.")
+    if answer.read_bytes is not None:
+        blocks.append(f"Read {size(answer.read_bytes)}.")
+    if answer.series_until_step is not None:
+        blocks.append(f"Its series were looked at up to step {value(answer.series_until_step)}.")
+    if answer.next_step is not None:
+        blocks.append(f"Next: {answer.next_step}")
+    return blocks
+
+
+def _finding(finding: FindingAnswer) -> Iterable[Block]:
+    step = "" if finding.step is None else f" at step {value(finding.step)}"
+    attempt = "" if finding.attempt is None else f" in attempt {finding.attempt}"
+    over = ", over" if finding.over else ""
+    sure = f", {finding.confidence:.0%} sure" if finding.confidence < 1 else ""
+    yield f"{finding.severity.upper()} {finding.code}{step}{attempt} ({finding.id}{sure}{over})"
+    yield f"  {finding.explanation}"
+    yield from (f"  > {line}" for line in finding.evidence)
+    yield from (f"  - {sentence}" for sentence in finding.advice)
+    for patch in finding.patches:
+        yield from _patch(patch)
+
+
+def _patch(patch: PatchAnswer) -> Iterable[Block]:
+    sets = ", ".join(
+        f"{path}: {json.dumps(patch.expected.get(path))} -> {json.dumps(new)}"
+        for path, new in patch.set.items()
+    )
+    start = f"from {patch.from_}" if isinstance(patch.from_, str) else f"from step {patch.from_}"
+    skipped = "" if patch.skip is None else f", without {value(patch.skip['sequences'])} sequences"
+    tried = " (was tried)" if patch.tried else ""
+    yield f"  Patch {patch.id}{tried}: {'; '.join(filter(None, (sets, start + skipped)))}"
+    yield f"    {patch.why}"

@@ -1,0 +1,98 @@
+"""What people see of hosts: the list, checks, keys, and caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from trainmaster.cli.format import size, value
+from trainmaster.cli.views.views import Block, Grid, named, view
+from trainmaster.words.answers.hosts import (
+    GcAnswer,
+    HostAddedAnswer,
+    HostCheckAnswer,
+    HostCheckRow,
+    HostRemovedAnswer,
+    HostsAnswer,
+    HostTrustAnswer,
+)
+
+
+@view.register
+def _(answer: HostsAnswer) -> list[Block]:
+    rows = [
+        (
+            row.name,
+            row.state,
+            "" if row.as_of is None else time.strftime("%m-%d %H:%M", time.localtime(row.as_of)),
+            row.address,
+            row.transport or "",
+            row.root if row.cache is None else f"{row.root}, cache {row.cache}",
+            ", ".join(row.gpus or ()),
+            value(row.open_runs),
+        )
+        for row in answer.hosts
+    ]
+    columns = ("host", "state", "as of", "address", "transport", "root", "GPUs", "open runs")
+    reasons = (f"{row.name}: {row.reason}" for row in answer.hosts if row.reason)
+    rented = (
+        f"{row.name}: rented for {row.usd_per_h:.2f} USD an hour until {row.lease_ends_at}"
+        for row in answer.hosts
+        if row.usd_per_h is not None
+    )
+    return [Grid(columns, rows), *reasons, *rented, *(view(answer.check) if answer.check else ())]
+
+
+@view.register
+def _(answer: HostAddedAnswer) -> list[Block]:
+    return [
+        f"Added {answer.host}: {answer.address}",
+        *named("Pinned its key", answer.fingerprint),
+        *([_host_checks(answer.checks)] if answer.checks else []),
+        f"Next: {answer.next_step}",
+    ]
+
+
+@view.register
+def _(answer: HostCheckAnswer) -> list[Block]:
+    verdict = "can train." if answer.ok else "can't train like this."
+    return [_host_checks(answer.checks), f"{answer.host} {verdict}"]
+
+
+@view.register
+def _(answer: HostTrustAnswer) -> list[Block]:
+    if not answer.changed:
+        return [f"{answer.host} shows the key that was pinned: {', '.join(answer.now)}"]
+    return [
+        f"Pinned the key of {answer.host}",
+        *(f"Before: {line}" for line in answer.pinned),
+        *(f"Now: {line}" for line in answer.now),
+    ]
+
+
+@view.register
+def _(answer: HostRemovedAnswer) -> list[Block]:
+    return [
+        f"Removed {answer.host}; nothing on it was touched.",
+        *(f"{run_id} goes on there; nobody follows it any more." for run_id in answer.abandoned),
+        *([answer.next_step] if answer.next_step else []),
+    ]
+
+
+@view.register
+def _(answer: GcAnswer) -> list[Block]:
+    verb = "Would remove" if answer.dry_run else "Removed"
+    rows = [
+        *((verb, f"{row.kind}/{row.name}", size(row.size_bytes), "") for row in answer.removed),
+        *(
+            ("Kept", f"{row.kind}/{row.name}", size(row.size_bytes), row.reason or "")
+            for row in answer.kept
+        ),
+    ]
+    freed = f"{verb} {size(answer.freed_bytes)} from the cache of {answer.host}"
+    return [Grid(("", "entry", "size", "used by"), rows), freed] if rows else [freed]
+
+
+def _host_checks(checks: Sequence[HostCheckRow]) -> Grid:
+    rows = [(row.state, row.name, row.found, row.remedy or "") for row in checks]
+    return Grid(("", "what", "found", "remedy"), rows)

@@ -1,0 +1,77 @@
+"""What people see of an inspection."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.protocol.duration import spoken_duration
+from trainmaster.cli.format import value
+from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.runs.inspect.answer import InspectionAnswer, RanksSeen
+
+_STATES = {
+    "R": "computing",
+    "S": "waiting",
+    "D": "stuck in a disk or driver",
+    "T": "stopped",
+    "t": "stopped by a debugger",
+    "I": "idle",
+}
+
+
+@view.register
+def _(answer: InspectionAnswer) -> list[Block]:
+    sure = f"{answer.confidence:.0%} sure"
+    return [
+        f"{answer.run_id}, attempt {answer.attempt}: {answer.verdict} ({sure})",
+        answer.why,
+        *_pace(answer),
+        *(block for ranks in answer.ranks for block in _ranks(ranks)),
+        *_gpus(answer),
+        *(f"Do: {advice}" for advice in answer.advice),
+        *([f"All stacks: {answer.stacks_file}"] if answer.stacks_file else []),
+        *([f"Next: {answer.next_step}"] if answer.next_step else []),
+    ]
+
+
+def _pace(answer: InspectionAnswer) -> list[Block]:
+    parts = [] if answer.step is None else [f"Last step {answer.step}"]
+    if answer.silent_s is not None:
+        parts.append(f"{spoken_duration(answer.silent_s)} ago")
+    if answer.usual_step_s is not None:
+        parts.append(f"usually one in {value(answer.usual_step_s)} s")
+    return [", ".join(parts)] if parts else []
+
+
+def _ranks(seen: RanksSeen) -> list[Block]:
+    who = f"Rank {seen.ranks[0]}" if len(seen.ranks) == 1 else f"Ranks {_spans(seen.ranks)}"
+    step = "" if seen.step is None else f", step {seen.step}"
+    state = _STATES.get(seen.state, seen.state)
+    head = f"{who}{step}: at {seen.at}, {state}, {seen.cpu_share:.0%} of a core"
+    workers = f"; {seen.workers} workers" if seen.workers else ""
+    return [
+        head + workers,
+        *(f"    {line}" for line in seen.lines),
+        *(f"    in the kernel: {line}" for line in seen.blocked or ()),
+        *(f"    a worker: {line}" for line in seen.worker_lines or ()),
+    ]
+
+
+def _gpus(answer: InspectionAnswer) -> list[Block]:
+    if not answer.gpus:
+        return []
+    columns = list(answer.gpus)
+    rows = [
+        ["-" if cell is None else value(cell) for cell in row]
+        for row in zip(*answer.gpus.values(), strict=True)
+    ]
+    return [Grid(["GPU" if name == "index" else name for name in columns], rows)]
+
+
+def _spans(numbers: list[int]) -> str:
+    """`0-3, 6` of 0, 1, 2, 3, 6."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

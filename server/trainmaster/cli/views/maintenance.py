@@ -1,0 +1,80 @@
+"""What people see of what keeps Trainmaster well: the keeper, ticks, the doctor, replays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainmaster.cli.format import value
+from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.keeper.answers import KeeperAnswer, TickAnswer
+from trainmaster.words.answers.hosts import DoctorAnswer
+from trainmaster.words.answers.runs import ReplayAnswer
+
+
+@view.register
+def _(answer: KeeperAnswer) -> list[Block]:
+    return [
+        _headline(answer),
+        *_written(answer),
+        *(f"Removed: {place}" for place in answer.removed or ()),
+        *([f"Last tick: {answer.last_tick_at}, {answer.last_tick}"] * bool(answer.last_tick)),
+        *(f"Failed: {name}: {why}" for name, why in (answer.failed or {}).items()),
+        *_lacking(answer),
+        *(f"Hint: {hint}" for hint in answer.hints or ()),
+        *([f"Next: {answer.next_step}"] if answer.next_step else []),
+    ]
+
+
+@view.register
+def _(answer: DoctorAnswer) -> list[Block]:
+    rows = [
+        (
+            "ok" if check.ok else "missing" if check.needed else "optional",
+            check.name,
+            check.found,
+            check.remedy or "",
+        )
+        for check in answer.checks
+    ]
+    verdict = "Everything needed is here." if answer.ok else "Something needed is missing."
+    return [
+        f"Trainmaster {answer.version}, home {answer.home}",
+        Grid(("", "what", "found", "remedy"), rows),
+        verdict,
+    ]
+
+
+@view.register
+def _(answer: TickAnswer) -> list[Block]:
+    if answer.note is not None:
+        return [answer.note]
+    runs = [(row.run_id, row.state, ", ".join(row.did)) for row in answer.runs]
+    boxes = [(row.box, ", ".join(row.did)) for row in answer.boxes or ()]
+    grids: list[Block] = [Grid(("run", "state", "did"), runs)] if runs else []
+    grids += [Grid(("box", "did"), boxes)] if boxes else []
+    return grids or ["Nothing is due."]
+
+
+@view.register
+def _(answer: ReplayAnswer) -> list[Block]:
+    points, runs = value(answer.points), value(answer.runs)
+    return [f"Read {points} points of {runs} runs again in {answer.seconds:.1f} s."]
+
+
+def _headline(answer: KeeperAnswer) -> str:
+    if not answer.installed:
+        return f"No keeper of {answer.home} is installed."
+    overdue = "; it is overdue" if answer.overdue else ""
+    return f"{answer.by} calls the keeper of {answer.home} every {answer.every}{overdue}."
+
+
+def _written(answer: KeeperAnswer) -> Iterable[Block]:
+    for place, text in (answer.wrote or {}).items():
+        yield f"{place}:"
+        yield from (f"  {line}" for line in text.splitlines())
+
+
+def _lacking(answer: KeeperAnswer) -> Iterable[Block]:
+    if answer.put_into_secrets_env:
+        names = ", ".join(answer.put_into_secrets_env)
+        yield f"A timer has no variables of your shell: put into {answer.home}/secrets.env {names}"

@@ -1,0 +1,30 @@
+"""What people see of metrics beside their grid: who is best, and what they should know."""
+
+from __future__ import annotations
+
+from trainmaster.cli.format import value
+from trainmaster.words.answers.metrics import MetricsAnswer
+
+
+def ranked_runs(answer: MetricsAnswer) -> list[str]:
+    """The best run of those compared, and of all runs the best few, by metric."""
+    best = [
+        f"Best {key}: {value(item.value)} at step {value(item.step)} of {item.run}"
+        for key, item in (answer.best or {}).items()
+    ]
+    for key, ranking in (answer.ranking or {}).items():
+        best.append(f"Best {key}:")
+        rows = zip(ranking.runs, ranking.steps, ranking.values, strict=True)
+        best += [f"- {value(found)} at step {value(step)} of {run}" for run, step, found in rows]
+    return best
+
+
+def remarks(answer: MetricsAnswer) -> list[str]:
+    """How much of a log was read, and the notes."""
+    read = [
+        f"Read {coverage.read_share:.0%} of the lines with numbers in {name}"
+        + ("" if coverage.too_long is None else f", passed over {coverage.too_long} too long ones")
+        + ("" if coverage.other_ranks is None else f"; {coverage.other_ranks} more ranks are there")
+        for name, coverage in (answer.coverage or {}).items()
+    ]
+    return [*read, *(answer.notes or [])]

@@ -1,0 +1,55 @@
+"""What people see of offers."""
+
+from __future__ import annotations
+
+from trainmaster.cli.format import value
+from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.words.answers.rentals import OfferColumns, OffersAnswer
+
+
+@view.register
+def _(answer: OffersAnswer) -> list[Block]:
+    listed = answer.offers
+    blocks: list[Block] = [_grid(listed)] if listed.offer else []
+    if listed.offer:
+        sources = ", ".join(answer.sources.values())
+        blocks.append(f"Prices of {min(listed.priced_at)}, told by {sources}")
+    blocks += [f"{value(answer.more)} more; raise --limit."] * bool(answer.more)
+    blocks += [f"Not asked: {name}: {why}" for name, why in (answer.not_asked or {}).items()]
+    blocks += [f"Why not: {answer.spec_problem}"] * bool(answer.spec_problem)
+    return [*blocks, f"Next: {answer.next_step}"]
+
+
+def _grid(listed: OfferColumns) -> Grid:
+    """Few columns, so that names and prices stay whole at 80; none in which nothing stands."""
+    columns = {
+        "offer": listed.offer,
+        "GPU": [_gpus(listed, at) for at in range(len(listed.offer))],
+        "$/h": [f"{price:.2f}" for price in listed.usd_per_h],
+        "$/B tokens": [_figure(price, "?") for price in listed.usd_per_btok or ()],
+        "machine": [_machine(listed, at) for at in range(len(listed.offer))],
+    }
+    told = {name: cells for name, cells in columns.items() if any(cells)}
+    return Grid(tuple(told), list(zip(*told.values(), strict=True)))
+
+
+def _gpus(listed: OfferColumns, at: int) -> str:
+    memory = listed.gpu_memory_gib[at]
+    each = "" if memory is None else f" {memory:.0f} GiB"
+    return f"{listed.count[at]}x {listed.gpu[at]}{each}"
+
+
+def _machine(listed: OfferColumns, at: int) -> str:
+    cores, memory, disk = listed.cpu_cores[at], listed.memory_gib[at], listed.disk_gib[at]
+    known = (
+        "interruptible" if listed.interruptible[at] else "",
+        "" if cores is None else f"{cores:g} cores",
+        "" if memory is None else f"{memory:.0f} GiB",
+        "" if disk is None else f"{disk:.0f} GiB disk",
+        listed.region[at] or "",
+    )
+    return ", ".join(part for part in known if part)
+
+
+def _figure(number: float | None, unknown: str) -> str:
+    return unknown if number is None else value(number)

@@ -1,0 +1,85 @@
+"""What people see of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainer_runtime.core.protocol.duration import spoken_duration
+from trainmaster.cli.format import setting, value
+from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.words.answers.runs import PlanAnswer
+
+
+@view.register
+def _(answer: PlanAnswer) -> list[Block]:
+    decisions = [(item.field, setting(item.value), item.reason) for item in answer.decisions]
+    return [
+        f"Plan for {answer.name} on {answer.host}",
+        Grid(("field", "value", "reason"), decisions),
+        _estimate_grid(answer.estimates),
+        *_gpu(answer.gpu),
+        *(f"Warning: {warning}" for warning in answer.warnings),
+        *([f"Unattended: {answer.unattended}"] if answer.unattended else []),
+        *([f"Next: {answer.next_step}"] if answer.next_step else []),
+    ]
+
+
+def _estimate_grid(estimates: Mapping[str, Any]) -> Grid:
+    rows = _estimates(estimates)
+    if "hours" not in estimates:
+        rows.append(("time", "known after the first steps: no run like it has been here", ""))
+    if any(row[2] for row in rows):
+        return Grid(("estimate", "value", "range"), rows)
+    return Grid(("estimate", "value"), [row[:2] for row in rows])
+
+
+def _estimates(estimates: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    ranges = estimates.get("ranges", {})
+    rows = []
+    for key, figure in estimates.items():
+        if key != "ranges":
+            name, said = _WORDS.get(key, (key.replace("_", " "), value))
+            rows.append((name, said(figure), " to ".join(map(said, ranges.get(key, ())))))
+    return rows
+
+
+def _gpu(advice: Any) -> list[Block]:
+    if not advice:
+        return []
+    if not isinstance(advice, dict):
+        return [f"GPU: {advice}"]
+    wanted = advice.get("recommended")
+    planned = f"; planned for {advice['planned']}" if advice.get("planned") else ""
+    reason = f" ({str(advice['reason']).rstrip('.')})" if advice.get("reason") else ""
+    return [f"GPU: {'none needed' if wanted == 'none' else wanted}{reason}{planned}"]
+
+
+def _hours(hours: object) -> str:
+    seconds = 3600.0 * float(str(hours))
+    return "under a second" if seconds < 1 else spoken_duration(seconds)
+
+
+def _gib(size_gib: object) -> str:
+    size = float(str(size_gib))
+    return f"{1024 * size:.0f} MiB" if size < 1 else f"{size:,.1f} GiB"
+
+
+def _percent(share: object) -> str:
+    return f"{100 * float(str(share)):.0f} %"
+
+
+def _usd(amount: object) -> str:
+    return f"{float(str(amount)):.2f} USD"
+
+
+_WORDS: dict[str, tuple[str, Callable[[object], str]]] = {
+    "parameters": ("parameters", value),
+    "memory_gib": ("memory", _gib),
+    "disk_gib": ("disk", _gib),
+    "tokens_per_s": ("tokens a second", value),
+    "mfu": ("MFU", _percent),
+    "hours": ("time", _hours),
+    "usd": ("cost", _usd),
+    "finish_at": ("finished at", str),
+}

@@ -1,0 +1,19 @@
+"""What people see of `plot`."""
+
+from __future__ import annotations
+
+from trainmaster.cli.format import size, value
+from trainmaster.cli.views.views import Block, view
+from trainmaster.metrics.plots.answer import PlotAnswer
+
+
+@view.register
+def _(answer: PlotAnswer) -> list[Block]:
+    if answer.path is None:
+        return list(answer.lines or ())
+    points = value(sum(answer.runs.values()))
+    return [
+        f"{answer.path}: {size(answer.size_bytes or 0)}, {', '.join(answer.keys)} of "
+        f"{', '.join(answer.runs)}, {points} points",
+        *(f"Marked: {run}: {'; '.join(told)}" for run, told in (answer.marks or {}).items()),
+    ]

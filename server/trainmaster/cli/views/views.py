@@ -1,0 +1,294 @@
+"""What people see of an answer: lines of text and grids, before anything is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+
+from trainer_runtime.core.protocol.curve import sparkline
+from trainer_runtime.core.protocol.duration import spoken_duration
+from trainmaster.cli.format import preparing, setting, size, usd, value
+from trainmaster.cli.views.metrics import ranked_runs, remarks
+from trainmaster.words.answers.metrics import MetricsAnswer
+from trainmaster.words.answers.runs import (
+    Answer,
+    CheckpointsAnswer,
+    CleanAnswer,
+    FetchAnswer,
+    LaunchAnswer,
+    LogAnswer,
+    RunCost,
+    RunsAnswer,
+    StatusAnswer,
+    StopAnswer,
+    TransferAnswer,
+    WaitAnswer,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Block = str | Grid
+
+
+@singledispatch
+def view(answer: Answer) -> list[Block]:
+    """The answer as blocks, in reading order."""
+    return [answer.model_dump_json(indent=2)]
+
+
+@view.register
+def _(answer: LaunchAnswer) -> list[Block]:
+    reason = f" ({answer.reason})" if answer.reason else ""
+    return [
+        f"{answer.run_id}: {answer.state}{reason}, attempt {answer.attempt} on {answer.host}",
+        *named("The quota starts anew at", answer.resumes_at),
+        *(["The host could not be reached yet; it is told when it can be."] * bool(answer.pending)),
+        *named("Applied", answer.applied),
+        *(f"Warning: {warning}" for warning in answer.warnings or ()),
+        *named("Note", answer.note),
+        *named("Next", answer.next_step),
+    ]
+
+
+@view.register
+def _(answer: RunsAnswer) -> list[Block]:
+    if not answer.runs:
+        return ["No runs."]
+    rows = [
+        (row.run_id, row.state, _steps(row.step, row.target_step), row.host, pairs(row.labels))
+        for row in answer.runs
+    ]
+    grid = Grid(("run", "state", "step", "host", "labels"), rows)
+    return [grid, "There are more; raise --limit."] if answer.more else [grid]
+
+
+@view.register
+def _(answer: StatusAnswer) -> list[Block]:
+    reason = f" ({answer.reason})" if answer.reason else ""
+    remaining = "" if answer.eta_s is None else f", {spoken_duration(answer.eta_s)} to go"
+    unconfirmed = " (unconfirmed)" if answer.unconfirmed else ""
+    return [
+        f"{answer.run_id}: {answer.state}{reason} on {answer.host}, attempt {answer.attempt}",
+        f"Step {_steps(answer.step, answer.target_step)}{remaining}",
+        *_session(answer),
+        *named("Metrics", pairs(answer.metrics)),
+        *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
+        *_checkpoint(answer),
+        *_preparation(answer),
+        *_transfer(answer),
+        *named("Unattended", answer.unattended),
+        *(f"Risk: {risk}" for risk in answer.risks or ()),
+        *_attempts(answer),
+        *named("Telemetry", pairs(answer.telemetry or {})),
+        *named("Cost", _cost(answer.cost)),
+        *named("Folder", answer.folder),
+        *named("Window", answer.window),
+        *named("Not reached", answer.unreachable),
+        *named("Heard from", _age(answer.heartbeat_age_s, unconfirmed)),
+        f"Next: {answer.next_step}",
+    ]
+
+
+@view.register
+def _(answer: LogAnswer) -> list[Block]:
+    return list(answer.lines)
+
+
+@view.register
+def _(answer: MetricsAnswer) -> list[Block]:
+    rows = [
+        (
+            run,
+            key,
+            sparkline(series.values),
+            *(_figure(item) for item in (series.first, series.last, series.min, series.max)),
+            value(series.n),
+        )
+        for run, by_key in answer.runs.items()
+        for key, series in by_key.items()
+    ]
+    metric = "metric" if answer.form is None else f"metric ({answer.form})"
+    grid = Grid(("run", metric, "curve", "first", "last", "min", "max", "points"), rows)
+    grids: list[Block] = [grid] if rows else []
+    return [*grids, *ranked_runs(answer), *remarks(answer)] or ["No points yet."]
+
+
+@view.register
+def _(answer: WaitAnswer) -> list[Block]:
+    state = "" if answer.event == answer.state else f"; {answer.state}"
+    return [
+        f"{answer.run_id}: {answer.event}{state} at step {value(answer.step)}",
+        *([f"- {value(answer.omitted)} older left out"] if answer.omitted else []),
+        *(
+            f"- {change.event}"
+            + ("" if change.step is None else f" at step {value(change.step)}")
+            + (f": {change.detail}" if change.detail else "")
+            for change in answer.changes
+        ),
+        *named("Not reached", answer.unreachable),
+        f"Next: {answer.next_step}",
+    ]
+
+
+@view.register
+def _(answer: CheckpointsAnswer) -> list[Block]:
+    rows = [
+        (
+            value(row.step),
+            size(row.size_bytes),
+            pairs(row.metrics),
+            " ".join(row.tags),
+            {True: "verified", False: "damaged", None: "not checked"}[row.verified],
+        )
+        for row in answer.checkpoints
+    ]
+    if answer.not_ours:
+        took = "As its log tells. They are not ours: whoever started it can verify and resume them."
+    elif answer.resume_from is None:
+        took = "A resume would start from scratch."
+    else:
+        took = f"A resume would start from step {value(answer.resume_from)}."
+    return [
+        Grid(("step", "size", "metrics", "tags", "integrity"), rows),
+        *(f"Skipped: step {value(item.step)}, {item.reason}" for item in answer.skipped),
+        took,
+        *named("Not reached", answer.unreachable),
+    ]
+
+
+@view.register
+def _(answer: StopAnswer) -> list[Block]:
+    pending = "; the host has not been reached yet" if answer.pending else ""
+    return [f"{answer.run_id}: {answer.state}{pending}", f"Next: {answer.next_step}"]
+
+
+@view.register
+def _(answer: CleanAnswer) -> list[Block]:
+    verb = "Would remove" if answer.dry_run else "Removed"
+    freed = "" if answer.dry_run else f": {size(answer.freed_bytes)} freed"
+    return [
+        f"{answer.run_id} on {answer.host}{freed}",
+        *(f"{verb}: {path}" for path in answer.removed),
+        *(f"Kept: {path}" for path in answer.kept),
+        *named("Note", answer.note),
+    ]
+
+
+@view.register
+def _(answer: FetchAnswer) -> list[Block]:
+    what = ", ".join(answer.brought or ("nothing",))
+    rest = "; the rest is still to come" if answer.more else ""
+    files = "1 file" if answer.files == 1 else f"{value(answer.files)} files"
+    return [
+        f"{what}: {files}, {size(answer.bytes)}, in {answer.folder}{rest}",
+        *(f"Left out: {item.path}: {item.reason}" for item in answer.skipped),
+        *named("Next", answer.next_step),
+    ]
+
+
+@view.register
+def _(answer: TransferAnswer) -> list[Block]:
+    return [f"{answer.run_id}: {', '.join(answer.done) or 'nothing to transfer'}"]
+
+
+def named(name: str, text: str | None) -> Iterable[Block]:
+    """A line for what may be missing."""
+    return (f"{name}: {text}",) if text else ()
+
+
+def _steps(step: int, target_step: int | None) -> str:
+    return value(step) if target_step is None else f"{value(step)} of {value(target_step)}"
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Names and values side by side, in one cell."""
+    return "  ".join(f"{name}={value(item)}" for name, item in values.items())
+
+
+def _figure(item: object) -> str:
+    return "" if item is None else value(item)
+
+
+def _age(age_s: float | None, unconfirmed: str) -> str | None:
+    return None if age_s is None else f"{spoken_duration(age_s)} ago{unconfirmed}"
+
+
+def _cost(cost: RunCost | None) -> str | None:
+    if cost is None:
+        return None
+    price = "" if cost.usd_per_h is None else f", {cost.usd_per_h:.2f} USD an hour"
+    budget = "" if cost.budget_usd is None else f", of {cost.budget_usd:.2f} USD"
+    return f"{usd(cost.usd)} USD{price}{budget}"
+
+
+def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
+    newest = answer.checkpoint
+    if newest is None:
+        return
+    mirrored = (
+        "" if newest.mirrored_step is None else f", mirrored up to {value(newest.mirrored_step)}"
+    )
+    yield f"Checkpoint: step {value(newest.step)}, {spoken_duration(newest.age_s)} old{mirrored}"
+    yield from named("Not mirrored", newest.mirror_problem)
+
+
+def _preparation(answer: StatusAnswer) -> Iterable[Block]:
+    if answer.preparation is not None:
+        yield f"Preparing: {preparing(answer.preparation)}"
+    for line in answer.evidence or ():
+        yield f"Its log says: {line}"
+
+
+def _session(answer: StatusAnswer) -> Iterable[Block]:
+    if answer.resumes_at is not None:
+        yield f"The quota starts anew at {answer.resumes_at}"
+    row = answer.session
+    if row is None:
+        return
+    until = f", until {row.ends_at} at most" if row.ends_at is not None else ""
+    ended = f" ended: {row.outcome}" if row.outcome is not None else ""
+    detail = f" ({row.detail})" if row.detail is not None else ""
+    yield f"Session {row.number}{until}{ended}{detail}"
+
+
+def _transfer(answer: StatusAnswer) -> Iterable[Block]:
+    state = answer.transfer
+    if state is None:
+        return
+    if state.total_bytes:
+        share = f"{state.done_bytes / state.total_bytes:.0%}"
+        rate = f", {size(state.bytes_per_s)}/s" if state.bytes_per_s else ""
+        yield (
+            f"Transfer: {state.what}, {size(state.done_bytes)} of {size(state.total_bytes)} "
+            f"({share}){rate}"
+        )
+    if state.error is not None:
+        yield f"Transfer waits: {state.error}"
+
+
+def _attempts(answer: StatusAnswer) -> Iterable[Block]:
+    if not answer.attempts:
+        return
+    rows = [
+        (
+            value(row.number),
+            row.why,
+            _figure(row.started_at_step),
+            _figure(row.last_step),
+            " ".join(part for part in (row.reason, row.detail) if part),
+        )
+        for row in answer.attempts
+    ]
+    yield Grid(("attempt", "why", "from step", "to step", "ended by"), rows)
+    for row in answer.attempts:
+        for path, (old, new) in (row.changed or {}).items():
+            change = f"{setting(old)} -> {setting(new)}"
+            own = path in (row.changed_by_operator or ())
+            who = "operator" if own else f"{row.by}: {row.why}"
+            yield f"Attempt {row.number}: {path}: {change} (by {who})"

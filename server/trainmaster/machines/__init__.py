@@ -1,0 +1,1 @@
+"""Machines: hosts on record, instances for rent."""

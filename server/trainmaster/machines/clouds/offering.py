@@ -1,0 +1,80 @@
+"""Offers of all providers alike: which are wanted, what they are called, why one isn't taken."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from trainer_runtime.core.environment.gpus import find_gpu
+from trainmaster.machines.clouds.cloud import BoxRequest, Offer, Wanted
+from trainmaster.words.errors import CloudError
+
+GB_PER_GIB = 1.073741824
+MIB_PER_GIB = 1024
+_ROUNDING_USD = 1e-6
+_NOT_PLAIN = re.compile(r"[^a-z0-9]+")
+
+
+def fitting(offers: Iterable[Offer], wanted: Wanted) -> list[Offer]:
+    """The wanted ones, cheapest first."""
+    found = (offer for offer in offers if _fits(offer, wanted))
+    return sorted(found, key=lambda offer: (offer.usd_per_h, offer.offer_id))
+
+
+def gpu_name(provider_name: str, memory_gib: float | None = None) -> str:
+    """A GPU's name in `core.environment.gpus`, else the provider's own in plain small letters."""
+    known = find_gpu(provider_name, memory_gib)
+    return known.name if known else plain(provider_name)
+
+
+def plain(words: str) -> str:
+    """Words of a provider's as one of a command's."""
+    return _NOT_PLAIN.sub("-", words.lower()).strip("-")
+
+
+def dollars(usd_per_h: float) -> float:
+    """A price to the millionth, rounded up: who agrees to it has agreed to the exact one."""
+    return math.ceil(usd_per_h * 1e6 - _ROUNDING_USD) / 1e6
+
+
+def in_region(region: str | None, wanted: str | None) -> bool:
+    """Whether a region, such as `US-TX-3`, lies in the wanted one, such as `us` or `us-tx`."""
+    if wanted is None:
+        return True
+    return f"{plain(region or '')}-".startswith(f"{plain(wanted)}-")
+
+
+def refuse_dearer(usd_per_h: float, offer: Offer, request: BoxRequest) -> None:
+    """
+    Raises:
+        CloudError: `PRICE_ABOVE_QUOTE`.
+    """
+    if usd_per_h > request.max_usd_per_h + _ROUNDING_USD:
+        raise CloudError(
+            "PRICE_ABOVE_QUOTE",
+            f"{offer.name} costs {usd_per_h:.3f} dollars an hour by now; the quote was "
+            f"{request.max_usd_per_h:.3f}.",
+            "Look at the offers again (`trainmaster offers`), and take one at its new price.",
+        )
+
+
+def no_capacity(offer: Offer, told: str) -> CloudError:
+    """`NO_CAPACITY`; `told` is why."""
+    return CloudError(
+        "NO_CAPACITY",
+        f"{offer.provider} has no {offer.count} x {offer.gpu_name} free: {told}.",
+        "Take another offer (`trainmaster offers`), or try again later.",
+        retryable=True,
+    )
+
+
+def _fits(offer: Offer, wanted: Wanted) -> bool:
+    return (
+        (wanted.gpu is None or offer.gpu == gpu_name(wanted.gpu))
+        and offer.count == wanted.count
+        and offer.interruptible == wanted.interruptible
+        and (wanted.max_usd_h is None or offer.usd_per_h <= wanted.max_usd_h)
+        and (wanted.disk_gib is None or (offer.disk_gib or wanted.disk_gib) >= wanted.disk_gib)
+        and in_region(offer.region, wanted.region)
+    )

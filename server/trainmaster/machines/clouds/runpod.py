@@ -1,0 +1,294 @@
+"""RunPod's pods, by version 2 of its REST API.
+
+Sources: api-reference-v2/openapi.json and pods/pricing.mdx of github.com/runpod/docs, 2026-08-20.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from trainmaster.machines.clouds.cloud import Box, BoxRequest, BoxState, CloudName, Offer, Wanted
+from trainmaster.machines.clouds.http import Api, Refusal
+from trainmaster.machines.clouds.offering import (
+    GB_PER_GIB,
+    dollars,
+    fitting,
+    gpu_name,
+    in_region,
+    no_capacity,
+    plain,
+    refuse_dearer,
+)
+from trainmaster.machines.clouds.replies import (
+    Address,
+    Described,
+    Figure,
+    Label,
+    Name,
+    Port,
+    Reply,
+    Rows,
+    Time,
+    User,
+    Word,
+    is_safe_id,
+    readable,
+)
+from trainmaster.words.errors import CloudError
+
+BASE_URL = "https://api.runpod.io/v2"
+KEY_PAGE = "https://www.console.runpod.io/user/settings"
+# One of those that start an sshd for PUBLIC_KEY.
+IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
+OLDEST_CUDA = "12.8"  # the image's
+# Of a running pod's own disk: 0.10 dollars per GB and month (pods/pricing.mdx).
+DISK_USD_PER_GB_H = 0.10 / 720
+CLOUDS = ("secure", "community")
+# A box's own key is good for this pod alone (pods/templates/environment-variables.mdx).
+POD_KEY = "RUNPOD_API_KEY"
+_OFFER_ID = re.compile(r"([a-z0-9-]+):(\d{1,3})x:(secure|community)")
+_STATES: dict[str, BoxState] = {
+    "PROVISIONING": "starting",
+    "STARTING": "starting",
+    "RUNNING": "running",
+    "EXITED": "stopped",
+    "ERROR": "stopped",
+}
+_GONE = "TERMINATED"
+# Too little of something has no code of its own, only words, under the status of a bad request.
+_NO_CAPACITY = re.compile(r"capacity|no (longer )?(any )?(instance|resource|machine)|availab", re.I)
+
+
+class _Prices(Reply):
+    secure: Figure = None
+    community: Figure = None
+
+
+class _DataCenter(Reply):
+    id: Word
+    availability: Name = ""
+
+
+class _GpuType(Reply):
+    id: Label
+    manufacturer: Name = ""
+    memory: Figure = None
+    secure: bool = False
+    community: bool = False
+    price: _Prices
+    maxCount: Mapping[str, Any] = Field({})  # noqa: N815
+    availability: Name = ""
+    dataCenters: Rows = Field([])  # noqa: N815
+
+
+class _Endpoint(Reply):
+    host: Address = None
+    port: Port = None
+    username: User = None
+
+
+class _Ssh(Reply):
+    direct: _Endpoint | None = None
+
+
+class _Pod(Described):
+    name: Name = ""
+    status: Name = ""
+    ssh: _Ssh | None = None
+    cost: Figure = None
+    createdAt: Time = None  # noqa: N815
+
+
+class RunPod:
+    """Pods on GPUs that are not taken away: version 2 of the API knows no others."""
+
+    name: CloudName = "runpod"
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.left_out = 0
+
+    async def offers(self, wanted: Wanted) -> Sequence[Offer]:
+        self.left_out = 0
+        found: list[Offer] = []
+        for cloud in CLOUDS:
+            found += await self._offers_of(cloud, wanted)
+        return fitting(found, wanted)
+
+    async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
+        return await self._offer(offer_id, disk_gib, None)
+
+    async def create(self, offer: Offer, request: BoxRequest) -> str:
+        region = request.region or offer.region
+        now = await self._offer(offer.offer_id, request.disk_gib, region)
+        if now is None:
+            raise no_capacity(offer, "it is not offered any more")
+        refuse_dearer(now.usd_per_h, offer, request)
+        try:
+            reply = await self._api.call("POST", "pods", body=_body(now, request))
+        except Refusal as refusal:
+            if refusal.status == 400 and _NO_CAPACITY.search(refusal.words):
+                raise no_capacity(offer, refusal.words) from None
+            raise self._api.refused(refusal) from None
+        pod = self._api.described(reply, _Pod)
+        await self._end_dearer(pod, offer, request)
+        return pod.id
+
+    async def boxes(self) -> Sequence[Box]:
+        rows = (await self._api.read("pods")).get("pods")
+        if not isinstance(rows, list):
+            raise self._api.odd("lists no pods")
+        pods = [self._api.described(row, _Pod) for row in rows]
+        return [_box(pod) for pod in pods if pod.status != _GONE]
+
+    async def box(self, provider_id: str) -> Box | None:
+        reply = await self._api.known("pods", provider_id)
+        if reply is None:
+            return None
+        pod = self._api.described(reply, _Pod)
+        return None if pod.status == _GONE else _box(pod)
+
+    async def end(self, provider_id: str) -> None:
+        await self._api.end("DELETE", "pods", provider_id)
+
+    def own_end(self, provider_id: str) -> Mapping[str, Any] | None:
+        if not is_safe_id(provider_id):
+            return None
+        # What is documented is the program; that the pod's key opens this API too is not.
+        program = {"kind": "command", "command": ["runpodctl", "pod", "delete", provider_id]}
+        return {
+            "kind": "http",
+            "method": "DELETE",
+            "url": self._api.url("pods", provider_id),
+            "key_variable": POD_KEY,
+            "otherwise": program,
+        }
+
+    async def disconnect(self) -> None:
+        await self._api.disconnect()
+
+    async def _offer(
+        self, offer_id: str, disk_gib: float | None, region: str | None
+    ) -> Offer | None:
+        parts = _OFFER_ID.fullmatch(offer_id)
+        if parts is None:
+            return None
+        wanted = Wanted(count=int(parts[2]), disk_gib=disk_gib, region=region)
+        offers = await self._offers_of(parts[3], wanted)
+        return next((offer for offer in offers if offer.offer_id == offer_id), None)
+
+    async def _offers_of(self, cloud: str, wanted: Wanted) -> list[Offer]:
+        query = {
+            "include": "AVAILABILITY",
+            "product": "POD",
+            "count": str(wanted.count),
+            "cloud": cloud.upper(),
+        }
+        rows = (await self._api.read("catalog", "gpus", query=query)).get("gpus")
+        if not isinstance(rows, list):
+            raise self._api.odd("lists no GPUs")
+        kinds, unreadable = readable(rows, _GpuType)
+        self.left_out += unreadable
+        return list(self._of_kinds(kinds, cloud, wanted))
+
+    def _of_kinds(self, kinds: Iterable[_GpuType], cloud: str, wanted: Wanted) -> Iterator[Offer]:
+        disk_usd_per_h = _gb(wanted.disk_gib or 0) * DISK_USD_PER_GB_H
+        priced_t, source = time.time(), self._api.url("catalog", "gpus")
+        for kind in kinds:
+            if not getattr(kind, cloud) or not _is_free(kind, cloud, wanted.count):
+                continue
+            region = _region(kind, wanted.region)
+            if wanted.region is not None and region is None:
+                continue
+            price = getattr(kind.price, cloud)
+            if price is None:
+                self.left_out += 1
+                continue
+            yield Offer(
+                provider=self.name,
+                offer_id=f"{plain(kind.id)}:{wanted.count}x:{cloud}",
+                gpu=gpu_name(kind.id, kind.memory),
+                gpu_name=kind.id,
+                count=wanted.count,
+                usd_per_h=dollars(price * wanted.count + disk_usd_per_h),
+                priced_t=priced_t,
+                source=source,
+                gpu_memory_gib=kind.memory,
+                region=region,
+            )
+
+    async def _end_dearer(self, pod: _Pod, offer: Offer, request: BoxRequest) -> None:
+        try:
+            refuse_dearer(pod.cost or 0.0, offer, request)
+        except CloudError:
+            try:
+                await self.end(pod.id)
+            except CloudError as error:
+                told = f"has created a box above the quote, which can't be ended: {error.message}"
+                raise self._api.odd(told) from None
+            raise
+
+
+def _is_free(kind: _GpuType, cloud: str, count: int) -> bool:
+    most = kind.maxCount.get(cloud)
+    enough = not isinstance(most, int) or most >= count
+    return kind.manufacturer in ("NVIDIA", "") and enough and kind.availability != "NONE"
+
+
+def _region(kind: _GpuType, wanted: str | None) -> str | None:
+    """The data center to ask for; None where any will do, or where none is in the wanted region."""
+    if wanted is None:
+        return None
+    centers, _ = readable(kind.dataCenters, _DataCenter)
+    order = ("HIGH", "MEDIUM", "LOW")
+    free = [
+        center for center in centers
+        if center.availability != "NONE" and in_region(center.id, wanted)
+    ]  # fmt: skip
+    free.sort(key=lambda one: order.index(one.availability) if one.availability in order else 3)
+    return free[0].id if free else None
+
+
+def _body(now: Offer, request: BoxRequest) -> dict[str, Any]:
+    """What creates the pod. Its own PUBLIC_KEY is what lets us in: no key of the account's."""
+    cloud = now.offer_id.rpartition(":")[2].upper()
+    gpu: dict[str, Any] = {"id": now.gpu_name, "count": now.count}
+    if request.image is None:
+        gpu["minCudaVersion"] = OLDEST_CUDA
+    body: dict[str, Any] = {
+        "name": request.tag,
+        "image": request.image or IMAGE,
+        "cloud": cloud,
+        "gpu": gpu,
+        "disk": math.ceil(_gb(request.disk_gib)),
+        "ports": ["22/tcp"],
+        "env": {**request.environment, "PUBLIC_KEY": request.public_key.strip()},
+        "startSsh": True,
+    }
+    return {**body, "dataCenterIds": [now.region]} if now.region else body
+
+
+def _box(pod: _Pod) -> Box:
+    direct = pod.ssh.direct if pod.ssh else None
+    told = direct is not None and direct.host is not None and direct.port is not None
+    return Box(
+        provider="runpod",
+        provider_id=pod.id,
+        tag=pod.name,
+        state=_STATES.get(pod.status, "starting"),
+        address=direct.host if direct and told else None,
+        port=direct.port if direct and told else None,
+        user=(direct.username if direct else None) or "root",
+        usd_per_h=pod.cost,
+        created_t=pod.createdAt,
+    )
+
+
+def _gb(gib: float) -> float:
+    return gib * GB_PER_GIB

@@ -1,0 +1,331 @@
+"""Vast's instances: other people's machines, by a market's prices.
+
+Sources: api-reference/openapi.yaml, api-reference/*.mdx and guides/instances/docker-environment.mdx
+of github.com/vast-ai/docs, 2026-08-07.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from trainer_runtime.core.environment.gpus import find_gpu
+from trainmaster.machines.clouds.cloud import Box, BoxRequest, BoxState, CloudName, Offer, Wanted
+from trainmaster.machines.clouds.http import Api, Refusal
+from trainmaster.machines.clouds.offering import (
+    GB_PER_GIB,
+    MIB_PER_GIB,
+    dollars,
+    fitting,
+    gpu_name,
+    no_capacity,
+    refuse_dearer,
+)
+from trainmaster.machines.clouds.replies import (
+    Address,
+    Count,
+    Described,
+    Figure,
+    Name,
+    Port,
+    Reply,
+    Time,
+    readable,
+)
+from trainmaster.words.errors import CloudError
+
+BASE_URL = "https://console.vast.ai/api"
+KEY_PAGE = "https://cloud.vast.ai/manage-keys/"
+PATH_END = "/"  # as all examples of its documentation have it
+IMAGE = "vastai/base-image:@vastai-automatic-tag"
+# A box's own key starts, stops and destroys that box alone (api-reference/hello-world.mdx).
+BOX_KEY = "CONTAINER_API_KEY"
+# Runs on the box when it boots; its first argument is the key to let in. So no key of the account's
+# is needed, and a box that was created is one that lets us in.
+LET_IN = (
+    "umask 077; mkdir -p ~/.ssh && "
+    "touch ~/.ssh/authorized_keys && printf '\\n%s\\n' \"$1\" >> ~/.ssh/authorized_keys"
+)
+_OFFER_ID = re.compile(r"(\d{1,18})(:bid)?")
+_MOST_OFFERS = 500
+_PAGE = 25  # the most that a page of instances holds
+_MOST_PAGES = 400
+_STATES: dict[str, BoxState] = {"running": "running", "stopped": "stopped", "exited": "stopped"}
+_TAKEN = ("no_such_ask",)
+_BID_TOO_LOW = "invalid_price"
+
+
+class _Ask(Reply):
+    id: Count
+    gpu_name: Name = ""
+    gpu_ram: Figure = None
+    num_gpus: Count
+    dph_total: Figure = None
+    dph_base: Figure = None
+    min_bid: Figure = None
+    cpu_cores_effective: Figure = None
+    cpu_ram: Figure = None
+    gpu_frac: Figure = None
+    disk_space: Figure = None
+    geolocation: Name = ""
+
+
+class _Published(Reply):
+    HostPort: Port = None
+
+
+def _ports(value: Any) -> Any:
+    return value if isinstance(value, dict) else {}
+
+
+class _Instance(Described):
+    label: Name = ""
+    actual_status: Name = ""
+    intended_status: Name = ""
+    public_ipaddr: Address = None
+    ports: Annotated[Mapping[str, Any], BeforeValidator(_ports)] = Field({})
+    ssh_host: Address = None
+    ssh_port: Port = None
+    dph_total: Figure = None
+    start_date: Time = None
+
+
+class Vast:
+    """Offers of verified machines that can be reached directly. Traffic costs extra there."""
+
+    name: CloudName = "vast"
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.left_out = 0
+
+    async def offers(self, wanted: Wanted) -> Sequence[Offer]:
+        self.left_out = 0
+        asks = await self._asks(_query(wanted), wanted.interruptible)
+        return fitting((offer for offer, _ in asks), wanted)
+
+    async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
+        found = await self._ask(offer_id, disk_gib)
+        return found[0] if found else None
+
+    async def create(self, offer: Offer, request: BoxRequest) -> str:
+        found = await self._ask(offer.offer_id, request.disk_gib)
+        if found is None:
+            raise no_capacity(offer, "it is not offered any more")
+        now, without_disk = found
+        refuse_dearer(now.usd_per_h, offer, request)
+        body = _body(now, without_disk, request)
+        ask_id = offer.offer_id.partition(":")[0]
+        try:
+            reply = await self._api.call("PUT", "v0", "asks", ask_id, body=body)
+            self._refuse_unsuccessful(reply)
+        except Refusal as refusal:
+            raise self._not_created(refusal, offer, request) from None
+        created = self._api.as_object(reply).get("new_contract")
+        if isinstance(created, bool) or not isinstance(created, int):
+            raise self._api.odd("has created something, and does not say what")
+        return str(created)
+
+    async def boxes(self) -> Sequence[Box]:
+        found: list[Box] = []
+        token: str | None = None
+        for _ in range(_MOST_PAGES):
+            query = {"limit": str(_PAGE), **({"after_token": token} if token else {})}
+            reply = await self._api.read("v1", "instances", query=query)
+            rows = reply.get("instances")
+            if not isinstance(rows, list):
+                raise self._api.odd("lists no instances")
+            found += [_box(self._api.described(row, _Instance)) for row in rows]
+            token = reply.get("next_token")
+            if not token:
+                return found
+        raise self._api.odd("lists instances without end")
+
+    async def box(self, provider_id: str) -> Box | None:
+        reply = await self._api.known("v0", "instances", provider_id)
+        if reply is None:
+            return None
+        if "instances" not in reply:
+            raise self._api.odd("does not say whether there is an instance")
+        row = reply["instances"]
+        return _box(self._api.described(row, _Instance)) if row else None
+
+    async def end(self, provider_id: str) -> None:
+        try:
+            reply = await self._api.call("DELETE", "v0", "instances", provider_id)
+            self._refuse_unsuccessful(reply)
+        except Refusal as refusal:
+            if refusal.status != 404:
+                raise self._api.refused(refusal) from None
+
+    def own_end(self, provider_id: str) -> Mapping[str, Any] | None:
+        if not (provider_id.isascii() and provider_id.isdigit()):
+            return None
+        return {
+            "kind": "http",
+            "method": "DELETE",
+            "url": self._api.url("v0", "instances", provider_id),
+            "key_variable": BOX_KEY,
+        }
+
+    async def disconnect(self) -> None:
+        await self._api.disconnect()
+
+    async def _ask(self, offer_id: str, disk_gib: float | None) -> tuple[Offer, float] | None:
+        parts = _OFFER_ID.fullmatch(offer_id)
+        if parts is None:
+            return None
+        query = {**_of_disk(disk_gib), "id": {"eq": int(parts[1])}}
+        asks = await self._asks(query, parts[2] is not None)
+        return next((found for found in asks if found[0].offer_id == offer_id), None)
+
+    async def _asks(
+        self, query: Mapping[str, Any], interruptible: bool
+    ) -> list[tuple[Offer, float]]:
+        """Offers, each with what it costs without its disk."""
+        body = {
+            "verified": {"eq": True},
+            "rentable": {"eq": True},
+            "rented": {"eq": False},
+            "direct_port_count": {"gte": 1},
+            "gpu_arch": {"eq": "nvidia"},
+            "order": [["dph_total", "asc"], ["id", "asc"]],
+            "limit": _MOST_OFFERS,
+            **({"type": "bid"} if interruptible else {}),
+            **query,
+        }
+        # A search: it may be sent again though it is a POST.
+        reply = await self._api.asked("POST", "v0", "bundles", body=body, repeated=True)
+        rows = self._api.as_object(reply).get("offers")
+        if not isinstance(rows, list):
+            raise self._api.odd("lists no offers")
+        asks, unreadable = readable(rows, _Ask)
+        self.left_out += unreadable
+        priced_t, source = time.time(), self._api.url("v0", "bundles")
+        found = []
+        for ask in asks:
+            without_disk = ask.min_bid if interruptible else ask.dph_base
+            if ask.dph_total is None or without_disk is None or ask.num_gpus < 1:
+                self.left_out += 1
+                continue
+            found.append((_offer(ask, interruptible, priced_t, source), without_disk))
+        return found
+
+    def _refuse_unsuccessful(self, reply: Any) -> None:
+        """Some refusals come under the status of a success."""
+        if isinstance(reply, dict) and reply.get("success") is False:
+            words, code = self._api.told(json.dumps(reply).encode())
+            raise Refusal(200, words, code)
+
+    def _not_created(self, refusal: Refusal, offer: Offer, request: BoxRequest) -> CloudError:
+        if refusal.status in (404, 410) or refusal.code in _TAKEN:
+            return no_capacity(offer, refusal.words or "it is taken")
+        if refusal.code == _BID_TOO_LOW:
+            return CloudError(
+                "PRICE_ABOVE_QUOTE",
+                f"{offer.name} is not to be had for {request.max_usd_per_h:.3f} dollars an hour "
+                f"any more: {refusal.words}.",
+                "Look at the offers again (`trainmaster offers`), and take one at its new price.",
+            )
+        return self._api.refused(refusal)
+
+
+def _query(wanted: Wanted) -> dict[str, Any]:
+    """Narrow enough that what is wanted is among the first offers; `fitting` does the rest."""
+    query: dict[str, Any] = {**_of_disk(wanted.disk_gib), "num_gpus": {"eq": wanted.count}}
+    gpu = find_gpu(wanted.gpu) if wanted.gpu else None
+    if gpu is not None:
+        # What a machine says it has is a little more, or a little less, than can be allocated.
+        memory_mib = gpu.memory_gib * MIB_PER_GIB
+        query["gpu_ram"] = {"gte": round(memory_mib * 0.9), "lte": round(memory_mib * 1.25)}
+    if wanted.max_usd_h is not None:
+        query["dph_total"] = {"lte": wanted.max_usd_h}
+    return query
+
+
+def _of_disk(disk_gib: float | None) -> dict[str, Any]:
+    if disk_gib is None:
+        return {}
+    size_gb = math.ceil(disk_gib * GB_PER_GIB)
+    return {"allocated_storage": size_gb, "disk_space": {"gte": size_gb}}
+
+
+def _offer(ask: _Ask, interruptible: bool, priced_t: float, source: str) -> Offer:
+    memory_gib = ask.gpu_ram / MIB_PER_GIB if ask.gpu_ram else None
+    share = min(1.0, ask.gpu_frac or 1.0)
+    offer = Offer(
+        provider="vast",
+        offer_id=f"{ask.id}:bid" if interruptible else str(ask.id),
+        gpu=gpu_name(ask.gpu_name, memory_gib),
+        gpu_name=ask.gpu_name,
+        count=ask.num_gpus,
+        usd_per_h=dollars(ask.dph_total or 0.0),
+        priced_t=priced_t,
+        source=source,
+        gpu_memory_gib=memory_gib and round(memory_gib, 1),
+        cpu_cores=ask.cpu_cores_effective,
+        region=_region(ask.geolocation),
+        interruptible=interruptible,
+    )
+    if ask.cpu_ram:
+        offer = replace(offer, memory_gib=round(ask.cpu_ram / MIB_PER_GIB * share, 1))
+    if ask.disk_space:
+        offer = replace(offer, disk_gib=math.floor(ask.disk_space / GB_PER_GIB))
+    return offer
+
+
+def _region(geolocation: str) -> str | None:
+    """`Washington, US` as `US-Washington`."""
+    place, _, country = geolocation.rpartition(", ")
+    return "-".join(part for part in (country, place) if part) or None
+
+
+def _body(now: Offer, without_disk: float, request: BoxRequest) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "image": request.image or IMAGE,
+        "disk": math.ceil(request.disk_gib * GB_PER_GIB),
+        "label": request.tag,
+        "runtype": "ssh_direct",
+        "target_state": "running",
+        "cancel_unavail": True,
+        "onstart": shlex.join(["sh", "-c", LET_IN, "sh", request.public_key.strip()]),
+    }
+    if request.environment:
+        body["env"] = dict(request.environment)
+    if now.interruptible:
+        # What is bid is paid, and the disk besides: all of what was agreed to, so that it lasts.
+        body["price"] = round(without_disk + max(0.0, request.max_usd_per_h - now.usd_per_h), 6)
+    return body
+
+
+def _box(instance: _Instance) -> Box:
+    address, port = instance.public_ipaddr, _direct_port(instance)
+    if address is None or port is None:
+        address, port = instance.ssh_host, instance.ssh_port
+    told = address is not None and port is not None
+    state = _STATES.get(instance.actual_status, "starting")
+    return Box(
+        provider="vast",
+        provider_id=instance.id,
+        tag=instance.label,
+        # Whoever is outbid is told to stop.
+        state="stopped" if instance.intended_status == "stopped" else state,
+        address=address if told else None,
+        port=port if told else None,
+        usd_per_h=instance.dph_total,
+        created_t=instance.start_date,
+    )
+
+
+def _direct_port(instance: _Instance) -> int | None:
+    published = instance.ports.get("22/tcp")
+    found, _ = readable(published if isinstance(published, list) else [], _Published)
+    return next((one.HostPort for one in found if one.HostPort), None)

@@ -1,0 +1,133 @@
+"""What a spec's tokens would cost on machines that are offered: a plan for each, at its price."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainer_runtime.core.environment.gpus import find_gpu
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.backends import LOCAL
+from trainmaster.machines.clouds import Offer
+from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, SourceFacts, plan
+from trainmaster.plan.spec import TrainingSpec, load_spec, refuse_what_is_not_built
+from trainmaster.runs.planning.probe_data import look_at_data
+from trainmaster.runs.planning.probe_model import look_at_inputs
+from trainmaster.store.secret_values import HF_TOKEN, find_values
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import PlanError, SpecError
+
+# Of a box whose provider does not say: what is usual beside each GPU.
+_CORES_PER_GPU = 8.0
+_MEMORY_PER_GPU_GIB = 64.0
+_PLENTY_GIB = 16384.0
+_FREE_SHARE = 0.95
+_ROOT = "/root/.trainmaster"
+# Of data that lies on a box that is not there yet: enough for any length, and small for any disk.
+_ASSUMED_BYTES, _ASSUMED_TOKENS, _ASSUMED_EXAMPLES = 1 << 30, 1 << 28, 1 << 20
+_BILLION = 1e9
+_HOUR_S = 3600.0
+
+
+@dataclass
+class Prices:
+    """Prices a spec's tokens, offer by offer. `problem`: why the last one that can't carry it
+    can't."""
+
+    spec: TrainingSpec
+    planned: Callable[[TrainingSpec, HostFacts], Plan]
+    problem: str | None = field(default=None, init=False)
+
+    def plan_on(self, offer: Offer) -> Plan:
+        """The spec's plan on the machine that is offered, with all of its GPUs.
+
+        Raises:
+            PlanError, SpecError: it does not fit there, or can't use so many GPUs.
+            SpendError: `SPEND_CAP`, it would cost more there than its budget.
+        """
+        return self.planned(self._spec_on(offer), facts_of(offer))
+
+    def usd_per_btok(self, offer: Offer) -> float | None:
+        """Predicted dollars per billion tokens; None where the spec does not fit on the machine, or
+        nothing tells how fast it would be."""
+        try:
+            # What a token costs does not depend on how many may be paid for.
+            limits = self.spec.limits.model_copy(update={"budget_usd": None})
+            unlimited = self._spec_on(offer).model_copy(update={"limits": limits})
+            made = self.planned(unlimited, facts_of(offer))
+        except (PlanError, SpecError) as error:  # also: it can't use so many GPUs
+            self.problem = error.message
+            return None
+        speed = made.estimates.tokens_per_s
+        if speed is None:
+            return None
+        return float(f"{offer.usd_per_h / (speed * _HOUR_S) * _BILLION:.3g}")
+
+    def _spec_on(self, offer: Offer) -> TrainingSpec:
+        asked = {"gpus": offer.count, "gpu": None, "gpu_memory_gib": None}
+        compute = self.spec.compute.model_copy(update=asked)
+        return self.spec.model_copy(update={"compute": compute})
+
+
+async def prices_for(workspace: Workspace, spec: str) -> Prices:
+    """Looks at what the spec names, once for all offers.
+
+    Raises:
+        TrainmasterError: the spec can't be used, wherever it were to run.
+    """
+    loaded = load_spec(spec, [f"host={LOCAL}"])
+    refuse_what_is_not_built(loaded)
+    secrets = find_values(workspace.home, loaded.secrets, os.environ)
+    backend = workspace.backend(LOCAL)
+    model, tokenizer = await look_at_inputs(loaded, backend, secrets.get(HF_TOKEN))
+    corpus = _assume_what_is_elsewhere(await look_at_data(loaded, backend, tokenizer))
+    return Prices(loaded, lambda one, facts: plan(one, facts, corpus, None, model, tokenizer))
+
+
+def facts_of(offer: Offer) -> HostFacts:
+    """The machine that an offer is for, as far as its provider tells, as a plan sees it."""
+    known = find_gpu(offer.gpu, offer.gpu_memory_gib)
+    gpu_gib = known.memory_gib if known is not None else offer.gpu_memory_gib or 0.0
+    memory_gib = offer.memory_gib or _MEMORY_PER_GPU_GIB * offer.count
+    return HostFacts(
+        hostname=offer.name,
+        root=_ROOT,
+        cores=offer.cpu_cores or _CORES_PER_GPU * offer.count,
+        memory_total_gib=memory_gib,
+        memory_available_gib=memory_gib * _FREE_SHARE,
+        disk_free_gib=offer.disk_gib or _PLENTY_GIB,
+        gpus=tuple(
+            GpuFacts(
+                index=index,
+                name=known.name if known is not None else offer.gpu,
+                memory_gib=gpu_gib,
+                memory_free_gib=gpu_gib,
+            )
+            for index in range(offer.count)
+        ),
+        python_path="python3",
+        python_version="3.11",
+        venv_available=True,
+        c_compiler=True,
+        usd_per_hour=offer.usd_per_h,
+        measured_at=offer.priced_t,
+    )
+
+
+def _assume_what_is_elsewhere(corpus: CorpusFacts) -> CorpusFacts:
+    sources = tuple(
+        SourceFacts(
+            name=source.name,
+            path=source.path,
+            format=source.format,
+            files=1,
+            size_bytes=_ASSUMED_BYTES,
+            tokens=_ASSUMED_TOKENS,
+            examples=_ASSUMED_EXAMPLES,
+        )
+        if source.path.startswith(ON_BOX)
+        else source
+        for source in corpus.sources
+    )
+    return corpus.model_copy(update={"sources": sources})

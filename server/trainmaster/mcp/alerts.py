@@ -1,0 +1,44 @@
+"""`create_alert`, of the toolset `operate`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainmaster.alerts.answers import AlertAddedAnswer
+from trainmaster.mcp.definition import STARTS, Definition, ToolContext, workspace_of
+
+
+async def create_alert(
+    context: ToolContext,
+    *,
+    when: Annotated[
+        str,
+        Field(
+            description="`val_loss > 3.5 for 3`, `finding loss_spike` (or a severity), "
+            "`state failed`, `silence 10m`"
+        ),
+    ],
+    run_id: Annotated[str, Field(description="Left out: every run")] = "",
+    to: Annotated[str, Field(description="Destination's name in the user's settings")] = "",
+    name: str = "",
+    severity: Literal["info", "warning", "critical"] = "warning",
+) -> AlertAddedAnswer:
+    """Have the user told when a run meets a condition, from now on, also while nobody watches.
+
+    Failures, loss of contact, NaN, spikes and stalls are told by default.
+    """
+    from trainmaster.runs import alerts
+
+    return await alerts.add_alert(
+        workspace_of(context),
+        when=when,
+        to=to or None,
+        name=name or None,
+        severity=severity,
+        run=run_id or None,
+    )
+
+
+CREATE_ALERT = Definition(create_alert, "Create an alert", STARTS)

@@ -1,0 +1,130 @@
+"""The server class that holds every call to the rules: time limit, error text, lean content."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.types import CallToolResult, ImageContent, InputRequiredResult, TextContent
+from pydantic import ValidationError
+
+from trainmaster.mcp.definition import OpenWorkspace, workspace_of
+from trainmaster.words.errors import InternalError, TrainmasterError, UsageError
+
+# Clients push calls to the background or give them up between 1 and 4 minutes; none before this.
+LONGEST_CALL_S = 45.0
+
+
+class AnsweringServer(MCPServer[OpenWorkspace]):
+    """Answers every failure with `CODE: what happened. Fix: what to do. retryable=yes|no`.
+
+    Clients drop structured content on errors, and the SDK replaces the text of exceptions that it
+    doesn't know, so the text is made here, for all tools.
+    """
+
+    longest_call_s = LONGEST_CALL_S
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        context: Context[OpenWorkspace, Any] | None = None,
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool by name. An argument that is null counts as not given.
+
+        Raises: ToolError, with the whole error as its text.
+        """
+        given = {key: value for key, value in arguments.items() if value is not None}
+        try:
+            with anyio.fail_after(self.longest_call_s):
+                result = await super().call_tool(name, given, context)
+        except UnexpectedToolError as failure:
+            raise _unexpected(failure, context) from failure.__cause__
+        except ToolError as failure:
+            raise ToolError(str(await self._refusal(name, failure))) from failure
+        except TimeoutError as failure:
+            raise ToolError(str(_too_slow(name, self.longest_call_s))) from failure
+        return _compact(result)
+
+    async def _refusal(self, name: str, failure: ToolError) -> TrainmasterError:
+        """What the SDK refused by itself: an unknown tool, or arguments that don't validate."""
+        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        cause = failure.__cause__
+        if name in schemas and isinstance(cause, ValidationError):
+            return _bad_arguments(name, schemas[name], cause)
+        return UsageError(
+            "BAD_ARGUMENT", f"There is no tool {name!r}.", f"Call one of: {', '.join(schemas)}."
+        )
+
+
+def _unexpected(
+    failure: UnexpectedToolError, context: Context[OpenWorkspace, Any] | None
+) -> ToolError:
+    """What the tool's body raised: one of ours as it stands, anything else as a defect.
+
+    A defect stays an `UnexpectedToolError`, for which the SDK logs the traceback to stderr.
+    """
+    cause = failure.__cause__
+    if isinstance(cause, TrainmasterError):
+        return ToolError(str(cause))
+    told = _of_the_database(cause, context)
+    if told is not None:
+        return ToolError(str(told))
+    defect = InternalError(
+        "INTERNAL",
+        f"Trainmaster failed with {type(cause).__name__}.",
+        "Look into the server's stderr for the traceback; `trainmaster doctor` checks the machine.",
+    )
+    return UnexpectedToolError(str(defect))
+
+
+def _of_the_database(
+    cause: BaseException | None, context: Context[OpenWorkspace, Any] | None
+) -> TrainmasterError | None:
+    import sqlite3
+
+    from trainmaster.store.database import storage_error
+
+    if not isinstance(cause, sqlite3.Error) or context is None:
+        return None
+    return storage_error(cause, workspace_of(context).home.metrics_db)
+
+
+def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) -> UsageError:
+    told = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in cause.errors()]
+    required = schema.get("required", [])
+    accepted = (
+        f"{argument} (required)" if argument in required else argument
+        for argument in schema["properties"]
+    )
+    return UsageError(
+        "BAD_ARGUMENT",
+        f"{'; '.join(told)}.",
+        f"{name} takes {', '.join(accepted)}.",
+        field=str(cause.errors()[0]["loc"][0]),
+    )
+
+
+def _too_slow(name: str, limit_s: float) -> InternalError:
+    return InternalError(
+        "TOOK_TOO_LONG",
+        f"{name} took more than {limit_s:g} s and was given up.",
+        "See how things stand first (get_run, list_hosts); a command in a shell has no such limit.",
+        retryable=True,
+    )
+
+
+def _compact(result: CallToolResult | InputRequiredResult) -> CallToolResult | InputRequiredResult:
+    """The text says the same as the structured content, in as few characters as JSON takes.
+
+    Pictures stay, behind it.
+    """
+    if isinstance(result, CallToolResult) and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False, separators=(",", ":"))
+        pictures = [block for block in result.content if isinstance(block, ImageContent)]
+        result.content = [TextContent(type="text", text=text), *pictures]
+    return result

@@ -1,0 +1,40 @@
+"""Toolset `observe`: pictures."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Annotated
+
+from mcp.types import CallToolResult, ImageContent
+from pydantic import Field
+
+from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
+from trainmaster.mcp.parameters import Words
+from trainmaster.metrics.plots.answer import Axis, PlotAnswer
+
+
+async def plot_metrics(
+    context: ToolContext,
+    *,
+    run_id: Annotated[Words, Field(description="Runs, or paths of log files")],
+    key: Annotated[Words, Field(description="Metrics; the usual ones if none is named")] = (),
+    x: Annotated[Axis, Field(description="What the curves run over")] = "step",
+) -> Annotated[CallToolResult, PlotAnswer]:
+    """A picture of loss, lr, throughput and GPU use, with restarts and findings marked; the PNG
+    lies at `path`.
+    """
+    from trainmaster.runs.plot import plot_runs
+
+    answer = await plot_runs(workspace_of(context), run_id, keys=key, axis=x)
+    return CallToolResult(
+        content=[_image(Path(str(answer.path)))], structured_content=answer.model_dump(mode="json")
+    )
+
+
+def _image(path: Path) -> ImageContent:
+    data = base64.b64encode(path.read_bytes()).decode()
+    return ImageContent(type="image", data=data, mime_type="image/png")
+
+
+TOOLS = (Definition(plot_metrics, "Draw curves", READS),)

@@ -1,0 +1,1 @@
+"""Series out of the store: queries, comparisons, plots."""

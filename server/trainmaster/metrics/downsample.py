@@ -1,0 +1,52 @@
+"""A series in few numbers: summary, and bucket means with their lows and highs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainer_runtime.core.protocol.lines import finite_or_named
+from trainmaster.store.buckets import Bucket, Row, joined
+from trainmaster.words.answers.metrics import MetricSeries
+from trainmaster.words.answers.runs import Number
+
+
+def told(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:
+    """The series that consists of these buckets and begins with the point `first`."""
+    if first is None or not buckets:
+        return MetricSeries(n=0, steps=[], values=[])
+    whole = joined(buckets)
+    series = MetricSeries(
+        n=whole.n,
+        first=shown(first[2]),
+        last=shown(whole.last),
+        min=whole.low,
+        min_step=whole.low_x,
+        max=whole.high,
+        max_step=whole.high_x,
+        nonfinite=whole.n - whole.finite or None,
+        steps=[bucket.last_x for bucket in buckets],
+        values=[shown(bucket.last) for bucket in buckets],
+    )
+    if whole.n == len(buckets):
+        return series
+    return series.model_copy(
+        update={
+            "values": [_rounded(bucket.mean) for bucket in buckets],
+            "lows": [_rounded(_or_last(bucket.low, bucket)) for bucket in buckets],
+            "highs": [_rounded(_or_last(bucket.high, bucket)) for bucket in buckets],
+        }
+    )
+
+
+def shown(value: float) -> Number:
+    """The value as JSON can hold it."""
+    return finite_or_named(value)  # type: ignore[no-any-return]
+
+
+def _or_last(extreme: float | None, bucket: Bucket) -> float:
+    """Where nothing is finite, the last value stands for all."""
+    return bucket.last if extreme is None else extreme
+
+
+def _rounded(value: float) -> Number:
+    return shown(float(f"{value:.6g}"))

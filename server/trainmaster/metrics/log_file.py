@@ -1,0 +1,132 @@
+"""A log file that somebody names in place of a run: which it is, and its bytes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from trainer_runtime.core.protocol.log_text import TWO_BYTES, why_no_text
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import StateError, UsageError
+
+_CHUNK_BYTES = 1 << 20
+_LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
+
+
+def is_file(workspace: Workspace, name: str) -> bool:
+    """Whether `name` is none of a run but a path at which something lies.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND` where it is neither.
+        UsageError: `LOG_NOT_READABLE`, the file is one that holds secrets of ours.
+    """
+    try:
+        workspace.control.run(name)
+    except StateError:
+        if os.path.exists(name):
+            refuse_private(workspace, Path(name))
+            return True
+        if _is_meant_as_path(name):
+            raise _neither(name) from None
+        raise
+    return False
+
+
+def refuse_private(workspace: Workspace, path: Path) -> None:
+    """What is read as a log is shown, to whoever asks: an agent could spend with such a key.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`.
+    """
+    if workspace.home.keeps_private(path):
+        raise not_readable(path, "Trainmaster keeps secrets or settings there")
+
+
+def _is_meant_as_path(name: str) -> bool:
+    return os.sep in name or name.endswith(_LOG_SUFFIXES)
+
+
+def _neither(name: str) -> StateError:
+    where = "" if os.path.isabs(name) else f", seen from {Path.cwd()}"
+    return StateError(
+        "RUN_NOT_FOUND",
+        f"There is no file {name!r}{where}, and no run of that name.",
+        "Check the path; `trainmaster runs` lists the runs.",
+    )
+
+
+def read_chunks(path: Path) -> Iterator[bytes]:
+    """The file in pieces, as long as it is when it is opened.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE` where it is no regular file, or can't be read.
+    """
+    with open_log(path) as file:
+        left = os.fstat(file.fileno()).st_size
+        try:
+            while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
+                left -= len(chunk)
+                yield chunk
+        except OSError as error:
+            raise not_readable(path, _told(error)) from error
+
+
+def read_text(path: Path) -> Iterator[bytes]:
+    """The same of a file that is text.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`, also where the first that stands there is no text.
+    """
+    judged = False
+    for chunk in read_chunks(path):
+        if not judged and chunk.strip(b"\0"):
+            judged = True
+            refuse_no_text(path, chunk)
+        yield chunk
+
+
+def refuse_no_text(path: Path, begin: bytes) -> None:
+    """Raises:
+    UsageError: `LOG_NOT_READABLE`, what begins so is no text.
+    """
+    what = why_no_text(begin)
+    if what == TWO_BYTES:
+        raise UsageError(
+            "LOG_NOT_READABLE",
+            f"{path} is text of two bytes a letter (UTF-16), as PowerShell's `>` writes it.",
+            "Convert it first: `iconv -f UTF-16 -t UTF-8`.",
+        )
+    if what is not None:
+        raise not_readable(path, "it holds binary data")
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A regular file, unbuffered.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`.
+    """
+    try:
+        # Without waiting: a pipe's other end may never be opened.
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
+    except OSError as error:
+        raise not_readable(path, _told(error)) from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise not_readable(path, "it is no regular file")
+    return file
+
+
+def not_readable(path: Path, why: str) -> UsageError:
+    return UsageError(
+        "LOG_NOT_READABLE",
+        f"{path} can't be read as a log: {why}.",
+        "Give the path of a text file that you may read.",
+    )
+
+
+def _told(error: OSError) -> str:
+    return error.strerror or type(error).__name__

@@ -1,0 +1,38 @@
+"""What `plot` answers."""
+
+from __future__ import annotations
+
+from typing import Literal, cast, get_args
+
+from pydantic import Field
+
+from trainmaster.words.answers.runs import Answer
+from trainmaster.words.errors import UsageError
+
+Axis = Literal["step", "tokens", "time"]
+
+
+class PlotAnswer(Answer):
+    """A picture of runs: a file of it, or lines of text."""
+
+    runs: dict[str, int] = Field(description="points drawn of each run")
+    keys: list[str]
+    marks: dict[str, list[str]] | None = Field(
+        default=None, description="what is marked in it, by run: restarts and findings"
+    )
+    path: str | None = None
+    size_bytes: int | None = None
+    lines: list[str] | None = None
+
+
+def as_axis(name: str) -> Axis:
+    """The axis of this name.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, there is none.
+    """
+    for axis in get_args(Axis):
+        if name == axis:
+            return cast(Axis, axis)
+    accepted = ", ".join(get_args(Axis))
+    raise UsageError("BAD_ARGUMENT", f"{name!r} is no axis.", f"Use one of {accepted}.", field="x")

@@ -1,0 +1,168 @@
+"""What of a run is drawn: its series over one axis, and the marks beside them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from trainer_runtime.core.protocol.lineage import live_until
+from trainmaster.metrics.plots.answer import Axis
+from trainmaster.metrics.plots.sketch import Points
+from trainmaster.metrics.run_series import run_points
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+
+MarkKind = Literal["checkpoint", "restart", "finding"]
+
+# Sampled by the supervisor, and drawn over minutes whatever the other axis is.
+TELEMETRY = (
+    "gpu_util",
+    "gpu_mem_gib",
+    "gpu_power_w",
+    "gpu_temp_c",
+    "gpu_clock_mhz",
+    "gpu_throttle",
+    "cpu_util",
+    "host_mem_gib",
+    "disk_free_gib",
+    "net_mib_s",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened. `x` is None where it can't be placed on the axis."""
+
+    kind: MarkKind
+    x: float | None
+    minute: float
+    label: str
+    critical: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunCurves:
+    """`series`: by key, (x, value) rising in x; x of telemetry is minutes."""
+
+    run_id: str
+    series: Mapping[str, Points]
+    marks: Sequence[Mark]
+
+    @property
+    def points(self) -> int:
+        return sum(map(len, self.series.values()))
+
+
+def is_telemetry(key: str) -> bool:
+    """Whether a key (`gpu_util`, `gpu_util/0`) has moments for its x instead of steps."""
+    return key.partition("/")[0] in TELEMETRY
+
+
+def curves_of(
+    workspace: Workspace, view: RunView, keys: Sequence[str], axis: Axis = "step"
+) -> RunCurves:
+    """The curves of a run, one value a step, and what happened to it.
+
+    `axis` `time` is minutes since the first attempt began, pauses included; where a run doesn't
+    tell its tokens, they are what its plan gives each step.
+    """
+    place = _Placing(workspace, view, axis)
+    series: dict[str, Points] = {}
+    for key in keys:
+        points = run_points(workspace, view, key)
+        if is_telemetry(key):
+            placed: Points = [(place.minute(x / 1000.0), value) for x, value in points]
+        else:
+            placed = [(at, value) for x, value in points if (at := place.x(x)) is not None]
+        if placed:
+            series[key] = placed
+    return RunCurves(view.run.run_id, series, tuple(_marks(view, place)))
+
+
+class _Placing:
+    """Where steps and moments of a run lie on an axis."""
+
+    def __init__(self, workspace: Workspace, view: RunView, axis: Axis) -> None:
+        attempts = view.record.attempts
+        self._began_t = attempts[0].starting_t if attempts else view.run.created_t
+        # Tokens of a step where the run doesn't tell them, 1 where steps are the axis itself.
+        self._per_step: float | None = 1.0 if axis == "step" else None
+        self._steps: list[int] = []
+        self._along: list[float] = []
+        if axis == "tokens":
+            self._take(run_points(workspace, view, "tokens"))
+            if not self._steps:
+                self._per_step = _tokens_per_step(view)
+        elif axis == "time":
+            moments = _moments(workspace, view)
+            self._take((step, self.minute(t)) for step, t in moments)
+
+    def minute(self, t: float) -> float:
+        """Minutes from the first attempt's start to Unix time `t`, both by the box's clock."""
+        return (t - self._began_t) / 60.0
+
+    def x(self, step: int) -> float | None:
+        """Where a step lies; that of the newest known step before it where it was not told."""
+        if self._per_step is not None:
+            return step * self._per_step
+        index = bisect_right(self._steps, step) - 1
+        return self._along[index] if index >= 0 else None
+
+    def _take(self, points: Iterable[tuple[int, float]]) -> None:
+        for step, along in points:
+            self._steps.append(step)
+            self._along.append(along)
+
+
+def _tokens_per_step(view: RunView) -> float | None:
+    told = [progress.described.get("tokens_per_step") for progress in view.attempts]
+    return next((float(tokens) for tokens in reversed(told) if tokens), None)
+
+
+def _moments(workspace: Workspace, view: RunView) -> Iterable[tuple[int, float]]:
+    """(step, Unix time) of the losses, the newest attempt's of each step."""
+    found: dict[int, float] = {}
+    for piece in workspace.metrics.series(view.run.run_id, "loss"):
+        if piece.placement == view.run.placement:
+            until = live_until(piece.attempt, view.started_at)
+            for step, t, _ in workspace.metrics.points(piece.sid, until):
+                if t is not None:
+                    found[step] = t
+    return sorted(found.items())
+
+
+def _marks(view: RunView, place: _Placing) -> Iterable[Mark]:
+    for entry in view.index.entries:
+        if entry.verified:
+            yield Mark(
+                "checkpoint", place.x(entry.step), place.minute(entry.time), f"step {entry.step}"
+            )
+    for attempt in view.record.attempts[1:]:
+        began = view.started_at.get(attempt.number)
+        if began is not None:
+            label = f"attempt {attempt.number}: {attempt.why}"
+            yield Mark("restart", place.x(began), place.minute(attempt.starting_t), label)
+    yield from _findings(view, place)
+
+
+def _findings(view: RunView, place: _Placing) -> Iterable[Mark]:
+    """What the supervisor found, and what the trainer warned of that no finding tells."""
+    told: set[tuple[str, int | None]] = set()
+    for found in view.record.findings.values():
+        finding = found.finding
+        code, step = str(finding["code"]), finding.get("step")
+        told.add((code, step))
+        yield Mark(
+            "finding",
+            None if step is None else place.x(step),
+            place.minute(found.opened_t),
+            code,
+            finding.get("severity") == "critical",
+        )
+    for progress in view.attempts:
+        for warning in progress.warnings:
+            code, step = str(warning["code"]), warning.get("step")
+            if step is not None and (code, step) not in told:
+                yield Mark("finding", place.x(step), place.minute(warning["t"]), code, True)

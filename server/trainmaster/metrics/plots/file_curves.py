@@ -1,0 +1,66 @@
+"""What of a log file is drawn: its series over one axis."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from trainmaster.metrics.log_file_metrics import FileMetrics
+from trainmaster.metrics.plots.answer import Axis
+from trainmaster.metrics.plots.curves import RunCurves
+from trainmaster.metrics.plots.sketch import Points
+from trainmaster.store.buckets import Row
+from trainmaster.words.errors import UsageError
+
+
+def curves_of_file(
+    name: str, found: FileMetrics, keys: Sequence[str], axis: Axis = "step"
+) -> RunCurves:
+    """The curves of a log, one value a step. Where its steps go back, what came before from there
+    on is left out, as of a run that was restarted.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, the log doesn't tell the axis.
+    """
+    place = _placing(name, found, axis)
+    series: dict[str, Points] = {}
+    for key in keys:
+        live = _live(found.rows(key))
+        points = [(at, row[2]) for row in live if (at := place(row)) is not None]
+        if points:
+            series[key] = points
+    return RunCurves(name, series, ())
+
+
+def _placing(name: str, found: FileMetrics, axis: Axis) -> Callable[[Row], float | None]:
+    """Where a point lies on the axis, `time` in minutes since the log's first; None: nowhere."""
+    if axis == "step" or not found.keys():
+        return lambda row: row[0]
+    if axis == "time":
+        began = found.oldest_t()
+        if began is None:
+            raise _untold(f"The lines of {name} carry no times.")
+        return lambda row: None if row[1] is None else (row[1] - began) / 60.0
+    told = _live(found.rows("tokens"))
+    if not told:
+        raise _untold(f"{name} tells no tokens.")
+    steps = [row[0] for row in told]
+
+    def tokens(row: Row) -> float | None:
+        index = bisect_right(steps, row[0]) - 1
+        return told[index][2] if index >= 0 else None
+
+    return tokens
+
+
+def _live(rows: Sequence[Row]) -> list[Row]:
+    live: list[Row] = []
+    for row in rows:
+        while live and live[-1][0] >= row[0]:
+            live.pop()
+        live.append(row)
+    return live
+
+
+def _untold(message: str) -> UsageError:
+    return UsageError("BAD_ARGUMENT", message, "Draw it over steps.", field="x")

@@ -1,0 +1,159 @@
+"""Where metrics can be read: a run's points in the database, or a log file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from trainmaster.metrics.run_series import run_series
+from trainmaster.metrics.selection import bad_argument
+from trainmaster.metrics.series_query import AnySeries, ListedSeries
+from trainmaster.store.metrics_store import MOST_KEYS
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.metrics import LogCoverage
+
+if TYPE_CHECKING:
+    from trainmaster.metrics.log_file_metrics import FileMetrics
+
+# Metrics that a training may yet report: asking for one too early is no mistake.
+EXPECTED = frozenset(
+    """
+    loss val_loss perplexity val_perplexity accuracy lr grad_norm clip_fraction tokens tokens_per_s
+    samples_per_s step_time_s data_time_share comm_time_share mfu tflops epoch loss_scale nan_count
+    peak_memory_gib gpu_util gpu_mem_gib gpu_power_w gpu_temp_c gpu_clock_mhz gpu_throttle cpu_util
+    host_mem_gib disk_free_gib net_mib_s
+    """.split()  # noqa: SIM905
+)
+_MOST_NAMED = 40
+# What tells most of a training: losses, and what methods that learn from preferences go by.
+OF_METHODS = (
+    "loss",
+    "val_loss",
+    "rewards/margins",
+    "val_rewards/margins",
+    "margin",
+    "val_margin",
+    "reward",
+    "val_reward",
+)
+
+
+class Source(Protocol):
+    """One run or file. `name`: as it was asked for."""
+
+    name: str
+
+    def keys(self) -> Sequence[str]: ...
+
+    def series(self, key: str) -> AnySeries: ...
+
+    def is_by_time(self, key: str) -> bool:
+        """Whether the key's points have no steps: telemetry."""
+
+    def end_t(self) -> float | None:
+        """Now, or when there was last any news; None where nothing tells."""
+
+    def notes(self, keys: Sequence[str]) -> list[str]:
+        """What whoever reads these keys should know, in words of ours."""
+
+    def coverage(self) -> LogCoverage | None: ...
+
+
+class RunSource:
+    def __init__(self, workspace: Workspace, view: RunView, name: str) -> None:
+        self.name = name
+        self._workspace = workspace
+        self._view = view
+        self._keys = workspace.metrics.keys(view.run.run_id)
+
+    def keys(self) -> Sequence[str]:
+        return self._keys
+
+    def series(self, key: str) -> AnySeries:
+        return run_series(self._workspace, self._view, key)
+
+    def is_by_time(self, key: str) -> bool:
+        found = self._workspace.metrics.series(self._view.run.run_id, key)
+        return bool(found) and all(series.attempt == 0 for series in found)
+
+    def end_t(self) -> float | None:
+        heard = self._view.record.heartbeat_t
+        return heard if self._view.ended and heard is not None else self._view.now
+
+    def notes(self, keys: Sequence[str]) -> list[str]:
+        if not self._workspace.metrics.leaves_out(self._view.run.run_id):
+            return []
+        return [f"{self.name}: of its metrics only the first {MOST_KEYS} are kept."]
+
+    def coverage(self) -> LogCoverage | None:
+        return None
+
+
+class FileSource:
+    """Raises, made for what is no log: `UsageError`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        from trainmaster.metrics.log_file_metrics import (
+            read_metrics,  # with it comes the whole parser
+        )
+
+        self._found: FileMetrics = read_metrics(Path(name))
+
+    def keys(self) -> Sequence[str]:
+        return self._found.keys()
+
+    def series(self, key: str) -> AnySeries:
+        return ListedSeries(self._found.rows(key))
+
+    def is_by_time(self, key: str) -> bool:
+        return False
+
+    def end_t(self) -> float | None:
+        return self._found.newest_t()
+
+    def notes(self, keys: Sequence[str]) -> list[str]:
+        if not self._found.size_bytes:
+            return [f"{self.name} is empty: no metrics were found in it."]
+        notes = [] if self.keys() else [f"{self.name}: no metrics were found in it."]
+        back = max((self._found.restarts(key) for key in keys), default=0)
+        if back:
+            notes.append(f"{self.name}: steps go back {back} times; every point is told in order.")
+        if self._found.coverage.keys_left_out:
+            notes.append(f"{self.name}: only its first {self._found.most_keys:,} metrics are read.")
+        return notes
+
+    def coverage(self) -> LogCoverage | None:
+        if not self._found.size_bytes:
+            return None
+        coverage = self._found.coverage
+        return LogCoverage(
+            read_share=round(coverage.share, 4),
+            too_long=coverage.too_long or None,
+            other_ranks=self._found.other_ranks or None,
+        )
+
+
+def wanted_keys(source: Source, keys: Sequence[str]) -> list[str]:
+    """The keys to tell: those asked for, else what the source has of `OF_METHODS`.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for one that this source doesn't have and no training would.
+    """
+    known = source.keys()
+    for key in keys:
+        family = key.partition("/")[0]
+        if known and key not in known and family not in EXPECTED:
+            raise bad_argument(
+                "key",
+                f"{source.name} has no metric {key!r}.",
+                f"It has {', '.join(known[:_MOST_NAMED])}{_more(known)}.",
+            )
+    return list(keys) or [key for key in OF_METHODS if key in known]
+
+
+def _more(known: Sequence[str]) -> str:
+    left = len(known) - _MOST_NAMED
+    return f" and {left} more" if left > 0 else ""

@@ -1,0 +1,1 @@
+"""The decisions of a plan, a module for each kind. Pure."""

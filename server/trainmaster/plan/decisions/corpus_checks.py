@@ -1,0 +1,80 @@
+"""Refuses data that can't be trained on, and warns of data that is read too often."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.files.corpus import ENDINGS
+from trainmaster.plan.decisions.method import Form
+from trainmaster.plan.facts import CorpusFacts, SourceFacts
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.errors import PlanError
+
+# Muennighoff et al. 2023 (arXiv 2305.16264): up to four passes are nearly as good as fresh text.
+_HARMLESS_PASSES = 4
+
+
+def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
+    """Nothing, if every source has files, and token shards enough for training and held-out
+    sequences.
+
+    Raises:
+        PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED or DATA_TOO_SHORT for the first source
+            that hasn't.
+    """
+    for index, source in enumerate(corpus.sources):
+        field = f"data.sources[{index}].path"
+        if source.problem is not None:
+            raise PlanError(
+                "DATA_MISSING",
+                f"`{field}` is {source.path!r}: {source.problem}.",
+                f"Give the path of a file or a folder of files ({_what(source)}) that can be read.",
+                field=field,
+            )
+        if source.files == 0 or source.size_bytes == 0:
+            raise PlanError(
+                "DATA_EMPTY",
+                f"`{field}` is {source.path!r}, which holds no {_what(source)} (hidden and empty "
+                "files don't count).",
+                f"Give a folder or file with {_what(source)} in it, or set the source's format to "
+                "what it is.",
+                field=field,
+            )
+        if source.malformed is not None:
+            raise PlanError(
+                "DATA_MALFORMED",
+                f"`{field}` is {source.path!r}: {source.malformed}.",
+                "Mend the rows, or set the source's format and the method to what they are.",
+                field=field,
+            )
+        if form == "shards" and not corpus.estimated:
+            _check_length(field, source, spec.data.seq_len)
+
+
+def warn_of_passes(steps: int, tokens_per_step: int, corpus: CorpusFacts, ledger: Ledger) -> None:
+    """Warns where training reads the corpus more often than does good."""
+    if not corpus.tokens:
+        return
+    passes = steps * tokens_per_step / corpus.tokens
+    if passes > _HARMLESS_PASSES:
+        count = f"about {corpus.tokens:,}" if corpus.estimated else f"{corpus.tokens:,}"
+        ledger.warn(
+            f"Training reads the {count} tokens of the corpus about {passes:.0f} times; "
+            "beyond 4 times it learns by heart. More text or fewer steps would help."
+        )
+
+
+def _what(source: SourceFacts) -> str:
+    endings = ENDINGS.get(source.format)
+    return "text" if endings is None else " or ".join(f"*{ending}" for ending in endings)
+
+
+def _check_length(field: str, source: SourceFacts, seq_len: int) -> None:
+    least = 2 * (seq_len + 1)
+    if source.tokens < least:
+        raise PlanError(
+            "DATA_TOO_SHORT",
+            f"`{field}` is {source.path!r} with {source.tokens:,} tokens; sequences of "
+            f"`data.seq_len` {seq_len} take at least {least:,}, half of them held out.",
+            f"Give more text, or set data.seq_len to at most {max(1, source.tokens // 2 - 1)}.",
+            field=field,
+        )

@@ -1,0 +1,83 @@
+"""Fits checkpoints and data onto the disk."""
+
+from __future__ import annotations
+
+from trainmaster.plan.decisions.checkpoint_interval import kept_checkpoints
+from trainmaster.plan.decisions.memory import (
+    CHECKPOINT_BYTES_PER_PARAMETER,
+    EXPORT_BYTES_PER_PARAMETER,
+    GIB,
+    SHARD_BYTES_PER_TOKEN,
+)
+from trainmaster.plan.facts import CorpusFacts, HostFacts
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.errors import PlanError
+
+_LOGS_GIB = 0.05
+
+
+def disk_gib(spec: TrainingSpec, trained: int, steps: int, corpus: CorpusFacts) -> float:
+    """What the run will have on disk at most: checkpoints of the parameters that are trained, the
+    exported model, logs, and its data in the cache."""
+    policy = spec.checkpoint
+    kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
+    size_bytes = trained * (kept * CHECKPOINT_BYTES_PER_PARAMETER + EXPORT_BYTES_PER_PARAMETER)
+    return size_bytes / GIB + _LOGS_GIB + data_gib(spec, corpus)
+
+
+def data_gib(spec: TrainingSpec, corpus: CorpusFacts) -> float:
+    """What the data adds to the host's cache: shards, and what is sent there to cut them from."""
+    if corpus.cached:
+        return 0.0
+    # Other tokenizers' numbers may take twice the room.
+    size_bytes = corpus.tokens * SHARD_BYTES_PER_TOKEN * (2 if corpus.estimated else 1)
+    if spec.data.prepare != "here":
+        size_bytes += sum(source.size_bytes for source in corpus.sent)
+    return size_bytes / GIB
+
+
+def check_disk(
+    spec: TrainingSpec,
+    needed_gib: float,
+    parameters: int,
+    facts: HostFacts,
+    *,
+    cache_gib: float = 0.0,
+) -> None:
+    """Nothing, if the disk has room for what retention will keep; `cache_gib` of what is needed
+    lies in the cache, which may have a disk of its own.
+
+    Raises:
+        PlanError: DISK_TOO_SMALL.
+    """
+    if facts.cache_free_gib is not None:
+        needed_gib -= cache_gib
+        if cache_gib > facts.cache_free_gib:
+            raise _cache_too_small(cache_gib, facts.cache_free_gib, facts.cache_folder)
+    if needed_gib <= facts.disk_free_gib:
+        return
+    policy = spec.checkpoint
+    one_gib = parameters * CHECKPOINT_BYTES_PER_PARAMETER / GIB
+    every = policy.keep_every_steps
+    periodic = f" and each {every} steps" if every is not None else ""
+    field = "checkpoint.keep_every_steps" if every is not None else "checkpoint.keep_latest"
+    raise PlanError(
+        "DISK_TOO_SMALL",
+        f"The run will need {needed_gib:.2f} GiB on {facts.root}, which has "
+        f"{facts.disk_free_gib:.2f} GiB free: checkpoints of {one_gib:.2f} GiB each, of which the "
+        f"latest {policy.keep_latest}, the best {policy.keep_best}{periodic} are kept.",
+        "Keep fewer checkpoints (checkpoint.keep_latest, keep_best, keep_every_steps), free some "
+        "disk, or set the host's root to a larger disk.",
+        field=field,
+    )
+
+
+def _cache_too_small(needed_gib: float, free_gib: float, folder: str) -> PlanError:
+    return PlanError(
+        "DISK_TOO_SMALL",
+        f"Data and environment will need {needed_gib:.2f} GiB in {folder}, which has "
+        f"{free_gib:.2f} GiB free.",
+        "Free some disk (`trainmaster hosts gc` removes what no run uses), or set the host's cache "
+        "to a larger one.",
+        field="host",
+    )

@@ -1,0 +1,272 @@
+"""The Python environment as far as it can be planned; the box settles the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer_runtime.core.environment.torch_builds import (
+    CPU_INDEX,
+    OLDEST_TORCH,
+    SOURCE,
+    torch_bound,
+)
+from trainmaster.plan.decisions.requirements import Mismatch, accepted, mismatches, requirements
+from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.decisions.tokenizer import chosen_tokenizer
+from trainmaster.plan.facts import GpuFacts, HostFacts
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
+from trainmaster.words.errors import HostError
+
+# What is installed where the host has no PyTorch that can be used.
+TORCH_VERSION = "2.13.0"
+# Unpacked, with the CUDA libraries that its wheels for GPUs bring.
+_TORCH_GIB = {"cuda": 8.0, "cpu": 2.0}
+# What comes on top of PyTorch, with all that it brings (measured: pyarrow and pandas alone are a
+# quarter of a GiB).
+_FRAMEWORK_GIB = {"nanogpt": 0.0, "litgpt": 0.3, "hf": 0.7, "trl": 0.7}
+
+
+def may_install(spec: TrainingSpec) -> bool:
+    """Whether an environment may be built for the run; else one interpreter is taken as it is."""
+    environment = spec.environment
+    if isinstance(environment, EnvironmentSpec):
+        more = (environment.requirements, environment.wheels, environment.setup)
+        return environment.python is None or any(more) or bool(environment.modules)
+    return environment == "auto"
+
+
+def facts_to_train_by(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> HostFacts:
+    """The facts as they will be once the box has installed what it lacks.
+
+    A PyTorch that can't use the host's GPUs is one that will be replaced, unless the CPU is asked
+    for; and where no PyTorch for them exists, they count as not there.
+    """
+    if not may_install(spec) or not facts.gpus or spec.compute.gpus == 0:
+        return facts
+    if facts.torch is not None and facts.torch.cuda_available:
+        return facts
+    if _bound(facts) is None:
+        gpu = facts.gpus[0]
+        ledger.warn(
+            f"The host has a {gpu.name}, but its driver {gpu.driver} is too old for any PyTorch "
+            f"from {OLDEST_TORCH} on; 525 is the oldest that will do."
+        )
+        return facts.model_copy(update={"gpus": ()})
+    return facts.model_copy(update={"torch": None})
+
+
+def choose_environment(
+    spec: TrainingSpec, facts: HostFacts, target: Target, ledger: Ledger
+) -> dict[str, Any]:
+    """The config's `environment`: what the box makes the environment from."""
+    bound = (_bound(facts) or "") if target.device == "cuda" and target.on_host else ""
+    section: dict[str, Any] = {
+        "mode": spec.environment if isinstance(spec.environment, str) else "given",
+        "python": _python(spec, facts),
+        "requirements": False,
+        "setup": False,
+        "modules": [],
+        "wheels": None,
+        "wheels_from": wheels_to_send(spec),
+        "bound": {"torch": bound} if bound else {},
+    }
+    given = spec.environment
+    if isinstance(given, EnvironmentSpec):
+        section["requirements"] = given.requirements is not None
+        section["setup"] = given.setup is not None
+        section["modules"] = list(given.modules or [])
+        there = (given.wheels or "").removeprefix(f"{spec.host}:") or None
+        section["wheels"] = facts.wheels if section["wheels_from"] is not None else there
+    _tell(spec, facts, bound, ledger)
+    return section
+
+
+def choose_requirements(
+    spec: TrainingSpec, facts: HostFacts, section: dict[str, Any], strategy: str, ledger: Ledger
+) -> tuple[str, ...]:
+    """What `requirements.txt` asks for.
+
+    Raises:
+        HostError: ENVIRONMENT_MISMATCH, one interpreter is to be taken as it is, and has not what
+            the framework needs.
+    """
+    pins = _pins(spec, strategy)
+    _check_packages(spec, facts, pins, ledger)
+    lines = accepted(pins) if _is_fixed(spec) else pins
+    return (_torch_requirement(facts, section), *lines)
+
+
+def with_packages(config: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
+    """The config with what `requirements.txt` asks for, where that is more than PyTorch: a resume
+    with another strategy may need other packages, and sends the config's changes alone."""
+    if len(required) == 1:
+        return config
+    return {**config, "environment": {**config["environment"], "packages": list(required)}}
+
+
+def _torch_requirement(facts: HostFacts, section: dict[str, Any]) -> str:
+    if facts.torch is not None:
+        # Without the build's own suffix (`+cpu`), which no package index knows under that name.
+        return f"torch=={facts.torch.version.split('+')[0]}"
+    bound = section["bound"].get("torch")
+    return f"torch{bound}" if bound else f"torch=={TORCH_VERSION}"
+
+
+def environment_gib(spec: TrainingSpec, facts: HostFacts, target: Target) -> tuple[float, float]:
+    """Disk that a new environment takes at least and at most; 0 where the host's own will do.
+
+    Without a GPU the box takes the build for the CPU, if its package indexes have that.
+    """
+    if not target.on_host or spec.host == "debug" or not may_install(spec):
+        return 0.0, 0.0
+    lacking = facts.torch is None or mismatches(_pins(spec, "single"), facts.packages or {})
+    framework = _FRAMEWORK_GIB[spec.framework] if lacking else 0.0
+    if not _is_built(spec, facts):
+        return framework, framework
+    least, most = _TORCH_GIB["cuda" if facts.gpus else "cpu"], _TORCH_GIB["cuda"]
+    return least + framework, most + framework
+
+
+def warn_of_cuda_without_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
+    """Say what a PyTorch from the usual index brings to a box without a GPU."""
+    chosen = any(name.startswith(("PIP_", "UV_")) for name in spec.env) or _wheels(spec) is not None
+    if facts.gpus or chosen or not _is_built(spec, facts):
+        return
+    more_gib = _TORCH_GIB["cuda"] - _TORCH_GIB["cpu"]
+    ledger.warn(
+        f"Unless the box's package index has PyTorch for the CPU alone (PyPI has not), the one for "
+        f"GPUs is installed, which takes some {more_gib:g} GiB more. "
+        f'`env: {{PIP_EXTRA_INDEX_URL: "{CPU_INDEX}"}}` brings the smaller one.'
+    )
+
+
+def wheels_to_send(spec: TrainingSpec) -> str | None:
+    """The folder of this machine whose wheels the host has to be sent."""
+    given = _wheels(spec)
+    sent = given is not None and given.startswith("/") and spec.host not in ("local", "debug")
+    return given if sent else None
+
+
+def _pins(spec: TrainingSpec, strategy: str) -> tuple[str, ...]:
+    adapter = spec.adapter
+    return requirements(
+        spec.framework,
+        strategy=strategy,
+        adapter=adapter.model_dump() if adapter is not None else None,
+        tracking=spec.tracking,
+        tokenizer=chosen_tokenizer(spec),
+        formats={source.format for source in spec.data.sources},
+    )
+
+
+def _is_fixed(spec: TrainingSpec) -> bool:
+    """Whether one interpreter is taken as it is, or not at all (the box's `Request.is_fixed`)."""
+    given = spec.environment
+    if isinstance(given, EnvironmentSpec) and given.python is not None:
+        return given.requirements is None and given.wheels is None
+    return given == "existing"
+
+
+def _check_packages(
+    spec: TrainingSpec, facts: HostFacts, pins: tuple[str, ...], ledger: Ledger
+) -> None:
+    """Hold the interpreter's packages against what the framework needs.
+
+    One that is built, or that a setup script or modules may change first, is looked at on the box.
+    """
+    if not pins or facts.packages is None or spec.host == "debug":
+        return
+    if may_install(spec):
+        if not _is_fixed(spec):
+            _tell_packages(facts, pins, ledger)
+        return
+    wrong = mismatches(accepted(pins), facts.packages)
+    if wrong:
+        raise HostError(
+            "ENVIRONMENT_MISMATCH",
+            f"{facts.python_path} on {facts.hostname} has not what {spec.framework} needs: "
+            f"{_listed(wrong)}.",
+            f"Install it (`{facts.python_path} -m pip install {_quoted(pins)}`), name another "
+            "interpreter under environment.python, or set `environment: auto`, which leaves this "
+            "one alone and builds one of its own.",
+            field="environment",
+        )
+    untried = mismatches(pins, facts.packages)
+    if untried:
+        ledger.warn(f"Other versions than those that were tried: {_listed(untried)}.")
+
+
+def _tell_packages(facts: HostFacts, pins: tuple[str, ...], ledger: Ledger) -> None:
+    lacking = mismatches(pins, facts.packages or {})
+    if facts.torch is not None and not lacking:
+        reason = f"{facts.python_path} has them."
+    else:
+        reason = "Versions that go together; an environment with them is built in the box's cache."
+    ledger.decide("environment.packages", list(pins), reason)
+
+
+def _listed(wrong: list[Mismatch]) -> str:
+    return ", ".join(
+        f"{item.name} {item.there or '(missing)'} where {item.wanted.lstrip('=')} is wanted"
+        for item in wrong
+    )
+
+
+def _quoted(pins: tuple[str, ...]) -> str:
+    return " ".join(f"'{pin}'" if set(pin) & set("<>,") else pin for pin in pins)
+
+
+def _is_built(spec: TrainingSpec, facts: HostFacts) -> bool:
+    return facts.torch is None and may_install(spec) and spec.host != "debug"
+
+
+def _wheels(spec: TrainingSpec) -> str | None:
+    return spec.environment.wheels if isinstance(spec.environment, EnvironmentSpec) else None
+
+
+def _python(spec: TrainingSpec, facts: HostFacts) -> str | None:
+    if isinstance(spec.environment, EnvironmentSpec):
+        return spec.environment.python
+    # For `auto` the one to try first: it was seen to have a PyTorch.
+    return facts.python_path or None if facts.torch is not None else None
+
+
+def _bound(facts: HostFacts) -> str | None:
+    """What the drivers allow; the oldest counts."""
+    bounds = [torch_bound(gpu.driver) for gpu in _with_driver(facts)]
+    return None if None in bounds else max((bound or "" for bound in bounds), default="")
+
+
+def _with_driver(facts: HostFacts) -> list[GpuFacts]:
+    return [gpu for gpu in facts.gpus if gpu.driver]
+
+
+def _tell(spec: TrainingSpec, facts: HostFacts, bound: str, ledger: Ledger) -> None:
+    given = isinstance(spec.environment, EnvironmentSpec) and spec.environment.python is not None
+    if given and (facts.torch is not None or not may_install(spec)):
+        return
+    if spec.host == "debug":
+        ledger.decide("environment.python", facts.python_path, "Simulated: needs no PyTorch.")
+    elif facts.torch is not None:
+        reason = f"It has PyTorch {facts.torch.version}."
+        if may_install(spec):
+            reason += " Should it not compute there, another environment is built."
+        ledger.decide("environment.python", facts.python_path, reason)
+    else:
+        told = f"torch{bound}" if bound else f"torch=={TORCH_VERSION}"
+        reason = (
+            f"{facts.python_path or 'Python'} there has no PyTorch for this: one that the box "
+            f"finds, else {told}, installed into its cache; what follows reckons with that."
+        )
+        ledger.decide("environment.torch", told, reason, SOURCE if bound else None)
+        _warn_of_no_installer(facts, ledger)
+
+
+def _warn_of_no_installer(facts: HostFacts, ledger: Ledger) -> None:
+    if facts.venv_available is False and facts.uv is None:
+        ledger.warn(
+            f"{facts.python_path} on {facts.hostname} can install nothing: on Debian and Ubuntu "
+            "`apt install python3-venv` there, or put uv on its PATH, or name an interpreter that "
+            "has PyTorch under environment.python."
+        )

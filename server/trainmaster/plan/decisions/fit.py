@@ -1,0 +1,186 @@
+"""Fits the batch into memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+from trainer_runtime.core.environment.gpus import GPUS
+from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes
+from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
+from trainmaster.plan.decisions.memory import Load, Memory, Sharing, memory
+from trainmaster.plan.decisions.method import Method
+from trainmaster.plan.decisions.model import Network
+from trainmaster.plan.decisions.strategy import choose_sharing, room_gib
+from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.errors import PlanError
+
+# Larger passes gain nothing any more: CPUs fall out of their caches, GPUs are busy long before.
+_MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
+# Of a model whose sizes aren't known: a batch that is small for nearly any.
+_CAREFUL_MICRO_BATCH = 1
+_REFERENCE_BYTES_PER_PARAMETER = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """One step as it fits. `memory` is None where sizes aren't known; `trained` parameters have
+    gradients, None likewise."""
+
+    batch: Batch
+    sharing: Sharing
+    memory: Memory | None
+    trained: int | None
+
+
+def fit(
+    spec: TrainingSpec, network: Network, method: Method, target: Target, ledger: Ledger
+) -> Fitted:
+    """The micro-batch and accumulation, how processes share the work, and the memory it takes.
+
+    Raises:
+        PlanError: DOES_NOT_FIT, with the sizes and what would fit; INVALID_VALUE for a batch or a
+            strategy that can't be.
+    """
+    _refuse_quantized_without_cuda(spec, target)
+    load = _load(spec, network, method, target)
+    asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
+    taken = partial(memory, load, precision=target.precision, device=target.device)
+    sharing = choose_sharing(
+        spec, target, lambda one: taken(micro_batch=max(method.least, asked), sharing=one), ledger
+    )
+    if load.model is None:
+        careful = max(method.least, _CAREFUL_MICRO_BATCH)
+        batch = _batch_of(spec, asked or careful, method, target.processes, ledger)
+        return Fitted(batch, sharing, None, load.trained or None)
+    empty_gib = taken(micro_batch=0, sharing=sharing).total_gib
+    per_example_gib = taken(micro_batch=1, sharing=sharing).total_gib - empty_gib
+    fitting = int((room_gib(target) - empty_gib) / per_example_gib)
+    least = max(method.least, asked)
+    if fitting < least:
+        at_least = taken(micro_batch=least, sharing=sharing)
+        most = fitting if fitting >= method.least else 0
+        raise _does_not_fit(at_least, sharing, load.trained, most, target)
+    micro_batch = asked or _micro_batch(spec, load, method, fitting, target, ledger)
+    batch = _batch_of(spec, micro_batch, method, target.processes, ledger)
+    return Fitted(batch, sharing, taken(micro_batch=micro_batch, sharing=sharing), load.trained)
+
+
+def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) -> Load:
+    model, count = network.architecture, network.parameters or 0
+    pairs, logits = method.sequences, method.name != "reward"
+    if spec.adapter is not None and model is not None:
+        trained = adapter_parameters(spec.adapter, model, spec.framework)
+        frozen = base_bytes(spec.adapter, count, model, target.precision)
+        return Load(model, trained, frozen, pairs, logits)
+    frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
+    return Load(model, count, frozen, pairs, logits)
+
+
+def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:
+    if spec.adapter is not None and spec.adapter.quantize is not None and target.device != "cuda":
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`adapter.quantize` is {spec.adapter.quantize}, which computes on CUDA alone, but the "
+            "training computes on the CPU.",
+            "Set adapter.quantize to null, or take a host with a GPU.",
+            field="adapter.quantize",
+        )
+
+
+def _micro_batch(
+    spec: TrainingSpec, load: Load, method: Method, fitting: int, target: Target, ledger: Ledger
+) -> int:
+    seq_len = spec.data.seq_len * load.sequences
+    quick = max(1, _MOST_TOKENS[target.device] // seq_len)
+    in_a_step = max(1, spec.batch.tokens // spec.data.seq_len // target.processes)
+    if method.group > 1:
+        # Whole groups over all processes: a divisor of what one process has of a group's multiple.
+        in_a_step = _whole_groups(spec, method, target.processes) // target.processes
+        most = min(fitting, quick, in_a_step)
+        micro_batch = max(n for n in range(1, most + 1) if in_a_step % n == 0)
+    else:
+        micro_batch = max(method.least, choose_micro_batch(in_a_step, min(fitting, quick)))
+    what = "sequence" if load.sequences == 1 else "pair"
+    fit_in = f"One {what} fits" if fitting == 1 else f"Up to {fitting:,} {what}s fit"
+    reason = f"{fit_in} into memory; more than {quick:,} gain nothing."
+    ledger.decide("batch.micro_batch", micro_batch, reason)
+    return micro_batch
+
+
+def _whole_groups(spec: TrainingSpec, method: Method, processes: int) -> int:
+    """Examples of a step that are whole groups and whole shares of each process.
+
+    Raises:
+        PlanError: INVALID_VALUE, the step has no room for one.
+    """
+    unit = math.lcm(method.group, processes)
+    sequences = spec.batch.tokens // spec.data.seq_len
+    if sequences < unit:
+        raise _too_few_for_groups(spec, method, unit)
+    return sequences - sequences % unit
+
+
+def _batch_of(
+    spec: TrainingSpec, micro_batch: int, method: Method, processes: int, ledger: Ledger
+) -> Batch:
+    seq_len = spec.data.seq_len
+    tokens = spec.batch.tokens
+    if method.group > 1:
+        tokens = _whole_groups(spec, method, processes) * seq_len
+    batch = whole_batch(tokens, seq_len, micro_batch, processes)
+    if batch.sequences % method.group:
+        raise _too_few_for_groups(spec, method, math.lcm(method.group, micro_batch * processes))
+    product = f"micro_batch {micro_batch} x seq_len {seq_len} x {batch.accumulation}"
+    if processes > 1:
+        product = (
+            f"micro_batch {micro_batch} x accumulation {batch.accumulation} x {processes} "
+            f"processes x seq_len {seq_len}"
+        )
+    ledger.decide("batch.accumulation", batch.accumulation, f"{product} = {batch.tokens:,} tokens.")
+    if batch.tokens != spec.batch.tokens:
+        way = "down" if batch.tokens < spec.batch.tokens else "up"
+        reason = f"{spec.batch.tokens:,} rounded {way} to {product}."
+        ledger.decide("batch.tokens", batch.tokens, reason)
+    return batch
+
+
+def _too_few_for_groups(spec: TrainingSpec, method: Method, unit: int) -> PlanError:
+    auto = "" if spec.batch.micro_batch == "auto" else ", or batch.micro_batch to auto"
+    return PlanError(
+        "INVALID_VALUE",
+        f"`batch.tokens` {spec.batch.tokens} gives steps that are not whole groups of "
+        f"{method.group} completions.",
+        f"Set batch.tokens to a multiple of {unit * spec.data.seq_len}{auto}.",
+        field="batch.tokens",
+    )
+
+
+def _does_not_fit(
+    taken: Memory, sharing: Sharing, trained: int, fitting: int, target: Target
+) -> PlanError:
+    sizes = (
+        f"state {taken.state_gib:.2f}, activations {taken.activations_gib:.2f}, "
+        f"logits {taken.logits_gib:.2f}"
+    )
+    if fitting >= 1:
+        fix, field = f"Set batch.micro_batch to at most {fitting}, or to auto.", "batch.micro_batch"
+    else:
+        larger = [gpu for gpu in GPUS if gpu.memory_gib * 0.95 >= taken.total_gib]
+        gpu = min(larger, key=lambda gpu: gpu.memory_gib, default=None)
+        fitting_gpu = f", or a GPU such as {gpu.name}" if gpu is not None else ""
+        fix = f"Take a smaller model or a shorter data.seq_len{fitting_gpu}."
+        field = "model"
+    where = "of host memory" if target.device == "cpu" else f"on the {target.name}"
+    each = f" in each of {sharing.processes} processes" if sharing.processes > 1 else ""
+    by = f", by {sharing.strategy}" if sharing.strategy != "single" else ""
+    return PlanError(
+        "DOES_NOT_FIT",
+        f"Training {trained:,} parameters takes about {taken.total_gib:.2f} GiB{each} ({sizes})"
+        f"{by}, but only {room_gib(target):.2f} GiB {where} can be used.",
+        fix,
+        field=field,
+    )

@@ -1,0 +1,106 @@
+"""The learning rate: by the model's size where it is made anew, by the method where it is tuned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.plan.decisions.hyperparameters import learning_rate
+from trainmaster.plan.decisions.method import Method
+from trainmaster.plan.decisions.model import Network
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.spec import TrainingSpec
+
+_FAR_TOO_HIGH = 10
+# Of the rate from scratch, for a model that goes on from weights.
+_REWARMED_SHARE = 0.1
+# Of a model whose size nobody knows: the rate of this size harms no smaller one.
+_UNKNOWN_PARAMETERS = 1_000_000_000
+_NOT_TUNED = "the method's usual rate would hardly move them"
+_CONTINUED_SOURCE = "Ibrahim et al. 2024 (arXiv 2403.08763), section 6"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    whole: float
+    adapter: float
+    source: str
+
+
+_RATES = {
+    "sft": _Rate(
+        2e-5,
+        2e-4,
+        "Taori et al. 2023 (Alpaca) for whole models, Dettmers et al. 2023 (QLoRA) for adapters",
+    ),
+    "dpo": _Rate(
+        5e-7, 5e-6, "Tunstall et al. 2023 (Zephyr), and its recipe dpo-qlora for adapters"
+    ),
+    "kto": _Rate(5e-7, 5e-6, "Ethayarajh et al. 2024 (KTO): 5e-7 to 5e-6"),
+    "reward": _Rate(1e-5, 1e-4, "Ouyang et al. 2022 (InstructGPT), appendix C: 9e-6"),
+    "grpo": _Rate(1e-6, 1e-5, "Shao et al. 2024 (DeepSeekMath), section 4.2"),
+}
+# Methods that presume a model which can already answer.
+_ALIGNING = ("dpo", "kto", "grpo")
+
+
+def choose_learning_rate(
+    spec: TrainingSpec, method: Method, network: Network, ledger: Ledger
+) -> float:
+    """The highest rate of the schedule; one that is given is held against what auto would take."""
+    rate, reason, source = _rate(spec, method, network)
+    if method.name == "pretrain" and spec.continues:
+        ledger.warn(
+            "Training on makes a model forget what the new texts don't hold. Some of the kind that "
+            "it was trained on before, mixed in as a source with a weight of a few percent, keeps "
+            "most of it (Ibrahim et al. 2024)."
+        )
+    if method.name in _ALIGNING and not spec.continues:
+        ledger.warn(
+            f"{method.name} aligns a model that can already answer, and this one begins with "
+            "random weights: good to try the method out, for little else. Give model.path or "
+            "model.hub."
+        )
+    given = spec.optimizer.lr
+    if not isinstance(given, float | int):
+        ledger.decide("optimizer.lr", rate, reason, source)
+        return rate
+    if given > _FAR_TOO_HIGH * rate:
+        ledger.warn(
+            f"optimizer.lr is {given:g}; for {_what(spec, method, network)} auto takes {rate:g}. "
+            f"Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
+        )
+    return float(given)
+
+
+def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, str, str]:
+    if _is_tuned(spec, method):
+        of_method = _RATES[method.name]
+        if spec.adapter is not None:
+            reason = f"Usual for {method.name} of an adapter, which takes ten times the rate."
+            return of_method.adapter, reason, of_method.source
+        reason = f"Usual for {method.name}: it shall change a trained model only a little."
+        return of_method.whole, reason, of_method.source
+    count = network.parameters
+    rate, source = learning_rate(count or _UNKNOWN_PARAMETERS)
+    size = "size, which is not known" if count is None else f"{count:,} parameters"
+    if not spec.continues:
+        new = "" if method.name == "pretrain" else f", as its weights are new: {_NOT_TUNED}"
+        return rate, f"By the model's {size}{new}.", source
+    low = float(f"{rate * _REWARMED_SHARE:.1e}")
+    reason = f"A tenth of what it takes from scratch, by its {size}: higher, it forgets more."
+    return low, reason, _CONTINUED_SOURCE
+
+
+def _is_tuned(spec: TrainingSpec, method: Method) -> bool:
+    """Whether the rate is the method's; new weights learn sft and rewards as they learn texts."""
+    if method.name in _ALIGNING:
+        return True
+    return method.name in _RATES and (spec.continues or spec.adapter is not None)
+
+
+def _what(spec: TrainingSpec, method: Method, network: Network) -> str:
+    if _is_tuned(spec, method):
+        return f"{method.name} of an adapter" if spec.adapter is not None else method.name
+    if network.parameters is None:
+        return "a model of unknown size"
+    return f"a model of {network.parameters:,} parameters"

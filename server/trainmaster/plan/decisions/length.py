@@ -1,0 +1,129 @@
+"""How long it trains: steps, from whatever the spec gives as its length; warm-up and limits."""
+
+from __future__ import annotations
+
+import math
+
+from trainer_runtime.core.files.corpus import VALIDATION_SHARE
+from trainer_runtime.core.protocol.duration import format_duration, parse_duration
+from trainmaster.plan.decisions.checkpoint_interval import ceiling_s
+from trainmaster.plan.decisions.estimate import HOUR_S
+from trainmaster.plan.decisions.hyperparameters import Batch, warmup_steps
+from trainmaster.plan.decisions.method import Method
+from trainmaster.plan.facts import CorpusFacts
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.errors import PlanError
+
+_SHORTEST_LIMIT_S = 24 * HOUR_S
+_LIMIT_FACTOR = 1.5
+# Passes by the number of examples: below each, so many. InstructGPT's and Alpaca's choices.
+_EPOCHS = ((1_000, 3), (10_000, 2))
+_EPOCHS_SOURCE = (
+    "Taori et al. 2023 (Alpaca): 3; Tunstall et al. 2023 (Zephyr): 1 to 3; Ouyang et al. 2022: 1 "
+    "for rewards, which overfit after"
+)
+
+
+def choose_steps(
+    spec: TrainingSpec, batch: Batch, method: Method, corpus: CorpusFacts, ledger: Ledger
+) -> int:
+    """Optimizer steps.
+
+    Raises:
+        PlanError: INVALID_VALUE, the number of examples is not known.
+    """
+    if isinstance(spec.tokens, int):
+        steps = max(1, spec.tokens // batch.tokens)
+        ledger.decide("steps", steps, f"{spec.tokens:,} tokens at {batch.tokens:,} a step.")
+        return steps
+    if spec.steps is not None:
+        return spec.steps
+    # The spec's own checks saw that one of the lengths is given.
+    examples = _examples(batch, method, corpus)
+    epochs = _epochs(spec, examples, ledger)
+    steps = max(1, round(epochs * examples / batch.sequences))
+    what = "sequences" if method.arguments.get("packing") else "examples"
+    reason = f"{epochs:g} times {examples:,} {what} that train, {batch.sequences:,} a step."
+    ledger.decide("steps", steps, reason)
+    return steps
+
+
+def choose_warmup(spec: TrainingSpec, steps: int, ledger: Ledger) -> int:
+    """Steps of warm-up.
+
+    Raises:
+        PlanError: INVALID_VALUE, more than there are steps.
+    """
+    given = spec.schedule.warmup_steps
+    if not isinstance(given, int):
+        warmup = warmup_steps(steps)
+        reason = f"2 % of {steps:,} steps, at most 2000; short runs take up to a tenth."
+        ledger.decide("schedule.warmup_steps", warmup, reason)
+        return warmup
+    if given > steps:
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`schedule.warmup_steps` is {given}, longer than the whole run of {steps} steps.",
+            f"Set schedule.warmup_steps to at most {steps}, or to auto.",
+            field="schedule.warmup_steps",
+        )
+    return given
+
+
+def choose_checkpoint_interval(
+    spec: TrainingSpec, hours: float | None, ledger: Ledger
+) -> int | str:
+    """Steps or a duration."""
+    every = spec.checkpoint.every
+    if isinstance(every, int):
+        return every
+    if every != "auto":
+        # One whole number and unit, whatever was written: `1h30m` becomes `90m`.
+        return format_duration(parse_duration(every))
+    value = format_duration(ceiling_s(hours))
+    length = "a length not known yet" if hours is None else f"about {hours:.1f} h"
+    reason = f"For a job of {length}; decided again on the box after 20 measured steps."
+    ledger.decide("checkpoint.every", value, reason)
+    return value
+
+
+def choose_longest_runtime_s(spec: TrainingSpec, hours: float | None, ledger: Ledger) -> float:
+    """Seconds after which the run is ended, over all its attempts."""
+    if spec.limits.max_runtime != "auto":
+        limit_s = parse_duration(spec.limits.max_runtime)
+        if hours is not None and hours * HOUR_S > limit_s:
+            ledger.warn(
+                f"About {hours:.1f} h are needed, but limits.max_runtime ends the run after "
+                f"{spec.limits.max_runtime}."
+            )
+        return limit_s
+    limit_s = max(_SHORTEST_LIMIT_S, math.ceil(_LIMIT_FACTOR * (hours or 0.0)) * HOUR_S)
+    reason = "1.5 times the estimate, in whole hours, at least 24; over all attempts."
+    ledger.decide("limits.max_runtime", format_duration(limit_s), reason)
+    return limit_s
+
+
+def _examples(batch: Batch, method: Method, corpus: CorpusFacts) -> int:
+    """Those that train: packed into sequences, or the rows that are not held out."""
+    if method.arguments.get("packing") and corpus.tokens:
+        return max(1, round(corpus.tokens * (1 - VALIDATION_SHARE)) // batch.seq_len)
+    if not corpus.examples:
+        raise PlanError(
+            "INVALID_VALUE",
+            "`method_args.epochs` is given, but how many examples there are can't be told before "
+            "they are read.",
+            "Give the length as steps instead.",
+            field="method_args.epochs",
+        )
+    return max(1, round(corpus.examples * (1 - VALIDATION_SHARE)))
+
+
+def _epochs(spec: TrainingSpec, examples: int, ledger: Ledger) -> float:
+    given = spec.method_args.get("epochs")
+    if isinstance(given, int | float):
+        return float(given)
+    epochs = next((passes for below, passes in _EPOCHS if examples < below), 1)
+    reason = f"{examples:,} examples: small sets take several passes, large ones overfit by them."
+    ledger.decide("method_args.epochs", epochs, reason, _EPOCHS_SOURCE)
+    return float(epochs)

@@ -1,0 +1,136 @@
+"""How much memory and disk a training takes.
+
+Formulas: Korthikanti et al. 2022 (arXiv 2205.05198), table 2, for activations with fused
+attention and without dropout; Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 5, for
+state that several processes share. Fitted within some 10 % to published peaks on GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainmaster.plan.decisions.architecture import Architecture
+
+GIB = 2**30
+# fp32 weights, gradients and Adam's two moments; autocast's copies come and go with activations.
+STATE_BYTES_PER_PARAMETER = 16
+# What a checkpoint holds of these: all but the gradients.
+CHECKPOINT_BYTES_PER_PARAMETER = 12
+EXPORT_BYTES_PER_PARAMETER = 4
+SHARD_BYTES_PER_TOKEN = 2
+# DDP's buckets: gradients on their way to the other processes.
+_BUCKET_BYTES = 4
+# ZeRO-1 and -2: what each process holds by itself, and what all of them share.
+_ZERO_OWN_BYTES, _ZERO_SHARED_BYTES = 6, 12
+# Of weights that were brought together for the pass of one layer, with their gradients.
+_GATHERED_BYTES = 8
+# The allocator's fragments, and CUDA's context or PyTorch's own libraries in host memory.
+_FRAGMENTS = 1.03
+_CONTEXT_GIB = {"cuda": 0.6, "cpu": 0.4}
+# Logits, their fp32 copy and gradients, as a loss that is not fused holds them at once.
+_LOGITS_BYTES = 12
+_PARTED = ("fsdp", "zero3", "zero3_offload")
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How `processes` share the work, and whether they compute activations anew."""
+
+    strategy: str = "single"
+    processes: int = 1
+    recompute: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a training puts into memory, whoever shares it.
+
+    `model` is None where its sizes aren't known: then only state is counted. `trained` parameters
+    have gradients and moments; `frozen_bytes` are of weights that stand by, the base of an adapter
+    or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
+    output is a choice of tokens.
+    """
+
+    model: Architecture | None
+    trained: int
+    frozen_bytes: float = 0.0
+    sequences: int = 1
+    logits: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Peak memory of one process by what takes it, in GiB; `offloaded_gib` is what all processes
+    together keep in the host's memory instead."""
+
+    state_gib: float
+    activations_gib: float
+    logits_gib: float
+    context_gib: float
+    offloaded_gib: float = 0.0
+
+    @property
+    def total_gib(self) -> float:
+        dynamic = self.state_gib + self.activations_gib + self.logits_gib
+        return dynamic * _FRAGMENTS + self.context_gib
+
+
+def memory(
+    load: Load, micro_batch: int, precision: str, device: str, sharing: Sharing | None = None
+) -> Memory:
+    """Peak memory of each process that trains with `micro_batch` examples at a time."""
+    sharing = sharing or Sharing()
+    activations = logits = 0.0
+    if load.model is not None:
+        tokens = micro_batch * load.sequences * load.model.seq_len
+        # The formulas count half-precision elements of two bytes.
+        element = 2 if precision == "fp32" else 1
+        activations = tokens * _activation_bytes(load.model, sharing.recompute) * element
+        logits = tokens * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
+    offloads = sharing.strategy == "zero3_offload"
+    whole = load.trained * STATE_BYTES_PER_PARAMETER + load.frozen_bytes
+    return Memory(
+        state_gib=_state_bytes(load, sharing) / GIB,
+        activations_gib=activations / GIB,
+        logits_gib=logits / GIB,
+        context_gib=_CONTEXT_GIB[device],
+        offloaded_gib=whole / GIB if offloads else 0.0,
+    )
+
+
+def _state_bytes(load: Load, sharing: Sharing) -> float:
+    """Of one process: weights, gradients, moments, and what stands by."""
+    count, processes = load.trained, sharing.processes
+    if sharing.strategy == "single":
+        return count * STATE_BYTES_PER_PARAMETER + load.frozen_bytes
+    if sharing.strategy == "ddp":
+        return count * (STATE_BYTES_PER_PARAMETER + _BUCKET_BYTES) + load.frozen_bytes
+    if sharing.strategy not in _PARTED:
+        own = _ZERO_OWN_BYTES + _ZERO_SHARED_BYTES / processes
+        return count * own + load.frozen_bytes
+    kept = 0.0
+    if sharing.strategy != "zero3_offload":
+        kept = (count * STATE_BYTES_PER_PARAMETER + load.frozen_bytes) / processes
+    return kept + _gathered_bytes(load.model)
+
+
+def _gathered_bytes(model: Architecture | None) -> float:
+    """One embedding and two layers, which each process holds whole while it computes them."""
+    if model is None:
+        return 0.0
+    layer = model.d_model * (2 * model.d_model + 2 * model.kv_width + 3 * model.d_ff)
+    return _GATHERED_BYTES * (model.vocab_size * model.d_model + 2 * layer)
+
+
+def _activation_bytes(model: Architecture, recompute: bool) -> int:
+    """Bytes kept for the backward pass, per token, in half precision.
+
+    Computed anew, they are each block's input, and all of the one block that is being computed.
+    """
+    if model.style == "gpt2":
+        of_block = 14 * model.d_model + 4 * model.kv_width + 4 * model.d_ff
+    else:
+        of_block = 12 * model.d_model + 4 * model.kv_width + 6 * model.d_ff
+    if recompute:
+        return model.n_layer * 2 * model.d_model + of_block
+    return model.n_layer * of_block

@@ -1,0 +1,185 @@
+"""Decides the model's open sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.plan.decisions.architecture import (
+    GPT2_VOCABULARY,
+    Architecture,
+    Style,
+    parameters,
+    preset_sizes,
+)
+from trainmaster.plan.decisions.presets import litgpt_architecture
+from trainmaster.plan.facts import ModelFacts
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
+from trainmaster.words.errors import PlanError
+
+# 256 byte values and the end of a text.
+BYTE_VOCABULARY = 257
+_VOCABULARY_MULTIPLE = 64
+_WIDE = 2048
+# Families of models whose feed-forward layer has two matrices, as GPT-2's; the others have three.
+_NOT_GATED = ("gpt", "pythia", "opt", "bloom", "phi", "falcon")
+_SIZES = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What is trained. `architecture` and `parameters` are None where existing weights, or a
+    framework's own preset, don't tell them; `sizes` are the config's, None likewise."""
+
+    architecture: Architecture | None
+    parameters: int | None
+    sizes: dict[str, Any]
+
+
+def choose_network(
+    spec: TrainingSpec, existing: ModelFacts | None, vocabulary: int | None, ledger: Ledger
+) -> Network:
+    """The network with every size that can be known; `vocabulary` is the tokenizer's.
+
+    Raises:
+        PlanError: VOCABULARY_TOO_SMALL, MISSING_FIELD where nothing tells the vocabulary, or
+            INVALID_VALUE for sequences that are longer than the model's positions.
+    """
+    if spec.continues:
+        return _existing(spec, existing)
+    preset = spec.model.preset
+    if preset is not None and preset not in GPT2_PRESETS:
+        known = litgpt_architecture(preset, spec.data.seq_len)
+        count = None if known is None else parameters(known)
+        return Network(known, count, {**_sizes_of(known), "style": None})
+    architecture = choose_architecture(spec, vocabulary, ledger)
+    return Network(architecture, parameters(architecture), _sizes_of(architecture))
+
+
+def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledger) -> Architecture:
+    """Every size of a model that is made anew.
+
+    Raises:
+        PlanError: VOCABULARY_TOO_SMALL, or MISSING_FIELD where nothing tells the vocabulary.
+    """
+    model = spec.model
+    style = _style(spec, ledger)
+    n_layer, n_head, d_model = _sizes(model, ledger)
+    n_kv_head = model.n_kv_head
+    if n_kv_head is None:
+        n_kv_head = n_head
+        ledger.decide("model.n_kv_head", n_kv_head, "As many as n_head: multi-head attention.")
+    d_ff = model.d_ff
+    if d_ff is None:
+        d_ff, reason = _feed_forward(d_model, style)
+        ledger.decide("model.d_ff", d_ff, reason)
+    return Architecture(
+        style=style,
+        n_layer=n_layer,
+        n_head=n_head,
+        n_kv_head=n_kv_head,
+        d_model=d_model,
+        d_ff=d_ff,
+        vocab_size=_vocabulary(model, vocabulary, ledger),
+        seq_len=spec.data.seq_len,
+        biases=style == "gpt2" and spec.framework in ("hf", "trl"),
+        rotary=spec.framework == "litgpt",
+    )
+
+
+def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
+    if facts is None:
+        return Network(None, None, _sizes_of(None))
+    if facts.max_positions is not None and spec.data.seq_len > facts.max_positions:
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`data.seq_len` is {spec.data.seq_len}, but the model knows {facts.max_positions:,} "
+            "positions.",
+            f"Set data.seq_len to at most {facts.max_positions}.",
+            field="data.seq_len",
+        )
+    sizes = {name: getattr(facts, name) for name in _SIZES}
+    sizes["n_kv_head"] = sizes["n_kv_head"] or sizes["n_head"]
+    told = {**_sizes_of(None), **sizes}
+    if None in sizes.values():
+        return Network(None, facts.parameters, told)
+    is_gated = not facts.model_type.startswith(_NOT_GATED)
+    architecture = Architecture(
+        style="llama" if is_gated else "gpt2",
+        seq_len=spec.data.seq_len,
+        tied=facts.tied,
+        biases=not is_gated,
+        rotary=facts.model_type != "gpt2",
+        **sizes,
+    )
+    return Network(architecture, facts.parameters or parameters(architecture), told)
+
+
+def _sizes_of(architecture: Architecture | None) -> dict[str, Any]:
+    return {name: getattr(architecture, name, None) for name in (*_SIZES, "style")}
+
+
+def _style(spec: TrainingSpec, ledger: Ledger) -> Style:
+    if spec.model.style != "auto":
+        return spec.model.style
+    if spec.framework == "litgpt":
+        ledger.decide("model.style", "llama", "LitGPT's models have rotary positions.")
+        return "llama"
+    return "gpt2"
+
+
+def _sizes(model: ModelSpec, ledger: Ledger) -> tuple[int, int, int]:
+    if model.preset is None:
+        # The spec's own checks saw that these are given where there is no preset.
+        return int(model.n_layer or 0), int(model.n_head or 0), int(model.d_model or 0)
+    n_layer, n_head, d_model = preset_sizes(model.preset)
+    source = "Radford et al. 2019 (GPT-2), table 2"
+    for name, size in (("n_layer", n_layer), ("n_head", n_head), ("d_model", d_model)):
+        ledger.decide(f"model.{name}", size, f"Preset {model.preset}.", source)
+    return n_layer, n_head, d_model
+
+
+def _feed_forward(d_model: int, style: Style) -> tuple[int, str]:
+    if style == "gpt2":
+        return 4 * d_model, "4 times d_model, as in GPT-2."
+    multiple = 64 if d_model < _WIDE else 256
+    width = _padded(-(-8 * d_model // 3), multiple)
+    return width, f"8/3 of d_model, rounded up to a multiple of {multiple}, as in Llama."
+
+
+def _vocabulary(model: ModelSpec, tokens: int | None, ledger: Ledger) -> int:
+    if model.vocab_size is not None:
+        if tokens is not None and model.vocab_size < tokens:
+            raise PlanError(
+                "VOCABULARY_TOO_SMALL",
+                f"`model.vocab_size` is {model.vocab_size}, but {_tokenizer(tokens)} has "
+                f"{tokens} tokens.",
+                f"Set model.vocab_size to at least {tokens}, or leave it out.",
+                field="model.vocab_size",
+            )
+        return model.vocab_size
+    if model.preset is not None and (tokens is None or tokens <= GPT2_VOCABULARY):
+        used = "" if tokens is None else f"; {_tokenizer(tokens)} uses the first {tokens}"
+        reason = f"Preset {model.preset}{used}."
+        ledger.decide("model.vocab_size", GPT2_VOCABULARY, reason)
+        return GPT2_VOCABULARY
+    if tokens is None:
+        raise PlanError(
+            "MISSING_FIELD",
+            "`model.vocab_size` is missing: how many tokens the tokenizer has is not known.",
+            "Give it, as many as the tokenizer has, or more.",
+            field="model.vocab_size",
+        )
+    padded = _padded(tokens, _VOCABULARY_MULTIPLE)
+    reason = f"{tokens} tokens of {_tokenizer(tokens)}, padded to a multiple of 64."
+    ledger.decide("model.vocab_size", padded, reason)
+    return padded
+
+
+def _tokenizer(tokens: int) -> str:
+    return "the byte tokenizer" if tokens == BYTE_VOCABULARY else "the tokenizer"
+
+
+def _padded(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

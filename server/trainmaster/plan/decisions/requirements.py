@@ -1,0 +1,115 @@
+"""The packages that a training needs besides PyTorch: one set of versions that was tried together.
+
+LitGPT wants huggingface-hub below 1.4 and the newest transformers one from 1.31 on, so the set is
+not made of each package's newest version (resolved and run on Python 3.11 with torch 2.13.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
+
+TRIED: Mapping[str, str] = {
+    "accelerate": "1.15.0",
+    "datasets": "5.0.1",
+    "deepspeed": "0.19.8",
+    "litgpt": "0.5.13",
+    "peft": "0.21.2",
+    "transformers": "5.3.0",
+    "trl": "1.16.0",
+}
+# What an interpreter that is taken as it is may have instead: transformers and TRL from where our
+# scripts' arguments have their names on, accelerate and datasets as those ask. LitGPT is imported
+# by parts that it doesn't call public: that version alone.
+_ACCEPTED: Mapping[str, str] = {
+    "accelerate": ">=1.10.1,<2",
+    "datasets": ">=4.7,<6",
+    "deepspeed": ">=0.16,<0.20",
+    "litgpt": "==0.5.13",
+    "peft": ">=0.17,<0.22",
+    "transformers": ">=4.56.2,<6",
+    "trl": ">=1.0,<2",
+}
+# Nothing of ours depends on their versions: the framework's own logger does the talking.
+_LOGGERS: Mapping[str, str] = {
+    "clearml": "clearml>=1.16,<3",
+    "comet": "comet-ml>=3.47,<4",
+    "comet_ml": "comet-ml>=3.47,<4",
+    "mlflow": "mlflow>=3,<4",
+    "neptune": "neptune>=1.10,<2",
+    "tensorboard": "tensorboard>=2.18,<3",
+    "wandb": "wandb>=0.22,<0.32",
+}
+_QUANTIZER = "bitsandbytes>=0.46,<0.51"
+_OF_FRAMEWORK: Mapping[str, tuple[str, ...]] = {
+    "nanogpt": (),
+    "litgpt": ("litgpt",),
+    "hf": ("transformers", "accelerate", "datasets"),
+    "trl": ("trl", "transformers", "accelerate", "datasets"),
+}
+_READ_BY_DATASETS = frozenset({"parquet", "arrow", "hf"})
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A package that is not as the plan wants it; `there` is None where it is missing."""
+
+    name: str
+    there: str | None
+    wanted: str
+
+
+def requirements(
+    framework: str,
+    *,
+    strategy: str = "single",
+    adapter: Mapping[str, Any] | None = None,
+    tracking: Mapping[str, Any] | None = None,
+    tokenizer: str = "byte",
+    formats: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Requirement lines of everything but PyTorch, for an environment that is built."""
+    names = list(_OF_FRAMEWORK.get(framework, ()))
+    if tokenizer != "byte":
+        names.append("transformers")
+    if not _READ_BY_DATASETS.isdisjoint(formats):
+        names.append("datasets")
+    if adapter is not None and framework != "litgpt":  # which has adapters of its own
+        names.append("peft")
+    if strategy.startswith("zero"):
+        names.append("deepspeed")
+    lines = [f"{name}=={TRIED[name]}" for name in dict.fromkeys(names)]
+    if adapter is not None and adapter.get("quantize") is not None:
+        lines.append(_QUANTIZER)
+    chosen = [name for name, setting in (tracking or {}).items() if setting not in (None, False)]
+    lines += [_LOGGERS[name] for name in chosen if name in _LOGGERS]
+    return tuple(dict.fromkeys(lines))
+
+
+def accepted(lines: Iterable[str]) -> tuple[str, ...]:
+    """The same for an interpreter that is taken as it is: ranges where other versions work, too."""
+    ranges = {name: f"{name}{limits}" for name, limits in _ACCEPTED.items()}
+    return tuple(ranges.get(name_of(line) or "", line) for line in lines)
+
+
+def frameworks_there(packages: Mapping[str, str]) -> list[str]:
+    """The frameworks that these packages (versions by name) and a PyTorch can run as they are."""
+    return [
+        framework
+        for framework in _OF_FRAMEWORK
+        if not mismatches(accepted(requirements(framework)), packages)
+    ]
+
+
+def mismatches(lines: Iterable[str], packages: Mapping[str, str]) -> list[Mismatch]:
+    """Those of the lines that the packages (versions by name) don't meet."""
+    installed = {normalised(name): version for name, version in packages.items()}
+    found = []
+    for line in lines:
+        name = name_of(line) or line
+        if not satisfied(line, installed):
+            found.append(Mismatch(name, installed.get(name), line.removeprefix(name)))
+    return found

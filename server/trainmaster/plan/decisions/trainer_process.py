@@ -1,0 +1,72 @@
+"""How each process runs: its threads, whether it compiles, its environment variables."""
+
+from __future__ import annotations
+
+from trainmaster.plan.decisions.hardware import usable_cores
+from trainmaster.plan.decisions.memory import Sharing
+from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.facts import HostFacts
+from trainmaster.plan.result import Ledger
+from trainmaster.plan.spec import TrainingSpec
+
+# A model compiles for about a minute; shorter runs would not earn that back.
+_STEPS_WORTH_COMPILING = 200
+_WHOLE_WEIGHTS = ("single", "ddp", "zero1", "zero2")
+
+
+def choose_threads(spec: TrainingSpec, facts: HostFacts, target: Target, ledger: Ledger) -> int:
+    """CPU threads of one process."""
+    if isinstance(spec.compute.threads, int):
+        return spec.compute.threads
+    cores = usable_cores(facts)
+    threads = max(1, cores // target.processes)
+    reason = f"The host grants {facts.cores:g} cores; more threads than that collapse."
+    if target.processes > 1:
+        reason = f"The host grants {facts.cores:g} cores to {target.processes} processes."
+        if target.processes > cores:
+            ledger.warn(
+                f"{target.processes} processes on {facts.cores:g} cores take turns: they make the "
+                "training slower, not faster."
+            )
+    ledger.decide("compute.threads", threads, reason)
+    return threads
+
+
+def choose_compile(
+    spec: TrainingSpec,
+    facts: HostFacts,
+    target: Target,
+    sharing: Sharing,
+    steps: int,
+    ledger: Ledger,
+) -> bool:
+    """Whether torch.compile is used."""
+    if isinstance(spec.compute.compile, bool):
+        return spec.compute.compile
+    if target.device == "cpu":
+        chosen, reason = False, "On CPUs torch.compile was measured to gain nothing."
+    elif facts.c_compiler is False and target.on_host:
+        chosen, reason = False, "The host has no C compiler, which torch.compile needs."
+    elif spec.resolved_method != "pretrain":
+        chosen, reason = False, "Rows differ in length: it would compile anew and anew."
+    elif sharing.strategy not in _WHOLE_WEIGHTS:
+        chosen, reason = False, "Weights are brought together layer by layer, between its graphs."
+    elif steps < _STEPS_WORTH_COMPILING:
+        chosen, reason = False, f"{steps} steps would not earn the minute of compiling back."
+    else:
+        chosen, reason = True, "Compiled kernels are faster on GPUs."
+    ledger.decide("compute.compile", chosen, reason)
+    return chosen
+
+
+def choose_variables(
+    spec: TrainingSpec, target: Target, facts: HostFacts, ledger: Ledger
+) -> dict[str, str]:
+    """The trainer's plain environment variables: the spec's, and the GPUs that it may see."""
+    name = "CUDA_VISIBLE_DEVICES"
+    variables = dict(spec.env)
+    if target.indexes and len(facts.gpus) > len(target.indexes) and name not in variables:
+        variables[name] = ",".join(str(index) for index in target.indexes)
+        which = "GPU" if len(target.indexes) == 1 else "GPUs"
+        ledger.decide(f"env.{name}", variables[name], f"The {which} with the most free memory.")
+    return variables

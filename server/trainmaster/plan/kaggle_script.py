@@ -1,0 +1,66 @@
+"""Packs one session of a run into the script that is pushed to Kaggle."""
+
+from __future__ import annotations
+
+import base64
+import bz2
+import io
+import json
+import textwrap
+import zipfile
+from collections.abc import Iterable, Mapping
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from trainer_runtime.core.kaggle.session_order import ORDER, RUN_FOLDER, KernelOrder
+from trainer_runtime.core.protocol.desired import Desired
+from trainmaster.words.assets import Assets
+
+_RUNTIME = "trainer_runtime/"
+_TEMPLATE = "launch/kaggle.py"
+_WIDTH = 96
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
+
+
+def kernel_script(
+    order: KernelOrder, files: Mapping[str, bytes], desired: Desired, assets: Assets
+) -> str:
+    """The script of a session; the same text for the same input.
+
+    `files`: the run's bundle, `trainer_runtime/` included. No secret may be among them: a kernel's
+    script is kept by Kaggle for as long as the kernel is.
+    """
+    # As one piece: that is little more than half of what its files would take each for itself.
+    packed = bz2.compress(_zip(_members(order, files, desired)))
+    lines = textwrap.wrap(base64.b64encode(packed).decode(), _WIDTH)
+    environment = Environment(
+        loader=FileSystemLoader(assets.templates),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # base64 alone goes in
+    )
+    return environment.get_template(_TEMPLATE).render(payload="\n".join(lines))
+
+
+def _members(
+    order: KernelOrder, files: Mapping[str, bytes], desired: Desired
+) -> Iterable[tuple[str, bytes]]:
+    """The runtime lies once, on top: the session runs by it and lays it into the run's folder."""
+    yield ORDER, _json(order.to_dict())
+    yield f"{RUN_FOLDER}/desired.json", _json(desired.to_dict())
+    for path, data in files.items():
+        yield (path if path.startswith(_RUNTIME) else f"{RUN_FOLDER}/{path}"), data
+
+
+def _zip(members: Iterable[tuple[str, bytes]]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, data in sorted(members):
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, data)
+    return packed.getvalue()
+
+
+def _json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"

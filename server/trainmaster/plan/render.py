@@ -1,0 +1,135 @@
+"""Renders a plan into the bundle that is placed on the box.
+
+Templates take only choices, such as the strategy; every value stands in config.json, which the
+scripts read. So train.sh and train.py are the same bytes for every spec of their kind.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from trainer_runtime.core import frameworks
+from trainmaster.plan import Decision, Plan
+from trainmaster.words.assets import Assets
+from trainmaster.words.yaml12 import dump_yaml
+
+_RUNTIME = "trainer_runtime"
+_WIDTH = 96
+# Where a decision's field has another name in the config.
+_IN_CONFIG = {"limits.max_runtime": "limits.max_runtime_s"}
+_HEADER = """\
+# The resolved configuration of this run, with the reason for each value that was decided.
+# For reading: the trainer itself reads config.json.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Files by their path below the run's folder; `executable` are the paths to run directly."""
+
+    files: Mapping[str, bytes]
+    executable: frozenset[str]
+
+    def mode(self, path: str) -> int:
+        """The permissions of a file."""
+        return 0o755 if path in self.executable else 0o644
+
+
+def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
+    """The bundle of a plan under a run's id; the same bytes for the same input.
+
+    Raises:
+        jinja2.UndefinedError: a template asks for a choice that it is not given.
+    """
+    version = {"config_version": plan.config["config_version"], "run_id": run_id}
+    config = {**version, **plan.config}
+    framework = str(config["framework"])
+    choices = {"launcher": frameworks.launcher(config)}
+    files = {
+        "train.sh": _template(assets, "launch/train.sh.j2", choices),
+        "train.py": _script(assets.templates / framework, str(config["method"])),
+        **{name: text.encode() for name, text in frameworks.files(config).items()},
+        "training_config.yaml": training_config(config, plan.decisions).encode(),
+        "config.json": _json(config),
+        "requirements.txt": "".join(f"{line}\n" for line in plan.requirements).encode(),
+        **{name: text.encode() for name, text in plan.attached.items()},
+        **_runtime(assets.runtime),
+    }
+    return Bundle(files=files, executable=frozenset({"train.sh"}))
+
+
+def render_attached(config: Mapping[str, Any], assets: Assets) -> Bundle:
+    """What is placed to watch a training that others started: its source, and who reads it."""
+    files = {"config.json": _json(config), **_runtime(assets.runtime)}
+    return Bundle(files=files, executable=frozenset())
+
+
+def training_config(config: Mapping[str, Any], decisions: tuple[Decision, ...]) -> str:
+    """The config as YAML, each decided value under a comment with its reason."""
+    reasons = {_IN_CONFIG.get(item.field, item.field): _reason(item) for item in decisions}
+    return _HEADER + "".join(_commented(config, reasons, ""))
+
+
+def _commented(
+    section: Mapping[str, Any], reasons: Mapping[str, str], prefix: str
+) -> Iterator[str]:
+    indent = "  " * prefix.count(".")
+    for key, value in section.items():
+        path = f"{prefix}{key}"
+        if path in reasons:
+            yield _comment(reasons[path], indent)
+        if isinstance(value, dict) and value:
+            yield textwrap.indent(dump_yaml({key: {}}).replace(" {}", ""), indent)
+            # A key with dots in it is still one level.
+            yield from _commented(value, reasons, f"{prefix}{key.replace('.', '')}.")
+        else:
+            yield textwrap.indent(dump_yaml({key: value}), indent)
+
+
+def _comment(text: str, indent: str) -> str:
+    lines = textwrap.wrap(text, width=_WIDTH - len(indent))
+    return "".join(f"{indent}# {line}\n" for line in lines)
+
+
+def _reason(decision: Decision) -> str:
+    source = f" Source: {decision.source}." if decision.source is not None else ""
+    text = f"{decision.reason}{source}"
+    # Host and file names come from outside; a line break in one would end the comment.
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _script(templates: Path, method: str) -> bytes:
+    """The method's own script where a framework has one, else the one for all."""
+    own = templates / f"{method}.py"
+    return (own if own.exists() else templates / "train.py").read_bytes()
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _template(assets: Assets, name: str, choices: Mapping[str, str]) -> bytes:
+    environment = Environment(
+        loader=FileSystemLoader(assets.templates),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # shell text, and only choices from closed lists go in
+    )
+    return environment.get_template(name).render(choices).encode()
+
+
+def _runtime(package: Path) -> dict[str, bytes]:
+    return {
+        f"{_RUNTIME}/{file.relative_to(package).as_posix()}": file.read_bytes()
+        for file in sorted(package.rglob("*.py"))
+        if "__pycache__" not in file.parts
+    }

@@ -1,0 +1,40 @@
+"""The spec: what to train, as the user writes it, and everything that is known about its fields."""
+
+from trainmaster.plan.spec.annotations import Annotation, Changes, Section
+from trainmaster.plan.spec.attached import read_attached, refuse_other_files
+from trainmaster.plan.spec.compute import EnvironmentSpec
+from trainmaster.plan.spec.data import SourceSpec
+from trainmaster.plan.spec.document import TrainingSpec
+from trainmaster.plan.spec.fields import Field, all_fields, changes_of
+from trainmaster.plan.spec.load import load_spec
+from trainmaster.plan.spec.mapping import mapping_markdown
+from trainmaster.plan.spec.method_arguments import arguments_of
+from trainmaster.plan.spec.model import GPT2_PRESETS, AdapterSpec, ModelSpec
+from trainmaster.plan.spec.reference import reference_markdown
+from trainmaster.plan.spec.running import NO_MIRROR
+from trainmaster.plan.spec.support import refuse_what_is_not_built
+from trainmaster.plan.spec.tracking import missing_secrets
+
+__all__ = [
+    "GPT2_PRESETS",
+    "NO_MIRROR",
+    "AdapterSpec",
+    "Annotation",
+    "Changes",
+    "EnvironmentSpec",
+    "Field",
+    "ModelSpec",
+    "Section",
+    "SourceSpec",
+    "TrainingSpec",
+    "all_fields",
+    "arguments_of",
+    "changes_of",
+    "load_spec",
+    "mapping_markdown",
+    "missing_secrets",
+    "read_attached",
+    "reference_markdown",
+    "refuse_other_files",
+    "refuse_what_is_not_built",
+]

@@ -1,0 +1,133 @@
+"""The annotation that every field of the spec has, and the types that fields are made of.
+
+From a field's annotation come the reference docs, the mapping to each framework, what a resume or
+the box may change, and what an error says would be accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, MinLen
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from trainer_runtime.core.protocol.duration import ACCEPTED as DURATION_ACCEPTED
+from trainer_runtime.core.protocol.duration import parse_duration
+from trainmaster.plan.spec.places import Lands
+
+# Who may change a field once the run exists: nobody; the operator, by a resume; the box by itself.
+Changes = Literal["never", "resume", "box"]
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+NAME_ACCEPTED = (
+    "1 to 63 letters, digits, dots, underscores and dashes, the first a letter or digit, "
+    "without '..'"
+)
+# The largest share that still leaves something.
+BELOW_ONE = 0.999999
+_SIZE = re.compile(r"[1-9][0-9]{0,5}[mgtMGT]")
+
+
+class Section(BaseModel):
+    """A mapping of the spec: unknown keys are refused and nothing is converted silently."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What is known about a field besides its type and its text.
+
+    Pydantic carries it as the function that may add to the field's JSON schema, where it adds
+    nothing.
+    """
+
+    changes: Changes
+    lands: Lands
+    unit: str = ""
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Leaves the schema as it is."""
+
+
+def setting(default: Any, text: str, *, changes: Changes, lands: Lands, unit: str = "") -> Any:
+    """A field with its annotation; `default` is `...` where the user must give a value.
+
+    `text` says what the field does and why its default is what it is.
+    """
+    annotation = Annotation(changes, lands, unit)
+    if isinstance(default, (dict, list)):
+        return Field(default_factory=default.copy, description=text, json_schema_extra=annotation)
+    return Field(default, description=text, json_schema_extra=annotation)
+
+
+def annotation_of(info: FieldInfo) -> Annotation:
+    """The annotation that `setting` gave to a field.
+
+    Raises:
+        TypeError: the field was declared without one.
+    """
+    if not isinstance(info.json_schema_extra, Annotation):
+        raise TypeError("a field of the spec was declared without `setting`")
+    return info.json_schema_extra
+
+
+@dataclass(frozen=True, slots=True)
+class Accepts:
+    """Says in words what a type with a validator of its own accepts."""
+
+    words: str
+
+
+def _whole(value: Any) -> Any:
+    # `2e9` is a float to YAML; as a count it is as good as its digits.
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _name(value: str) -> str:
+    if not NAME_PATTERN.fullmatch(value) or ".." in value:
+        raise ValueError(NAME_ACCEPTED)
+    return value
+
+
+def _duration(value: str) -> str:
+    parse_duration(value)
+    return value
+
+
+def _size(value: str) -> str:
+    if not _SIZE.fullmatch(value):
+        raise ValueError("not a size")
+    return value
+
+
+def _plain_text(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("a text without NUL")
+    return value
+
+
+Auto = Literal["auto"]
+Name = Annotated[str, AfterValidator(_name), Accepts(NAME_ACCEPTED)]
+Duration = Annotated[str, AfterValidator(_duration), Accepts(DURATION_ACCEPTED)]
+Size = Annotated[str, AfterValidator(_size), Accepts("a size such as 512m or 16g")]
+Text = Annotated[str, BeforeValidator(_plain_text), Accepts("a text (quote what YAML would read)")]
+FilePath = Annotated[str, AfterValidator(_plain_text), MinLen(1), Accepts("a path")]
+Count = Annotated[int, BeforeValidator(_whole), Ge(1)]
+CountOrZero = Annotated[int, BeforeValidator(_whole), Ge(0)]
+Seed = Annotated[int, BeforeValidator(_whole), Ge(0), Le(2**32 - 1)]
+Layers = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1024)]
+Width = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1 << 20)]
+Positive = Annotated[float, Gt(0)]
+NotNegative = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+Below1 = Annotated[float, Ge(0), Le(BELOW_ONE)]

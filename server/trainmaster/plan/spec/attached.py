@@ -1,0 +1,153 @@
+"""Files of this machine that a spec names and that travel with the run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from trainmaster.plan.spec.compute import EnvironmentSpec
+from trainmaster.plan.spec.document import TrainingSpec
+from trainmaster.words.errors import SpecError
+
+# By field: what it is called in the run's folder.
+_NAMES = {"requirements": "requirements-extra.txt", "setup": "setup.sh"}
+_REWARD, REWARD_NAME, _FUNCTIONS = "reward_file", "reward.py", "reward"
+_MOST_BYTES = 256 << 10
+_ELSEWHERE = re.compile(
+    r"^\s*(-r|--requirement|-c|--constraint|-e|--editable|\.{0,2}/|~|\.\s*$)", re.MULTILINE
+)
+# A password in an address; `${NAME}`, which pip fills in on the box, is none.
+_PASSWORD = re.compile(r"://[^/\s@]*:(?!\$\{)[^/\s@]+@")
+
+
+def read_attached(spec: TrainingSpec) -> dict[str, str]:
+    """Their contents, by their names in the run's folder.
+
+    Raises:
+        SpecError: one can't be read, or holds what can't travel.
+    """
+    found = _reward(spec)
+    given = spec.environment
+    if not isinstance(given, EnvironmentSpec):
+        return found
+    for field, name in _NAMES.items():
+        path = getattr(given, field)
+        if path is not None:
+            found[name] = _read(Path(path), f"environment.{field}")
+    if "requirements-extra.txt" in found:
+        _refuse_what_stays_behind(found["requirements-extra.txt"])
+    return found
+
+
+def refuse_other_files(before: TrainingSpec, after: TrainingSpec) -> None:
+    """Raises:
+    SpecError: a resume names files, which travelled when the run was launched.
+    """
+    for field in (*_NAMES, "wheels"):
+        value = getattr(after.environment, field, None)
+        if value is not None and value != getattr(before.environment, field, None):
+            raise SpecError(
+                "INVALID_VALUE",
+                f"`environment.{field}` can't change once the run exists.",
+                "Launch a new run with it.",
+                field=f"environment.{field}",
+            )
+    if before.method_args.get(_REWARD) != after.method_args.get(_REWARD):
+        raise SpecError(
+            "INVALID_VALUE",
+            f"`method_args.{_REWARD}` can't change once the run exists.",
+            "Launch a new run with it.",
+            field=f"method_args.{_REWARD}",
+        )
+
+
+def _reward(spec: TrainingSpec) -> dict[str, str]:
+    """The file with the functions that rate completions, which must define one.
+
+    Raises:
+        SpecError: it can't be read, is no Python, or has no such function.
+    """
+    path = spec.method_args.get(_REWARD)
+    if path is None:
+        return {}
+    field = f"method_args.{_REWARD}"
+    if not isinstance(path, str):
+        raise SpecError(
+            "WRONG_TYPE",
+            f"`{field}` is no path.",
+            "Give a Python file of this machine.",
+            field=field,
+        )
+    text = _read(Path(path), field)
+    try:
+        defined = ast.parse(text).body
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        told = getattr(error, "msg", None) or str(error)
+        raise SpecError(
+            "INVALID_VALUE",
+            f"`{field}` names {path}{line}, which is no Python: {told}.",
+            "Mend the file.",
+            field=field,
+        ) from None
+    if not any(_rates(function) for function in defined):
+        raise SpecError(
+            "INVALID_VALUE",
+            f"`{field}` names {path}, which defines no function that rates completions.",
+            "Define at least one at the file's top level, named reward or reward_…, as "
+            "`def reward(completions, **kwargs)`; it returns a number for each completion.",
+            field=field,
+        )
+    return {REWARD_NAME: text}
+
+
+def _rates(defined: ast.stmt) -> bool:
+    if not isinstance(defined, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    arguments = defined.args
+    named = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    takes = "completions" in named and arguments.kwarg is not None
+    return defined.name.startswith(_FUNCTIONS) and takes
+
+
+def _read(path: Path, field: str) -> str:
+    try:
+        data = path.read_bytes()
+        if len(data) > _MOST_BYTES:
+            raise _unreadable(path, field, f"it is larger than {_MOST_BYTES >> 10} KiB")
+        return data.decode()
+    except UnicodeDecodeError:
+        raise _unreadable(path, field, "it is not UTF-8 text") from None
+    except OSError as error:
+        raise _unreadable(path, field, error.strerror or str(error)) from None
+
+
+def _unreadable(path: Path, field: str, problem: str) -> SpecError:
+    return SpecError(
+        "INVALID_VALUE",
+        f"`{field}` names {path}, which can't be read: {problem}.",
+        "Give the path of a text file on this machine.",
+        field=field,
+    )
+
+
+def _refuse_what_stays_behind(text: str) -> None:
+    found = _ELSEWHERE.search(text)
+    if found is not None:
+        raise SpecError(
+            "INVALID_VALUE",
+            f"The requirements hold {found.group().strip()!r}, which names another file of this "
+            "machine; only the one file travels.",
+            "List the packages themselves, and bring your own as wheels (environment.wheels).",
+            field="environment.requirements",
+        )
+    if _PASSWORD.search(text):
+        raise SpecError(
+            "SECRET_IN_SPEC",
+            "The requirements hold an address with a password, which would stand in the run's "
+            "folder.",
+            "Put it into pip's own configuration on the box, or write ${NAME} for it and list NAME "
+            "under secrets.",
+            field="environment.requirements",
+        )

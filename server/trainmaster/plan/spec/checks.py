@@ -1,0 +1,299 @@
+"""What the fields of a spec must be to each other, and names that must be safe."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from trainer_runtime.core.alerts.codes import unknown_code
+from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.plan.spec.compute import EnvironmentSpec
+from trainmaster.plan.spec.data import SourceSpec
+from trainmaster.plan.spec.document import TrainingSpec
+from trainmaster.plan.spec.framework_checks import framework_problems
+from trainmaster.plan.spec.model import GPT2_PRESETS, ModelSpec
+from trainmaster.words.errors import Problem
+from trainmaster.words.secret_names import ACCEPTED, is_operators, name_problem
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
+_MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/:=-]*")
+_BEST_BY = ("auto", "val_loss", "val_perplexity")
+# Whose loss tells of no perplexity, but who tell of more.
+_BEST_BY_METHOD = {
+    "dpo": ("auto", "val_loss", "val_rewards/margins", "val_rewards/accuracies"),
+    "kto": ("auto", "val_loss", "val_rewards/margins"),
+    "reward": ("auto", "val_loss", "val_accuracy", "val_margin"),
+    "grpo": ("auto", "val_loss", "val_reward"),
+}
+
+
+def problems(spec: TrainingSpec) -> list[Problem]:
+    """Everything that is wrong between fields which by themselves are sound."""
+    return [
+        *model_problems(spec.model),
+        *_source_problems(spec.data.sources),
+        *_place_problems(spec),
+        *_batch_problems(spec),
+        *_length_problems(spec),
+        *_optimizer_problems(spec),
+        *_metric_problems(spec),
+        *_variable_problems(spec.env),
+        *_secret_problems(spec),
+        *_environment_problems(spec),
+        *_label_problems(spec.labels),
+        *_alert_problems(spec),
+        *framework_problems(spec),
+    ]
+
+
+def model_problems(model: ModelSpec) -> Iterator[Problem]:
+    sizes = {"n_layer": model.n_layer, "n_head": model.n_head, "d_model": model.d_model}
+    origins = [name for name in ("preset", "path", "hub") if getattr(model, name) is not None]
+    if len(origins) > 1:
+        yield _wrong(f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one.")
+    if model.revision is not None and model.hub is None:
+        yield _wrong("model.revision", "is given without `model.hub`.", "Remove it.")
+    if origins:
+        given = [name for name in (*sizes, "n_kv_head", "d_ff") if getattr(model, name) is not None]
+        for name in given:
+            yield _wrong(
+                f"model.{name}",
+                f"is given beside `model.{origins[0]}`, which sets it.",
+                f"Remove one of the two; write null to drop `model.{origins[0]}` with --set.",
+            )
+        if model.preset in GPT2_PRESETS and model.style == "llama":
+            yield _wrong("model.style", "is llama, but the preset is a gpt2.", "Remove one.")
+        return
+    for name, size in sizes.items():
+        if size is None:
+            yield Problem(
+                "MISSING_FIELD",
+                f"model.{name}",
+                f"`model.{name}` is missing.",
+                "Give n_layer, n_head and d_model, or a preset such as gpt2-124m.",
+            )
+    yield from _head_problems(model)
+
+
+def _head_problems(model: ModelSpec) -> Iterator[Problem]:
+    if model.n_head is None or model.d_model is None:
+        return
+    if model.d_model % model.n_head:
+        fitting = _divisors(model.d_model, limit=64)
+        yield _wrong(
+            "model.n_head",
+            f"is {model.n_head}, which does not divide `model.d_model` {model.d_model}.",
+            f"Set model.n_head to one of {fitting}, or d_model to a multiple of {model.n_head}.",
+        )
+    elif model.style == "llama" and (model.d_model // model.n_head) % 2:
+        yield _wrong(
+            "model.n_head",
+            f"is {model.n_head}: heads of {model.d_model // model.n_head} features can't be "
+            "rotated in pairs, as llama does.",
+            "Choose n_head so that d_model / n_head is even.",
+        )
+    if model.n_kv_head is not None and model.n_head % model.n_kv_head:
+        yield _wrong(
+            "model.n_kv_head",
+            f"is {model.n_kv_head}, which does not divide `model.n_head` {model.n_head}.",
+            f"Set model.n_kv_head to one of {_divisors(model.n_head, limit=64)}.",
+        )
+
+
+def _source_problems(sources: list[SourceSpec]) -> Iterator[Problem]:
+    if not sources:
+        yield _wrong("data.sources", "is empty.", "Name at least one file or folder by its path.")
+    counts = Counter(source.name for source in sources if source.name is not None)
+    for index, source in enumerate(sources):
+        if source.name is not None and counts[source.name] > 1:
+            counts[source.name] = 0
+            yield _wrong(
+                f"data.sources[{index}].name",
+                f"is {source.name!r}, and so is another source's.",
+                "Give every source a name of its own.",
+            )
+
+
+def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    """Of sources that are the box's own."""
+    for index, source in enumerate(spec.data.sources):
+        if not source.path.startswith(ON_BOX):
+            continue
+        path = source.path.removeprefix(ON_BOX)
+        if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
+            yield _wrong(
+                f"data.sources[{index}].path",
+                f"is {source.path!r}, which is no plain absolute path of the box.",
+                "Give it as host:/folder or host:/folder/file, without `..` or a slash at its end.",
+            )
+        elif spec.data.prepare == "here":
+            yield _wrong(
+                "data.prepare",
+                f"is here, but source {source.name!r} lies on the box.",
+                "Set it to box, or to auto.",
+            )
+
+
+def _batch_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    seq_len = spec.data.seq_len
+    if spec.batch.tokens < seq_len:
+        yield _wrong(
+            "batch.tokens",
+            f"is {spec.batch.tokens}, less than one sequence of `data.seq_len` {seq_len}.",
+            f"Set batch.tokens to at least {seq_len}.",
+        )
+    elif isinstance(spec.batch.micro_batch, int):
+        least = spec.batch.micro_batch * seq_len
+        if least > spec.batch.tokens:
+            yield _wrong(
+                "batch.micro_batch",
+                f"is {spec.batch.micro_batch}: with `data.seq_len` {seq_len} that is {least} "
+                f"tokens at once, more than `batch.tokens` {spec.batch.tokens}.",
+                f"Set batch.micro_batch to at most {spec.batch.tokens // seq_len}, or "
+                f"batch.tokens to at least {least}.",
+            )
+
+
+def _length_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    if isinstance(spec.tokens, int) and spec.tokens < spec.batch.tokens:
+        yield _wrong(
+            "tokens",
+            f"is {spec.tokens}, less than one step of `batch.tokens` {spec.batch.tokens}.",
+            f"Set tokens to at least {spec.batch.tokens}.",
+        )
+    warmup = spec.schedule.warmup_steps
+    if isinstance(spec.steps, int) and isinstance(warmup, int) and warmup > spec.steps:
+        yield _wrong(
+            "schedule.warmup_steps",
+            f"is {warmup}, longer than the whole run of {spec.steps} steps.",
+            f"Set schedule.warmup_steps to at most {spec.steps}, or to auto.",
+        )
+    if spec.phases is not None and not spec.phases:
+        yield _wrong("phases", "is empty.", "Give at least one phase, or steps instead.")
+
+
+def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    if len(spec.optimizer.betas) != 2:
+        yield _wrong(
+            "optimizer.betas",
+            f"holds {len(spec.optimizer.betas)} numbers.",
+            "Give two, for example [0.9, 0.95].",
+        )
+
+
+def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    metric = spec.checkpoint.metric
+    known = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
+    if len(spec.data.sources) > 1:
+        known += [f"val_loss/{source.name}" for source in spec.data.sources if source.name]
+    if metric not in known:
+        yield _wrong("checkpoint.metric", f"is {metric!r}.", f"It takes one of {', '.join(known)}.")
+
+
+def _variable_problems(variables: Iterable[str]) -> Iterator[Problem]:
+    for name in variables:
+        if not _VARIABLE.fullmatch(name):
+            yield _wrong(
+                f"env.{name}",
+                "is no name of an environment variable.",
+                "Use letters, digits and underscores, not starting with a digit.",
+            )
+        elif _SECRET.search(name):
+            yield Problem(
+                "SECRET_IN_SPEC",
+                f"env.{name}",
+                f"`env.{name}` looks like a secret; values in `env` are written into the run's "
+                "files.",
+                f"Remove it from env and list its name under secrets: [{name}].",
+            )
+
+
+def _secret_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    for index, name in enumerate(spec.secrets):
+        if is_operators(name):
+            yield Problem(
+                "SECRET_NOT_ALLOWED",
+                f"secrets[{index}]",
+                f"`secrets[{index}]` is {name}, which rents machines or opens an account: it is "
+                "for this side alone, and never leaves it.",
+                f"Remove {name} from secrets.",
+            )
+            continue
+        wrong = name_problem(name)
+        if wrong is None and name in spec.secrets[:index]:
+            wrong = "stands there twice"
+        if wrong is None and name in spec.env:
+            wrong = "stands under `env` too"
+        if wrong is not None:
+            yield _wrong(
+                f"secrets[{index}]", f"is {name!r}, which {wrong}.", f"Give {ACCEPTED}, once."
+            )
+
+
+def _environment_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    given = spec.environment
+    if not isinstance(given, EnvironmentSpec):
+        return
+    python = given.python
+    if python is not None and "/" in python and not python.startswith("/"):
+        yield _wrong(
+            "environment.python",
+            f"is {python!r}, which says nothing on {spec.host}.",
+            f"Give its absolute path on {spec.host}, or its name alone.",
+        )
+    host, colon, _ = (given.wheels or "").partition(":/")
+    if colon and "/" not in host and host != spec.host:
+        yield _wrong(
+            "environment.wheels",
+            f"is a folder of {host}, but the training runs on {spec.host}.",
+            f"Give a folder of this machine, or {spec.host}:/path.",
+        )
+    for index, name in enumerate(given.modules or []):
+        if not _MODULE.fullmatch(name):
+            yield _wrong(
+                f"environment.modules[{index}]",
+                f"is {name!r}, which is no module's name.",
+                "Give names such as cuda/12.4, without options.",
+            )
+
+
+def _label_problems(labels: Iterable[str]) -> Iterator[Problem]:
+    for name in labels:
+        if not NAME_PATTERN.fullmatch(name):
+            yield _wrong(f"labels.{name}", "is no name.", f"Use {NAME_ACCEPTED}.")
+
+
+def _alert_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    for index, alert in enumerate(spec.alerts):
+        if any(earlier.name == alert.name for earlier in spec.alerts[:index]):
+            told = f"is {alert.name!r}, as is an earlier one's."
+            yield _wrong(f"alerts[{index}].name", told, "Give every alert a name of its own.")
+        field = f"alerts[{index}].when"
+        try:
+            unknown = unknown_code(parse_condition(alert.when))
+        except ConditionError as error:
+            told = f"`{field}` is {alert.when!r}. {error.message}"
+            yield Problem("CONDITION_INVALID", field, told, error.fix)
+            continue
+        if unknown is not None:
+            told = f"`{field}` names the finding {unknown[0]!r}, which there is not."
+            fix = (
+                f"There are {', '.join(unknown[1])}."
+                if unknown[1]
+                else "docs/diagnosis.md lists them."
+            )
+            yield Problem("CONDITION_INVALID", field, told, fix)
+
+
+def _wrong(field: str, what: str, fix: str) -> Problem:
+    return Problem("INVALID_VALUE", field, f"`{field}` {what}", fix)
+
+
+def _divisors(number: int, limit: int) -> str:
+    found = [n for n in range(1, min(number, limit) + 1) if number % n == 0]
+    return ", ".join(str(n) for n in found)

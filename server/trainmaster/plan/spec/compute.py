@@ -1,0 +1,203 @@
+"""The sections of the spec that say what it computes on, and in which Python environment."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from trainmaster.plan.spec.annotations import (
+    Auto,
+    Count,
+    CountOrZero,
+    FilePath,
+    Positive,
+    Section,
+    Size,
+    Text,
+    setting,
+)
+from trainmaster.plan.spec.places import everywhere, lands, not_built, only, such
+
+_SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
+_ALONE = ("auto", "single")
+_PLANNING = everywhere("planning")
+_PREPARATION = everywhere("preparation")
+
+
+def _one_or_none(value: Any) -> bool:
+    return value in ("auto", 0, 1)
+
+
+class ComputeSpec(Section):
+    """What the training computes on."""
+
+    gpus: Auto | CountOrZero = setting(
+        "auto",
+        "GPUs per node; 0 trains on the CPU. auto takes one if the host has one that PyTorch "
+        "can use.",
+        changes="never",
+        unit="GPUs",
+        lands=lands(
+            nanogpt=such("device", _one_or_none, "auto, 0 or 1", lacks=_SINGLE),
+            litgpt="devices",
+            hf="ranks of the launcher, TrainingArguments.use_cpu",
+        ),
+    )
+    gpu: Text | None = setting(
+        None,
+        "A GPU's name such as h100, to plan for or rent. Null: what the host has.",
+        changes="never",
+        lands=_PLANNING,
+    )
+    gpu_memory_gib: Positive | None = setting(
+        None,
+        "Memory of that GPU. Null: what the host reports, or the table says.",
+        changes="never",
+        unit="GiB",
+        lands=_PLANNING,
+    )
+    nodes: Count = setting(
+        1,
+        "Machines.",
+        changes="never",
+        unit="machines",
+        lands=everywhere(only("one machine", 1)),
+    )
+    processes: Auto | Count = setting(
+        "auto",
+        "Ranks per machine. auto is one for each GPU, and a single one on a CPU, whose cores one "
+        "process uses by itself.",
+        changes="never",
+        unit="processes",
+        lands=lands(
+            nanogpt=only("one process", "auto", 1, lacks=_SINGLE),
+            litgpt="devices",
+            hf="accelerate_config.yaml: num_processes",
+        ),
+    )
+    strategy: Literal[
+        "auto",
+        "single",
+        "ddp",
+        "fsdp",
+        "zero1",
+        "zero2",
+        "zero3",
+        "zero3_offload",
+        "tp",
+    ] = setting(
+        "auto",
+        "How several processes share the work. auto is single for one of them; for several ddp, "
+        "which keeps the whole model in each, while that fits, then what shares the state among "
+        "them: fsdp for litgpt, zero2 and zero3 for hf and trl.",
+        changes="resume",
+        lands=lands(
+            nanogpt=only("one process", *_ALONE, lacks=_SINGLE),
+            litgpt=only(
+                "the wrapper's Fabric strategy",
+                *_ALONE,
+                "ddp",
+                "fsdp",
+                lacks="LitGPT has ddp and fsdp alone; hf has DeepSpeed",
+            ),
+            hf=only(
+                "accelerate_config.yaml: distributed_type; ds_config.json",
+                *_ALONE,
+                "ddp",
+                "fsdp",
+                "zero1",
+                "zero2",
+                "zero3",
+                "zero3_offload",
+            ),
+        ),
+    )
+    activation_checkpointing: Auto | bool = setting(
+        "auto",
+        "Compute activations anew in the backward pass instead of keeping them: a third more "
+        "computing for a fraction of the memory. auto does where nothing else makes it fit.",
+        changes="box",
+        lands=lands(
+            nanogpt=only("kept", "auto", False, lacks="nanogpt's script keeps its activations"),
+            litgpt="the wrapper's Fabric strategy",
+            hf="TrainingArguments.gradient_checkpointing",
+        ),
+    )
+    launcher: Literal["process", "docker", "slurm"] = setting(
+        "process",
+        "What holds the run on its host.",
+        changes="never",
+        lands=everywhere(only("hold", "process")),
+    )
+    image: Text | None = setting(
+        None, "Container image, for docker.", changes="never", lands=not_built()
+    )
+    shm_size: Size = setting(
+        "16g",
+        "Shared memory of the container, for docker.",
+        changes="never",
+        unit="size",
+        lands=not_built(),
+    )
+    preemptible: bool = setting(
+        False,
+        "Accept a machine that may be taken away.",
+        changes="never",
+        lands=not_built(),
+    )
+    threads: Auto | Count = setting(
+        "auto",
+        "CPU threads of each process. auto parts the cores that the quota grants among them: more "
+        "threads make training collapse.",
+        changes="resume",
+        unit="threads",
+        lands=everywhere("torch.set_num_threads, OMP_NUM_THREADS"),
+    )
+    compile: Auto | bool = setting(
+        "auto",
+        "Use torch.compile. auto does on GPUs: on CPUs it was measured to gain nothing.",
+        changes="resume",
+        lands=lands(
+            nanogpt="torch.compile",
+            litgpt="TORCH_COMPILE_DISABLE where it is off",
+            hf="TrainingArguments.torch_compile",
+        ),
+    )
+
+
+class EnvironmentSpec(Section):
+    """A Python environment that is described rather than chosen by name."""
+
+    python: FilePath | None = setting(
+        None,
+        "The box's interpreter to use, with its packages: a path there, or a name on its search "
+        "path. Null looks for one that can train.",
+        changes="resume",
+        lands=_PREPARATION,
+    )
+    requirements: FilePath | None = setting(
+        None,
+        "A requirements file of this machine, to install besides what the training needs: on top "
+        "of the interpreter where its PyTorch computes, which stays as it is.",
+        changes="never",
+        lands=_PREPARATION,
+    )
+    setup: FilePath | None = setting(
+        None,
+        "A shell script of this machine that the box runs first, in the run's folder, before each "
+        "attempt. It may run again after a kill.",
+        changes="never",
+        lands=_PREPARATION,
+    )
+    modules: list[Text] | None = setting(
+        None,
+        "Environment modules to load, on clusters.",
+        changes="resume",
+        lands=everywhere("preparation, hold"),
+    )
+    wheels: FilePath | None = setting(
+        None,
+        "A folder of wheels, of this machine or as host:/path of the box. Packages come from "
+        "there alone, without the Internet.",
+        changes="never",
+        lands=_PREPARATION,
+    )

@@ -1,0 +1,50 @@
+"""Writes docs/frameworks.md: where each field of the spec lands in each framework."""
+
+from __future__ import annotations
+
+from trainmaster.plan.spec.fields import Field, by_section
+from trainmaster.plan.spec.places import FRAMEWORKS, Place
+
+_INTRODUCTION = """\
+# Where the fields of a spec land in each framework
+
+This page is generated from the annotations in `server/trainmaster/spec/`.
+
+One spec describes a training for any of four frameworks. Each value lands in an argument of the
+framework's own, or in the part of ours that acts on it beside the framework (prepare, the saver,
+the supervisor). `litgpt.yaml` holds LitGPT's arguments, `training_args.yaml` those of Hugging Face
+Trainer and TRL, `accelerate_config.yaml` and `ds_config.json` those of their launcher; they stand
+in the run's folder, beside each attempt's `config.json`.
+
+A dash means that the framework has no place for the field: a value other than the default is then
+refused when planning, with `NOT_YET_SUPPORTED` and the reason that stands here. "only" lists the
+values that are taken where not all are.
+"""
+
+
+def mapping_markdown() -> str:
+    """The whole page; a table for each section."""
+    return "\n".join([_INTRODUCTION, *(_table(*item) for item in by_section().items())])
+
+
+def _table(section: str, members: list[Field]) -> str:
+    head = [
+        f"## {f'`{section}`' if section else 'The whole'}",
+        "",
+        f"| field | {' | '.join(FRAMEWORKS)} |",
+        "|---" * (len(FRAMEWORKS) + 1) + "|",
+    ]
+    return "\n".join([*head, *map(_row, members)]) + "\n"
+
+
+def _row(field: Field) -> str:
+    cells = [_cell(place) for _, place in field.annotation.lands]
+    return f"| `{field.path}` | {' | '.join(cells)} |"
+
+
+def _cell(place: Place) -> str:
+    if not place.where:
+        return f"— ({place.lacks})"
+    if place.takes is None:
+        return place.where
+    return f"{place.where}; only {place.words}"

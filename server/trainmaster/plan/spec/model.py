@@ -1,0 +1,239 @@
+"""The section of the spec that says which network is trained, and what of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from trainmaster.plan.spec.annotations import (
+    Accepts,
+    Auto,
+    Below1,
+    Count,
+    FilePath,
+    Layers,
+    Positive,
+    Section,
+    Text,
+    Width,
+    setting,
+)
+from trainmaster.plan.spec.places import lands, nowhere, only
+
+GPT2_PRESETS = (
+    "gpt2-124m",
+    "gpt2-350m",
+    "gpt2-medium",
+    "gpt2-774m",
+    "gpt2-large",
+    "gpt2-1558m",
+    "gpt2-xl",
+)
+_PRESET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_ANEW = nowhere("nanogpt makes its models anew: continue from weights with hf, trl or litgpt")
+_WHOLE = nowhere("see `adapter`")
+
+
+def _preset(value: str) -> str:
+    if not _PRESET.fullmatch(value):
+        raise ValueError("no name of a model")
+    return value
+
+
+Preset = Annotated[
+    str,
+    AfterValidator(_preset),
+    Accepts(f"{', '.join(GPT2_PRESETS)}, or for litgpt a model's name there such as pythia-160m"),
+]
+
+
+class ModelSpec(Section):
+    """The network: by its sizes, by a preset, or by existing weights."""
+
+    n_layer: Layers | None = setting(
+        None,
+        "Transformer blocks. No default: the size of a model is the user's choice.",
+        changes="never",
+        unit="blocks",
+        lands=lands(
+            nanogpt="ModelConfig.n_layer",
+            litgpt="model_config.n_layer",
+            hf="GPT2Config.n_layer, LlamaConfig.num_hidden_layers",
+        ),
+    )
+    n_head: Layers | None = setting(
+        None,
+        "Attention heads; must divide `d_model`. No default: see `n_layer`.",
+        changes="never",
+        unit="heads",
+        lands=lands(
+            nanogpt="ModelConfig.n_head",
+            litgpt="model_config.n_head",
+            hf="GPT2Config.n_head, LlamaConfig.num_attention_heads",
+        ),
+    )
+    n_kv_head: Layers | None = setting(
+        None,
+        "Heads for keys and values; must divide `n_head`. Null takes `n_head`, that is ordinary "
+        "multi-head attention, since grouped queries pay only when generating.",
+        changes="never",
+        unit="heads",
+        lands=lands(
+            nanogpt="ModelConfig.n_kv_head",
+            litgpt="model_config.n_query_groups",
+            hf="LlamaConfig.num_key_value_heads",
+        ),
+    )
+    d_model: Width | None = setting(
+        None,
+        "Width of the residual stream. No default: see `n_layer`.",
+        changes="never",
+        unit="features",
+        lands=lands(
+            nanogpt="ModelConfig.d_model",
+            litgpt="model_config.n_embd",
+            hf="GPT2Config.n_embd, LlamaConfig.hidden_size",
+        ),
+    )
+    d_ff: Width | None = setting(
+        None,
+        "Width of the feed-forward layer. Null takes 4 `d_model` for gpt2 and 8/3 `d_model`, "
+        "rounded up to a multiple of 64 (256 from a width of 2048), for llama, whose gated layer "
+        "has three matrices instead of two.",
+        changes="never",
+        unit="features",
+        lands=lands(
+            nanogpt="ModelConfig.d_ff",
+            litgpt="model_config.intermediate_size",
+            hf="GPT2Config.n_inner, LlamaConfig.intermediate_size",
+        ),
+    )
+    vocab_size: Width | None = setting(
+        None,
+        "Rows of the embedding. Null takes the tokenizer's vocabulary, padded to a multiple of "
+        "64, which matrix kernels like; a preset takes its own.",
+        changes="never",
+        unit="tokens",
+        lands=lands(
+            nanogpt="ModelConfig.vocab_size",
+            litgpt="model_config.padded_vocab_size",
+            hf="GPT2Config.vocab_size, LlamaConfig.vocab_size",
+        ),
+    )
+    style: Auto | Literal["gpt2", "llama"] = setting(
+        "auto",
+        "gpt2: learned positions, LayerNorm, GELU, tied embedding, no biases. llama: rotary "
+        "positions, RMSNorm, SwiGLU, untied embedding. auto is gpt2, the plainest and the one with "
+        "the most published figures to compare with; llama for litgpt, whose positions are all "
+        "rotary. As Hugging Face's own, gpt2 has biases.",
+        changes="never",
+        lands=lands(
+            nanogpt="ModelConfig.style",
+            litgpt="model_config.norm_class_name, model_config.mlp_class_name",
+            hf="GPT2LMHeadModel or LlamaForCausalLM",
+        ),
+    )
+    dropout: Below1 = setting(
+        0.0,
+        "Share of activations dropped while training. Zero, as is usual when pretraining sees "
+        "each text about once.",
+        changes="resume",
+        unit="share",
+        lands=lands(
+            nanogpt="ModelConfig.dropout",
+            litgpt=nowhere("LitGPT's models have no dropout"),
+            hf="GPT2Config.resid_pdrop, embd_pdrop, attn_pdrop; LlamaConfig.attention_dropout",
+        ),
+    )
+    preset: Preset | None = setting(
+        None,
+        "A published size instead of `n_layer`, `n_head` and `d_model`. gpt2-350m is gpt2-medium, "
+        "gpt2-774m gpt2-large, gpt2-1558m gpt2-xl. For litgpt any of its own models' names.",
+        changes="never",
+        lands=lands(
+            nanogpt=only("the sizes", None, *GPT2_PRESETS, lacks="it knows no other by name"),
+            litgpt="model_name, or the sizes",
+            hf=only(
+                "the sizes",
+                None,
+                *GPT2_PRESETS,
+                lacks="it knows no other by name; for existing weights give model.hub",
+            ),
+        ),
+    )
+    path: FilePath | None = setting(
+        None,
+        "A folder with weights to continue from, of this machine or as host:/path of the box: a "
+        "Hugging Face model, for litgpt also one of its own checkpoints.",
+        changes="never",
+        lands=lands(
+            nanogpt=_ANEW,
+            litgpt="initial_checkpoint_dir, checkpoint_dir",
+            hf="AutoModelForCausalLM.from_pretrained",
+        ),
+    )
+    hub: Text | None = setting(
+        None,
+        "A model on the Hugging Face hub to continue from; the box fetches it.",
+        changes="never",
+        lands=lands(
+            nanogpt=_ANEW,
+            litgpt="initial_checkpoint_dir, checkpoint_dir",
+            hf="AutoModelForCausalLM.from_pretrained",
+        ),
+    )
+    revision: Text | None = setting(
+        None,
+        "A commit, tag or branch of that model. Null: its main branch.",
+        changes="never",
+        lands=lands(
+            nanogpt=_ANEW,
+            litgpt="what is fetched",
+            hf="from_pretrained(revision)",
+            trl="model_init_kwargs.revision",
+        ),
+    )
+
+
+class AdapterSpec(Section):
+    """A low-rank adapter that is trained instead of the model's own weights."""
+
+    kind: Literal["lora"] = setting(
+        "lora",
+        "The kind of adapter.",
+        changes="never",
+        lands=lands(nanogpt=_WHOLE, litgpt="finetune_lora", hf=_WHOLE, trl="peft.LoraConfig"),
+    )
+    r: Count = setting(
+        16,
+        "Rank. 16 is enough for most fine-tuning.",
+        changes="never",
+        unit="features",
+        lands=lands(nanogpt=_WHOLE, litgpt="lora_r", hf=_WHOLE, trl="LoraConfig.r"),
+    )
+    alpha: Positive = setting(
+        32,
+        "Scale; twice the rank is customary.",
+        changes="never",
+        lands=lands(nanogpt=_WHOLE, litgpt="lora_alpha", hf=_WHOLE, trl="LoraConfig.lora_alpha"),
+    )
+    targets: Auto | list[Text] = setting(
+        "auto",
+        "Which matrices, by the last part of their names. auto takes all linear ones with trl, "
+        "queries and values with litgpt, as its own default.",
+        changes="never",
+        lands=lands(
+            nanogpt=_WHOLE,
+            litgpt="lora_query, lora_key, lora_value, lora_projection, lora_mlp, lora_head",
+            hf=_WHOLE,
+            trl="LoraConfig.target_modules",
+        ),
+    )
+    quantize: Literal["nf4"] | None = setting(
+        None,
+        "Hold the frozen base in 4 bits. Needs a GPU with CUDA, and bitsandbytes there.",
+        changes="resume",
+        lands=lands(nanogpt=_WHOLE, litgpt="quantize", hf=_WHOLE, trl="BitsAndBytesConfig"),
+    )

@@ -1,0 +1,178 @@
+"""The sections of the spec that say how a run is kept: checkpoints, recovery, alerts, limits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trainmaster.plan.spec.annotations import (
+    Auto,
+    Count,
+    CountOrZero,
+    Duration,
+    Name,
+    Positive,
+    Section,
+    Text,
+    setting,
+)
+from trainmaster.plan.spec.places import everywhere, such
+
+_SAVER = everywhere("the saver")
+_SUPERVISOR = everywhere("supervisor")
+
+
+# Said of `checkpoint.mirror`: nowhere, also where a rented box would send them to the operator.
+NO_MIRROR = "none"
+
+
+def _mirror(value: str | None) -> bool:
+    return value in (None, "operator", NO_MIRROR) or str(value).startswith("host:/")
+
+
+class CheckpointSpec(Section):
+    """When training states are saved, and which are kept."""
+
+    every: Auto | Count | Duration = setting(
+        "auto",
+        "Steps (a plain number) or time between checkpoints. auto goes by the job's length and is "
+        "decided again on the box after 20 measured steps.",
+        changes="box",
+        unit="steps or duration",
+        lands=_SAVER,
+    )
+    keep_latest: Count = setting(
+        3,
+        "How many of the newest stay. Three survive two damaged ones.",
+        changes="resume",
+        unit="checkpoints",
+        lands=_SAVER,
+    )
+    keep_best: CountOrZero = setting(
+        1,
+        "How many of the best by `metric` stay.",
+        changes="resume",
+        unit="checkpoints",
+        lands=_SAVER,
+    )
+    keep_every_steps: Count | None = setting(
+        None,
+        "Also keep each one whose step this divides. Null keeps none: it fills disks.",
+        changes="resume",
+        unit="steps",
+        lands=_SAVER,
+    )
+    metric: Text = setting(
+        "auto",
+        "What best means: of losses (val_loss, val_loss/<source>) and val_perplexity less, of "
+        "accuracies, margins and rewards (val_accuracy, val_rewards/margins, val_reward) more. "
+        "auto is val_accuracy for reward, val_reward for grpo, else val_loss.",
+        changes="resume",
+        lands=_SAVER,
+    )
+    mirror: Text | None = setting(
+        None,
+        "Where verified checkpoints are copied to: operator (the machine that launched), "
+        "host:/path (another disk of the box), s3://… or none. Null is none, but operator on a "
+        "rented box, which is gone at its lease's end.",
+        changes="resume",
+        lands=everywhere(
+            such("supervisor", _mirror, "operator, none, or host:/path for a folder of the box")
+        ),
+    )
+
+
+class RecoverySpec(Section):
+    """What the supervisor does by itself when something goes wrong."""
+
+    max_restarts: CountOrZero = setting(
+        3,
+        "Restarts without a newer verified checkpoint in between. Three tell bad luck from a "
+        "fault that stays.",
+        changes="resume",
+        unit="restarts",
+        lands=_SUPERVISOR,
+    )
+    on_crash: Literal["resume", "stop"] = setting(
+        "resume",
+        "After a crash that a restart may cure.",
+        changes="resume",
+        lands=_SUPERVISOR,
+    )
+    on_nan: Literal["rewind_skip_data", "stop"] = setting(
+        "rewind_skip_data",
+        "After a loss or gradient that is not finite. The default goes back to the last "
+        "checkpoint and leaves out the data in between.",
+        changes="resume",
+        lands=_SUPERVISOR,
+    )
+    on_spike: Literal["warn", "rewind_skip_data", "rewind_halve_lr", "stop"] = setting(
+        "warn",
+        "After a jump of the loss that stays: 50 steps, or two of over three times the loss. The "
+        "default only tells: most spikes come back by themselves. rewind_… go back to the last "
+        "checkpoint before it and leave out the data, or halve the learning rate. So too after a "
+        "divergence, a loss that stays at over half as much again as its lowest.",
+        changes="resume",
+        lands=_SUPERVISOR,
+    )
+    on_oom: Literal["patch", "stop"] = setting(
+        "patch",
+        "After running out of memory. The default halves the micro-batch and doubles the "
+        "accumulation: each step still sees the same tokens, and the same again would fail again.",
+        changes="resume",
+        lands=_SUPERVISOR,
+    )
+    on_stall: Literal["stacks_restart", "stacks_stop"] = setting(
+        "stacks_restart",
+        "When steps stop coming for five times as long as the run's own pace explains, at least "
+        "ten minutes: look at the stacks, then restart from the last checkpoint, since a hung "
+        "trainer never ends by itself.",
+        changes="resume",
+        lands=_SUPERVISOR,
+    )
+    decide_within: Duration | None = setting(
+        None,
+        "Before a restart that changes or leaves out something, wait this long for the operator "
+        "to choose first (resume, or stop). Null waits for nobody: at night nobody chooses.",
+        changes="resume",
+        unit="duration",
+        lands=_SUPERVISOR,
+    )
+
+
+class AlertSpec(Section):
+    """A condition on a metric or a state, and who is told."""
+
+    name: Name = setting(..., "What the message calls it.", changes="resume", lands=_SUPERVISOR)
+    severity: Literal["info", "warning", "critical"] = setting(
+        "warning", "How loud.", changes="resume", lands=_SUPERVISOR
+    )
+    when: Text = setting(
+        ...,
+        'For example "val_loss > 3.5 for 3", "finding critical", "state failed", "silence 10m"; '
+        "see alerts.md.",
+        changes="resume",
+        lands=_SUPERVISOR,
+    )
+    to: Text = setting(
+        ..., "A destination named in the settings.", changes="resume", lands=_SUPERVISOR
+    )
+
+
+class LimitsSpec(Section):
+    """Where the run is ended, over all its attempts."""
+
+    max_runtime: Auto | Duration = setting(
+        "auto",
+        "Longest time of training. auto is 1.5 times the estimate, at least 24 h.",
+        changes="resume",
+        unit="duration",
+        lands=_SUPERVISOR,
+    )
+    budget_usd: Positive | None = setting(
+        None,
+        "The most it may cost, over all its attempts, on a host that has a price: it shortens "
+        "`max_runtime` to what it buys. A training that is expected to cost more is not started.",
+        changes="resume",
+        unit="US dollars",
+        lands=_SUPERVISOR,
+    )

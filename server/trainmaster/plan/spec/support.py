@@ -1,0 +1,87 @@
+"""What of the spec each framework can do; everything else is refused by name, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainmaster.plan.spec.annotations import Section
+from trainmaster.plan.spec.document import TrainingSpec
+from trainmaster.plan.spec.fields import Field, all_fields
+from trainmaster.plan.spec.places import NOT_BUILT, Framework
+from trainmaster.plan.spec.validate import shown
+from trainmaster.words.errors import Problem, SpecError
+
+
+def refuse_what_is_not_built(spec: TrainingSpec) -> None:
+    """Nothing, if the spec's framework has a place for every value of it.
+
+    Raises:
+        SpecError: NOT_YET_SUPPORTED, listing each field for which it has none.
+    """
+    problems = list(_problems(spec))
+    if problems:
+        raise SpecError.listing(problems)
+
+
+def _problems(spec: TrainingSpec) -> Iterator[Problem]:
+    refused: list[str] = []
+    for field in all_fields():
+        if any(_is_inside(field.path, other) for other in refused):
+            continue
+        place = field.annotation.lands[spec.framework]
+        for path, value in values_at(spec, field.path):
+            if not place.accepts(value, field.default):
+                refused.append(field.path)
+                yield _problem(field, path, value, spec.framework)
+
+
+def _problem(field: Field, path: str, value: Any, framework: Framework) -> Problem:
+    place = field.annotation.lands[framework]
+    told = f"`{path}` is {shown(_plain(value))}"
+    if place.lacks == NOT_BUILT:
+        why = "which is not built yet" + ("" if _is_alike(field) else f" for {framework}")
+    else:
+        why = f"which {framework} can't do: {place.lacks}"
+    among = "" if _is_alike(field) else f" for {framework}"
+    fix = f"`{path}` takes {place.words}{among}." if place.where else f"Leave `{path}` out{among}."
+    return Problem("NOT_YET_SUPPORTED", path, f"{told}, {why}.", fix)
+
+
+def _is_alike(field: Field) -> bool:
+    """Whether all frameworks are alike in this."""
+    places = [place for _, place in field.annotation.lands]
+    return all(place == places[0] for place in places)
+
+
+def values_at(spec: Section, path: str) -> Iterator[tuple[str, Any]]:
+    """The values that a path of `fields.all_fields` meets in a spec, each with its own path."""
+    found: list[tuple[str, Any]] = [("", spec)]
+    for part in path.split("."):
+        name = part.removesuffix("[]")
+        held = [
+            (f"{where}.{name}" if where else name, getattr(value, name))
+            for where, value in found
+            # Where a field may also be a word (`environment: auto`), it has no members then.
+            if isinstance(value, Section)
+        ]
+        if part.endswith("[]"):
+            held = [
+                (f"{where}[{index}]", item)
+                for where, items in held
+                for index, item in enumerate(items or ())
+            ]
+        found = held
+    yield from found
+
+
+def _is_inside(path: str, other: str) -> bool:
+    return path.startswith((f"{other}.", f"{other}[]."))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.model_dump(exclude_defaults=True)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,166 @@
+"""The sections of the spec that say how it is trained: batch, optimizer, schedule, validation."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from trainmaster.plan.spec.annotations import (
+    Auto,
+    Below1,
+    Count,
+    CountOrZero,
+    NotNegative,
+    Positive,
+    Section,
+    Share,
+    setting,
+)
+from trainmaster.plan.spec.places import lands, not_built, only
+
+_KINDS = ("cosine", "linear", "constant", "inverse_sqrt", "wsd")
+_BY_THE_RUN = "; the run sets the exact rates"
+
+
+class BatchSpec(Section):
+    """How much each optimizer step sees."""
+
+    tokens: Count = setting(
+        8192,
+        "Tokens per optimizer step, over all accumulation and ranks. What doesn't divide is "
+        "rounded down. The default suits models of a few million parameters.",
+        changes="resume",
+        unit="tokens",
+        lands=lands(
+            nanogpt="micro_batch * seq_len * accumulation",
+            litgpt="train.global_batch_size, in sequences",
+            hf="TrainingArguments.gradient_accumulation_steps",
+        ),
+    )
+    micro_batch: Count | Auto = setting(
+        "auto",
+        "Sequences per rank and forward pass. auto takes the largest that fits into memory.",
+        changes="box",
+        unit="sequences",
+        lands=lands(
+            nanogpt="rows of a forward pass",
+            litgpt="train.micro_batch_size",
+            hf="TrainingArguments.per_device_train_batch_size",
+        ),
+    )
+    ramp: dict[str, Any] | None = setting(
+        None, "Start with smaller batches and grow them.", changes="resume", lands=not_built()
+    )
+
+
+class OptimizerSpec(Section):
+    """How gradients become steps."""
+
+    name: Literal["adamw", "adam", "sgd", "lion", "adafactor", "muon", "sophia", "lamb"] = setting(
+        "adamw",
+        "AdamW is what the published learning rates are for.",
+        changes="never",
+        lands=lands(
+            nanogpt=only("torch.optim.AdamW", "adamw"),
+            litgpt=only("optimizer.class_path", "adamw"),
+            hf=only("TrainingArguments.optim", "adamw", "adafactor", "sgd"),
+        ),
+    )
+    lr: Positive | Auto = setting(
+        "auto",
+        "The highest learning rate of the schedule. auto takes it from the model's size, or from "
+        "the method where a model is tuned.",
+        changes="box",
+        lands=lands(
+            nanogpt="AdamW lr, through the schedule",
+            litgpt="optimizer.init_args.lr",
+            hf="TrainingArguments.learning_rate",
+        ),
+    )
+    weight_decay: NotNegative = setting(
+        0.1,
+        "Decay of matrices (not of norms), as GPT-3 used it.",
+        changes="resume",
+        lands=lands(
+            nanogpt="AdamW weight_decay of the matrices",
+            litgpt="optimizer.init_args.weight_decay",
+            hf="TrainingArguments.weight_decay",
+        ),
+    )
+    grad_clip: NotNegative = setting(
+        1.0,
+        "Largest norm of the gradient; 0 does not clip. 1.0 as GPT-3 used it.",
+        changes="box",
+        lands=lands(
+            nanogpt="clip_grad_norm_",
+            litgpt="train.max_norm",
+            hf="TrainingArguments.max_grad_norm",
+        ),
+    )
+    betas: list[Below1] = setting(
+        [0.9, 0.95],
+        "AdamW's two decay rates. 0.95 forgets quicker than PyTorch's 0.999, which steadies "
+        "training on large batches.",
+        changes="resume",
+        lands=lands(
+            nanogpt="AdamW betas",
+            litgpt="optimizer.init_args.betas",
+            hf="TrainingArguments.adam_beta1, TrainingArguments.adam_beta2",
+        ),
+    )
+
+
+class ScheduleSpec(Section):
+    """How the learning rate moves over the run."""
+
+    kind: Literal["cosine", "linear", "constant", "inverse_sqrt", "wsd", "polynomial"] = setting(
+        "cosine",
+        "Shape after the warm-up; `wsd` stays level and decays over the last fifth. Cosine is "
+        "what most published recipes use.",
+        changes="resume",
+        lands=lands(
+            nanogpt=only("schedule", *_KINDS),
+            litgpt=only("the wrapper's schedule", *_KINDS),
+            hf=only(f"TrainingArguments.lr_scheduler_type{_BY_THE_RUN}", *_KINDS),
+        ),
+    )
+    warmup_steps: CountOrZero | Auto = setting(
+        "auto",
+        "Steps over which the rate rises from zero. auto takes 2 % of the steps, at most 2000.",
+        changes="resume",
+        unit="steps",
+        lands=lands(
+            nanogpt="schedule",
+            litgpt="train.lr_warmup_steps",
+            hf=f"TrainingArguments.warmup_steps{_BY_THE_RUN}",
+        ),
+    )
+    min_lr_ratio: Share = setting(
+        0.1,
+        "Where the rate ends, as a share of its peak. A tenth, as in GPT-3.",
+        changes="resume",
+        unit="share",
+        lands=lands(
+            nanogpt="schedule",
+            litgpt="train.min_lr",
+            hf=f"TrainingArguments.lr_scheduler_kwargs{_BY_THE_RUN}",
+        ),
+    )
+
+
+class EvalSpec(Section):
+    """Validation on the held-out split."""
+
+    every_steps: Count = setting(
+        50,
+        "Steps between validations, and one at the end. 50 shows a curve also in short runs.",
+        changes="resume",
+        unit="steps",
+        lands=lands(nanogpt="the loop", litgpt="eval.interval", hf="TrainingArguments.eval_steps"),
+    )
+    batches: Count = setting(
+        8,
+        "Micro-batches per source; always the same ones, so that values compare.",
+        changes="resume",
+        unit="micro-batches",
+        lands=lands(nanogpt="the loop", litgpt="eval.max_iters", hf="eval_dataset, cut to so many"),
+    )

@@ -1,0 +1,60 @@
+"""What is told of an output folder that others have made."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from trainmaster.words.answers.runs import Answer, Number, State
+
+
+class OutputRow(Answer):
+    """A checkpoint of a training that others ran."""
+
+    null_says_something: ClassVar[frozenset[str]] = frozenset({"step"})
+
+    step: int | None
+    time: float
+    path: str
+    size_bytes: int
+    metrics: dict[str, Number]
+    verified: bool
+
+
+class SkippedOutput(Answer):
+    null_says_something: ClassVar[frozenset[str]] = frozenset({"step"})
+
+    step: int | None
+    path: str
+    reason: str
+
+
+class AdoptAnswer(Answer):
+    """An output folder, and the run that goes on from it, once there is one.
+
+    `spec`: the starting spec that was written, `open`: its fields that have to be filled in.
+    `spec_text`: the spec itself, where nothing is written.
+    """
+
+    null_says_something: ClassVar[frozenset[str]] = frozenset({"resume_from"})
+
+    framework: str
+    folder: str
+    checkpoints: list[OutputRow]
+    skipped: list[SkippedOutput]
+    resume_from: int | None
+    run_id: str | None = None
+    name: str | None = None
+    state: State | None = None
+    attempt: int | None = None
+    host: str
+    pending: bool | None = None
+    cursor: str | None = None
+    spec: str | None = None
+    spec_text: str | None = None
+    open: list[str] | None = None
+    warnings: list[str] | None = None
+    notes: list[str] | None = Field(default=None, description="what goes on otherwise than before")
+    next_step: str
+    next_tools: list[str] | None = None

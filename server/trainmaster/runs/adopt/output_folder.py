@@ -1,0 +1,122 @@
+"""What a host tells of an output folder, and which of its checkpoints a run begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.runs.adopt.answers import AdoptAnswer, OutputRow, SkippedOutput
+from trainmaster.words.errors import StateError, UsageError
+
+_MOST_REASONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """`told` is as `trainer_runtime.train.foreign.inspect` gives it."""
+
+    host: str
+    told: Mapping[str, Any]
+
+    @property
+    def framework(self) -> str:
+        return str(self.told["framework"])
+
+    @property
+    def folder(self) -> str:
+        return str(self.told["folder"])
+
+    @property
+    def usable(self) -> list[Mapping[str, Any]]:
+        """The checkpoints that verify, oldest first; of one step in two places the later one."""
+        by_step = {
+            one["step"]: one
+            for one in sorted(self.told["checkpoints"], key=lambda one: one["time"])
+            if one["problem"] is None
+        }
+        return [by_step[step] for step in sorted(by_step)]
+
+    @property
+    def newest_step(self) -> int | None:
+        """What a run would begin with; None where nothing verifies."""
+        return max((int(one["step"]) for one in self.usable), default=None)
+
+    def chosen(self, start: str) -> Mapping[str, Any]:
+        """The checkpoint of `latest` or of a step.
+
+        Raises:
+            StateError: `NO_CHECKPOINT`, with the reasons; `CHECKPOINT_DAMAGED` for the step's own.
+            UsageError: `BAD_ARGUMENT`.
+        """
+        if start != "latest" and not (start.isascii() and start.isdigit()):
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"{start!r} is no place to resume from.",
+                "Use latest or a step.",
+                field="from",
+            )
+        if not self.usable:
+            raise StateError(
+                "NO_CHECKPOINT",
+                f"No checkpoint in {self.folder} can be resumed from: {self._reasons()}.",
+                "Give a folder with a whole one. Weights alone can be trained on as model.path of "
+                "a new run; where LitGPT's hold code, `litgpt convert_pretrained_checkpoint` "
+                "there writes plain ones.",
+            )
+        if start == "latest":
+            return self.usable[-1]
+        return self._of_step(int(start))
+
+    def answer(self, next_step: str, **fields: Any) -> AdoptAnswer:
+        """The folder as it is shown."""
+        return AdoptAnswer(
+            framework=self.framework,
+            folder=self.folder,
+            checkpoints=[_row(one) for one in self.told["checkpoints"]],
+            skipped=[
+                SkippedOutput(step=one["step"], path=one["path"], reason=one["problem"])
+                for one in self.told["checkpoints"]
+                if one["problem"] is not None
+            ],
+            resume_from=fields.pop("resume_from", self.newest_step),
+            host=self.host,
+            notes=[*self.told["notes"], *fields.pop("notes", ())] or None,
+            next_step=next_step,
+            **fields,
+        )
+
+    def _of_step(self, step: int) -> Mapping[str, Any]:
+        for one in self.usable:
+            if one["step"] == step:
+                return one
+        for one in self.told["checkpoints"]:
+            if one["step"] == step:
+                raise StateError(
+                    "CHECKPOINT_DAMAGED",
+                    f"The checkpoint of step {step} can't be resumed from: {one['problem']}.",
+                    f"Begin with step {self.newest_step}, the newest that is whole.",
+                )
+        steps = ", ".join(str(one["step"]) for one in self.usable)
+        raise StateError(
+            "NO_CHECKPOINT",
+            f"{self.folder} has no checkpoint of step {step}; there are: {steps}.",
+            "Leave --from out for the newest.",
+        )
+
+    def _reasons(self) -> str:
+        problems = [f"{one['path']}: {one['problem']}" for one in self.told["checkpoints"]]
+        more = len(problems) - _MOST_REASONS
+        told = "; ".join(problems[-_MOST_REASONS:])
+        return f"{told}; and {more} more" if more > 0 else told
+
+
+def _row(one: Mapping[str, Any]) -> OutputRow:
+    return OutputRow(
+        step=one["step"],
+        time=one["time"],
+        path=one["path"],
+        size_bytes=one["size_bytes"],
+        metrics=one["metrics"],
+        verified=one["problem"] is None,
+    )

@@ -1,0 +1,125 @@
+"""What a spec has to say so that a training goes on as it did, where its folder tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer_runtime.core.diagnosis.remedies import value_at
+from trainer_runtime.train.attempt.schedule import SCHEDULES, lr_factor
+from trainmaster.plan.spec.training import ScheduleSpec
+from trainmaster.runs.adopt.output_folder import Output
+from trainmaster.words.yaml12 import load_yaml
+
+# What shapes the training, and is the spec's own default where the folder doesn't tell it.
+_SHAPING = (
+    "batch.tokens",
+    "batch.micro_batch",
+    "data.seq_len",
+    "precision",
+    "optimizer.lr",
+    "optimizer.weight_decay",
+    "optimizer.grad_clip",
+    "schedule.kind",
+    "schedule.warmup_steps",
+    "eval.every_steps",
+    "seed",
+)
+_OF_TEXTS = (None, "pretrain", "sft")
+# Of the highest rate: below the first share a schedule has come to its end, and a training that is
+# to go on is warmed up to the second one (Ibrahim et al. 2024, arXiv 2403.08763).
+_ENDED_SHARE, _REWARMED_SHARE = 0.05, 0.1
+_USUAL = ScheduleSpec()
+
+
+def fields_to_go_on(
+    output: Output, checkpoint: Mapping[str, Any], sets: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Dotted fields for the spec besides what the folder describes, and what to know of them.
+
+    `sets`: what the user sets; of fields among them nothing is said.
+    """
+    given = _given(sets)
+    fields = {**output.told["described"], **given}
+    batch, of_batch = _batch(fields, given)
+    rate, of_rate = _rate(output.told["described"], fields, checkpoint, given)
+    return {**batch, **rate}, [*of_batch, *of_rate]
+
+
+def what_differs(output: Output, config: Mapping[str, Any], known: Sequence[str]) -> list[str]:
+    """A note on the fields that neither the folder nor anybody has told, with the plan's values.
+
+    `known`: the fields that were derived or given.
+    """
+    untold = [field for field in _SHAPING if field not in {*output.told["described"], *known}]
+    chosen = [
+        f"{field} {value}" for field in untold if (value := value_at(config, field)) is not None
+    ]
+    if not chosen:
+        return []
+    return [
+        f"Not in the folder, so the plan's choice, which may differ from what it was: "
+        f"{', '.join(chosen)}. Give what you know with --set."
+    ]
+
+
+def given_fields(sets: Sequence[str]) -> list[str]:
+    """The fields that `--set` names."""
+    return list(_given(sets))
+
+
+def _given(sets: Sequence[str]) -> dict[str, Any]:
+    pairs = (item.partition("=") for item in sets)
+    return {path.strip(): load_yaml(value) for path, _, value in pairs}
+
+
+def _batch(fields: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A step of one micro-batch, as without accumulation: more of it no folder of Trainer tells."""
+    pieces, length = fields.get("batch.micro_batch"), fields.get("data.seq_len")
+    if "batch.tokens" in fields or fields.get("method") not in _OF_TEXTS:
+        return {}, []
+    if not isinstance(pieces, int) or not isinstance(length, int) or pieces * length < 1:
+        return {}, []
+    tokens = pieces * length
+    note = (
+        f"batch.tokens is {tokens}: {pieces} sequences of {length}, one device without "
+        "accumulation. Neither is in the folder: where there was more, --set batch.tokens=N."
+    )
+    return {"batch.tokens": tokens}, [note]
+
+
+def _rate(
+    described: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    checkpoint: Mapping[str, Any],
+    given: Mapping[str, Any],
+) -> tuple[dict[str, Any], list[str]]:
+    """The highest rate of the schedule with which the next step takes the rate that it would have
+    taken; nothing where the folder's own schedule simply goes on."""
+    rate, highest = checkpoint.get("rate"), described.get("optimizer.lr")
+    steps, step = fields.get("steps"), int(checkpoint["step"])
+    if "optimizer.lr" in given or _is_unchanged(described, fields):
+        return {}, []
+    if rate is None or not highest or not isinstance(steps, int) or steps <= step:
+        return {}, []
+    kind = fields.get("schedule.kind", _USUAL.kind)
+    warmup = fields.get("schedule.warmup_steps", 0)
+    ratio = fields.get("schedule.min_lr_ratio", _USUAL.min_lr_ratio)
+    if kind not in SCHEDULES or not isinstance(warmup, int) or not isinstance(ratio, int | float):
+        return {}, []
+    goes_on, why = rate, f"step {step} left the rate at {rate:.3g}, and it goes on from there"
+    if rate < _ENDED_SHARE * highest:
+        goes_on = _REWARMED_SHARE * highest
+        why = (
+            f"its schedule had come to its end ({rate:.3g} at step {step}), and the rate goes on "
+            f"from {goes_on:.3g}, a tenth of its highest, {highest:.3g}"
+        )
+    peak = float(f"{goes_on / (lr_factor(kind, step + 1, steps, warmup, ratio) or 1.0):.6g}")
+    told = {"optimizer.lr": peak, "schedule.kind": kind, "schedule.warmup_steps": warmup}
+    return told, [f"optimizer.lr is {peak:g} with schedule.kind {kind}: {why}."]
+
+
+def _is_unchanged(described: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    """Whether the schedule is the folder's own, over as many steps."""
+    names = ("steps", "schedule.kind", "schedule.warmup_steps", "schedule.min_lr_ratio")
+    return all(name in described and fields[name] == described[name] for name in names)

@@ -1,0 +1,80 @@
+"""The spec that an output folder tells, as far as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.backends import LOCAL
+from trainmaster.runs.adopt.output_folder import Output
+from trainmaster.words.yaml12 import dump_yaml
+
+DATA = "data.sources[].path"
+_FILL_IN = {
+    DATA: "the text that it trains on, a file or folder",
+    "data.tokenizer": "the tokens that the model was trained on: byte, a folder or a hub name",
+    "steps": "how many optimizer steps in all, those already done included",
+    "data.seq_len": "tokens in a sequence",
+    "schedule.kind": "the shape of the learning rate; Trainer's own default is linear",
+    "optimizer.lr": "the highest learning rate of the schedule",
+    "batch.tokens": "tokens of one optimizer step, over all devices and accumulation",
+    "precision": "fp32, bf16 or fp16",
+}
+_HEADER = """\
+# What {folder} tells of its training, as a spec: {framework}, step {step}.
+# It goes on with: trainmaster adopt {folder} --spec THIS_FILE
+"""
+
+
+def starting_spec(
+    output: Output,
+    checkpoint: Mapping[str, Any],
+    name: str,
+    data: str | None,
+    derived: Mapping[str, Any] | None = None,
+) -> tuple[str, list[str]]:
+    """The spec's text, and the fields in it that still have to be filled in.
+
+    `data`: the one source's path, where it is given. `derived`: fields besides those that the
+    folder describes, see `going_on`.
+    """
+    described = dict(output.told["described"])
+    if "model.path" in described and output.host != LOCAL:
+        described["model.path"] = f"{ON_BOX}{described['model.path']}"
+    fields: dict[str, Any] = {
+        "name": name,
+        "framework": output.framework,
+        **described,
+        **(derived or {}),
+        "host": output.host,
+    }
+    needed = [*([DATA] if data is None else []), *output.told["open"]]
+    if not isinstance(fields.get("steps"), int) or fields["steps"] < 1:
+        fields.pop("steps", None)
+        needed.append("steps")
+    document = _nested(fields)
+    document.setdefault("data", {})["sources"] = [{"path": data or "FILL_IN"}]
+    header = _HEADER.format(
+        folder=output.folder, framework=output.framework, step=checkpoint["step"]
+    )
+    unknown = [field for field in _FILL_IN if field not in (*fields, *needed, DATA)]
+    return header + _remarks(needed, unknown) + dump_yaml(document), needed
+
+
+def _remarks(needed: Sequence[str], unknown: Sequence[str]) -> str:
+    """What is to be filled in, and what only defaults tell."""
+    lines = [f"# Fill in {field}: {_FILL_IN[field]}." for field in needed]
+    lines += [f"# Not told, so the default counts: {f} ({_FILL_IN[f]})." for f in unknown]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for path, value in fields.items():
+        *sections, last = path.split(".")
+        section = document
+        for part in sections:
+            section = section.setdefault(part, {})
+        section[last] = value
+    return document

@@ -1,0 +1,274 @@
+"""Attaching: from a log, pane, session or process of a host to a run that watches it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
+from trainer_runtime.core.protocol.lines import ATTACHED
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.backends import DEBUG, LOCAL
+from trainmaster.metrics.log_file import refuse_private
+from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.runs.advance import advance
+from trainmaster.runs.launch import launched
+from trainmaster.runs.wait import until_attempt
+from trainmaster.store.run import Run, new_run_id
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import LaunchAnswer
+from trainmaster.words.errors import HostError, UsageError
+
+CONFIG_VERSION = 1
+SILENCE_S = 900.0
+_KINDS = ("log", "tmux", "screen", "pid")
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 40
+_PLAIN_LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class AttachOptions:
+    """What is to be watched: exactly one of `log`, `tmux`, `screen` and `pid`.
+
+    `start`: from the `start` of what it has told so far, or only what is still to come (`end`).
+    `ends_after`: how long a log that nobody is seen to write may be silent before it counts as
+    ended, as a duration; 15 minutes unless told otherwise.
+    """
+
+    log: str | None = None
+    tmux: str | None = None
+    screen: str | None = None
+    pid: str | None = None
+    start: str = "start"
+    name: str | None = None
+    labels: Sequence[str] = ()
+    ends_after: str | None = None
+
+
+async def attach(
+    workspace: Workspace,
+    host: str,
+    options: AttachOptions,
+    *,
+    idempotency_key: str | None = None,
+) -> LaunchAnswer:
+    """Follow a training that runs already. The same `idempotency_key` again finds the first run.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`, `IDEMPOTENCY_CONFLICT`.
+        HostError: `LOG_NOT_READABLE`, `NOT_OWNER`, `NO_SUCH_PROCESS`, `TMUX_NOT_FOUND`,
+            `SCREEN_NOT_FOUND`, `PANE_TAKEN`; what keeps the host from being reached.
+    """
+    kind, target = _chosen(options)
+    _refuse_bad(host, options)
+    if kind == "log" and host == LOCAL:
+        target = os.path.abspath(os.path.expanduser(target))
+        refuse_private(workspace, Path(target))
+    asked = hashlib.sha256(
+        json.dumps([host, kind, target, options.start, options.name, list(options.labels)]).encode()
+    ).hexdigest()
+    if idempotency_key is not None:
+        known = workspace.control.run_of_key(idempotency_key, "attach", asked)
+        if known is not None:
+            await advance(workspace, known)
+            return launched(workspace, known)
+    backend = workspace.backend(host)
+    source = await backend.examine_source(kind, target, options.start)
+    _refuse_watched(workspace, host, source)
+    note = _watched_already(workspace, host, source)
+    source = {**source, "ends_after_s": _silence_s(options.ends_after)}
+    key = (idempotency_key, asked) if idempotency_key else None
+    run = await _record(workspace, host, source, options, key)
+    if run is None:  # the same key, at the same moment, in another process
+        return await attach(workspace, host, options, idempotency_key=idempotency_key)
+    try:
+        await advance(workspace, run.run_id)
+        await until_attempt(workspace, run.run_id)
+    except HostError:
+        workspace.control.forget_unplaced(run.run_id)
+        raise
+    return launched(workspace, run.run_id).model_copy(update={"note": note})
+
+
+def _chosen(options: AttachOptions) -> tuple[str, str]:
+    given = [(kind, value) for kind in _KINDS if (value := getattr(options, kind)) is not None]
+    if len(given) != 1 or not str(given[0][1]).strip() or "\0" in str(given[0][1]):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"Give one of --log, --tmux, --screen, --pid: {_count(given)}.",
+            "Name the one source to watch (log, tmux, screen or pid), e.g. "
+            "`trainmaster attach --log PATH`.",
+            field="log",
+        )
+    return given[0][0], str(given[0][1])
+
+
+def _count(given: Sequence[tuple[str, str]]) -> str:
+    if len(given) > 1:
+        return f"{' and '.join(kind for kind, _ in given)} were given"
+    return f"{given[0][0]} names nothing" if given else "none was given"
+
+
+def _refuse_bad(host: str, options: AttachOptions) -> None:
+    if options.start not in ("start", "end"):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{options.start!r} is no place to begin.",
+            "Use start for all that was told so far, or end for what is still to come.",
+            field="from",
+        )
+    name = options.name
+    if name is not None and (not NAME_PATTERN.fullmatch(name) or ".." in name):
+        raise UsageError(
+            "UNSAFE_NAME", f"{name!r} is no name for a run.", f"Use {NAME_ACCEPTED}.", field="name"
+        )
+    _labels(options.labels)
+    _silence_s(options.ends_after)
+    if host == DEBUG:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            "On debug nothing runs that others started.",
+            "Use local for this machine, or a host that `trainmaster hosts` lists.",
+            field="host",
+        )
+
+
+def _labels(given: Sequence[str]) -> dict[str, str]:
+    labels = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals or not NAME_PATTERN.fullmatch(key) or not _PLAIN_LABEL.fullmatch(value):
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"{item[:80]!r} is no label.",
+                "Write KEY=VALUE, e.g. experiment=baseline.",
+                field="label",
+            )
+        labels[key] = value
+    return labels
+
+
+def _silence_s(text: str | None) -> float:
+    if text is None:
+        return SILENCE_S
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds or seconds <= 0:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{text[:80]!r} is no duration.",
+            f"Write {ACCEPTED}.",
+            field="ends-after",
+        )
+    return float(seconds)
+
+
+def _refuse_watched(workspace: Workspace, host: str, source: Mapping[str, Any]) -> None:
+    """Raises:
+    HostError: `PANE_TAKEN`, another run watches the same pane.
+    """
+    for run in workspace.control.runs(only_open=True):
+        if source.get("pane") is None or run.host != host or not run.is_attached:
+            continue
+        if run.config["attached"].get("pane") == source["pane"]:
+            raise HostError(
+                "PANE_TAKEN",
+                f"Run {run.run_id} watches this pane already.",
+                f"See `trainmaster status {run.run_id}`; `trainmaster clean {run.run_id}` ends "
+                "that.",
+            )
+
+
+def _watched_already(workspace: Workspace, host: str, source: Mapping[str, Any]) -> str | None:
+    """Says which other run watches the same log."""
+    path = source.get("path")
+    if path is None:
+        return None
+    for run in workspace.control.runs(only_open=True):
+        if run.host == host and run.is_attached and run.config["attached"].get("path") == path:
+            again = f"`trainmaster clean {run.run_id}` ends that"
+            return f"Run {run.run_id} watches this log already; {again}."
+    return None
+
+
+async def _record(
+    workspace: Workspace,
+    host: str,
+    source: Mapping[str, Any],
+    options: AttachOptions,
+    key: tuple[str, str] | None,
+) -> Run | None:
+    """Put the run on record under the first free name; None where its key is taken by now."""
+    control, backend = workspace.control, workspace.backend(host)
+    wanted = options.name or _name_of(source)
+    while True:
+        name = control.free_name(wanted)
+        run_id = new_run_id(name)
+        config = _config(run_id, name, host, source, _labels(options.labels))
+        run = Run(
+            run_id=run_id,
+            name=name,
+            created_t=time.time(),
+            host=host,
+            placement=1,
+            spec="",
+            config=config,
+            plan={"decisions": [], "requirements": []},
+            labels=config["labels"],
+            closed=False,
+            cleaned=False,
+        )
+        desired = Desired(DesiredState.RUNNING, generation=1, why=ATTACHED)
+        folder = await backend.folder(run_id)
+        added: Literal["added", "name taken", "key taken"] = control.add_run(
+            run, desired, backend.launcher_name, folder, key
+        )
+        if added != "name taken":
+            return run if added == "added" else None
+
+
+def _config(
+    run_id: str, name: str, host: str, source: Mapping[str, Any], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """The resolved configuration of a run that nobody has planned: how it trains is not known."""
+    return {
+        "config_version": CONFIG_VERSION,
+        "run_id": run_id,
+        "name": name,
+        "framework": ATTACHED,
+        "host": host,
+        "attached": dict(source),
+        "steps": None,
+        "data": {},
+        "checkpoint": {"metric": "val_loss", "mirror": None},
+        "recovery": {"max_restarts": 0, "on_crash": "stop"},
+        "limits": {"max_runtime_s": None},
+        "secrets": [],
+        "labels": dict(labels),
+    }
+
+
+def _name_of(source: Mapping[str, Any]) -> str:
+    """A name by what is watched: a log's, with its folder's where it says nothing by itself."""
+    path = source.get("path")
+    if path and source["kind"] != "pid":
+        folder, file = os.path.split(str(path))
+        stem = file.partition(".")[0]
+        generic = stem in ("train", "log", "output", "out", "stdout", "training", "nohup")
+        words = f"{os.path.basename(folder)}-{stem}" if generic else stem
+    else:
+        words = f"{source['kind']}-{source['target']}"
+    name = _NO_NAME.sub("-", words).strip("-._")[:_LONGEST_NAME].strip("-._")
+    name = re.sub(r"\.{2,}", ".", name)
+    return name if NAME_PATTERN.fullmatch(name) else ATTACHED

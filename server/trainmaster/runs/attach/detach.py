@@ -1,0 +1,44 @@
+"""What can't be done to a training that others started, and watching it no longer."""
+
+from __future__ import annotations
+
+import time
+
+from trainer_runtime.core.protocol.desired import DETACH, Desired
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.runs.wait import until_closed
+from trainmaster.store.run import Run
+from trainmaster.sync.run_view import RunView, load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import StateError
+
+
+def refuse_attached(run: Run, done: str) -> None:
+    """Raises:
+    StateError: `NOT_OURS`, where the run is only watched; `done`: what was to be done to it.
+    """
+    if not run.is_attached:
+        return
+    raise StateError(
+        "NOT_OURS",
+        f"Run {run.run_id} was started by others and is only watched: it can't be {done}.",
+        f"Whoever started it can, on {run.host}. `trainmaster clean {run.run_id}` ends the "
+        "watching and leaves the training alone.",
+    )
+
+
+async def detach(workspace: Workspace, view: RunView) -> RunView:
+    """End the watching of a training, which goes on; the run as it stands then.
+
+    Raises:
+        HostError: the host can't be reached; it is told when it can be.
+    """
+    run_id = view.run.run_id
+    while view.desired.state is not DesiredState.STOPPED:
+        desired = Desired(
+            DesiredState.STOPPED, view.desired.generation + 1, why=DETACH, grace_s=0.0
+        )
+        workspace.control.request(run_id, desired, time.time())
+        view = load_view(workspace, run_id)
+    await until_closed(workspace, run_id)
+    return load_view(workspace, run_id)

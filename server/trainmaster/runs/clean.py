@@ -1,0 +1,146 @@
+"""Cleaning up after a run: what is removed, what has to be here before, and who has to agree."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from trainmaster.alerts.delivery import take_over_alerts
+from trainmaster.runs.advance import look_for_alerts
+from trainmaster.runs.attach import detach
+from trainmaster.runs.status import current_view
+from trainmaster.runs.wait import until_closed
+from trainmaster.store import secret_values
+from trainmaster.sync.run_view import RunView, refuse_unless_ended, still_running
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.checkpoint_mirror import is_mirrored_here, mirrored_step
+from trainmaster.words.answers.runs import CleanAnswer
+from trainmaster.words.confirmation import Confirm, Quote
+from trainmaster.words.errors import StateError, UsageError
+
+_KEPT = ("best", "final")
+
+
+async def clean(
+    workspace: Workspace,
+    run: str,
+    *,
+    keep: Sequence[str] = (),
+    dry_run: bool = False,
+    force: bool = False,
+) -> CleanAnswer:
+    """Remove what an ended run left on its host, but `best` and `final` where they are kept.
+
+    A training that others started is watched no longer; it goes on, and nothing of it is removed.
+
+    The mirror and the metrics stay: status, logs and metrics go on answering.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, `RUN_IS_RUNNING`; without `force` also `NOT_MIRRORED`.
+        UsageError: `BAD_ARGUMENT` for something that can't be kept.
+    """
+    _refuse_unknown(keep)
+    view = await current_view(workspace, run)
+    if view.run.is_attached and not view.ended and not dry_run:
+        view = await detach(workspace, view)
+    elif not view.run.is_attached:
+        refuse_unless_ended(view)
+    if not force:
+        _refuse_what_is_not_here(workspace, view)
+    backend = workspace.backend(view.run.host)
+    there = await backend.contents(view.run.run_id)
+    kept = _kept_names(view, keep, there)
+    removed = [name for name in there if name not in kept]
+    freed = 0
+    if not dry_run:
+        await _until_read(workspace, view.run.run_id)
+        freed = await backend.remove(view.run.run_id, removed if kept else ["."])
+        workspace.control.set_cleaned(view.run.run_id)
+        secret_values.forget(workspace.home, view.run.run_id)
+    return CleanAnswer(
+        run_id=view.run.run_id,
+        host=view.run.host,
+        removed=removed,
+        freed_bytes=freed,
+        kept=sorted(kept),
+        dry_run=True if dry_run else None,
+        note=None if view.kernel is None else view.kernel.left_behind,
+    )
+
+
+async def clean_agreed(
+    workspace: Workspace, run: str, *, keep: Sequence[str] = (), confirm: Confirm
+) -> CleanAnswer:
+    """`clean`, once somebody has agreed to what it would remove. Asks also where nothing is
+    left to remove, the first time: a run that was cleaned is not resumed any more.
+
+    Raises: SpendError, where nobody did; and as `clean`.
+    """
+    planned = await clean(workspace, run, keep=keep, dry_run=True)
+    if planned.removed or not workspace.control.run(planned.run_id).cleaned:
+        await confirm(_quote(planned, keep))
+    return await clean(workspace, run, keep=keep)
+
+
+def _refuse_unknown(keep: Sequence[str]) -> None:
+    for name in keep:
+        if name not in _KEPT:
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"{name!r} can't be kept.",
+                f"Keep any of {', '.join(_KEPT)}.",
+                field="keep",
+            )
+
+
+def _kept_names(view: RunView, keep: Sequence[str], there: Sequence[str]) -> set[str]:
+    kept = {"final"} if "final" in keep else set()
+    if "best" in keep:
+        kept |= {entry.path for entry in view.index.entries if entry.step == view.index.best}
+    return {name for name in kept if name in there}
+
+
+async def _until_read(workspace: Workspace, run_id: str) -> None:
+    """Raises:
+    StateError: `RUN_IS_RUNNING`, the box has not said its last word, or it was not read.
+    """
+    run = workspace.control.run(run_id)
+    if run.cleaned:
+        return
+    await take_over_alerts(workspace, run)
+    await until_closed(workspace, run_id)
+    if not workspace.control.run(run_id).closed:
+        raise still_running(run_id, "ended, but not yet read to its end")
+    look_for_alerts(workspace, run_id)  # what its box could not send is sent from here
+
+
+def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
+    """Raises:
+    StateError: `NOT_MIRRORED`, the newest checkpoint is to be here, and is not yet.
+    """
+    newest = view.index.resume_from
+    here = mirrored_step(workspace, view) if is_mirrored_here(view.run) else newest
+    if newest is not None and not view.run.cleaned and (here is None or here < newest):
+        raise StateError(
+            "NOT_MIRRORED",
+            f"The checkpoint of step {newest} is not here yet; mirrored so far: {here or 'none'}.",
+            "`trainmaster tick` brings it; --force removes it all the same.",
+            retryable=True,
+        )
+
+
+def _quote(planned: CleanAnswer, keep: Sequence[str]) -> Quote:
+    """Counts and no names: whoever wrote the run's files has chosen those."""
+    what = [planned.run_id, planned.host, planned.removed, planned.kept]
+    saved = sum(name.startswith("checkpoints/") for name in planned.removed)
+    model = ", the final model" if "final" in planned.removed else ""
+    rest = len(planned.removed) - saved - bool(model)
+    kept = f" Kept: {', '.join(keep)}." if keep else ""
+    return Quote(
+        action="clean",
+        asked=hashlib.sha256(json.dumps(what).encode()).hexdigest(),
+        text=f"Remove for good from {planned.host} what {planned.run_id} left there: {saved} "
+        f"checkpoints{model} and {rest} other files and folders.{kept} After that it can't be "
+        "resumed.",
+    )

@@ -1,0 +1,124 @@
+"""What `diagnose` answers: findings, the first cause first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainer_runtime.core.protocol.finding import LONGEST_EVIDENCE, MOST_EVIDENCE
+from trainer_runtime.core.protocol.text import shown
+from trainmaster.words.answers.runs import Answer
+
+_LONGEST_TEXT = 1000
+_MOST_SENTENCES = 12
+
+
+class PatchAnswer(Answer):
+    """One change that `resume --apply FINDING:PATCH` makes.
+
+    A value of null in `set` sets the field to null.
+    """
+
+    id: str
+    set: dict[str, Any]
+    expected: dict[str, Any] = Field(
+        description="what the fields hold now; a config that holds something else refuses the patch"
+    )
+    from_: str | int = Field(alias="from", description="where the training resumes")
+    skip: dict[str, int] | None = Field(default=None, description="data that is left out")
+    keeps_batch: bool = Field(description="an optimizer step sees as many tokens as before")
+    why: str
+    tried: bool | None = Field(
+        default=None, description="true where it was applied before, and did not help for good"
+    )
+
+
+class FindingAnswer(Answer):
+    """One diagnosis. Only `evidence` holds text of the log, which anybody may have written."""
+
+    id: str
+    code: str
+    severity: Literal["info", "warning", "critical"]
+    confidence: float
+    step: int | None = None
+    attempt: int | None = None
+    over: bool | None = Field(default=None, description="true for what was wrong and is not now")
+    evidence: list[str]
+    explanation: str
+    advice: list[str]
+    led_to: list[str] = Field(description="codes of the symptoms that this cause explains")
+    patches: list[PatchAnswer]
+
+
+class DiagnosisAnswer(Answer):
+    """Findings of a run or a file; none where nothing is wrong.
+
+    `reason` is how a run failed of which there is no finding.
+    `read_bytes` is how much of a file was read, `series_until_step` where its series were no longer
+    looked at: they hold more steps than that.
+    """
+
+    run_id: str | None = None
+    findings: list[FindingAnswer]
+    reason: str | None = Field(default=None, description="how it failed, where no finding tells")
+    evidence: list[str] | None = Field(default=None, description="the last words of its log")
+    omitted: int | None = Field(default=None, description="further findings, less pressing")
+    read_bytes: int | None = None
+    series_until_step: int | None = None
+    next_step: str | None = None
+    next_tools: list[str] | None = None
+
+
+def finding_answer(
+    told: Mapping[str, Any],
+    *,
+    attempt: int | None = None,
+    over: bool = False,
+    tried: Collection[str] = (),
+) -> FindingAnswer:
+    """What `Finding.to_dict()` describes, also where a box's journal tells it: made harmless.
+
+    Patches that were `tried` (ids) come last.
+
+    Raises:
+        ValueError: it does not describe a finding.
+    """
+    return FindingAnswer(
+        id=_word(told["id"]),
+        code=_word(told["code"]),
+        severity=told["severity"],
+        confidence=float(told.get("confidence", 1.0)),
+        step=told.get("step"),
+        attempt=attempt,
+        over=over or None,
+        evidence=_lines(told.get("evidence"), MOST_EVIDENCE, LONGEST_EVIDENCE),
+        explanation=_text(told.get("explanation", ""), _LONGEST_TEXT),
+        advice=_lines(told.get("advice"), _MOST_SENTENCES, _LONGEST_TEXT),
+        led_to=_lines(told.get("led_to"), _MOST_SENTENCES, 64),
+        patches=sorted(
+            (_patch(patch, tried) for patch in told.get("patches") or ()),
+            key=lambda patch: bool(patch.tried),
+        ),
+    )
+
+
+def _patch(told: Mapping[str, Any], tried: Collection[str]) -> PatchAnswer:
+    text = {"id": _word(told["id"]), "why": _text(told.get("why", ""), _LONGEST_TEXT)}
+    return PatchAnswer.model_validate({**told, **text, "tried": told["id"] in tried or None})
+
+
+def _word(value: Any) -> str:
+    text = str(value)
+    if not (text.isascii() and text.replace("_", "").isalnum() and len(text) <= 64):
+        raise ValueError(f"{text[:80]!r} is no name of the catalogues")
+    return text
+
+
+def _lines(values: Any, most: int, longest: int) -> list[str]:
+    return [_text(value, longest) for value in list(values or ())[:most]]
+
+
+def _text(value: Any, longest: int) -> str:
+    return shown(str(value).encode(errors="replace"))[:longest]

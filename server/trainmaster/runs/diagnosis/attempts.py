@@ -1,0 +1,127 @@
+"""What each attempt was started with: what changed against the one before, by whom, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_runtime.core.policy.intervention import RULES
+from trainer_runtime.core.policy.patch import PatchError, apply_sets
+from trainer_runtime.core.policy.recovery import is_skipped
+from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES, REPLACED_IN_ATTEMPT
+from trainer_runtime.core.protocol.journal import AttemptRecord
+from trainer_runtime.core.protocol.text import shown
+from trainmaster.runs.diagnosis.tried_patches import PATCH
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+
+_CONFIG = REPLACED_IN_ATTEMPT[0]
+# Of each attempt's own, or written by the box for itself.
+_NOT_COMPARED = frozenset({"attempt", "run_id"})
+_OPERATORS = frozenset({"launch", "resume", "adopt"})
+_NONE = object()
+# The field of `recovery` that answers an end of this kind, where the journal doesn't tell.
+_POLICY = {"guard": "on_nan", **RULES}
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """`by`: `operator`, `patch:FINDING:PATCH` or `policy:FIELD [PATCH]`; `why` is a finding's code,
+    or the reason that the attempt before ended for.
+
+    `changes`: dotted field to (old, new); an old value is None also where there was none.
+    `by_operator`: those of them that the operator asked for beside the patch.
+    """
+
+    by: str
+    why: str | None
+    changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    by_operator: tuple[str, ...] = ()
+
+
+def started(workspace: Workspace, view: RunView) -> dict[int, Started]:
+    """How each attempt came about, by number."""
+    found: dict[int, Started] = {}
+    before: dict[str, Any] | None = None
+    for attempt in view.record.attempts:
+        config = _config(workspace, view, attempt.number)
+        if config is None and before is not None:
+            config = _with(before, attempt)
+        changes = {} if before is None or config is None else dict(_changes(before, config, ""))
+        by, why = _who(attempt)
+        own = tuple(path for path in _own(view, attempt) if path in changes)
+        found[attempt.number] = Started(by, why, changes, own)
+        before = config or before
+    return found
+
+
+def newest_config(workspace: Workspace, view: RunView) -> dict[str, Any]:
+    """The configuration of the newest attempt, what the box changed by itself included."""
+    current = view.record.current
+    config = None if current is None else _config(workspace, view, current.number)
+    if config is not None:
+        return config
+    config = dict(view.run.config)
+    for attempt in view.record.attempts:
+        config = _with(config, attempt)
+    return config
+
+
+def _config(workspace: Workspace, view: RunView, attempt: int) -> dict[str, Any] | None:
+    """What the mirror holds of it; None where that can't be read."""
+    mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
+    try:
+        found = json.loads(mirror.read(f"attempts/{attempt}/{_CONFIG}", 0, LARGEST_WHOLE_BYTES))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _with(config: Mapping[str, Any], attempt: AttemptRecord) -> dict[str, Any]:
+    try:
+        changed = apply_sets(config, attempt.set)
+    except PatchError:
+        changed = dict(config)  # as the box does: left as it was
+    data = changed.get("data")
+    if attempt.skip and isinstance(data, Mapping) and not is_skipped(changed, attempt.skip):
+        changed["data"] = {**data, "skip": [*(data.get("skip") or []), dict(attempt.skip)]}
+    return changed
+
+
+def _changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key), after.get(key)
+        if old == new or (not prefix and key in _NOT_COMPARED):
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _changes(old, new, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", (old, new)
+
+
+def _own(view: RunView, attempt: AttemptRecord) -> Iterator[str]:
+    """What an operator who applied a patch has set besides, where the record holds the patch."""
+    if not attempt.why.startswith(PATCH):
+        return
+    _, finding, name, *_ = attempt.why.split(":")
+    known = view.record.findings.get(finding)
+    for patch in known.finding["patches"] if known is not None else ():
+        if patch.get("id") == name:
+            sets = patch.get("set") or {}
+            yield from (path for path, new in attempt.set.items() if sets.get(path, _NONE) != new)
+
+
+def _who(attempt: AttemptRecord) -> tuple[str, str | None]:
+    why = attempt.why
+    if attempt.by is not None:
+        return shown(attempt.by.encode()), why
+    if why in _OPERATORS:
+        return "operator", None
+    if why.startswith(PATCH):
+        *named, code = why.split(":")
+        return ":".join(named), code
+    return f"policy:{_POLICY.get(why, 'on_crash')}", why

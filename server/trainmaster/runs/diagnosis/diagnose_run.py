@@ -1,0 +1,155 @@
+"""What is wrong with a run, as its box found out, and what the checkpoint index says besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
+from trainer_runtime.core.diagnosis.remedies import advice
+from trainer_runtime.core.protocol.finding import Severity, as_evidence, finding_id
+from trainer_runtime.core.protocol.journal import FoundRecord
+from trainmaster.runs.diagnosis.answer import FindingAnswer, finding_answer
+from trainmaster.runs.diagnosis.order import place
+from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
+from trainmaster.sync.run_view import RunView
+
+_SAVE_FAILED = "checkpoint_failed"
+TOLD_BY_TRAINER = {
+    "nan_loss": "The loss is no number any more; the trainer's guard ended it.",
+    "nan_grad": "The gradient is no number any more; the trainer's guard ended it.",
+    _SAVE_FAILED: "A checkpoint could not be saved, or did not stand the check.",
+}
+_BY_GUARD = "The trainer's guard reported it."
+SAVE_ADVICE = ("Look at the disk and at the log; the checkpoint before it stands.",)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOfRun:
+    """A finding, by its newest `Finding.to_dict()`, with the attempt that it is of.
+
+    `tried`: the ids of patches that were applied for it before; it came again.
+    """
+
+    attempt: int
+    told: Mapping[str, Any]
+    over: bool = False
+    tried: frozenset[str] = frozenset()
+
+    @property
+    def id(self) -> str:
+        return str(self.told["id"])
+
+    @property
+    def code(self) -> str:
+        return str(self.told["code"])
+
+    @property
+    def severity(self) -> Severity:
+        severity: Severity = self.told["severity"]
+        return severity
+
+    @property
+    def patches(self) -> list[str]:
+        """The ids of its patches that were not tried yet, best first."""
+        ids = [str(patch["id"]) for patch in self.told.get("patches") or ()]
+        return [id for id in ids if id not in self.tried]
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether it had patches, and all of them were tried."""
+        return bool(self.told.get("patches")) and not self.patches
+
+    def answer(self) -> FindingAnswer:
+        return finding_answer(self.told, attempt=self.attempt, over=self.over, tried=self.tried)
+
+
+def open_findings(view: RunView) -> list[FoundOfRun]:
+    """What is wrong with the newest attempt and with the checkpoints that stand, causes first."""
+    return [found for found in found_of(view) if not found.over]
+
+
+def found_of(view: RunView) -> list[FoundOfRun]:
+    """All that is on record: what is wrong first, then what is over or of an earlier attempt.
+
+    Causes come before what they led to, critical ones before warnings, else the earlier ones.
+    """
+    tried = tried_patches(view)
+    found = [
+        replace(one, tried=tried_before(tried, one.code, one.told.get("step")))
+        for one in (*_by_box(view), *_by_trainer(view), *_damaged(view))
+    ]
+    codes = {one.code for one in found if not one.over}
+    symptoms = {code for one in found if not one.over for code in one.told.get("led_to") or ()}
+    return sorted(
+        found,
+        key=lambda one: place(
+            one.code, one.severity, over=one.over, codes=codes, symptoms=symptoms
+        ),
+    )
+
+
+def _by_box(view: RunView) -> Iterator[FoundOfRun]:
+    for item in view.record.findings.values():
+        if _is_a_finding(item):
+            over = item.closed_t is not None or item.attempt != view.attempt
+            yield FoundOfRun(item.attempt, item.finding, over)
+
+
+def _is_a_finding(item: FoundRecord) -> bool:
+    """A journal is a file of the box: what stands there may be of a newer format, or damaged."""
+    try:
+        finding_answer(item.finding)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+    return True
+
+
+def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
+    """The guard's own warnings, where the box has not made findings of them."""
+    for progress in view.attempts:
+        verified = progress.verified_step or -1
+        is_newest = progress is view.attempts[-1]
+        for warning in progress.warnings:
+            code, step = str(warning["code"]), warning.get("step")
+            told_t = warning.get("t") or 0.0
+            if view.record.finding_of(progress.attempt, code, told_t) is not None:
+                continue
+            over = not is_newest or (code == _SAVE_FAILED and (step or 0) < verified)
+            severity: Severity = "warning" if code == _SAVE_FAILED else "critical"
+            told = {
+                **_told(view, progress.attempt, code, severity, step),
+                "explanation": TOLD_BY_TRAINER.get(code, _BY_GUARD),
+                "advice": SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
+                "evidence": as_evidence([str(warning.get("message") or "").encode()]),
+            }
+            yield FoundOfRun(progress.attempt, told, over)
+
+
+def _damaged(view: RunView) -> Iterator[FoundOfRun]:
+    for entry in view.index.entries:
+        if entry.verified is False:
+            yield FoundOfRun(entry.attempt, _damage(view, entry))
+
+
+def _damage(view: RunView, entry: IndexEntry) -> dict[str, Any]:
+    from trainer_runtime.core.diagnosis.signatures.explain import (
+        explain,  # with it comes every signature
+    )
+
+    code = "checkpoint_corrupt"
+    reasons = dict(view.index.skipped)
+    return {
+        **_told(view, entry.attempt, code, "warning", entry.step),
+        "explanation": explain(code, {}),
+        "advice": advice(code),
+        "evidence": as_evidence([reasons.get(entry.step, "").encode()]),
+    }
+
+
+def _told(
+    view: RunView, attempt: int, code: str, severity: Severity, step: int | None
+) -> dict[str, Any]:
+    id = finding_id(view.run.placement, attempt, code, step)
+    return {"id": id, "code": code, "severity": severity, "confidence": 1.0, "step": step}

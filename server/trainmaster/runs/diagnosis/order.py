@@ -1,0 +1,26 @@
+"""In which order findings are told: the first cause first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
+
+# What only announces something is told after what came of it.
+_ANNOUNCES = {"grad_norm_rising": {"loss_spike", "divergence", "nan_loss", "nan_grad"}}
+# Whatever has a name tells more.
+_NAMELESS = "unknown_error"
+
+Place = tuple[bool, int, bool]
+
+
+def place(
+    code: str, severity: Severity, *, over: bool, codes: Collection[str], symptoms: Collection[str]
+) -> Place:
+    """Sorts (stably) what is wrong before what is over, then by severity, causes before symptoms.
+
+    `codes` are all that are open, `symptoms` those that another one led to.
+    """
+    follows = code in symptoms or bool(_ANNOUNCES.get(code, set()) & set(codes))
+    follows = follows or code == _NAMELESS
+    return over, -SEVERITIES.index(severity), follows

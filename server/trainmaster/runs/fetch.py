@@ -1,0 +1,328 @@
+"""Bringing a run's files here: checkpoints, the final model, logs, whatever it left in its folder.
+
+What is mirrored is taken from the mirror: it is nearer, still there once the box is gone, and of a
+run with secrets the only copy of a log that is masked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import shlex
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
+from trainer_runtime.core.files.manifest import MANIFEST_NAME
+from trainer_runtime.core.protocol.text import shown
+from trainmaster.runs.status import current_view
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.download import Arrived, download, is_there
+from trainmaster.transfers.file_sources import BoxFiles, FileSource, MirroredFiles, is_mirrored
+from trainmaster.words.answers.runs import FetchAnswer, SkippedFile
+from trainmaster.words.errors import HostError, StateError, StorageError, UsageError
+from trainmaster.words.paths import Home
+from trainmaster.words.settings import read_settings
+
+_FILES_AT_A_TIME = 4
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LONGEST_NAME_BYTES = 240  # `.NAME.part` has to fit into 255
+_MOST_SKIPPED = 50
+_MOST_TOLD = 5
+
+# (bytes that are here, bytes in all)
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    file: ListedFile
+    source: FileSource
+
+    @property
+    def is_manifest(self) -> bool:
+        return self.file.path.endswith(f"/{MANIFEST_NAME}")
+
+    def missing_bytes(self, folder: Path) -> int:
+        """What of it is to come yet, as far as that can be seen from outside."""
+        target = folder / self.file.path
+        if is_there(self.file, target):
+            return 0
+        part = target.with_name(f".{target.name}.part")
+        have = part.stat().st_size if part.is_file() else 0
+        return max(0, self.file.size_bytes - have)
+
+
+async def fetch(
+    workspace: Workspace,
+    run: str,
+    pattern: str,
+    folder: Path,
+    *,
+    bound_s: float | None = None,
+    on_progress: OnProgress | None = None,
+) -> FetchAnswer:
+    """Bring what `pattern` means of a run's folder into `folder`, under the same paths.
+
+    `pattern`: a glob over the run's folder, or `best`, `latest` (checkpoints) or `final`. What was
+    brought before is not brought again, what was interrupted goes on. After `bound_s` it pauses and
+    answers `more`.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, `NO_CHECKPOINT`, `RUN_ENDED` (cleaned, and not mirrored).
+        UsageError: `BAD_ARGUMENT` where the pattern means nothing.
+        HostError: `DIGEST_MISMATCH`; the host can't be reached and the mirror doesn't have it.
+        StorageError: `DISK_FULL`, `HOME_BUSY`, `UNSAFE_NAME`: the folder can't take it.
+    """
+    until = None if bound_s is None else time.monotonic() + bound_s
+    view = await current_view(workspace, run)
+    found, skipped = await _find(workspace, view, _pattern(view, pattern))
+    if not found and not skipped:
+        raise _nothing(view.run.run_id, pattern)
+    with _told(folder):
+        _prepare(folder, found)
+        whole = await _fetch_all(folder, found, until, _counted(found, on_progress))
+    more = len(whole) < len(found)
+    return FetchAnswer(
+        run_id=view.run.run_id,
+        files=len(whole),
+        bytes=sum(item.file.size_bytes for item in whole),
+        brought=_summary([item.file.path for item in whole]) or None,
+        skipped=[SkippedFile(path=item.path, reason=item.reason) for item in skipped],
+        folder=str(folder),
+        more=True if more else None,
+        next_step=_go_on(view.run.run_id, pattern, folder) if more else None,
+    )
+
+
+async def fetch_below(
+    workspace: Workspace, run: str, pattern: str, folder: str, *, bound_s: float
+) -> FetchAnswer:
+    """`fetch` for tools: into a folder below the settings' download root, nowhere else.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for a folder that lies elsewhere; and as `fetch`.
+    """
+    root = read_settings(workspace.home).download_root(workspace.home)
+    target = Path(os.path.normpath(root / (folder or workspace.control.run(run).run_id)))
+    if not target.is_relative_to(root) or not target.resolve().is_relative_to(root.resolve()):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{folder!r} does not lie below {root}, where files may be brought.",
+            f"Name a folder below it, or change `downloads` in {workspace.home.settings}.",
+            field="folder",
+        )
+    if _is_among_our_own(target.resolve(), workspace.home):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{target} is where Trainmaster keeps its own files, settings and records.",
+            f"Name another folder; by default files come below {workspace.home.downloads}.",
+            field="folder",
+        )
+    return await fetch(workspace, run, pattern, target, bound_s=bound_s)
+
+
+def _is_among_our_own(target: Path, home: Home) -> bool:
+    """A box chooses the names of its files: none may come to be the settings that bind tools."""
+    root, downloads = home.root.resolve(), home.downloads.resolve()
+    within = target.is_relative_to(root) and not target.is_relative_to(downloads)
+    return within or root.is_relative_to(target)
+
+
+def _summary(paths: Sequence[str]) -> list[str]:
+    """The paths, or where they are many, the folders at most two deep that they lie in."""
+    if len(paths) > _MOST_TOLD:
+        folders = ("/".join(path.split("/")[:-1][:2]) for path in paths)
+        paths = [f"{folder}/" if folder else "." for folder in folders]
+    told = list(dict.fromkeys(paths))
+    left_out = len(told) - _MOST_TOLD
+    return [*told[:_MOST_TOLD], f"and {left_out} more"] if left_out > 0 else told
+
+
+def _nothing(run_id: str, pattern: str) -> UsageError:
+    return UsageError(
+        "BAD_ARGUMENT",
+        f"{pattern!r} means nothing in the folder of {run_id}.",
+        "Use for example best, latest, final, 'checkpoints/*' or 'attempts/*/train.log'.",
+        field="pattern",
+    )
+
+
+def _go_on(run_id: str, pattern: str, folder: Path) -> str:
+    command = shlex.join(["trainmaster", "fetch", run_id, pattern, str(folder)])
+    return f"Call the same again: it goes on where it stopped. A shell has no such limit: {command}"
+
+
+def _pattern(view: RunView, pattern: str) -> str:
+    if pattern not in ("best", "latest"):
+        return pattern
+    step = view.index.best if pattern == "best" else view.index.resume_from
+    paths = {entry.step: entry.path for entry in view.index.entries}
+    if step is None:
+        raise StateError(
+            "NO_CHECKPOINT",
+            f"Run {view.run.run_id} has no verified checkpoint that is {pattern}.",
+            f"`trainmaster checkpoints {view.run.run_id}` lists those that it has.",
+        )
+    return re.sub(r"([*?[])", r"[\1]", paths[step])
+
+
+async def _find(
+    workspace: Workspace, view: RunView, pattern: str
+) -> tuple[list[_Wanted], list[LeftOut]]:
+    """What is to be brought and from where, manifests last; and what is left out."""
+    run = view.run
+    mirror = MirroredFiles(workspace.mirror.of(run.run_id, run.placement).root)
+    here = {item.path: item for item in await mirror.files(pattern) if isinstance(item, ListedFile)}
+    skipped: list[LeftOut] = []
+    box: FileSource = mirror
+    try:
+        box = BoxFiles(workspace.backend(run.host), run.run_id)
+        there = await box.files(pattern)
+    except HostError:
+        if not here:
+            raise
+        there = [LeftOut(".", f"{run.host} can't be reached: only what is mirrored was looked at")]
+    if run.cleaned and not there and not here:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {run.run_id} was cleaned, and its mirror has nothing that {pattern!r} means.",
+            "Launch runs with `checkpoint: {mirror: operator}` to have their checkpoints here.",
+        )
+    chosen: dict[str, _Wanted] = {}
+    for item in [*here.values(), *there]:
+        problem = _problem(item, here, bool(run.config.get("secrets")))
+        if problem is not None:
+            skipped.append(problem)
+        elif isinstance(item, ListedFile) and not _is_nearer(chosen.get(item.path), item):
+            source = mirror if here.get(item.path) is item else box
+            chosen[item.path] = _Wanted(item, source)
+    in_order = sorted(chosen.values(), key=lambda item: (item.is_manifest, item.file.path))
+    return in_order, skipped[:_MOST_SKIPPED]
+
+
+def _problem(
+    item: ListedFile | LeftOut, here: Mapping[str, ListedFile], has_secrets: bool
+) -> LeftOut | None:
+    """Why something is not brought; None where it is."""
+    if isinstance(item, LeftOut):
+        return LeftOut(shown(item.path.encode(errors="replace")), shown(item.reason.encode()))
+    parts = item.path.split("/")
+    if any(part in ("", ".", "..") or _UNSAFE.search(part) for part in parts):
+        return LeftOut(ascii(item.path)[1:-1], "its name is not safe")
+    if any(len(part.encode()) > _LONGEST_NAME_BYTES for part in parts):
+        return LeftOut(item.path, "its name is too long")
+    if is_never_fetched(item.path):
+        return LeftOut(item.path, "is never fetched")
+    if has_secrets and is_mirrored(item.path) and item.path not in here:
+        return LeftOut(item.path, "is not mirrored yet, and only the mirror's copy is masked")
+    return None
+
+
+def _is_nearer(mirrored: _Wanted | None, there: ListedFile) -> bool:
+    """Whether the mirror's file will do for the one on the box."""
+    if mirrored is None:
+        return False
+    here = mirrored.file
+    is_same = here.sha256 is not None and here.sha256 == there.sha256
+    return is_mirrored(there.path) or (is_same and here.size_bytes == there.size_bytes)
+
+
+def _counted(found: Sequence[_Wanted], on_progress: OnProgress | None) -> Arrived:
+    total, done = sum(item.file.size_bytes for item in found), 0
+
+    def arrived(count: int) -> None:
+        nonlocal done
+        done += count
+        if on_progress is not None:
+            on_progress(min(done, total), total)
+
+    return arrived
+
+
+def _prepare(folder: Path, found: Sequence[_Wanted]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    needed = sum(item.missing_bytes(folder) for item in found)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise _full(folder, f"{needed / 2**30:.2f} GiB are to come, {free / 2**30:.2f} are free")
+
+
+async def _fetch_all(
+    folder: Path, found: Sequence[_Wanted], until: float | None, arrived: Arrived
+) -> list[_Wanted]:
+    """Those that are whole, in the end or when the time was over."""
+    waiting, whole = deque(found), []
+
+    async def work() -> None:
+        while waiting:
+            item = waiting.popleft()
+            target = _make_place(folder, item.file.path.split("/"))
+            await download(item.source, item.file, target, arrived)
+            whole.append(item)
+
+    workers = [asyncio.create_task(work()) for _ in range(_FILES_AT_A_TIME)]
+    left_s = None if until is None else max(0.0, until - time.monotonic())
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return whole
+
+
+def _make_place(folder: Path, parts: Sequence[str]) -> Path:
+    """The file's place, its folders made; none of them may be a link that leads elsewhere."""
+    place = folder
+    for part in parts[:-1]:
+        place = place / part
+        place.mkdir(exist_ok=True)
+        if place.is_symlink():
+            raise StorageError(
+                "UNSAFE_NAME",
+                f"{place} is a symbolic link; what is fetched stays below {folder}.",
+                "Remove the link, or fetch into another folder.",
+            )
+    target = place / parts[-1]
+    if target.is_dir() and not target.is_symlink():
+        raise StorageError(
+            "UNSAFE_NAME",
+            f"{target} is a folder, and a file of that name is to be fetched.",
+            "Fetch into another folder.",
+        )
+    return target
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """Turn what the file system refuses into an error with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(folder, "its disk has no room left") from error
+        raise StorageError(
+            "ROOT_NOT_WRITABLE",
+            f"{folder} can't be written: {error.strerror or error}.",
+            "Make it writable, or fetch into another folder.",
+        ) from error
+
+
+def _full(folder: Path, told: str) -> StorageError:
+    return StorageError(
+        "DISK_FULL",
+        f"{folder} can't take it: {told}.",
+        "Free some room, or fetch less, or elsewhere; what was brought stays, and is gone on from.",
+        retryable=True,
+    )

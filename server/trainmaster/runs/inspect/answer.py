@@ -1,0 +1,60 @@
+"""What `inspect` answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainmaster.words.answers.runs import Answer, Number
+
+Code = Literal[
+    "hang_collective", "hang_data", "hang_checkpoint", "slow_not_hung", "moving", "stall"
+]
+
+
+class RanksSeen(Answer):
+    """Ranks that stand at the same place. `lines` are the innermost frames of the first of them:
+    the training's own names, so text that anybody may have written.
+
+    `state` is the kernel's letter; `blocked` names calls about files that have not returned.
+    """
+
+    ranks: list[int]
+    at: str
+    state: str
+    cpu_share: float = Field(description="of one core")
+    step: int | None = None
+    lines: list[str]
+    blocked: list[str] | None = None
+    workers: int | None = None
+    worker_lines: list[str] | None = None
+
+
+class InspectionAnswer(Answer):
+    """`verdict`: `moving` and `slow_not_hung` need nothing, `stall` is a hang of unknown cause.
+
+    `rank` differs from the others. `gpus` is columnar, a value per GPU. `finding` is the id that
+    the box's own diagnosis of the same bears. `stacks_file`, on this machine, has every frame.
+    """
+
+    run_id: str
+    attempt: int
+    verdict: Code
+    confidence: float
+    why: str
+    rank: int | None = None
+    advice: list[str]
+    step: int | None = None
+    silent_s: float | None = Field(default=None, description="since the last step")
+    usual_step_s: float | None = None
+    world_size: int | None = None
+    ranks: list[RanksSeen]
+    gpus: dict[str, list[Number | None]] | None = None
+    finding: str | None = None
+    stacks_file: str | None = None
+    py_spy: str | None = Field(
+        default=None, description="what came of py-spy where a process did not answer by itself"
+    )
+    next_step: str | None = None
+    next_tools: list[str] | None = None

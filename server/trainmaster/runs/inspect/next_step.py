@@ -1,0 +1,59 @@
+"""What to do after a look at a run, from a closed catalogue."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.diagnosis.stacks import verdict as verdicts
+from trainer_runtime.core.diagnosis.stacks.messages import stopped_pid
+from trainer_runtime.core.diagnosis.stacks.verdict import Verdict
+from trainmaster.store.run import Run
+
+_BY_PY_SPY = {
+    "not_allowed": "Its process is not ours: `trainmaster inspect {run} --allow-py-spy` reads it "
+    "from outside, without stopping it.",
+    "not_installed": "It does not answer by itself: install py-spy on {host} (`pip install "
+    "py-spy`), then `trainmaster inspect {run}` again.",
+    "refused": "The system lets nobody read it: as root on {host}, `py-spy dump --pid PID`, or "
+    "`sysctl kernel.yama.ptrace_scope=0`.",
+}
+_BY_CODE = {
+    verdicts.MOVING: "trainmaster wait {run} --until checkpoint,end --timeout 3600",
+    verdicts.SLOW: "It goes on: `trainmaster metrics {run} --key step_time_s`, then wait.",
+    verdicts.STALL: "Look again in a minute: `trainmaster inspect {run}`; if nothing has changed, "
+    "`trainmaster stop {run}` and `trainmaster resume {run}`.",
+}
+_HANGS = (
+    "It will not go on by itself: mend the cause, then `trainmaster stop {run}` and "
+    "`trainmaster resume {run}`."
+)
+_STOPPED = (
+    "`kill -CONT {pid}` on {host} lets it go on; only if it stays as it is, `trainmaster stop "
+    "{run}` and `trainmaster resume {run}`."
+)
+# Of a training that others have started nothing can be stopped or resumed from here.
+_OF_OTHERS = {
+    verdicts.MOVING: "trainmaster wait {run} --until finding,end --timeout 3600",
+    verdicts.SLOW: _BY_CODE[verdicts.SLOW],
+    verdicts.STALL: "Look again in a minute: `trainmaster inspect {run}`; if nothing has changed, "
+    "whoever started it has to end it and start it again.",
+}
+_HANGS_OF_OTHERS = (
+    "It will not go on by itself: mend the cause; whoever started it has to start it again."
+)
+_STOPPED_OF_OTHERS = (
+    "`kill -CONT {pid}` on {host}, by whoever owns the process, lets it go on; then "
+    "`trainmaster wait {run} --until finding,end`."
+)
+
+
+def next_step(run: Run, verdict: Verdict, py_spy: object) -> str:
+    """One sentence that says what an operator or agent would do now."""
+    others = run.is_attached
+    by_code, hangs = (_OF_OTHERS, _HANGS_OF_OTHERS) if others else (_BY_CODE, _HANGS)
+    sentence = by_code.get(verdict.code, hangs)
+    pid = stopped_pid(verdict)
+    unread = _BY_PY_SPY.get(str(py_spy))
+    if pid is not None:
+        sentence = _STOPPED_OF_OTHERS if others else _STOPPED
+    elif unread is not None and verdict.code == verdicts.STALL:
+        sentence = unread
+    return sentence.format(run=run.run_id, host=run.host, pid=pid)

@@ -1,0 +1,200 @@
+"""`inspect`: one bounded look at the processes of a run, through its backend."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from trainer_runtime.core.diagnosis.stacks import messages
+from trainer_runtime.core.diagnosis.stacks.verdict import STALL, Verdict
+from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.finding import as_evidence
+from trainer_runtime.core.protocol.text import shown
+from trainmaster.runs.inspect.answer import Code, InspectionAnswer, RanksSeen
+from trainmaster.runs.inspect.next_step import next_step
+from trainmaster.runs.status import current_view
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError, StateError
+
+WITHIN_S = 36.0
+_LEAST_S = 5.0
+_FRAMES = 5
+_MOST_GROUPS = 6
+_KEPT_FILES = 20
+_LONGEST_LINE = 160
+_LARGEST_STACKS = 1 << 20  # characters
+
+
+async def inspect_run(
+    workspace: Workspace, run: str, *, allow_py_spy: bool = False, within_s: float = WITHIN_S
+) -> InspectionAnswer:
+    """Where every rank of a run stands, what the GPUs do, and what that makes of it.
+
+    `allow_py_spy`: py-spy may read the process of an attached run, which is not ours.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, `RUN_ENDED`.
+        HostError: the host can't be reached, or does not answer within `within_s`.
+    """
+    began = time.monotonic()
+    view = await current_view(workspace, run)
+    _refuse_ended(view)
+    _refuse_unreachable(view)
+    left_s = max(_LEAST_S, within_s - (time.monotonic() - began))
+    attempt = max(1, view.attempt)
+    backend = workspace.backend(view.run.host)
+    try:
+        async with asyncio.timeout(left_s):
+            told = await backend.inspect(view.run.run_id, attempt, allow_py_spy=allow_py_spy)
+    except TimeoutError as error:
+        raise HostError(
+            "HOST_UNREACHABLE",
+            f"{view.run.host} has not answered within {left_s:.0f} s.",
+            f"`trainmaster hosts check {view.run.host}` tells what is wrong with it.",
+            retryable=True,
+        ) from error
+    return _answer(workspace, view, attempt, told)
+
+
+def _refuse_ended(view: RunView) -> None:
+    if view.ended:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {view.run.run_id} is {view.state.value}: it has no processes to look at.",
+            f"Stacks that were taken before a restart: `trainmaster fetch {view.run.run_id} "
+            "'attempts/*/stacks.txt' FOLDER`.",
+        )
+
+
+def _refuse_unreachable(view: RunView) -> None:
+    """What kept the look just now from the host keeps us from it as well."""
+    if view.link_error is not None:
+        code, message = view.link_error
+        raise HostError(
+            code,
+            message,
+            f"`trainmaster hosts check {view.run.host}` tells what is wrong with it.",
+            retryable=True,
+        )
+
+
+def _answer(
+    workspace: Workspace, view: RunView, attempt: int, told: Mapping[str, Any]
+) -> InspectionAnswer:
+    verdict, pace = _verdict(told.get("verdict") or {}), told.get("pace") or {}
+    step = pace.get("step")
+    ours = not view.run.is_attached
+    finding = messages.as_finding(
+        verdict, placement=view.run.placement, attempt=attempt, step=step, ours=ours
+    )
+    py_spy = told.get("py_spy")
+    return InspectionAnswer(
+        run_id=view.run.run_id,
+        attempt=attempt,
+        verdict=cast(Code, verdict.code),
+        confidence=verdict.confidence,
+        why=messages.explain(verdict),
+        rank=verdict.rank,
+        advice=list(messages.advice(verdict, ours=ours)),
+        step=step,
+        silent_s=_rounded(pace.get("silent_s")),
+        usual_step_s=_rounded(pace.get("usual_s")),
+        world_size=told.get("world_size"),
+        ranks=_groups(told.get("ranks") or (), verdict),
+        gpus=_columns(told.get("gpus") or {}) or None,
+        finding=finding.id if finding else None,
+        stacks_file=_keep(workspace, view, attempt, str(told.get("stacks") or "")),
+        py_spy=None if py_spy is None else shown(str(py_spy).encode())[:40],
+        next_step=next_step(view.run, verdict, py_spy),
+    )
+
+
+def _verdict(told: Mapping[str, Any]) -> Verdict:
+    """The box's verdict; a word of it that we don't know is none."""
+    code, reason = str(told.get("code")), str(told.get("reason"))
+    if code not in messages.ADVICE or reason not in messages.REASONS:
+        return Verdict(STALL, 0.0, "unknown_place")
+    slots = {
+        str(name): number
+        for name, number in (told.get("slots") or {}).items()
+        if isinstance(number, int | float)
+    }
+    evidence = as_evidence(str(line).encode() for line in told.get("evidence") or ())
+    rank = told.get("rank")
+    return Verdict(
+        code,
+        float(told.get("confidence") or 0.0),
+        reason,
+        rank if isinstance(rank, int) else None,
+        slots,
+        evidence,
+    )
+
+
+def _groups(ranks: Sequence[Mapping[str, Any]], verdict: Verdict) -> list[RanksSeen]:
+    """Ranks that stand alike as one row; the one that differs first, then the smaller groups."""
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for one in ranks:
+        groups.setdefault((one["at"], tuple(one["frames"][:_FRAMES])), []).append(one)
+    ordered = sorted(
+        groups.values(),
+        key=lambda group: (verdict.rank not in [one["rank"] for one in group], len(group)),
+    )
+    return [_group(group) for group in ordered[:_MOST_GROUPS]]
+
+
+def _group(group: Sequence[Mapping[str, Any]]) -> RanksSeen:
+    first = group[0]
+    workers = first.get("workers") or []
+    stuck = next((worker for worker in workers if worker["frames"]), None)
+    return RanksSeen(
+        ranks=[int(one["rank"]) for one in group],
+        at=str(first["at"])[:20],
+        state=str(first["state"])[:1],
+        cpu_share=float(first["cpu_share"]),
+        step=first.get("step"),
+        lines=_lines(first["frames"][:_FRAMES]),
+        blocked=_lines(first["blocked"]) or None,
+        workers=len(workers) or None,
+        worker_lines=_lines(stuck["frames"][:2]) if stuck else None,
+    )
+
+
+def _lines(texts: Sequence[Any]) -> list[str]:
+    return [shown(str(text).encode(errors="replace"))[:_LONGEST_LINE] for text in texts]
+
+
+def _columns(gpus: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """`{"gpu_util/0": 1.0, …}` as a column per key, a row per GPU."""
+    indices = sorted({int(key.partition("/")[2]) for key in gpus if "/" in key})
+    names = sorted({key.partition("/")[0] for key in gpus if "/" in key})
+    columns: dict[str, list[Any]] = {
+        name: [gpus.get(f"{name}/{i}") for i in indices] for name in names
+    }
+    return {"index": list(indices), **columns} if indices else {}
+
+
+def _keep(workspace: Workspace, view: RunView, attempt: int, text: str) -> str | None:
+    """The stacks in a file of ours; the newest twenty of a run stay."""
+    if not text:
+        return None
+    folder = workspace.home.stacks(view.run.run_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    when = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    path = folder / f"{when}-attempt-{attempt}.txt"
+    write_atomic(path, _harmless(text).encode())
+    for old in sorted(folder.glob("*.txt"))[:-_KEPT_FILES]:
+        old.unlink(missing_ok=True)
+    return str(path)
+
+
+def _harmless(text: str) -> str:
+    lines = text[:_LARGEST_STACKS].splitlines()
+    return "".join(f"{shown(line.encode(errors='replace'))}\n" for line in lines)
+
+
+def _rounded(value: Any) -> float | None:
+    return None if value is None else float(f"{float(value):.4g}")

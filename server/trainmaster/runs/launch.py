@@ -1,0 +1,179 @@
+"""Planning and launching: the spec's way to a detached training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState, RunState
+from trainmaster.runs.advance import advance
+from trainmaster.runs.diagnosis.tried_patches import applied_patch
+from trainmaster.runs.next_step import next_step
+from trainmaster.runs.planning import plan_run as planning
+from trainmaster.runs.planning.plan_run import Planned
+from trainmaster.runs.status import resumes_at
+from trainmaster.runs.unattended import unattended_plan
+from trainmaster.runs.wait import BEGINNING, until_attempt
+from trainmaster.store import secret_values
+from trainmaster.store.control import IN_SESSIONS
+from trainmaster.store.run import Run, new_run_id
+from trainmaster.sync.run_view import RunView, load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import LaunchAnswer, PlanAnswer
+from trainmaster.words.errors import HostError
+
+# The host was there when the run was planned: what went on its way may have arrived.
+_ON_THE_WAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "KAGGLE_UNREACHABLE"})
+
+
+async def plan_run(
+    workspace: Workspace, spec: str, *, host: str | None = None, sets: Sequence[str] = ()
+) -> PlanAnswer:
+    """What a launch of this spec (a path, or YAML text) would do; nothing is started.
+
+    Raises:
+        TrainmasterError: whatever would make the launch impossible.
+    """
+    planned = await planning.plan_spec(workspace, spec, host, sets)
+    told = unattended_plan(workspace, planned.spec, planned.config)
+    return planning.answer(planned).model_copy(update={"unattended": told})
+
+
+async def launch(
+    workspace: Workspace,
+    spec: str,
+    *,
+    host: str | None = None,
+    sets: Sequence[str] = (),
+    idempotency_key: str | None = None,
+) -> LaunchAnswer:
+    """Start a training, detached. The same `idempotency_key` again finds the first one's run.
+
+    Raises:
+        TrainmasterError: whatever makes it impossible; then nothing was started.
+    """
+    asked = hashlib.sha256(json.dumps([spec, host, list(sets)]).encode()).hexdigest()
+    if idempotency_key is not None:
+        known = workspace.control.run_of_key(idempotency_key, "launch", asked)
+        if known is not None:
+            await advance(workspace, known)
+            return launched(workspace, known)
+    planned = await planning.plan_spec(workspace, spec, host, sets)
+    planning.refuse_unlaunchable(planned)
+    key = (idempotency_key, asked) if idempotency_key else None
+    run_id = await start_run(workspace, planned, Desired(DesiredState.RUNNING, generation=1), key)
+    if run_id is None:  # the same key, at the same moment, in another process
+        return await launch(workspace, spec, host=host, sets=sets, idempotency_key=idempotency_key)
+    return launched(workspace, run_id)
+
+
+async def start_run(
+    workspace: Workspace, planned: Planned, desired: Desired, key: tuple[str, str] | None = None
+) -> str | None:
+    """Put a planned run on record and start it; its id, None where the key is taken by now.
+
+    A host that is lost on the way is told when it can be.
+
+    Raises:
+        HostError: the host refuses; then nothing was started.
+    """
+    run = await _record(workspace, planned, desired, key)
+    if run is None:
+        return None
+    try:
+        await advance(workspace, run.run_id)
+    except HostError as error:
+        if error.code not in _ON_THE_WAY:
+            await _take_back(workspace, run)
+            raise
+        return run.run_id  # placed or not: it is started when it can be
+    if load_view(workspace, run.run_id).kernel is None:  # a session begins when it begins
+        await until_attempt(workspace, run.run_id)
+    return run.run_id
+
+
+def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> LaunchAnswer:
+    """The answer of whatever has started a run; `cursor`: where it stood before."""
+    view = load_view(workspace, run_id)
+    until = "finding,end" if view.run.is_attached else "checkpoint,end"
+    begins = resumes_at(view)
+    waits = f"trainmaster wait {run_id} --until {until} --timeout 3600"
+    return LaunchAnswer(
+        run_id=run_id,
+        name=view.run.name,
+        state=view.state.value,
+        reason=view.reason if view.state is RunState.QUEUED else None,
+        resumes_at=begins,
+        attempt=view.attempt,
+        host=view.run.host,
+        pending=None if view.delivered else True,
+        cursor=cursor,
+        applied=applied_patch(view.desired.why),
+        warnings=_warnings(view),
+        next_step=waits if begins is None else next_step(view, ()),
+    )
+
+
+def _warnings(view: RunView) -> list[str] | None:
+    """The plan's, where the run has just been launched by it."""
+    return view.run.plan.get("warnings") or None if view.desired.why == "launch" else None
+
+
+async def _take_back(workspace: Workspace, run: Run) -> None:
+    """Forget a run of which nothing is at its host, and which nobody is just bringing there.
+
+    What sessions would have been given lies here, and its secrets at Kaggle: they go, too.
+    """
+    lock = try_lock(workspace.home.advance_lock(run.run_id))
+    if lock is not None:
+        try:
+            if workspace.control.forget_unplaced(run.run_id):
+                secret_values.forget(workspace.home, run.run_id)
+                backend = workspace.backend(run.host)
+                if backend.launcher_name == IN_SESSIONS:
+                    with suppress(HostError):
+                        await backend.remove(run.run_id, ())
+        finally:
+            os.close(lock)
+
+
+async def _record(
+    workspace: Workspace, planned: Planned, desired: Desired, key: tuple[str, str] | None
+) -> Run | None:
+    """Put the run on record under the first free name; None where its key is taken by now."""
+    control = workspace.control
+    backend = workspace.backend(planned.spec.host)
+    values = secret_values.find_values(workspace.home, planned.spec.secrets, os.environ)
+    while True:
+        run = _new_run(planned, control.free_name(planned.spec.name))
+        secret_values.keep(workspace.home, run.run_id, values)
+        folder = await backend.folder(run.run_id)
+        added = control.add_run(run, desired, backend.launcher_name, folder, key)
+        if added == "added":
+            return run
+        secret_values.forget(workspace.home, run.run_id)
+        if added == "key taken":
+            return None
+
+
+def _new_run(planned: Planned, name: str) -> Run:
+    run_id = new_run_id(name)
+    return Run(
+        run_id=run_id,
+        name=name,
+        created_t=time.time(),
+        host=planned.spec.host,
+        placement=1,
+        spec=planned.spec_text,
+        config={**planned.config, "run_id": run_id, "name": name},
+        plan={**planned.to_dict(), "requirements": list(planned.plan.requirements)},
+        labels=planned.spec.labels,
+        closed=False,
+        cleaned=False,
+    )

@@ -1,0 +1,197 @@
+"""A run's way to another host, from what is mirrored of it here.
+
+Its record travels whole: to journal, attempts and lineage the new place is what a reboot is. The
+supervisor there finds its journal, sees that nobody lives, and resumes from the newest checkpoint
+that verifies. So the mirror of the new placement begins as a copy of the old one's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.backends import LOCAL, NAMES
+from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
+from trainmaster.runs.rerender import bundle_of
+from trainmaster.store.mirror import PlacementMirror
+from trainmaster.sync.follow import follower_lock
+from trainmaster.sync.ingest import ingest_placement
+from trainmaster.sync.run_view import RunView, load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.checkpoint_mirror import bring_wanted
+from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
+
+_CHECKPOINTS = "checkpoints"
+_REACHED_WITHIN_S = 20.0
+# Of an attempt whose processes were elsewhere: one that never lives here.
+_ELSEWHERE = {"pid": 1, "start_ticks": 0, "epoch": "elsewhere"}
+
+
+async def place_elsewhere(
+    workspace: Workspace, view: RunView, host: str, *, from_scratch: bool, abandon: bool
+) -> None:
+    """Lay a run down on another host as it is mirrored here, and note that it is there. May be
+    repeated; until it is noted, nothing has changed.
+
+    Raises:
+        StateError: `RUN_IS_RUNNING`, it may live where it was, and `abandon` was not given;
+            `NOT_MIRRORED`, none of its checkpoints is here.
+        UsageError: `BAD_ARGUMENT`, it can't be placed there.
+        HostError: the new host refuses or can't be reached.
+    """
+    run = view.run
+    for name in (host, run.host):
+        if name in NAMES and name != LOCAL:
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"A run goes neither to {name} nor away from it.",
+                "Launch it anew where it is to be.",
+                field="host",
+            )
+    backend = workspace.backend(host)
+    if not abandon:
+        view = await _asked_provider(workspace, view)
+        _refuse_unless_over(view)
+    if not view.host_is_gone and not await _take_leave(workspace, view):
+        workspace.control.leave_behind(run.run_id, run.host, time.time())
+    old = workspace.mirror.of(run.run_id, run.placement)
+    if not from_scratch:
+        _refuse_without_checkpoint(view, old)
+    new = workspace.mirror.of(run.run_id, run.placement + 1)
+    async with follower_lock(workspace.home, [run.host]):
+        await asyncio.to_thread(_copy_mirror, old, new)
+    folder = await backend.folder(run.run_id)
+    files = await asyncio.to_thread(_files, view, new)
+    await backend.send(files, folder)
+    if workspace.control.place_elsewhere(run, host, backend.launcher_name, folder, time.time()):
+        ingest_placement(workspace.metrics, new, run.run_id, run.placement + 1)
+
+
+async def _asked_provider(workspace: Workspace, view: RunView) -> RunView:
+    """The run after a look whether its rented box is still there; nothing new where nobody says."""
+    from trainmaster.machines.renting.instances import (
+        advance_box,  # which may stop runs, so it lies above us
+    )
+
+    box = workspace.control.boxes.of_host(view.run.host)
+    if box is None:
+        return view
+    with suppress(HostError):
+        await advance_box(workspace, box.tag)
+    return load_view(workspace, view.run.run_id)
+
+
+async def stop_left_behind(workspace: Workspace) -> dict[str, list[str]]:
+    """Stop what was given up on hosts that could not be reached then, where they are by now; by
+    run, what was done. What it made there since stays there."""
+    did: dict[str, list[str]] = {}
+    for run_id, host in workspace.control.left_behind():
+        view = load_view(workspace, run_id)
+        if view.run.host == host:
+            continue
+        if host in NAMES or workspace.control.host(host) is not None:
+            try:
+                await _stop_there(workspace, view, host)
+            except (TrainmasterError, TimeoutError):
+                continue
+            did.setdefault(run_id, []).append(f"stopped what was left of it on {host}")
+        workspace.control.forget_left_behind(run_id, host)
+    return did
+
+
+async def _stop_there(workspace: Workspace, view: RunView, host: str) -> None:
+    backend = workspace.backend(host)
+    stopped = Desired(DesiredState.STOPPED, view.desired.generation + 1, why="placed_elsewhere")
+    async with asyncio.timeout(_REACHED_WITHIN_S):
+        await backend.request(view.run.run_id, stopped)
+        await backend.start(view.run.run_id)  # a supervisor that died stops nobody
+
+
+async def _take_leave(workspace: Workspace, view: RunView) -> bool:
+    """Bring what only the old host has, and stop what may live there, as far as it is reached;
+    whether nothing lives there any more, or it was told to stop."""
+    over = view.ended
+    with suppress(HostError, TimeoutError):
+        if not over:
+            await _stop_there(workspace, view, view.run.host)
+            over = True
+        await bring_wanted(workspace, view.run.run_id)
+    return over
+
+
+def _refuse_unless_over(view: RunView) -> None:
+    """Raises:
+    StateError: `RUN_IS_RUNNING`.
+    """
+    run = view.run
+    if view.host_is_gone or (view.ended and run.closed):
+        return
+    raise StateError(
+        "RUN_IS_RUNNING",
+        f"Run {run.run_id} may still live on {run.host}: nobody has confirmed its end there.",
+        f"Stop it and wait for its end, or give the box back (`trainmaster release {run.host}`). "
+        "--abandon places it elsewhere all the same: what it still does there is lost.",
+    )
+
+
+def _refuse_without_checkpoint(view: RunView, mirror: PlacementMirror) -> None:
+    """Raises:
+    StateError: `NOT_MIRRORED`.
+    """
+    if view.index.resume_from is None or any(mirror.path(_CHECKPOINTS).glob("step-*")):
+        return
+    raise StateError(
+        "NOT_MIRRORED",
+        f"Run {view.run.run_id} has checkpoints up to step {view.index.resume_from}, and none of "
+        "them is here.",
+        "`--from scratch` begins anew. Launch with `checkpoint: {mirror: operator}` to have them "
+        "here.",
+    )
+
+
+def _copy_mirror(old: PlacementMirror, new: PlacementMirror) -> None:
+    """Begin a placement's mirror with what the last one's holds; whatever an earlier try has left
+    goes first. Checkpoints never change, and are linked."""
+    shutil.rmtree(new.root, ignore_errors=True)
+    new.root.mkdir(parents=True)
+    for path in _records(old):
+        target = new.root / path.relative_to(old.root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target)
+    for folder in old.path(_CHECKPOINTS).glob("step-*"):
+        shutil.copytree(folder, new.path(_CHECKPOINTS) / folder.name, copy_function=_link)
+
+
+def _records(mirror: PlacementMirror) -> Iterator[Path]:
+    for path in sorted(mirror.root.rglob("*")):
+        name = path.relative_to(mirror.root).as_posix()
+        if path.is_file() and (is_appended(name) or is_replaced(name)):
+            yield path
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copy2(source, target)
+
+
+def _files(view: RunView, mirror: PlacementMirror) -> list[TreeFile]:
+    """The run's folder as it is to lie on the new host."""
+    bundle = bundle_of(view.run)
+    made = {**bundle.files, "desired.json": json.dumps(view.desired.to_dict()).encode()}
+    for number in mirror.attempts():
+        if mirror.size(f"attempts/{number}/exit.json") == 0:
+            told = json.dumps({"hold": _ELSEWHERE, "trainer": _ELSEWHERE})
+            made[f"attempts/{number}/process.json"] = told.encode()
+    records = [file for file in files_of_folder(mirror.root) if file.name not in made]
+    return [*list_tree(made, bundle.executable), *records]

@@ -1,0 +1,167 @@
+"""What to do next, from a closed catalogue: never a word of the run's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.states import RunState
+from trainmaster.backends.kaggle.run_status import Standing
+from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
+from trainmaster.sync.run_view import RunView
+
+_BY_REASON = {
+    "unusable": "Read the reason, mend the spec or the data, and launch anew.",
+    "failed_before_first_step": "Read `trainmaster logs {run}`, mend the cause, then "
+    "`trainmaster resume {run}`.",
+    "max_restarts": "Read `trainmaster logs {run}`; after mending the cause, "
+    "`trainmaster resume {run}`.",
+    "no_progress": "Read `trainmaster logs {run}` and Kaggle's page of the kernel; after mending "
+    "the cause, `trainmaster resume {run}`.",
+    "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
+}
+_BY_REASON_OF_STOP = {
+    "time_limit": "Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`.",
+    "lease_over": "Its box's lease is over: `trainmaster offers` lists others to provision.",
+}
+# The box has stopped for a decision that is not its own.
+_FOR_THE_OPERATOR = frozenset({"needs_operator"})
+
+
+def next_step(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    """One sentence that says what an operator or agent would do now."""
+    return _of_attached(view) if view.run.is_attached else _of_ours(view, findings)
+
+
+def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    run = view.run.run_id
+    state = view.state
+    if view.run.cleaned:
+        return f"Cleaned: its files are gone, `trainmaster metrics {run}` still answers."
+    if state is RunState.COMPLETED:
+        return _after_completion(view, findings)
+    if state is RunState.FAILED or view.record.reason in _FOR_THE_OPERATOR:
+        return _after_failure(view, findings)
+    if view.host_is_gone:
+        return (
+            f"Its box is gone: `trainmaster resume {run} --host HOST` goes on elsewhere, from what "
+            "is mirrored here; `trainmaster offers` lists machines for rent."
+        )
+    if state is RunState.STOPPED:
+        general = "`trainmaster resume {run}` goes on from the last checkpoint."
+        return _BY_REASON_OF_STOP.get(view.record.reason or "", general).format(run=run)
+    return _while_open(view, findings)
+
+
+def _while_open(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    run, state = view.run.run_id, view.state
+    if state is RunState.LOST or _is_removed(view):
+        return _unheard(view)
+    if not view.delivered:
+        return "Its host has not been told yet: `trainmaster tick` tries again."
+    if state is RunState.QUEUED and view.kernel is not None:
+        return _while_queued(view, view.kernel)
+    if state is RunState.STOPPING and view.kernel is not None:
+        return _while_its_session_goes_on(run, view.kernel)
+    if state is RunState.STOPPING:
+        return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
+    pressing = [finding for finding in findings if finding.severity != "info"]
+    if pressing:
+        return _while_it_goes_on(view, pressing[0])
+    return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
+
+
+def _while_queued(view: RunView, kernel: Standing) -> str:
+    run = view.run.run_id
+    if kernel.resumes_at is not None:
+        until = in_utc(kernel.resumes_at)
+        return f"The quota is spent until {until}: `trainmaster tick` goes on after that."
+    if kernel.alive:
+        return f"trainmaster wait {run} --until running,end --timeout 3600"
+    return f"`trainmaster tick` pushes the next session; `trainmaster wait {run} --until end` too."
+
+
+def _while_its_session_goes_on(run: str, kernel: Standing) -> str:
+    until = None if kernel.session is None else in_utc(kernel.session.deadline_t)
+    lasts = f" lasts until {until} at most and" if until else ""
+    return (
+        f"Its session{lasts} is the last one, since Kaggle can't end it: `trainmaster wait {run} "
+        "--until end` waits for it; Kaggle's page of the kernel can cancel it."
+    )
+
+
+def _after_completion(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    run = view.run.run_id
+    wrong = [finding.code for finding in findings if finding.severity == "critical"]
+    if not wrong:
+        return f"Done. `trainmaster fetch {run} final FOLDER` brings the model."
+    best = view.index.best
+    rescue = (
+        ""
+        if best is None
+        else f"the best by validation is step {best}: `trainmaster fetch {run} best FOLDER`; "
+    )
+    return f"Completed, but with {wrong[0]}: {rescue}`trainmaster diagnose {run}` explains it."
+
+
+def _while_it_goes_on(view: RunView, finding: FoundOfRun) -> str:
+    run = view.run.run_id
+    if view.state is RunState.RECOVERING:
+        return f"It recovers by itself: `trainmaster wait {run} --until checkpoint,finding,end`."
+    explained = f"`trainmaster diagnose {run}` explains {finding.code}."
+    if not finding.patches:
+        return f"{explained} Then wait: `trainmaster wait {run} --until checkpoint,finding,end`."
+    return (
+        f"{explained} To apply its patch: `trainmaster stop {run}`, then `trainmaster resume {run} "
+        f"--apply {finding.id}`."
+    )
+
+
+def _after_failure(view: RunView, findings: Sequence[FoundOfRun]) -> str:
+    run = view.run.run_id
+    if not findings:
+        general = "Read `trainmaster logs {run}`, then `trainmaster resume {run}`."
+        return _BY_REASON.get(view.record.reason or "", general).format(run=run)
+    for finding in findings:
+        if finding.patches:
+            patch = f"{finding.id}:{finding.patches[0]}"
+            return (
+                f"`trainmaster diagnose {run}` explains it; `trainmaster resume {run} "
+                f"--apply {patch}` applies the patch and starts."
+            )
+    if any(finding.is_exhausted for finding in findings):
+        return (
+            "All patches were tried; change `optimizer.lr` yourself: "
+            f"`trainmaster resume {run} --set optimizer.lr=...`."
+        )
+    return f"`trainmaster diagnose {run}` says what to mend; then `trainmaster resume {run}`."
+
+
+def _of_attached(view: RunView) -> str:
+    """Of a training that is only watched: nothing of it can be stopped or resumed from here."""
+    run = view.run.run_id
+    if view.run.cleaned:
+        return f"Watched no longer; `trainmaster metrics {run}` still answers."
+    if view.state is RunState.FAILED:
+        return f"Read `trainmaster diagnose {run}`; whoever started it has to start it again."
+    if view.state is RunState.COMPLETED:
+        return f"Done. `trainmaster clean {run}` removes what watching it left on its host."
+    if view.state is RunState.STOPPED:
+        return f"Its end was not seen: `trainmaster logs {run}` shows what it said last."
+    if view.state is RunState.LOST:
+        return _unheard(view)
+    if not view.delivered:
+        return "Its host has not been told yet: `trainmaster tick` tries again."
+    return f"trainmaster wait {run} --until finding,end --timeout 3600"
+
+
+def _unheard(view: RunView) -> str:
+    if _is_removed(view):
+        again = f"`trainmaster hosts add {view.run.host} ADDRESS`"
+        return f"Its host is not on record: {again} has the run found again."
+    look = f"`trainmaster status {view.run.run_id}`"
+    return f"The host is silent. `trainmaster tick` tries again; {look}."
+
+
+def _is_removed(view: RunView) -> bool:
+    return view.link_error is not None and view.link_error[0] == "HOST_UNKNOWN"

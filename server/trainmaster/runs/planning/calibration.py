@@ -1,0 +1,69 @@
+"""What earlier runs on a host reached, for the estimates of the next plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_runtime.core.protocol.lines import number
+from trainmaster.plan import Calibration, Throughput
+from trainmaster.sync.run_view import load_view
+from trainmaster.sync.workspace import Workspace
+
+_NEWEST_RUNS = 20
+_ALIKE = 3.0
+_SAME = ("threads", "processes", "strategy", "activation_checkpointing")
+# Of a configuration that doesn't tell, as nanogpt's.
+_USUAL = {"processes": 1, "activation_checkpointing": False}
+# A run's first steps are slower than what follows.
+_LEAST_STEPS = 20
+
+
+def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> Calibration:
+    """The throughput of the newest runs on a host that are like the one configured.
+
+    Like: of the same framework and method, as many threads and processes, sharing alike, and
+    within threefold the arithmetic per token and the tokens per micro-batch. A small model on a
+    processor reaches a fraction of what a larger one does.
+    """
+    found = []
+    for run in [run for run in workspace.control.runs() if run.host == host][:_NEWEST_RUNS]:
+        progress = load_view(workspace, run.run_id).progress
+        if progress is None or progress.steps_done < _LEAST_STEPS or not progress.step_time_s:
+            continue
+        if run.is_attached or not _alike(run.config, config):
+            continue
+        tokens = number(progress.described.get("tokens_per_step"))
+        flops = number(run.config["derived"]["flops_per_token"])
+        if tokens is None or flops is None:
+            continue
+        found.append(
+            Throughput(
+                device=str(progress.described.get("device")),
+                precision=str(progress.described.get("precision")),
+                flops_per_s=tokens * flops / progress.step_time_s,
+            )
+        )
+    return Calibration(measured=tuple(found))
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    if any(one.get(name) != other.get(name) for name in ("framework", "method")):
+        return False
+    if any(_compute(one, name) != _compute(other, name) for name in _SAME):
+        return False
+    if not one["derived"]["flops_per_token"] or not other["derived"]["flops_per_token"]:
+        return False
+    ratios = [
+        one["derived"]["flops_per_token"] / other["derived"]["flops_per_token"],
+        _micro_batch_tokens(one) / _micro_batch_tokens(other),
+    ]
+    return all(1 / _ALIKE <= ratio <= _ALIKE for ratio in ratios)
+
+
+def _compute(config: Mapping[str, Any], name: str) -> Any:
+    return config["compute"].get(name, _USUAL.get(name))
+
+
+def _micro_batch_tokens(config: Mapping[str, Any]) -> int:
+    return int(config["batch"]["micro_batch"]) * int(config["data"]["seq_len"])

@@ -1,0 +1,160 @@
+"""Asks a model hub what a model is, and how it is reached: over HTTP, as Hugging Face's hub speaks.
+
+Nothing but configs and tokenizers comes here; weights are fetched by the machine that trains.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from trainmaster.words.errors import PlanError
+
+DEFAULT_ENDPOINT = "https://huggingface.co"
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,199}")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+LARGEST_FILE_BYTES = 64 << 20
+_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 10.0
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_NOT_FOUND = ("RepoNotFound", "RevisionNotFound", "EntryNotFound")
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model at one commit: `revision`; `files` are names and sizes; `parameters` by type of
+    element, where the hub has counted them."""
+
+    name: str
+    revision: str
+    files: tuple[tuple[str, int], ...]
+    parameters: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """`token` is sent to this endpoint alone; `field`: what errors are about."""
+
+    endpoint: str
+    token: str | None
+    field: str
+
+    async def model(self, name: str, revision: str | None) -> HubModel:
+        """What the hub has under a name.
+
+        Raises:
+            PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
+        """
+        if not _NAME.fullmatch(name) or (revision and not _REVISION.fullmatch(revision)):
+            raise self._not_found(name, revision, "no name that the hub could have")
+        at = quote(revision or "main", safe="")
+        told = await self._get(name, revision, f"/api/models/{name}/revision/{at}?blobs=true")
+        try:
+            info: dict[str, Any] = json.loads(told)
+            files = tuple((str(one["rfilename"]), _size(one)) for one in info["siblings"])
+            counted = (info.get("safetensors") or {}).get("total")
+            if not _COMMIT.fullmatch(info["sha"]):
+                raise ValueError(info["sha"])
+            return HubModel(name, info["sha"], files, counted)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise self._unreachable(name, "it answers what no hub answers") from None
+
+    async def file(self, model: HubModel, file: str) -> bytes:
+        """The content of one of a model's small files.
+
+        Raises:
+            PlanError: `HUB_GATED`, `HUB_UNREACHABLE`.
+        """
+        path = f"/{model.name}/resolve/{model.revision}/{quote(file)}"
+        return await self._get(model.name, model.revision, path)
+
+    async def _get(self, name: str, revision: str | None, path: str) -> bytes:
+        import httpx
+
+        timeout = httpx.Timeout(_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
+        headers = {"Authorization": f"Bearer {self.token}"} if self._may_have_token else {}
+        try:
+            async with (
+                httpx.AsyncClient(timeout=timeout, follow_redirects=True) as client,
+                client.stream("GET", f"{self.endpoint.rstrip('/')}{path}", headers=headers) as told,
+            ):
+                if told.status_code != 200:
+                    code = told.headers.get("x-error-code", "")
+                    raise self._refused(name, revision, told.status_code, code)
+                content = bytearray()
+                async for data in told.aiter_bytes():
+                    content += data
+                    if len(content) > LARGEST_FILE_BYTES:
+                        raise self._unreachable(name, "its answer has no end")
+                return bytes(content)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._unreachable(name, str(error) or type(error).__name__) from None
+
+    def _refused(self, name: str, revision: str | None, status: int, code: str) -> PlanError:
+        if status == 404 or code in _NOT_FOUND:
+            return self._not_found(name, revision, "nothing that may be seen with these rights")
+        if status in (401, 403):
+            return self._gated(name)
+        return self._unreachable(name, f"it answers {status}")
+
+    @property
+    def _may_have_token(self) -> bool:
+        parts = urlsplit(self.endpoint)
+        return self.token is not None and (parts.scheme == "https" or parts.hostname in _LOOPBACK)
+
+    def _not_found(self, name: str, revision: str | None, what: str) -> PlanError:
+        at = f" at {revision}" if revision else ""
+        return PlanError(
+            "HUB_NOT_FOUND",
+            f"{self.endpoint} has {what} under {name!r}{at}.",
+            "Check the name (owner/model) and the revision; for a private model list HF_TOKEN "
+            "under secrets.",
+            field=self.field,
+        )
+
+    def _gated(self, name: str) -> PlanError:
+        rights = "The token in HF_TOKEN has no right to it" if self.token else "No token was sent"
+        return PlanError(
+            "HUB_GATED",
+            f"{self.endpoint} doesn't give {name!r} to everybody. {rights}.",
+            f"Accept its terms at {self.endpoint}/{name}, and list HF_TOKEN under secrets with a "
+            "token of whoever accepted them.",
+            field=self.field,
+        )
+
+    def _unreachable(self, name: str, cause: str) -> PlanError:
+        return PlanError(
+            "HUB_UNREACHABLE",
+            f"{self.endpoint} could not be asked for {name!r}: {cause}.",
+            "Try again; or give a folder instead (model.path, data.tokenizer), or set "
+            'env: {HF_HUB_OFFLINE: "1"} for what the box has in its own cache of the hub.',
+            retryable=True,
+            field=self.field,
+        )
+
+
+def hub_of(
+    variables: Mapping[str, str], environment: Mapping[str, str], token: str | None, field: str
+) -> Hub:
+    """The hub that a run with these `variables` (the spec's `env`) will ask.
+
+    The token goes only where this machine's own `environment` says that the hub is: a spec is
+    written by whoever writes it.
+    """
+    own = environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT
+    asked = variables.get("HF_ENDPOINT") or own
+    return Hub(asked, token if asked == own else None, field)
+
+
+def is_offline(variables: Mapping[str, str]) -> bool:
+    """Whether a run with these variables takes what its machine has, and asks no hub."""
+    return variables.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")
+
+
+def _size(sibling: Mapping[str, Any]) -> int:
+    return int((sibling.get("lfs") or {}).get("size") or sibling.get("size") or 0)

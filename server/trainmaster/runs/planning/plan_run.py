@@ -1,0 +1,248 @@
+"""From a spec to its plan: looks at the host and at the data, then plans."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.alerts.destinations import refuse_unknown_destinations
+from trainmaster.backends import DEBUG, Backend
+from trainmaster.plan import (
+    Calibration,
+    CorpusFacts,
+    Decision,
+    HostFacts,
+    ModelFacts,
+    Plan,
+    TokenizerFacts,
+    may_install,
+    plan,
+)
+from trainmaster.plan.decisions.money import LEAST_LEASE_S, lease_over
+from trainmaster.plan.spec import (
+    EnvironmentSpec,
+    TrainingSpec,
+    load_spec,
+    read_attached,
+    refuse_other_files,
+)
+from trainmaster.runs.planning.calibration import measured_on
+from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
+from trainmaster.runs.planning.private_paths import refuse_private_inputs
+from trainmaster.runs.planning.probe_data import look_at_data
+from trainmaster.runs.planning.probe_model import look_at_inputs
+from trainmaster.store.secret_values import HF_TOKEN, find_values
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.upload_wheels import with_place_of_wheels
+from trainmaster.words.answers.runs import PlanAnswer, PlanDecision
+from trainmaster.words.errors import HostError, SpecError
+
+_OLDEST_PYTHON = (3, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with everything that it was made from, so that it can be made again, changed.
+
+    `attached`: files of this machine that travel with the run, by their names in its folder.
+    """
+
+    spec: TrainingSpec
+    facts: HostFacts
+    corpus: CorpusFacts
+    calibration: Calibration
+    plan: Plan
+    attached: Mapping[str, str]
+    model: ModelFacts | None = None
+    tokenizer: TokenizerFacts | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config but for the run's id."""
+        return self.plan.config
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """What was decided for the spec, with the reasons."""
+        return list(self.plan.decisions)
+
+    @property
+    def spec_text(self) -> str:
+        """The spec as JSON, which is YAML too, with absolute paths."""
+        return json.dumps(self.spec.model_dump(mode="json", exclude_unset=True), indent=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `plan_again` needs besides the spec, and what was shown."""
+        return {
+            "facts": self.facts.model_dump(mode="json"),
+            "corpus": self.corpus.model_dump(mode="json"),
+            "calibration": self.calibration.model_dump(mode="json"),
+            "model": self.model.model_dump(mode="json") if self.model else None,
+            "tokenizer": self.tokenizer.model_dump(mode="json") if self.tokenizer else None,
+            "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
+            "attached": dict(self.attached),
+            "warnings": list(self.plan.warnings),
+        }
+
+
+async def plan_spec(
+    workspace: Workspace, spec: str, host: str | None, sets: Sequence[str]
+) -> Planned:
+    """Load a spec, look at where it is to run and at its data, and plan it.
+
+    Raises:
+        TrainmasterError: whatever makes it impossible; nothing was started or changed.
+    """
+    loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
+    _refuse_bad_rehearsal(loaded)
+    refuse_private_inputs(workspace.home, loaded)
+    secrets = find_values(workspace.home, loaded.secrets, os.environ)  # missing ones are told first
+    refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
+    backend = workspace.backend(loaded.host)
+    facts = with_price(workspace, loaded.host, await _look_at_host(backend, loaded))
+    await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror)
+    attached = await asyncio.to_thread(read_attached, loaded)
+    facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
+    model, tokenizer = await look_at_inputs(loaded, backend, secrets.get(HF_TOKEN))
+    listed = await look_at_data(loaded, backend, tokenizer)
+    unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
+    calibration = measured_on(workspace, loaded.host, unmeasured.config)
+    made = plan(loaded, facts, listed, calibration, model, tokenizer)
+    return Planned(loaded, facts, listed, calibration, made, attached, model, tokenizer)
+
+
+def with_price(workspace: Workspace, host: str, facts: HostFacts) -> HostFacts:
+    """The facts with what renting the host costs, and until when it is rented."""
+    box = workspace.control.boxes.of_host(host)
+    if box is None:
+        return facts
+    now = time.time()  # as our records count; the box's own clock may be off
+    told = {"usd_per_hour": box.usd_per_h, "lease_end_t": box.lease_end_t, "measured_at": now}
+    return facts.model_copy(update=told)
+
+
+def refuse_where_lease_is_over(workspace: Workspace, host: str, now: float) -> None:
+    """Raises:
+    HostError: `LEASE_OVER`, next to nothing is left of a rented host's lease.
+    """
+    box = workspace.control.boxes.of_host(host)
+    if box is not None and box.lease_end_t - now < LEAST_LEASE_S:
+        raise lease_over(host, box.lease_end_t - now)
+
+
+def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Planned:
+    """The plan of a changed spec from the facts of its first plan: only what was changed differs.
+
+    `made` is what `Planned.to_dict` gave.
+    """
+    loaded = load_spec(f"{spec}\n", sets)
+    refuse_other_files(load_spec(f"{spec}\n"), loaded)
+    facts = HostFacts.model_validate(made["facts"])
+    listed = CorpusFacts.model_validate(made["corpus"])
+    calibration = Calibration.model_validate(made["calibration"])
+    known = made.get("model"), made.get("tokenizer")
+    model = ModelFacts.model_validate(known[0]) if known[0] else None
+    tokenizer = TokenizerFacts.model_validate(known[1]) if known[1] else None
+    again = plan(loaded, facts, listed, calibration, model, tokenizer)
+    attached = made.get("attached", {})
+    return Planned(loaded, facts, listed, calibration, again, attached, model, tokenizer)
+
+
+def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
+    """Raises:
+    SpecError: `INVALID_VALUE` for variables that the debug host can't read.
+    """
+    if spec.host != DEBUG:
+        return
+    from trainmaster.backends.debug.faults import FAULTS_VARIABLE, STEP_VARIABLE, check_variables
+
+    problem = check_variables(spec.env)
+    if problem is not None:
+        raise SpecError(
+            "INVALID_VALUE",
+            f"The debug host can't read its variables: {problem}.",
+            f'Write for example {FAULTS_VARIABLE}: "kill@30 nan@50", {STEP_VARIABLE}: "0.01".',
+            field="env",
+        )
+
+
+async def _look_at_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
+    """The host's facts, as seen by the interpreter that is to train, or that one is built on.
+
+    Where the spec names none it is the one that Trainmaster's own side runs on there, or `python3`
+    where that alone has PyTorch.
+    """
+    given = given_python(spec)
+    if given is not None and _is_made_first(spec):
+        # It may not be there yet; the box looks once modules and setup script have been through.
+        return (await backend.facts(None)).model_copy(update={"torch": None})
+    facts = await backend.facts(given)
+    if spec.host == DEBUG or _can_train(facts):
+        return facts
+    if given is None:
+        with suppress(HostError):
+            other = await backend.facts("python3")
+            if _can_train(other):
+                return other
+    if may_install(spec) and _is_young_enough(facts):
+        return facts
+    raise HostError(
+        "ENVIRONMENT_UNUSABLE",
+        f"{facts.python_path} on {spec.host} is Python {facts.python_version} "
+        f"{'with' if facts.torch else 'without'} PyTorch; the training needs it and 3.10 or newer.",
+        "Install it there (`pip install torch`), set `environment: {python: PATH}` to an "
+        "interpreter that has it, or leave `environment` at auto, which installs it.",
+        field="environment",
+    )
+
+
+def _is_made_first(spec: TrainingSpec) -> bool:
+    """Whether something runs on the box that may bring the interpreter."""
+    given = spec.environment
+    return isinstance(given, EnvironmentSpec) and bool(given.setup or given.modules)
+
+
+def _can_train(facts: HostFacts) -> bool:
+    return facts.torch is not None and _is_young_enough(facts)
+
+
+def _is_young_enough(facts: HostFacts) -> bool:
+    return tuple(int(part) for part in facts.python_version.split(".")[:2]) >= _OLDEST_PYTHON
+
+
+def given_python(spec: TrainingSpec) -> str | None:
+    """The interpreter that the spec names; None where the host's own is to do."""
+    return spec.environment.python if isinstance(spec.environment, EnvironmentSpec) else None
+
+
+def answer(planned: Planned) -> PlanAnswer:
+    """The plan as it is shown."""
+    made = planned.plan
+    return PlanAnswer(
+        name=planned.spec.name,
+        host=planned.spec.host,
+        decisions=[PlanDecision(**item.model_dump()) for item in planned.decisions],
+        estimates=made.estimates.model_dump(mode="json", exclude_none=True),
+        gpu=made.gpu.model_dump(mode="json"),
+        warnings=list(made.warnings),
+        next_step="Launch it: `trainmaster launch` with the same arguments.",
+    )
+
+
+def refuse_unlaunchable(planned: Planned) -> None:
+    """Raises:
+    SpecError: `INVALID_VALUE`, the plan is for a GPU that the host does not have.
+    """
+    if not planned.plan.launchable:
+        raise SpecError(
+            "GPU_NOT_FOUND",
+            f"The plan is for {planned.plan.gpu.planned}, which {planned.spec.host} doesn't have.",
+            "Set compute.gpu to null for what the host has, or choose another host.",
+            field="compute.gpu",
+        )

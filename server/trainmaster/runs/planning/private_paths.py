@@ -1,0 +1,41 @@
+"""What a training reads, its log may tell: no spec makes it read our own keys and secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.backends import HERE
+from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
+from trainmaster.words.errors import SpecError
+from trainmaster.words.paths import Home
+
+
+def refuse_private_inputs(home: Home, spec: TrainingSpec) -> None:
+    """Raises:
+    SpecError: `UNSAFE_NAME`, a path of the spec leads to where the home keeps keys or secrets.
+    """
+    for field, path in _paths(spec):
+        if path.startswith(ON_BOX) and spec.host not in HERE:
+            continue  # a path of another machine
+        if home.keeps_private(Path(path.removeprefix(ON_BOX))):
+            raise SpecError(
+                "UNSAFE_NAME",
+                f"`{field}` leads to where Trainmaster keeps secrets or settings.",
+                "Name another file or folder.",
+                field=field,
+            )
+
+
+def _paths(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
+    given: list[tuple[str, object]] = [
+        *((f"data.sources.{one.name}.path", one.path) for one in spec.data.sources),
+        ("model.path", spec.model.path),
+        ("data.tokenizer", spec.data.tokenizer),
+        ("method_args.reward_file", spec.method_args.get("reward_file")),
+    ]
+    if isinstance(spec.environment, EnvironmentSpec):
+        fields = ("requirements", "setup", "wheels")
+        given += [(f"environment.{name}", getattr(spec.environment, name)) for name in fields]
+    yield from ((field, path) for field, path in given if isinstance(path, str))

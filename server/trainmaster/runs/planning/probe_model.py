@@ -1,0 +1,279 @@
+"""Looks at the model and the tokenizer that a spec names: here, on the box, or on the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.files.model_folder import (
+    CONFIG_NAME,
+    HF,
+    LITGPT,
+    ModelFolder,
+    belongs,
+    look_at_model,
+)
+from trainer_runtime.core.files.tokenizer_folder import (
+    BYTE,
+    JSON_NAME,
+    SETTINGS_NAME,
+    TokenizerFolder,
+    holds_tokenizer,
+    look_at_tokenizer,
+)
+from trainmaster.backends import HERE, Backend
+from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.runs.planning.hf_config import sizes_of_hf, sizes_of_litgpt
+from trainmaster.runs.planning.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
+from trainmaster.transfers.upload_folder import digest_of, files_at
+from trainmaster.words.errors import PlanError
+
+_TOKENIZER_FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template)")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Looking:
+    """Where a spec's model and tokenizer are looked for."""
+
+    spec: TrainingSpec
+    backend: Backend
+    token: str | None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the training runs on this machine, whose files are the operator's."""
+        return self.spec.host in HERE
+
+    def hub(self, field: str) -> Hub:
+        return hub_of(self.spec.env, os.environ, self.token, field)
+
+
+async def look_at_inputs(
+    spec: TrainingSpec, backend: Backend, token: str | None
+) -> tuple[ModelFacts | None, TokenizerFacts | None]:
+    """What the spec's model and tokenizer are; None for a model made anew, and for bytes.
+
+    `token`: what a hub is shown, where the spec's secrets hold one.
+
+    Raises:
+        PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
+        HostError: the box can't be asked.
+    """
+    looking = _Looking(spec, backend, token)
+    model = await _model(looking)
+    return model, await _tokenizer(looking, model)
+
+
+async def _model(looking: _Looking) -> ModelFacts | None:
+    given = looking.spec.model
+    if given.path is not None:
+        found = await _model_folder(looking, given.path)
+        there = _placed(looking, given.path, [name for name, _ in found.files])
+        return _facts(found).model_copy(update={"path": given.path, **there})
+    if given.hub is None:
+        return None
+    if is_offline(looking.spec.env):
+        path = await _cached(looking, given.hub, given.revision, "model.hub")
+        found = await _model_folder(looking, path)
+        return _facts(found).model_copy(update={"path": path, "hub": given.hub})
+    hub = looking.hub("model.hub")
+    return await _hub_model(hub, await hub.model(given.hub, given.revision))
+
+
+async def _model_folder(looking: _Looking, path: str) -> ModelFolder:
+    if looking.is_here or not path.startswith(ON_BOX):
+        return await asyncio.to_thread(look_at_model, path.removeprefix(ON_BOX))
+    told = await looking.backend.examine_input("model", path.removeprefix(ON_BOX), None)
+    return ModelFolder.from_dict(told)
+
+
+def _facts(found: ModelFolder) -> ModelFacts:
+    sizes = sizes_of_litgpt(found.config) if found.kind == LITGPT else sizes_of_hf(found.config)
+    names = {name for name, _ in found.files}
+    return ModelFacts(
+        kind=found.kind,
+        files=found.files,
+        problem=found.problem,
+        code=found.code,
+        parameters=found.parameters,
+        weights_bytes=found.weight_bytes,
+        matrices=found.matrices,
+        has_tokenizer=holds_tokenizer(names),
+        chat_template="chat_template.jinja" in names,
+        **sizes,
+    )
+
+
+async def _hub_model(hub: Hub, model: HubModel) -> ModelFacts:
+    names = {name for name, _ in model.files}
+    files = tuple((name, size) for name, size in model.files if belongs(name, names))
+    weights = [(name, size) for name, size in files if name.endswith((".safetensors", ".bin"))]
+    facts = ModelFacts(
+        hub=model.name,
+        revision=model.revision,
+        sent_as=f"{_plain(model.name)}-{model.revision[:12]}",
+        files=files,
+        weights_bytes=sum(size for _, size in weights),
+        has_tokenizer=holds_tokenizer(names),
+        chat_template="chat_template.jinja" in names,
+    )
+    if CONFIG_NAME not in names:
+        return facts.model_copy(
+            update={"problem": "it has no config.json", "code": "MODEL_UNUSABLE"}
+        )
+    if not weights:
+        told = "it holds no weights: neither *.safetensors nor pytorch_model.bin"
+        return facts.model_copy(update={"problem": told, "code": "MODEL_UNUSABLE"})
+    config = _object(await hub.file(model, CONFIG_NAME))
+    count = model.parameters or _estimated(config, facts.weights_bytes)
+    return facts.model_copy(update={"kind": HF, "parameters": count, **sizes_of_hf(config)})
+
+
+def _estimated(config: Mapping[str, Any], weights_bytes: int) -> int | None:
+    """By the size of the files, where the config says of what type their elements are."""
+    element_bytes = {"float32": 4, "float16": 2, "bfloat16": 2}
+    size = element_bytes.get(str(config.get("torch_dtype") or config.get("dtype")))
+    return weights_bytes // size if size else None
+
+
+async def _tokenizer(looking: _Looking, model: ModelFacts | None) -> TokenizerFacts | None:
+    chosen = chosen_tokenizer(looking.spec)
+    if chosen == BYTE:
+        return None
+    if model is not None and chosen in (looking.spec.model.path, looking.spec.model.hub):
+        return await _own_tokenizer(looking, model)
+    if chosen.startswith(("/", ON_BOX)):
+        found = await _tokenizer_folder(looking, chosen)
+        there = _placed(looking, chosen, _of_tokenizer(chosen))
+        return _tokenizer_facts(found).model_copy(update={"path": chosen, **there})
+    if is_offline(looking.spec.env):
+        path = await _cached(looking, chosen, None, "data.tokenizer")
+        found = await _tokenizer_folder(looking, path)
+        return _tokenizer_facts(found).model_copy(update={"path": path, "hub": chosen})
+    hub = looking.hub("data.tokenizer")
+    return await _hub_tokenizer(hub, await hub.model(chosen, None))
+
+
+async def _own_tokenizer(looking: _Looking, model: ModelFacts) -> TokenizerFacts:
+    """The model's; what it has no use for a hub to be asked for is not asked."""
+    placed = {name: getattr(model, name) for name in ("path", "hub", "revision", "sent_as")}
+    if model.problem is not None or not model.has_tokenizer:
+        told = "the model has none: neither tokenizer.json nor tokenizer.model"
+        problem = None if model.problem is not None else told
+        return TokenizerFacts(
+            **placed, of_model=True, problem=problem, code="TOKENIZER_UNUSABLE", digest="none"
+        )
+    if model.path is not None:
+        found = await _tokenizer_folder(looking, model.path)
+        return _tokenizer_facts(found).model_copy(update={**placed, "of_model": True})
+    digest = _digest(f"{model.hub}@{model.revision}")
+    return TokenizerFacts(**placed, of_model=True, digest=digest)
+
+
+async def _tokenizer_folder(looking: _Looking, path: str) -> TokenizerFolder:
+    if looking.is_here or not path.startswith(ON_BOX):
+        return await asyncio.to_thread(look_at_tokenizer, path.removeprefix(ON_BOX))
+    told = await looking.backend.examine_input("tokenizer", path.removeprefix(ON_BOX), None)
+    return TokenizerFolder.from_dict(told)
+
+
+def _tokenizer_facts(found: TokenizerFolder) -> TokenizerFacts:
+    return TokenizerFacts(
+        problem=found.problem,
+        code=None if found.problem is None else "TOKENIZER_UNUSABLE",
+        vocab_size=found.vocab_size or None,
+        digest=found.digest,
+    )
+
+
+async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
+    names = {name for name, _ in model.files}
+    files = tuple(
+        (name, size)
+        for name, size in model.files
+        if "/" not in name and _TOKENIZER_FILES.match(name)
+    )
+    facts = TokenizerFacts(
+        hub=model.name,
+        revision=model.revision,
+        sent_as=f"tokenizer-{_plain(model.name)}-{model.revision[:12]}",
+        files=files,
+        digest=_digest(f"{model.name}@{model.revision}"),
+    )
+    if not holds_tokenizer(names):
+        told = "it has neither tokenizer.json nor tokenizer.model"
+        return facts.model_copy(update={"problem": told, "code": "TOKENIZER_UNUSABLE"})
+    size = dict(files).get(JSON_NAME)
+    if size is None or size > LARGEST_FILE_BYTES:
+        return facts
+    with tempfile.TemporaryDirectory() as folder:
+        for name in {JSON_NAME, SETTINGS_NAME} & names:
+            Path(folder, name).write_bytes(await hub.file(model, name))
+        found = _tokenizer_facts(look_at_tokenizer(folder))
+    told_of = {"vocab_size": found.vocab_size, "problem": found.problem, "code": found.code}
+    return facts.model_copy(update=told_of)
+
+
+async def _cached(looking: _Looking, name: str, revision: str | None, field: str) -> str:
+    """The folder in the box's own cache of the hub, as `host:/…`.
+
+    Raises:
+        PlanError: `HUB_NOT_FOUND`.
+    """
+    told = await looking.backend.examine_input("cached", name, revision)
+    if told.get("path") is None:
+        raise PlanError(
+            "HUB_NOT_FOUND",
+            f"HF_HUB_OFFLINE is set, and {looking.spec.host} has no {name!r} in its cache.",
+            "Remove HF_HUB_OFFLINE from env, have the model fetched there first "
+            f"(`hf download {name}`), or give a folder instead.",
+            field=field,
+        )
+    return f"{ON_BOX}{told['path']}"
+
+
+def _placed(looking: _Looking, path: str, names: Sequence[str]) -> dict[str, Any]:
+    """What is sent of a folder of this machine, and as what; nothing, where the box has it."""
+    if looking.is_here or path.startswith(ON_BOX) or not names:
+        return {}
+    files = files_at(Path(path), names)
+    digest = digest_of(files)
+    return {
+        "sent_as": f"{_plain(Path(path).name)}-{digest[:12]}",
+        "files": tuple((file.name, file.size_bytes) for file in files),
+        "listing": digest,
+    }
+
+
+def _of_tokenizer(path: str) -> list[str]:
+    """The files of a folder that belong to a tokenizer."""
+    if path.startswith(ON_BOX) or not Path(path).is_dir():
+        return []
+    return [entry.name for entry in Path(path).iterdir() if _TOKENIZER_FILES.match(entry.name)]
+
+
+def _plain(name: str) -> str:
+    return _UNSAFE.sub("-", name).strip("-")[:60] or "model"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(content)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,205 @@
+"""`plot`: runs and log files drawn into a PNG, or into lines of text."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainmaster.metrics.log_file import is_file
+from trainmaster.metrics.log_file_metrics import read_metrics
+from trainmaster.metrics.plots.answer import Axis, PlotAnswer
+from trainmaster.metrics.plots.curves import TELEMETRY, RunCurves, curves_of
+from trainmaster.metrics.plots.file_curves import curves_of_file
+from trainmaster.metrics.plots.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
+from trainmaster.metrics.plots.sketch import Line, Span, letter, plain, sketch
+from trainmaster.runs.status import current_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError, UsageError
+
+MOST_RUNS = 20
+_MOST_KEYS = 40
+_MOST_MARKS = 12
+
+
+async def plot_runs(
+    workspace: Workspace,
+    runs: Sequence[str],
+    path: Path | None = None,
+    *,
+    keys: Sequence[str] = (),
+    axis: Axis = "step",
+) -> PlotAnswer:
+    """Draw runs or log files into a PNG at `path`, which is replaced at once where there is one;
+    without a path below the home.
+
+    Without `keys`: loss with its lows and highs, val_loss, lr, grad_norm, throughput, and what the
+    machine was doing; of one run with its checkpoints, restarts and findings.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+        UsageError: `BAD_ARGUMENT` for a key that no run has, or a path that can't be written;
+            `LOG_NOT_READABLE`; `PACKAGE_MISSING` without matplotlib.
+    """
+    if path is not None and path.suffix.lower() != ".png":
+        raise UsageError(
+            "BAD_ARGUMENT", f"{path} is no PNG.", "Give a path that ends in .png.", field="output"
+        )
+    answer, found, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
+    picture = await asyncio.to_thread(_png, found, panels)
+    written = path or _own_path(workspace, [run.run_id for run in found])
+    _write(written, picture)
+    return answer.model_copy(update={"path": str(written), "size_bytes": len(picture)})
+
+
+async def sketch_runs(
+    workspace: Workspace,
+    runs: Sequence[str],
+    *,
+    keys: Sequence[str] = (),
+    axis: Axis = "step",
+    dots: bool = False,
+    width: int = 64,
+) -> tuple[PlotAnswer, list[Line]]:
+    """The same in lines of text, the first key's unless `keys` are named; `dots`: finer, for
+    terminals. The answer's `lines` are their plain text.
+
+    Raises: as `plot_runs`.
+    """
+    answer, found, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
+    lines: list[Line] = []
+    for panel in panels if keys else panels[:1]:
+        lines += _sketched(panel, found, dots=dots, width=width)
+    return answer.model_copy(update={"lines": [plain(line) for line in lines]}), lines
+
+
+async def draw_runs(
+    workspace: Workspace, runs: Sequence[str], *, keys: Sequence[str], axis: Axis
+) -> tuple[PlotAnswer, list[RunCurves], list[Panel]]:
+    """What is to be drawn of the runs or log files: what they have of `keys`, and which panels
+    that makes."""
+    if not runs:
+        raise UsageError("BAD_ARGUMENT", "No run is named.", "Name one or several.", field="run_id")
+    _check_count("runs", runs, MOST_RUNS)
+    _check_count("keys", keys, MOST_PANELS)
+    found, known = [], set[str]()
+    for name in dict.fromkeys(runs):
+        curves, its_keys = await _curves(workspace, name, keys or STANDARD_KEYS, axis)
+        known.update(its_keys)
+        found.append(curves)
+    for key in keys:
+        if known and key not in known and key not in (*STANDARD_KEYS, *TELEMETRY):
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"None of the runs has a metric {key!r}.",
+                f"They have {', '.join(sorted(known)[:_MOST_KEYS])}.",
+                field="key",
+            )
+    panels = panels_of(found, keys, axis) or panels_of(found, ("loss",), axis)
+    answer = PlotAnswer(
+        runs={run.run_id: run.points for run in found},
+        keys=list(dict.fromkeys(key for panel in panels for key in panel.keys)),
+        marks={run.run_id: told for run in found if (told := _told(run))} or None,
+    )
+    return answer, found, panels
+
+
+async def _curves(
+    workspace: Workspace, name: str, keys: Sequence[str], axis: Axis
+) -> tuple[RunCurves, Sequence[str]]:
+    """The curves of a run or a log file, and the keys of all its metrics."""
+    if is_file(workspace, name):
+        metrics = await asyncio.to_thread(read_metrics, Path(name))
+        return curves_of_file(name, metrics, keys, axis), metrics.keys()
+    view = await current_view(workspace, name)
+    return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id)
+
+
+def _own_path(workspace: Workspace, run_ids: Sequence[str]) -> Path:
+    others = f"-and-{len(run_ids) - 1}" if len(run_ids) > 1 else ""
+    path = workspace.home.plot(f"{Path(run_ids[0]).name}{others}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _check_count(what: str, given: Sequence[str], most: int) -> None:
+    if len(given) > most:
+        raise UsageError(
+            "BAD_ARGUMENT", f"{len(given)} {what} in one picture.", f"Name at most {most}."
+        )
+
+
+def _told(run: RunCurves) -> list[str]:
+    told = [
+        f"{mark.kind} {mark.label}" + ("" if mark.x is None else f" at {mark.x:g}")
+        for mark in run.marks
+        if mark.kind != "checkpoint"
+    ]
+    return told[-_MOST_MARKS:]
+
+
+def _png(found: Sequence[RunCurves], panels: Sequence[Panel]) -> bytes:
+    try:
+        from trainmaster.metrics.plots.figure import png_of
+    except ImportError as error:
+        raise UsageError(
+            "PACKAGE_MISSING",
+            f"Pictures are drawn with matplotlib, which can't be used here ({error}).",
+            "`pip install 'trainmaster[plot]'`, or plot into the terminal, without a file.",
+        ) from error
+    return png_of(found, panels, " · ".join(run.run_id for run in found[:4]))
+
+
+def _write(path: Path, picture: bytes) -> None:
+    """Raises: UsageError, HostError, where the file can't be written; nothing is left then."""
+    if not path.parent.is_dir():
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"There is no folder {path.parent}.",
+            "Make it first, or name another file.",
+            field="output",
+        )
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".png", delete=False) as file:
+            temporary = Path(file.name)
+            file.write(picture)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise HostError(
+            "ROOT_NOT_WRITABLE",
+            f"{path} can't be written: {error.strerror}.",
+            "Name a file in a folder of yours.",
+            field="output",
+        ) from error
+
+
+def _sketched(panel: Panel, found: Sequence[RunCurves], *, dots: bool, width: int) -> list[Line]:
+    """A panel's lines: its name, its curves, and which is which where there are several."""
+    named = [(run, key) for run in found for key in panel.keys if key in run.series]
+    title = [Span(f"{panel.title} over {panel.x_label}")]
+    marks = []
+    if len(found) == 1:
+        marks = [
+            at
+            for mark in found[0].marks
+            if mark.kind != "checkpoint" and (at := panel.place(mark)) is not None
+        ]
+    curves = [panel.along(run.series[key]) for run, key in named]
+    drawn = sketch(curves, dots=dots, width=width, marks=marks)
+    several = named if len(named) > 1 else []
+    legend = [
+        _legend(index, len(named), f"{run.run_id} {key}", dots=dots)
+        for index, (run, key) in enumerate(several)
+    ]
+    return [title, *drawn, *legend]
+
+
+def _legend(index: int, among: int, name: str, *, dots: bool) -> Line:
+    sign = "●" if dots else letter(index, among)
+    return [Span(f"{'':>11}"), Span(sign, index), Span(f" {name}")]

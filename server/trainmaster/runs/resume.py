@@ -1,0 +1,249 @@
+"""Resuming: a run that has ended goes on from one of its checkpoints, here or elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainer_runtime.core.policy.patch import apply_sets
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.alerts.destinations import refuse_unknown_destinations
+from trainmaster.plan.spec import changes_of
+from trainmaster.runs.advance import deliver
+from trainmaster.runs.attach import refuse_attached
+from trainmaster.runs.diagnosis.attempts import newest_config
+from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch, with_patch
+from trainmaster.runs.launch import launched
+from trainmaster.runs.migrate import place_elsewhere
+from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
+from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
+from trainmaster.runs.resume_batch import of_one_batch
+from trainmaster.runs.resume_checkpoint import start_of
+from trainmaster.runs.resume_rented import changes_on
+from trainmaster.runs.status import current_view
+from trainmaster.runs.wait import cursor_of, until_attempt
+from trainmaster.store import secret_values
+from trainmaster.sync.run_view import RunView, load_view, refuse_unless_ended, still_running
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import LaunchAnswer
+from trainmaster.words.errors import SpecError, StateError
+
+# Of the plan again, what a resume leaves as it was: the data, and what the box has added to it.
+_NEVER_RESENT = ("data", "run_id", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    host: str
+    abandon: bool
+
+
+async def resume(
+    workspace: Workspace,
+    run: str,
+    *,
+    start: str | None = None,
+    sets: Sequence[str] = (),
+    apply: str | None = None,
+    host: str | None = None,
+    abandon: bool = False,
+    idempotency_key: str | None = None,
+) -> LaunchAnswer:
+    """Start an ended run again from a checkpoint, with the last attempt's configuration.
+
+    `host`: where it goes on, from what is mirrored of it here; it has to have ended where it was,
+    or its rented box to be gone, unless `abandon`.
+
+    `start`: `latest` (the newest that verifies; the default), `best`, `scratch`, or a step. `sets`
+    change fields that may change on a resume. `apply`: `FINDING[:PATCH]`, whose changes, place to
+    start from and data to leave out are taken.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, `RUN_IS_RUNNING`, `RUN_ENDED` (nothing is left to do),
+            `NO_CHECKPOINT`, `CHECKPOINT_DAMAGED`, `FINDING_UNKNOWN`, `PATCH_UNKNOWN`,
+            `PATCH_STALE`.
+        SpecError: a field that doesn't exist or may not change.
+        UsageError: `BAD_ARGUMENT`, `IDEMPOTENCY_CONFLICT`.
+        HostError: `LEASE_OVER`, the host is rented, and not for long any more.
+        SpendError: `SPEND_CAP`, its budget is used up.
+    """
+    # As it was asked for before patches were: the same key goes on meaning the same.
+    asked: list[Any] = [run, start or "latest", list(sets)]
+    asked += [] if apply is None else [apply]
+    asked += [] if host is None else [{"host": host}]
+    key = (idempotency_key, json.dumps(asked)) if idempotency_key else None
+    try:
+        return _known(workspace, key) or await _resume(
+            workspace,
+            run,
+            start=start,
+            sets=sets,
+            apply=apply,
+            key=key,
+            place=None if host is None else _Place(host, abandon),
+        )
+    except StateError:
+        # The first call with this key may have come through in the meantime.
+        known = _known(workspace, key)
+        if known is None:
+            raise
+        return known
+
+
+def _known(workspace: Workspace, key: tuple[str, str] | None) -> LaunchAnswer | None:
+    """What the first call with this key has led to."""
+    run_id = workspace.control.run_of_key(key[0], "resume", key[1]) if key else None
+    return launched(workspace, run_id) if run_id is not None else None
+
+
+async def _resume(
+    workspace: Workspace,
+    run: str,
+    *,
+    start: str | None,
+    sets: Sequence[str],
+    apply: str | None,
+    key: tuple[str, str] | None,
+    place: _Place | None = None,
+) -> LaunchAnswer:
+    view = await _where_it_goes_on(workspace, run, place, from_scratch=start == "scratch")
+    chosen = None if apply is None else chosen_patch(workspace, view, apply)
+    mode, step = await start_of(workspace, view, start, chosen)
+    changed, spec = _changed(workspace, view, sets, chosen)
+    changed |= changes_on(workspace, view, view.run.host, spec, changed)
+    told = [alert["to"] for alert in changed.get("alerts", [])]
+    refuse_unknown_destinations(workspace.home, told)
+    _refuse_if_nothing_is_left(view, mode, step, changed)
+    _refuse_if_time_is_up(view, changed)
+    backend = workspace.backend(view.run.host)
+    await refuse_unwritable_mirror(backend, changed.get("checkpoint.mirror"))
+    desired = Desired(
+        DesiredState.RUNNING,
+        view.desired.generation + 1,
+        mode=mode,
+        step=step,
+        set=changed,
+        skip=None if chosen is None else chosen.patch.skip,
+        why="resume" if chosen is None else chosen.why,
+    )
+    names = changed.get("secrets", view.run.config.get("secrets", []))
+    secret_values.keep(
+        workspace.home,
+        view.run.run_id,
+        secret_values.find_values(workspace.home, names, os.environ),
+    )
+    became = (spec, apply_sets(view.run.config, changed)) if changed else None
+    now = time.time()
+    if not workspace.control.request(view.run.run_id, desired, now, key=key, became=became):
+        raise still_running(view.run.run_id, "being started by somebody else")
+    if await deliver(workspace, view.run.run_id) and view.kernel is None:
+        await until_attempt(workspace, view.run.run_id)
+    return launched(workspace, view.run.run_id, cursor_of(view))
+
+
+async def _where_it_goes_on(
+    workspace: Workspace, run: str, place: _Place | None, *, from_scratch: bool
+) -> RunView:
+    """The run, on the host where it is to go on."""
+    view = await current_view(workspace, run)
+    refuse_attached(view.run, "resumed")
+    goes_to = view.run.host if place is None else place.host
+    refuse_where_lease_is_over(workspace, goes_to, time.time())
+    _refuse_cleaned(view)
+    if place is None or place.host == view.run.host:
+        if not view.record.awaits_choice(view.now):
+            refuse_unless_ended(view)
+        return view
+    await place_elsewhere(
+        workspace, view, place.host, from_scratch=from_scratch, abandon=place.abandon
+    )
+    return load_view(workspace, run)
+
+
+def _refuse_cleaned(view: RunView) -> None:
+    if view.run.cleaned:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {view.run.run_id} was cleaned: its files are gone from {view.run.host}.",
+            "Launch it anew.",
+        )
+
+
+def _changed(
+    workspace: Workspace, view: RunView, sets: Sequence[str], chosen: ChosenPatch | None
+) -> tuple[dict[str, Any], str]:
+    """The dotted values of the resolved configuration that `sets` and the patch change, and the
+    changed spec."""
+    asked = all_sets(sets, chosen)
+    if not asked:
+        return {}, view.run.spec
+    for item in asked:
+        path = item.partition("=")[0].strip()
+        if changes_of(path) == "never":
+            raise SpecError(
+                "INVALID_VALUE",
+                f"`{path}` can't change once the run exists.",
+                "Launch a new run with it.",
+                field=path,
+            )
+    before = plan_again(view.run.spec, (), view.run.plan)
+    after = plan_again(view.run.spec, asked, view.run.plan)
+    kept_before = _without(before.config, _NEVER_RESENT)
+    kept_after = _without(after.config, _NEVER_RESENT)
+    found = dict(_differences(kept_before, kept_after, ""))
+    named = [item.partition("=")[0].strip() for item in sets]
+    newest = newest_config(workspace, view)
+    patched = {} if chosen is None else chosen.patch.set
+    told = with_patch(found, sets, chosen)
+    return of_one_batch(told, named, patched, after.config, newest), after.spec_text
+
+
+def _differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
+) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, dict) and isinstance(old, dict) and set(old) == set(value):
+            found += _differences(old, value, f"{prefix}{key}.")
+        elif old != value:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+def _without(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in names}
+
+
+def _refuse_if_nothing_is_left(
+    view: RunView, mode: str, step: int | None, changed: Mapping[str, Any]
+) -> None:
+    newest = view.index.resume_from or 0
+    begins = {"latest": newest, "scratch": 0}.get(mode, step or 0)
+    target = int(changed.get("steps", view.run.config["steps"]))
+    if target <= begins:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {view.run.run_id} has {target} steps to do, and step {begins} is done.",
+            "Add steps (`--set steps=N`), or start from an earlier checkpoint (`--from STEP`).",
+        )
+
+
+def _refuse_if_time_is_up(view: RunView, changed: Mapping[str, Any]) -> None:
+    limits = changed.get("limits") or view.run.config["limits"]
+    limit = float(changed.get("limits.max_runtime_s", limits["max_runtime_s"]))
+    spent = sum(attempt.seconds(view.now) for attempt in view.record.attempts)
+    if spent >= limit:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {view.run.run_id} has used up its time: {spoken_duration(spent)} over all "
+            f"attempts, of {spoken_duration(limit)}.",
+            "Allow more (`--set limits.max_runtime=12h`); it counts from the first attempt on.",
+            field="limits.max_runtime",
+        )

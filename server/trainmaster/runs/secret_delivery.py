@@ -1,0 +1,52 @@
+"""Secrets on their way to the box, and out of the home once nobody needs them any more."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState, RunState
+from trainmaster.store import secret_values
+from trainmaster.store.run import Run
+from trainmaster.sync.run_view import RunView, load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import StateError
+
+# A launch writes the values before it puts the run on record: only older ones are leftovers.
+_LEFT_OVER_AFTER_S = 3600.0
+
+
+async def deliver_secrets(workspace: Workspace, run: Run, desired: Desired) -> None:
+    """Have the run's secrets on its host before a request to run gets there.
+
+    Raises:
+        HostError: `SECRET_MISSING`; or the host can't be reached.
+    """
+    names = run.config.get("secrets")
+    if desired.state is DesiredState.RUNNING and names:
+        values = secret_values.kept(workspace.home, run.run_id, names)
+        backend = workspace.backend(run.host)
+        await backend.deliver_secrets(run.run_id, desired.generation, values)
+
+
+def forget_secrets(workspace: Workspace, view: RunView) -> None:
+    """Remove the values of a run that is cleaned, or completed and read to its end.
+
+    A resume finds them anew. Of a run that stopped or failed they stay until then.
+    """
+    is_over = view.run.closed and view.state is RunState.COMPLETED
+    if view.run.cleaned or is_over:
+        secret_values.forget(workspace.home, view.run.run_id)
+
+
+def sweep_secrets(workspace: Workspace) -> None:
+    """Remove what no run on record needs any more."""
+    folder = workspace.home.secrets("any").parent
+    for path in folder.glob("*.json") if folder.is_dir() else ():
+        try:
+            forget_secrets(workspace, load_view(workspace, path.stem))
+        except StateError:
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _LEFT_OVER_AFTER_S:
+                    path.unlink()

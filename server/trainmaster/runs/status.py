@@ -1,0 +1,375 @@
+"""Answers about runs from the database: state, metrics, checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.finding import as_evidence
+from trainer_runtime.core.protocol.journal import AttemptRecord
+from trainer_runtime.core.protocol.lines import finite_or_named
+from trainer_runtime.core.protocol.states import RunState
+from trainer_runtime.core.status.status_page import eta_s, run_risks
+from trainmaster.metrics.compare import metrics_of
+from trainmaster.metrics.log_file import is_file
+from trainmaster.metrics.rank import ranked
+from trainmaster.metrics.selection import EVERYTHING, Selection
+from trainmaster.metrics.sources import OF_METHODS, FileSource, RunSource, Source
+from trainmaster.runs.advance import look_in
+from trainmaster.runs.cost import cost_of
+from trainmaster.runs.diagnosis.attempts import Started, started
+from trainmaster.runs.diagnosis.diagnose_run import open_findings
+from trainmaster.runs.next_step import next_step
+from trainmaster.runs.secret_delivery import forget_secrets
+from trainmaster.runs.unattended import unattended_run
+from trainmaster.sync.follow import catch_up
+from trainmaster.sync.run_view import HEARTBEAT_S, RunView, load_view
+from trainmaster.sync.transfer_progress import AWAITED
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.checkpoint_mirror import is_mirrored_here, mirrored_step
+from trainmaster.transfers.transfer import begin_transfers
+from trainmaster.words.answers.metrics import MetricsAnswer
+from trainmaster.words.answers.runs import (
+    AttemptRow,
+    CheckpointRow,
+    CheckpointsAnswer,
+    CheckpointState,
+    FindingRow,
+    PreparationState,
+    RunRow,
+    RunsAnswer,
+    SessionRow,
+    SkippedCheckpoint,
+    StatusAnswer,
+    TransferState,
+)
+from trainmaster.words.errors import UsageError
+
+DEFAULT_POINTS = 20
+MOST_RANKED = 6
+_HEADLINES = (
+    *OF_METHODS,
+    "lr",
+    "grad_norm",
+    "tokens_per_s",
+    "step_time_s",
+    "mfu",
+)
+
+
+async def list_runs(
+    workspace: Workspace, *, state: str | None = None, label: str | None = None, limit: int = 50
+) -> RunsAnswer:
+    """The newest runs; only those in a state, or with a label (`key` or `key=value`), if given.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for a state that doesn't exist.
+    """
+    if state is not None and state not in {item.value for item in RunState}:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{state!r} is no state of a run.",
+            f"Use one of {', '.join(item.value for item in RunState)}.",
+            field="state",
+        )
+    open_runs = workspace.control.runs(only_open=True)
+    for host in {run.host for run in open_runs}:
+        await catch_up(workspace, host)
+    rows = []
+    for run in workspace.control.runs():
+        view = load_view(workspace, run.run_id)
+        if (state is None or view.state.value == state) and _has_label(run.labels, label):
+            rows.append(_row(view))
+    return RunsAnswer(runs=rows[:limit], more=True if len(rows) > limit else None)
+
+
+async def get_status(workspace: Workspace, run: str, *, detail: bool = False) -> StatusAnswer:
+    """How a run stands; `detail` adds risks, attempts, telemetry and where its files are.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+    """
+    view = await current_view(workspace, run)
+    status = status_of(view)
+    if status.checkpoint is not None:
+        status.checkpoint.mirrored_step = mirrored_step(workspace, view)
+        status.checkpoint.mirror_problem = view.record.mirror_problem
+    status.cost = cost_of(workspace, view)
+    status.unattended = unattended_run(workspace, view)
+    if not detail:
+        return status
+    return status.model_copy(
+        update={
+            "risks": _risks(view),
+            "attempts": _attempt_rows(workspace, view),
+            "telemetry": finite_or_named(view.record.telemetry),
+            "folder": workspace.control.folder(view.run),
+        }
+    )
+
+
+async def query_metrics(
+    workspace: Workspace,
+    runs: Sequence[str],
+    *,
+    keys: Sequence[str] = (),
+    points: int = DEFAULT_POINTS,
+    everything: bool = False,
+    part: Selection = EVERYTHING,
+) -> MetricsAnswer:
+    """Series of one or several runs, one value per step, the newest attempt's; or of log files,
+    every point in order. Without any: which of all runs has the best value.
+
+    `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
+    means over buckets with their lows and highs; 0 are as many as a summary has room for.
+    `everything` gives every step's own.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, a part that can't be told;
+            `LOG_NOT_READABLE` for a file.
+    """
+    if not runs:
+        return ranked(workspace, keys or ("val_loss", "loss"), most=points or MOST_RANKED)
+    sources: list[Source] = []
+    for name in dict.fromkeys(runs):
+        if is_file(workspace, name):
+            sources.append(await asyncio.to_thread(FileSource, name))
+        else:
+            sources.append(RunSource(workspace, await current_view(workspace, name), name))
+    return metrics_of(sources, keys, None if everything else max(0, points), part)
+
+
+async def list_checkpoints(
+    workspace: Workspace, run: str, *, verify: bool = False
+) -> CheckpointsAnswer:
+    """The checkpoints that stand, and which one a resume would take.
+
+    `verify` reads every byte of them anew, on the box; it moves nothing. Those of a training that
+    others started are theirs: nothing is known of them but what its log tells.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+        HostError: the box can't be reached, or could not read them.
+    """
+    view = await current_view(workspace, run)
+    index = view.index.to_dict()
+    if view.run.is_attached:
+        return CheckpointsAnswer(
+            checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
+            skipped=[],
+            resume_from=None,
+            not_ours=True,
+            unreachable=view.unreachable,
+        )
+    answer = CheckpointsAnswer(
+        checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
+        skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
+        resume_from=index["resume_from"],
+        unreachable=view.unreachable,
+    )
+    if view.run.cleaned:
+        there = await workspace.backend(view.run.host).contents(view.run.run_id)
+        kept = [row for row in answer.checkpoints if row.path in there]
+        return CheckpointsAnswer(checkpoints=kept, skipped=[], resume_from=None)
+    if not verify:
+        return answer
+    problems = {
+        item["step"]: item["problems"]
+        for item in await workspace.backend(view.run.host).verify(view.run.run_id)
+    }
+    return _verified(answer, problems)
+
+
+def status_of(view: RunView) -> StatusAnswer:
+    """The status of a run as it stands, in few words."""
+    progress, record = view.progress, view.record
+    age = None if record.heartbeat_t is None else round(max(0.0, view.now - record.heartbeat_t), 1)
+    findings = open_findings(view)
+    last = progress.last if progress else {}
+    remaining = eta_s(progress) if view.state is RunState.RUNNING else None
+    return StatusAnswer(
+        run_id=view.run.run_id,
+        name=view.run.name,
+        state=view.state.value,
+        reason=view.reason,
+        resumes_at=resumes_at(view),
+        session=_session_row(view),
+        host=view.run.host,
+        as_of=None if age is None else round(time.time() - age, 3),
+        unreachable=view.unreachable,
+        pending=None if view.delivered else True,
+        heartbeat_age_s=None if view.ended else age,
+        unconfirmed=True if _is_unconfirmed(view, age) else None,
+        attempt=view.attempt,
+        step=view.step,
+        target_step=view.target_step,
+        eta_s=None if remaining is None else round(remaining, 1),
+        metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
+        findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
+        checkpoint=_checkpoint_state(view),
+        preparation=_preparation_state(view),
+        transfer=_transfer_state(view),
+        evidence=evidence_of(view),
+        next_step=next_step(view, findings),
+    )
+
+
+async def current_view(workspace: Workspace, run: str) -> RunView:
+    """The run, after one bounded look at what is new."""
+    found = workspace.control.run(run)
+    if not found.closed:
+        await look_in(workspace, found.run_id)
+    elif is_mirrored_here(found):
+        begin_transfers(workspace, found)  # the last checkpoints may still be to come
+    view = load_view(workspace, found.run_id)
+    if view.run.closed:
+        forget_secrets(workspace, view)
+    return view
+
+
+def _is_unconfirmed(view: RunView, age_s: float | None) -> bool:
+    """Whether three heartbeats have passed unheard; between sessions there is none to hear."""
+    if view.ended or (view.kernel is not None and not view.kernel.runs):
+        return False
+    unheard_s = (age_s or 0.0) if view.kernel is None else view.silent_for_s
+    return unheard_s > 3 * HEARTBEAT_S
+
+
+def resumes_at(view: RunView) -> str | None:
+    queued = view.kernel is not None and view.state is RunState.QUEUED
+    return in_utc(view.kernel.resumes_at) if queued and view.kernel is not None else None
+
+
+def _session_row(view: RunView) -> SessionRow | None:
+    session = view.kernel.session if view.kernel is not None else None
+    if session is None:
+        return None
+    return SessionRow(
+        number=session.number,
+        ends_at=in_utc(session.deadline_t) if session.alive else None,
+        outcome=session.body.get("outcome"),
+        detail=session.body.get("detail"),
+    )
+
+
+def _row(view: RunView) -> RunRow:
+    return RunRow(
+        run_id=view.run.run_id,
+        name=view.run.name,
+        state=view.state.value,
+        step=view.step,
+        target_step=view.target_step,
+        host=view.run.host,
+        labels=dict(view.run.labels),
+    )
+
+
+def _has_label(labels: Any, label: str | None) -> bool:
+    if label is None:
+        return True
+    key, equals, value = label.partition("=")
+    return key in labels and (not equals or labels[key] == value)
+
+
+def _preparation_state(view: RunView) -> PreparationState | None:
+    found = view.preparation
+    if found is None or view.ended:
+        return None
+    return PreparationState(
+        step=found.step.name if found.step else "starting",  # type: ignore[arg-type]
+        seconds=round(max(0.0, view.now - found.since_t), 1),
+        share=found.step.share if found.step else None,
+    )
+
+
+def evidence_of(view: RunView) -> list[str] | None:
+    """The last line of a log that tells how it stands: of the preparation, or of what failed.
+
+    Its box masks secrets and takes out what does harm, and the mirror masks again; but a journal is
+    a file of the box, and what stands there is made harmless here too.
+    """
+    current = view.record.current
+    if view.preparation is not None and view.preparation.line is not None and not view.ended:
+        return [view.preparation.line]
+    if view.state is not RunState.FAILED or current is None or current.last_words is None:
+        return None
+    return list(as_evidence([current.last_words.encode(errors="replace")])) or None
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _checkpoint_state(view: RunView) -> CheckpointState | None:
+    for entry in reversed(view.index.entries):
+        if entry.verified and not view.run.cleaned:
+            return CheckpointState(step=entry.step, age_s=round(view.now - entry.time, 1))
+    return None
+
+
+def _transfer_state(view: RunView) -> TransferState | None:
+    progress = view.transfer
+    if progress is None or (progress.what in AWAITED and view.ended):
+        return None
+    finished = progress.finished.get(progress.what, 0) >= view.awaited_attempt
+    if progress.error is None and (finished or not progress.active):
+        return None
+    error = progress.error
+    return TransferState(
+        what=progress.what,
+        done_bytes=progress.done_bytes,
+        total_bytes=progress.total_bytes,
+        bytes_per_s=progress.bytes_per_s,
+        error=None if error is None else f"{error['code']}: {error['message']}",
+    )
+
+
+def _attempt_rows(workspace: Workspace, view: RunView) -> list[AttemptRow]:
+    how = started(workspace, view)
+    return [_attempt_row(attempt, how[attempt.number]) for attempt in view.record.attempts]
+
+
+def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
+    return AttemptRow(
+        number=attempt.number,
+        why=how.why or attempt.why,
+        by=how.by,
+        changed={path: list(values) for path, values in how.changes.items()} or None,
+        changed_by_operator=list(how.by_operator) or None,
+        started_at_step=attempt.started_at_step,
+        last_step=attempt.last_step,
+        reason=attempt.reason,
+        detail=attempt.detail,
+        set=attempt.set or None,
+    )
+
+
+def _risks(view: RunView) -> list[str] | None:
+    found = run_risks(view.record, view.progress, view.index, view.run.config, view.now)
+    return found or None
+
+
+def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:
+    return CheckpointRow(**{key: entry[key] for key in entry if key != "attempt"})
+
+
+def _verified(answer: CheckpointsAnswer, problems: dict[int, list[str]]) -> CheckpointsAnswer:
+    rows, skipped = [], {item.step: item.reason for item in answer.skipped}
+    for row in answer.checkpoints:
+        found = problems.get(row.step, ["its folder is gone"])
+        rows.append(row.model_copy(update={"verified": not found}))
+        if found:
+            skipped[row.step] = "; ".join(found)
+    whole = [row.step for row in rows if row.verified]
+    newest = max(whole, default=None)
+    return CheckpointsAnswer(
+        checkpoints=rows,
+        skipped=[
+            SkippedCheckpoint(step=step, reason=reason) for step, reason in sorted(skipped.items())
+        ],
+        resume_from=newest,
+    )

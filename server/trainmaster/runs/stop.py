@@ -1,0 +1,58 @@
+"""Stopping: a request that outlives whoever makes it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from trainer_runtime.core.protocol.desired import DEFAULT_GRACE_S, Desired
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.runs.advance import deliver
+from trainmaster.runs.attach import refuse_attached
+from trainmaster.runs.status import current_view, status_of
+from trainmaster.sync.run_view import load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import StopAnswer
+
+# A stop goes on record soon, however long the host is looked for.
+_LOOK_FIRST_S = 5.0
+
+
+async def stop(
+    workspace: Workspace, run: str, *, grace_s: float | None = None, after_session: bool = False
+) -> StopAnswer:
+    """Have a run save and end; the request stands until it is delivered. May be repeated.
+
+    `after_session`: of a run at Kaggle, let the session that is alive go on, and start no other.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`; `UNSUPPORTED` where a session at Kaggle would have to be ended.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LOOK_FIRST_S):
+            await current_view(workspace, run)
+    view = load_view(workspace, run)
+    refuse_attached(view.run, "stopped")
+    run_id = view.run.run_id
+    if view.kernel is not None and not view.ended and not after_session:
+        view.kernel.refuse_stop(run_id)
+    while not view.ended and view.desired.state is not DesiredState.STOPPED:
+        desired = Desired(
+            DesiredState.STOPPED,
+            view.desired.generation + 1,
+            why="stop",
+            grace_s=DEFAULT_GRACE_S if grace_s is None else grace_s,
+        )
+        workspace.control.request(run_id, desired, time.time())
+        view = load_view(workspace, run_id)
+    await deliver(workspace, run_id)
+    view = load_view(workspace, run_id)
+    wait = f"trainmaster wait {run_id} --until end --timeout 600"
+    is_told = view.ended or view.kernel is not None
+    return StopAnswer(
+        run_id=run_id,
+        state=view.state.value,
+        pending=None if view.delivered else True,
+        next_step=status_of(view).next_step if is_told else wait,
+    )

@@ -1,0 +1,122 @@
+"""Whether a run can do without anybody looking: what of it is done from here, and by whom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
+from trainmaster.alerts.destinations import destinations, sender_of
+from trainmaster.sync.keeper_state import keeper_problem
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.transfer_progress import AWAITED, TransferProgress
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.checkpoint_mirror import OPERATOR
+from trainmaster.words.errors import StateError
+
+if TYPE_CHECKING:
+    from trainmaster.plan.spec import TrainingSpec
+
+_KAGGLE = "kaggle"
+
+
+def unattended(needs: Iterable[str], problem: str | None) -> str | None:
+    """`no: WHY` where something needs a keeper and none is there; None where all is well.
+
+    `needs`: what is done from this machine alone; `problem`: why nobody does it unasked.
+    """
+    told = list(needs)
+    if not told or problem is None:
+        return None
+    return f"no: {', '.join(told)}; {problem} (`trainmaster keeper install`)"
+
+
+def needs_of(
+    config: Mapping[str, Any],
+    host: str,
+    *,
+    ends_itself: bool = True,
+    alerts: bool = False,
+    sends: bool = False,
+) -> list[str]:
+    """What of a run is done from this machine alone, in words.
+
+    `ends_itself`: whether its host does that with its lease, or has none;
+    `alerts`: some are sent from here; `sends`: something that its start waits for is on its way.
+    """
+    told = []
+    if host == _KAGGLE:
+        told.append("its next session is pushed from here")
+    if not ends_itself:
+        told.append("its box can't end itself with its lease")
+    if config["checkpoint"].get("mirror") == OPERATOR:
+        told.append("its checkpoints are copied here")
+    if alerts:
+        told.append("some of its alerts are sent from here")
+    if sends:
+        told.append("its data goes up from here")
+    return told
+
+
+def unattended_plan(
+    workspace: Workspace, spec: TrainingSpec, config: Mapping[str, Any]
+) -> str | None:
+    """What a plan says of it."""
+    told = needs_of(
+        config,
+        spec.host,
+        ends_itself=_ends_itself(workspace, spec.host),
+        alerts=_will_send(workspace, spec),
+    )
+    return unattended(told, keeper_problem(workspace.home, time.time()))
+
+
+def unattended_run(workspace: Workspace, view: RunView) -> str | None:
+    """What the status of a run says of it; nothing more once it has ended."""
+    if view.ended:
+        return None
+    told = needs_of(
+        view.run.config,
+        view.run.host,
+        ends_itself=_ends_itself(workspace, view.run.host),
+        alerts=_sends(workspace, view.run.run_id),
+        sends=_is_awaited(view.transfer, view.attempt),
+    )
+    return unattended(told, keeper_problem(workspace.home, time.time()))
+
+
+def _ends_itself(workspace: Workspace, host: str) -> bool:
+    box = workspace.control.boxes.of_host(host)
+    return box is None or bool(box.body.get("ends_itself"))
+
+
+def _will_send(workspace: Workspace, spec: TrainingSpec) -> bool:
+    """By default each destination is told of a lost contact, which this side alone can see."""
+    try:
+        known = destinations(workspace.home)
+        if any(one.defaults for one in known.values()):
+            return True
+        return any(
+            sender_of(known[alert.to], parse_condition(alert.when)) == OPERATOR
+            for alert in spec.alerts
+            if alert.to in known
+        )
+    except (StateError, ConditionError):
+        return False  # the plan tells of these
+
+
+def _sends(workspace: Workspace, run_id: str) -> bool:
+    rows = [row for row in workspace.control.alerts.of(run_id) if row.sender == OPERATOR]
+    try:
+        return bool(rows) and not destinations(workspace.home).keys().isdisjoint(
+            row.to for row in rows
+        )
+    except StateError:
+        return False
+
+
+def _is_awaited(progress: TransferProgress | None, attempt: int) -> bool:
+    if progress is None or progress.what not in AWAITED:
+        return False
+    return progress.finished.get(progress.what, 0) < max(1, attempt)

@@ -1,0 +1,247 @@
+"""Waiting for an event of a run, while somebody follows its host."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from trainer_runtime.core.protocol.states import ENDED_RUNS
+from trainmaster.runs.advance import LOOK_S, advance, look_after, look_for_alerts, look_in
+from trainmaster.runs.changes import news_of
+from trainmaster.runs.status import status_of
+from trainmaster.store.metrics_store import StoredEvent
+from trainmaster.sync.follow import catch_up, following
+from trainmaster.sync.run_view import RunView, load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.transfer import begin_transfers
+from trainmaster.words.answers.runs import Change, StatusAnswer, WaitAnswer
+from trainmaster.words.errors import UsageError
+
+TIMEOUT = "timeout"
+# The cursor of a run of which nothing has been heard yet.
+BEGINNING = "w1.1.-1.0.-1"
+EVENTS = (
+    "checkpoint",
+    "eval",
+    "phase",
+    "finding",
+    "running",
+    "recovering",
+    "completed",
+    "failed",
+    "stopped",
+    "end",
+)
+_ENDS = frozenset(state.value for state in ENDED_RUNS)
+_STEP = re.compile(r"step:(\d{1,12})")
+_CURSOR = re.compile(r"w1\.(\d{1,9})\.(-?\d{1,15})\.(\d{1,9})\.(-?\d{1,15})")
+_LOOK_S = 0.2
+_ADVANCE_EVERY_S = 3.0
+_PROGRESS_EVERY_S = 1.0
+_MOST_CHANGES = 20
+
+OnProgress = Callable[[StatusAnswer], Awaitable[None]]
+
+
+async def wait_for_event(
+    workspace: Workspace,
+    run: str,
+    *,
+    until: Sequence[str] = ("end",),
+    timeout_s: float = 30.0,
+    cursor: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> WaitAnswer:
+    """Wait until one of `until` happens, the run ends in any way, or `timeout_s` is over.
+
+    Counted is what happens after `cursor` (from an earlier answer), after the call where none is
+    given; a state or step that is reached already is an event at once. `on_progress` is given the
+    status about once a second.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT` for an unknown event, `CURSOR_INVALID`.
+        StateError: `RUN_NOT_FOUND`.
+    """
+    _check(until)
+    view = load_view(workspace, run)
+    run_id, host = view.run.run_id, view.run.host
+    deadline = time.monotonic() + timeout_s
+    bound_s = min(LOOK_S, max(timeout_s, _ADVANCE_EVERY_S))
+    await look_in(workspace, run_id, bound_s)
+    position = _parse(cursor) if cursor else _newest(load_view(workspace, run_id))
+    watch = _Watch(workspace, run_id, until, position, on_progress)
+    async with following(workspace, host) as follower:
+        while (answer := await watch.look()) is None:
+            if follower.done():
+                await follower  # raises what ended it
+            if time.monotonic() >= deadline:
+                return watch.timed_out()
+            await asyncio.sleep(_LOOK_S)
+    look_for_alerts(workspace, run_id)
+    begin_transfers(workspace, view.run)  # the checkpoint that was waited for may be to come here
+    return answer
+
+
+def cursor_of(view: RunView) -> str:
+    """The cursor after which counts whatever happens beyond what `view` shows."""
+    return str(_newest(view))
+
+
+async def until_attempt(workspace: Workspace, run_id: str, bound_s: float = 5.0) -> None:
+    """Wait until the box has taken up the newest request, as long as that takes, within bounds."""
+    host = workspace.control.run(run_id).host
+    deadline = time.monotonic() + bound_s
+    while time.monotonic() < deadline:
+        await catch_up(workspace, host)
+        view = load_view(workspace, run_id)
+        if not view.request_pending and view.attempt:
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+async def until_closed(workspace: Workspace, run_id: str, bound_s: float = 10.0) -> None:
+    """Wait until the box of an ended run has nothing more to write, within bounds.
+
+    Raises:
+        HostError: the host can't be reached.
+    """
+    await advance(workspace, run_id)
+    deadline = time.monotonic() + bound_s
+    while not workspace.control.run(run_id).closed and time.monotonic() < deadline:
+        await catch_up(workspace, workspace.control.run(run_id).host)
+        await asyncio.sleep(_LOOK_S)
+
+
+def exit_code(answer: WaitAnswer, until: Sequence[str]) -> int:
+    """0 for a wanted event, 3 where the run ended otherwise, 4 for a time-out."""
+    if answer.event == TIMEOUT:
+        return 4
+    wanted = answer.event in until or ("end" in until and answer.event in _ENDS)
+    return 0 if wanted else 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    placement: int
+    journal_seq: int
+    attempt: int
+    seq: int
+
+    def covers(self, event: StoredEvent) -> bool:
+        """Whether the event stands at or before this position."""
+        if event.attempt == 0:
+            return event.seq <= self.journal_seq
+        return (event.attempt, event.seq) <= (self.attempt, self.seq)
+
+    def __str__(self) -> str:
+        return f"w1.{self.placement}.{self.journal_seq}.{self.attempt}.{self.seq}"
+
+
+class _Watch:
+    """One wait: what has happened since its position, and whether that is what it waits for."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        run_id: str,
+        until: Sequence[str],
+        position: _Position,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._workspace = workspace
+        self._run_id = run_id
+        self._until = until
+        self._position = position
+        self._on_progress = on_progress
+        self._advance_due = time.monotonic() + _ADVANCE_EVERY_S
+        self._progress_due = 0.0
+
+    async def look(self) -> WaitAnswer | None:
+        now = time.monotonic()
+        if now >= self._advance_due:
+            self._advance_due = now + _ADVANCE_EVERY_S
+            await look_after(self._workspace, self._run_id, _ADVANCE_EVERY_S)
+            look_for_alerts(self._workspace, self._run_id)
+        view = load_view(self._workspace, self._run_id)
+        if self._on_progress is not None and now >= self._progress_due:
+            self._progress_due = now + _PROGRESS_EVERY_S
+            await self._on_progress(status_of(view))
+        changes = self._changes(view)
+        event = self._event(view, changes)
+        return None if event is None else self._answer(view, event, changes)
+
+    def timed_out(self) -> WaitAnswer:
+        view = load_view(self._workspace, self._run_id)
+        return self._answer(view, TIMEOUT, self._changes(view))
+
+    def _changes(self, view: RunView) -> list[Change]:
+        position = self._position
+        stored = self._workspace.metrics.events_after(
+            self._run_id,
+            view.run.placement,
+            (position.journal_seq, position.attempt, position.seq),
+        )
+        seen = _newest(view)  # what came after the view was loaded is told the next time
+        return news_of([event for event in stored if seen.covers(event)], view)
+
+    def _event(self, view: RunView, changes: Sequence[Change]) -> str | None:
+        happened = {change.event for change in changes}
+        for wanted in self._until:
+            step = _STEP.fullmatch(wanted)
+            if step is not None and view.step >= int(step.group(1)):
+                return wanted
+            if wanted in happened or wanted == view.state.value:
+                return wanted
+        return view.state.value if view.ended else None
+
+    def _answer(self, view: RunView, event: str, changes: list[Change]) -> WaitAnswer:
+        return WaitAnswer(
+            event=event,
+            run_id=view.run.run_id,
+            state=view.state.value,
+            step=view.step,
+            cursor=str(_newest(view)),
+            changes=changes[-_MOST_CHANGES:],
+            omitted=max(0, len(changes) - _MOST_CHANGES) or None,
+            unreachable=view.unreachable,
+            next_step=self._next_step(view, event),
+        )
+
+    def _next_step(self, view: RunView, event: str) -> str:
+        if event == TIMEOUT:
+            until = ",".join(self._until)
+            return f"trainmaster wait {view.run.run_id} --until {until} --timeout 14400"
+        return status_of(view).next_step
+
+
+def _check(until: Sequence[str]) -> None:
+    for wanted in until:
+        if wanted not in EVENTS and not _STEP.fullmatch(wanted):
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"{wanted!r} is no event that can be waited for.",
+                f"Use {', '.join(EVENTS)} or step:N, several with commas between them.",
+                field="until",
+            )
+
+
+def _parse(cursor: str) -> _Position:
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise UsageError(
+            "CURSOR_INVALID",
+            f"{cursor[:80]!r} is no cursor of `wait`.",
+            "Pass the cursor of the last answer, or none.",
+            field="cursor",
+        )
+    return _Position(*(int(part) for part in found.groups()))
+
+
+def _newest(view: RunView) -> _Position:
+    attempt, seq = 0, -1
+    if view.attempts:
+        attempt, seq = view.attempts[-1].attempt, view.attempts[-1].last_seq
+    return _Position(view.run.placement, view.record.last_seq, attempt, seq)

@@ -1,0 +1,210 @@
+"""The part of `control.db` that is about alerts: which there are, how far each was watched, and
+the messages that this side has to send."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trainer_runtime.core.alerts.message import Message
+from trainer_runtime.core.protocol.finding import Severity
+from trainmaster.store.database import transaction
+
+Sender = Literal["box", "operator"]
+Origin = Literal["spec", "added", "default"]
+
+MIGRATION = """
+    CREATE TABLE alerts (
+        id TEXT PRIMARY KEY, run_id TEXT NOT NULL, name TEXT NOT NULL, severity TEXT NOT NULL,
+        condition TEXT NOT NULL, destination TEXT NOT NULL, sender TEXT NOT NULL,
+        origin TEXT NOT NULL, created_t REAL NOT NULL, removed_t REAL
+    );
+    CREATE UNIQUE INDEX alert_names ON alerts (run_id, name) WHERE removed_t IS NULL;
+    CREATE TABLE alert_runs (
+        run_id TEXT PRIMARY KEY, delivered TEXT, watched TEXT, watched_to_end INTEGER
+    ) WITHOUT ROWID;
+    CREATE TABLE alert_messages (
+        id TEXT PRIMARY KEY, run_id TEXT NOT NULL, destination TEXT NOT NULL, body TEXT NOT NULL,
+        fired_t REAL NOT NULL, phase TEXT NOT NULL, tries INTEGER NOT NULL, due_t REAL, reason TEXT
+    ) WITHOUT ROWID;
+    CREATE INDEX due_messages ON alert_messages (due_t) WHERE due_t IS NOT NULL
+    """
+EVERY_RUN = ""
+_COLUMNS = "id, run_id, name, severity, condition, destination, sender, origin, created_t"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """An alert on record. `run_id` is empty for one of every run; `sender` never changes."""
+
+    id: str
+    run_id: str
+    name: str
+    severity: Severity
+    when: str
+    to: str
+    sender: Sender
+    origin: Origin
+    created_t: float
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A message of this side's, as `core.protocol.alert_record.Told` tells of the box's."""
+
+    id: str
+    run_id: str
+    to: str
+    message: Message
+    fired_t: float
+    phase: str
+    tries: int
+    due_t: float | None
+    reason: str | None
+
+
+class AlertRecords:
+    """Each method is one transaction, in the connection of `Control`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def add(self, row: AlertRow) -> bool:
+        """Put an alert on record; False where its name is taken, or this very one is known, also
+        where it was removed since."""
+        inserted = self._connection.execute(
+            f"INSERT OR IGNORE INTO alerts ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                row.id,
+                row.run_id,
+                row.name,
+                row.severity,
+                row.when,
+                row.to,
+                row.sender,
+                row.origin,
+                row.created_t,
+            ),
+        )
+        return inserted.rowcount == 1
+
+    def of(self, run_id: str) -> list[AlertRow]:
+        """Those of one run and those of every run; `EVERY_RUN`: the latter alone."""
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM alerts WHERE removed_t IS NULL AND run_id IN ('', ?)"
+            " ORDER BY run_id, created_t, name",
+            (run_id,),
+        )
+        return [AlertRow(*row) for row in rows]
+
+    def all(self) -> list[AlertRow]:
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM alerts WHERE removed_t IS NULL"
+            " ORDER BY run_id, created_t, name"
+        )
+        return [AlertRow(*row) for row in rows]
+
+    def defaults(self) -> set[str]:
+        """The ids of all defaults that ever were, also of those that were removed."""
+        rows = self._connection.execute("SELECT id FROM alerts WHERE origin = 'default'")
+        return {row[0] for row in rows}
+
+    def remove(self, alert_id: str, t: float) -> None:
+        self._connection.execute("UPDATE alerts SET removed_t = ? WHERE id = ?", (t, alert_id))
+
+    def forget(self, alert_id: str) -> None:
+        """Take an alert off the record as if it had never been: it may be put there again."""
+        self._connection.execute("DELETE FROM alerts WHERE id = ?", (alert_id,))
+
+    def delivered(self, run_id: str) -> str | None:
+        """What of its alerts a run's box was given last, as a digest."""
+        return self._run(run_id, "delivered")
+
+    def set_delivered(self, run_id: str, digest: str) -> None:
+        self._set(run_id, "delivered", digest)
+
+    def watched(self, run_id: str) -> dict[str, Any] | None:
+        """How far this side has watched a run, as it was put there; None for one never seen."""
+        text = self._run(run_id, "watched")
+        return None if text is None else json.loads(text)
+
+    def put_watched(
+        self,
+        run_id: str,
+        watched: Mapping[str, Any],
+        fired: Sequence[tuple[Message, str]],
+        t: float,
+    ) -> None:
+        """Note how far a run was watched and the messages that this has brought, both or none."""
+        with transaction(self._connection):
+            self._set(run_id, "watched", json.dumps(watched))
+            for message, to in fired:
+                self._fire(message, to, t)
+
+    def watched_to_end(self) -> dict[str, int]:
+        """Of runs that were watched to their end: the newest request that they had answered."""
+        rows = self._connection.execute(
+            "SELECT run_id, watched_to_end FROM alert_runs WHERE watched_to_end IS NOT NULL"
+        )
+        return dict(rows.fetchall())
+
+    def set_watched_to_end(self, run_id: str, generation: int) -> None:
+        self._set(run_id, "watched_to_end", generation)
+
+    def due(self, now: float) -> list[MessageRow]:
+        """The messages to try now, the longest due first."""
+        return self._messages("WHERE due_t <= ? ORDER BY due_t", now)
+
+    def next_due_t(self) -> float | None:
+        row = self._connection.execute("SELECT min(due_t) FROM alert_messages").fetchone()
+        return None if row[0] is None else float(row[0])
+
+    def messages(self, run_id: str) -> list[MessageRow]:
+        """The messages about a run, oldest first."""
+        return self._messages("WHERE run_id = ? ORDER BY fired_t", run_id)
+
+    def set_sent(self, message_id: str) -> None:
+        self._connection.execute(
+            "UPDATE alert_messages SET phase = 'sent', due_t = NULL, reason = NULL WHERE id = ?",
+            (message_id,),
+        )
+
+    def set_failed(self, message_id: str, reason: str, due_t: float | None) -> None:
+        self._connection.execute(
+            "UPDATE alert_messages SET phase = 'failed', tries = tries + 1, reason = ?, due_t = ?"
+            " WHERE id = ? AND phase != 'sent'",
+            (reason, due_t, message_id),
+        )
+
+    def _fire(self, message: Message, to: str, t: float) -> None:
+        self._connection.execute(
+            "INSERT OR IGNORE INTO alert_messages VALUES (?, ?, ?, ?, ?, 'fired', 0, ?, NULL)",
+            (message.id, message.run, to, json.dumps(message.to_dict()), t, t),
+        )
+
+    def _messages(self, where: str, argument: Any) -> list[MessageRow]:
+        rows = self._connection.execute(
+            "SELECT id, run_id, destination, body, fired_t, phase, tries, due_t, reason"
+            f" FROM alert_messages {where}",
+            (argument,),
+        )
+        return [
+            MessageRow(name, run_id, to, Message.from_dict(json.loads(body)), *rest)
+            for name, run_id, to, body, *rest in rows
+        ]
+
+    def _run(self, run_id: str, column: str) -> str | None:
+        row = self._connection.execute(
+            f"SELECT {column} FROM alert_runs WHERE run_id = ?", (run_id,)
+        ).fetchone()
+        return row[0] if row else None
+
+    def _set(self, run_id: str, column: str, value: str | int) -> None:
+        self._connection.execute(
+            f"INSERT INTO alert_runs (run_id, {column}) VALUES (?, ?)"
+            f" ON CONFLICT (run_id) DO UPDATE SET {column} = excluded.{column}",
+            (run_id, value),
+        )

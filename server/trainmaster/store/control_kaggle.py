@@ -1,0 +1,197 @@
+"""The part of `control.db` that is about Kaggle: the sessions of runs, and what is known of the
+week's quota.
+
+A session stands here before its kernel is pushed. Whether a push came through that nobody saw
+answered is found out by asking how the run's one kernel stands, never by pushing again.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from trainmaster.store.database import transaction
+
+_QUOTA = "kaggle_quota"
+_WAITING = "kaggle_waiting/"
+_DATASET = "kaggle_dataset/"
+
+
+class SessionState(str, Enum):
+    """`intended`: on record, and perhaps pushed. `pushed`: Kaggle has it, in its queue so far."""
+
+    INTENDED = "intended"
+    PUSHED = "pushed"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+SESSION_TRANSITIONS: dict[SessionState, tuple[SessionState, ...]] = {
+    SessionState.INTENDED: (SessionState.PUSHED, SessionState.RUNNING, SessionState.ENDED),
+    SessionState.PUSHED: (SessionState.RUNNING, SessionState.ENDED),
+    SessionState.RUNNING: (SessionState.ENDED,),
+    SessionState.ENDED: (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSession:
+    """One session of a run; `number` counts from 1. Times are Unix seconds.
+
+    `body`: `ref`, `generation` (of the request that it was pushed for), `limit_s`, `sent_t`
+    (the push was under way), `running_t`, `heard_t` (its log grew), `log_index` (up to which the
+    log is in the mirror), `outcome` and `detail` of its end, `output` (whether it left any),
+    `journal_bytes` and `verified_step` of that output.
+    """
+
+    run_id: str
+    number: int
+    state: SessionState
+    intended_t: float
+    ended_t: float | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may be running: nobody knows its end."""
+        return self.state is not SessionState.ENDED
+
+    @property
+    def deadline_t(self) -> float | None:
+        """When Kaggle ends it; None before it runs."""
+        running_t = self.body.get("running_t")
+        return None if running_t is None else float(running_t) + float(self.body["limit_s"])
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why no session of a run is pushed though one is wanted; `until_t`: for how long, if known."""
+
+    reason: str
+    until_t: float | None = None
+
+
+class KernelRecords:
+    """Each method is one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def of_run(self, run_id: str) -> list[KernelSession]:
+        """A run's sessions, oldest first."""
+        rows = self._connection.execute(
+            "SELECT * FROM kernel_sessions WHERE run_id = ? ORDER BY number", (run_id,)
+        )
+        return [_session(row) for row in rows]
+
+    def newest(self, run_id: str) -> KernelSession | None:
+        row = self._connection.execute(
+            "SELECT * FROM kernel_sessions WHERE run_id = ? ORDER BY number DESC LIMIT 1", (run_id,)
+        ).fetchone()
+        return None if row is None else _session(row)
+
+    def intend(self, run_id: str, t: float, body: Mapping[str, Any]) -> KernelSession | None:
+        """Put the next session on record; None where one is alive already."""
+        with transaction(self._connection) as connection:
+            newest = self.newest(run_id)
+            if newest is not None and newest.alive:
+                return None
+            number = 1 if newest is None else newest.number + 1
+            session = KernelSession(run_id, number, SessionState.INTENDED, t, body=dict(body))
+            connection.execute(
+                "INSERT INTO kernel_sessions VALUES (?, ?, ?, ?, ?, ?)", _row(session)
+            )
+            connection.execute("DELETE FROM facts WHERE name = ?", (f"{_WAITING}{run_id}",))
+        return session
+
+    def withdraw(self, run_id: str, number: int) -> None:
+        """Forget a session that was intended, and that surely nobody has pushed."""
+        self._connection.execute(
+            "DELETE FROM kernel_sessions WHERE run_id = ? AND number = ? AND state = ?",
+            (run_id, number, SessionState.INTENDED.value),
+        )
+
+    def change(
+        self,
+        run_id: str,
+        number: int,
+        state: SessionState | None = None,
+        *,
+        ended_t: float | None = None,
+        **body: Any,
+    ) -> KernelSession:
+        """Take a session on to another state, where the table allows it; `body` is merged."""
+        with transaction(self._connection) as connection:
+            row = connection.execute(
+                "SELECT * FROM kernel_sessions WHERE run_id = ? AND number = ?", (run_id, number)
+            ).fetchone()
+            if row is None:
+                raise KeyError((run_id, number))
+            old = _session(row)
+            allowed = state is not None and state in SESSION_TRANSITIONS[old.state]
+            new = KernelSession(
+                run_id,
+                number,
+                state if allowed and state is not None else old.state,
+                old.intended_t,
+                old.ended_t if ended_t is None else ended_t,
+                {**old.body, **body},
+            )
+            connection.execute("REPLACE INTO kernel_sessions VALUES (?, ?, ?, ?, ?, ?)", _row(new))
+        return new
+
+    def wait_for(self, run_id: str, waiting: Waiting) -> None:
+        """Note why nothing is pushed for a run; the next intent takes it away."""
+        told = json.dumps([waiting.reason, waiting.until_t])
+        self._connection.execute("REPLACE INTO facts VALUES (?, ?)", (f"{_WAITING}{run_id}", told))
+
+    def wait_no_more(self, run_id: str) -> None:
+        """Forget why nothing is pushed for a run."""
+        self._connection.execute("DELETE FROM facts WHERE name = ?", (f"{_WAITING}{run_id}",))
+
+    def waiting(self, run_id: str) -> Waiting | None:
+        told = self._fact(f"{_WAITING}{run_id}")
+        return None if told is None else Waiting(*told)
+
+    def note_quota(self, quota: Mapping[str, Any]) -> None:
+        """Keep what Kaggle told of the week's quota: `left_s total_s refresh_t t`."""
+        self._connection.execute(
+            "REPLACE INTO facts VALUES (?, ?)", (_QUOTA, json.dumps(dict(quota)))
+        )
+
+    def quota(self) -> Mapping[str, Any] | None:
+        told: Mapping[str, Any] | None = self._fact(_QUOTA)
+        return told
+
+    def note_dataset(self, what: str, ref: str | None) -> None:
+        """Keep which data set (`owner/slug`) holds something; None: it is gone."""
+        if ref is None:
+            self._connection.execute("DELETE FROM facts WHERE name = ?", (f"{_DATASET}{what}",))
+        else:
+            self._connection.execute(
+                "REPLACE INTO facts VALUES (?, ?)", (f"{_DATASET}{what}", json.dumps(ref))
+            )
+
+    def dataset(self, what: str) -> str | None:
+        ref: str | None = self._fact(f"{_DATASET}{what}")
+        return ref
+
+    def _fact(self, name: str) -> Any:
+        row = self._connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+
+def _row(session: KernelSession) -> tuple[Any, ...]:
+    return (
+        session.run_id, session.number, session.state.value, session.intended_t, session.ended_t,
+        json.dumps(dict(session.body)),
+    )  # fmt: skip
+
+
+def _session(row: tuple[Any, ...]) -> KernelSession:
+    run_id, number, state, intended_t, ended_t, body = row
+    return KernelSession(run_id, number, SessionState(state), intended_t, ended_t, json.loads(body))

@@ -1,0 +1,165 @@
+"""Opening a SQLite file with its schema: migrations under a lock, newer versions refused."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from trainmaster.words.errors import StorageError
+
+BUSY_TIMEOUT_S = 30.0
+_LEAST_ROOM_BYTES = 1 << 20
+
+
+def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) -> sqlite3.Connection:
+    """A connection in WAL mode and autocommit, its schema brought up to `len(migrations)`.
+
+    `migrations[n]` is the SQL that leads from version n to n + 1. Before an existing database is
+    changed, a copy is laid beside it as `<name>.v<version>`.
+
+    Raises:
+        StorageError: `HOME_IS_NEWER` where the file was written by a newer version, `DISK_FULL` or
+            `ROOT_NOT_WRITABLE` where it can't be created, `DATABASE_DAMAGED`.
+    """
+    try:
+        connection = _connect(path, synchronous)
+        _migrate(connection, path, migrations)
+    except (OSError, sqlite3.Error) as error:
+        raise storage_error(error, path) from error
+    return connection
+
+
+def open_derived_database(
+    path: Path, schema: str, version: int, *, synchronous: str
+) -> sqlite3.Connection:
+    """The same for a database that can be made again from elsewhere: what an older version wrote
+    is thrown away, and the database begins anew with `schema`.
+
+    Raises:
+        StorageError: as above.
+    """
+    try:
+        connection = _connect(path, synchronous)
+        if version_of(connection) != version:
+            _begin_anew(connection, path, schema, version)
+    except (OSError, sqlite3.Error) as error:
+        raise storage_error(error, path) from error
+    return connection
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The schema's version, 0 in an empty file."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    _enter_wal(connection)
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    return connection
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """The busy time-out does not hold for this one where others open a new file too."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # without the extension
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
+    """What a database in the home, such as the one at `path`, ran into, with the remedy."""
+    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        return StorageError(
+            "DATABASE_DAMAGED",
+            f"A database in {path.parent} can't be read: {error}.",
+            "Move metrics.db* away and run `trainmaster replay`, which makes it anew; control.db "
+            "comes back from a backup.",
+        )
+    return StorageError(
+        "DISK_FULL" if _is_full(error, path) else "ROOT_NOT_WRITABLE",
+        f"{path} can't be used: {error}.",
+        "Make the folder writable, free some room, or point TRAINMASTER_HOME elsewhere.",
+        retryable=True,
+    )
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Everything inside happens, or nothing; others may read meanwhile, but not write."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+    except BaseException:
+        if connection.in_transaction:  # SQLite itself rolls back when the disk is full
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _is_full(error: OSError | sqlite3.Error, path: Path) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+        return True
+    # Where there is no room for the WAL's index, SQLite speaks of an input/output error.
+    return path.parent.is_dir() and shutil.disk_usage(path.parent).free < _LEAST_ROOM_BYTES
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
+    found = version_of(connection)
+    if found == len(migrations):
+        return
+    if 0 < found < len(migrations):
+        _back_up(connection, path.with_name(f"{path.name}.v{found}.{int(time.time())}"))
+    with transaction(connection):
+        version = version_of(connection)  # another process may have been faster
+        _refuse_newer(path, version, len(migrations))
+        for statements in migrations[version:]:
+            _execute_all(connection, statements)
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def _begin_anew(connection: sqlite3.Connection, path: Path, schema: str, version: int) -> None:
+    with transaction(connection):
+        found = version_of(connection)  # another process may have been faster
+        _refuse_newer(path, found, version)
+        if found == version:
+            return
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        for (name,) in tables.fetchall():
+            connection.execute(f'DROP TABLE "{name}"')
+        _execute_all(connection, schema)
+        connection.execute(f"PRAGMA user_version = {version}")
+
+
+def _refuse_newer(path: Path, found: int, known: int) -> None:
+    if found > known:
+        raise StorageError(
+            "HOME_IS_NEWER",
+            f"{path} has schema version {found}, this Trainmaster knows {known}.",
+            "Upgrade Trainmaster, or point TRAINMASTER_HOME at another folder.",
+        )
+
+
+def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+def _back_up(connection: sqlite3.Connection, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as copy:
+        connection.backup(copy)

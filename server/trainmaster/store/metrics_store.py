@@ -1,0 +1,361 @@
+"""`metrics.db`: what the mirror says, made queryable. Derived: thrown away and rebuilt at will.
+
+Points stand once each under (series, x): x is the optimizer step, or milliseconds since the epoch
+for telemetry. A series is one key of one segment of one attempt; attempt 0 is the placement's own
+(telemetry). NaN and the infinities are kept as NULL with a flag.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainmaster.store.buckets import Row
+from trainmaster.store.database import open_derived_database, transaction, version_of
+from trainmaster.store.rollup import FINITE, SCHEMA, Rollup, StoredRow, flag_of, rows_between
+from trainmaster.words.errors import StorageError
+
+# A newer one throws what an older one wrote away; what is derived is made again from the mirror.
+_VERSION = 2
+_SCHEMA = f"""
+    CREATE TABLE replays (due INTEGER PRIMARY KEY);
+    INSERT INTO replays VALUES (1);
+    CREATE TABLE left_out (run_id TEXT PRIMARY KEY);
+    CREATE TABLE offsets (
+        run_id TEXT, placement INTEGER, name TEXT, offset INTEGER NOT NULL,
+        PRIMARY KEY (run_id, placement, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE series (
+        sid INTEGER PRIMARY KEY, run_id TEXT NOT NULL, placement INTEGER NOT NULL,
+        attempt INTEGER NOT NULL, segment INTEGER NOT NULL, key TEXT NOT NULL,
+        UNIQUE (run_id, key, placement, attempt, segment)
+    );
+    CREATE TABLE points (
+        sid INTEGER, x INTEGER, t REAL, value REAL, flag INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (sid, x)
+    ) WITHOUT ROWID;
+    CREATE TABLE folds (
+        run_id TEXT, placement INTEGER, attempt INTEGER, body TEXT NOT NULL,
+        PRIMARY KEY (run_id, placement, attempt)
+    ) WITHOUT ROWID;
+    CREATE TABLE events (
+        run_id TEXT, placement INTEGER, attempt INTEGER, seq INTEGER, t REAL NOT NULL,
+        kind TEXT NOT NULL, step INTEGER, body TEXT NOT NULL,
+        PRIMARY KEY (run_id, placement, attempt, seq)
+    ) WITHOUT ROWID;
+    {SCHEMA}
+"""
+MOST_KEYS = 2000
+# 16 MiB. A page that many small transactions change goes to the database, and to the disk, once.
+_WAL_PAGES = 4096
+_LONGEST_KEY = 200
+_FARTHEST_X = 2**53
+_Place = tuple[str, int, int, int]  # run, placement, attempt, segment
+_Rows = list[StoredRow]
+_MOST_ROWS = 10_000
+
+
+class Point(NamedTuple):
+    """One value of one key. `t`: Unix seconds, None where nothing tells it.
+
+    A tuple, since one is made for every number that any run reports.
+    """
+
+    key: str
+    x: int
+    t: float | None
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event that is no metric; `attempt` 0 is the supervisor's journal."""
+
+    attempt: int
+    seq: int
+    t: float
+    kind: str
+    step: int | None
+    body: dict[str, Any]
+
+
+class Series(NamedTuple):
+    """Where one series belongs."""
+
+    sid: int
+    placement: int
+    attempt: int
+    segment: int
+    key: str
+
+
+class MetricsStore:
+    """Reads are for anyone at any time; every write happens inside `writing`."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = open_derived_database(path, _SCHEMA, _VERSION, synchronous="NORMAL")
+        self.connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+        self._rollup = Rollup(self.connection)
+        # By key, for each (run, placement, attempt, segment): a series' number, and its points that
+        # wait for the others of their transaction.
+        self._known: dict[_Place, dict[str, tuple[int, _Rows] | None]] = {}
+        self._keys: dict[str, set[str]] = {}
+        self._version = -1
+        self._touched: dict[_Place, dict[str, tuple[int, _Rows] | None]] = {}
+        self._waiting = 0
+
+    def close(self) -> None:
+        self.connection.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Everything that is written inside stands at once, or not at all."""
+        with transaction(self.connection):
+            self._look_for_others()
+            try:
+                yield
+                self._insert_rows()
+            except BaseException:
+                self._forget()  # series and sums that are taken back
+                raise
+
+    def clear(self, run_id: str | None = None) -> None:
+        """Forget one run, or everything."""
+        self._insert_rows()
+        self._forget()
+        where, arguments = ("WHERE run_id = ?", (run_id,)) if run_id else ("", ())
+        for table in ("points", "blocks", "stats"):
+            self.connection.execute(
+                f"DELETE FROM {table} WHERE sid IN (SELECT sid FROM series {where})", arguments
+            )
+        for table in ("series", "offsets", "folds", "events", "left_out"):
+            self.connection.execute(f"DELETE FROM {table} {where}", arguments)
+
+    def offset(self, run_id: str, placement: int, name: str) -> int:
+        """How many bytes of a mirrored file have been taken in."""
+        row = self.connection.execute(
+            "SELECT offset FROM offsets WHERE run_id = ? AND placement = ? AND name = ?",
+            (run_id, placement, name),
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    def move_offset(self, run_id: str, placement: int, name: str, *, old: int, new: int) -> bool:
+        """Note how many bytes have been taken in; False, and nothing noted, where they were not
+        `old` before."""
+        moved = self.connection.execute(
+            "UPDATE offsets SET offset = ?"
+            " WHERE run_id = ? AND placement = ? AND name = ? AND offset = ?",
+            (new, run_id, placement, name, old),
+        )
+        if moved.rowcount == 0 and old == 0:
+            moved = self.connection.execute(
+                "INSERT OR IGNORE INTO offsets VALUES (?, ?, ?, ?)", (run_id, placement, name, new)
+            )
+        return moved.rowcount == 1
+
+    def add_points(
+        self, run_id: str, placement: int, attempt: int, segment: int, points: Iterable[Point]
+    ) -> None:
+        """Points in any order; one at the `x` of an earlier one takes its place.
+
+        Of a run's keys, the first 2000 of at most 200 characters are kept; see `leaves_out`.
+        """
+        place = (run_id, placement, attempt, segment)
+        known = self._touched[place] = self._known.setdefault(place, {})
+        added = 0
+        for key, x, t, value in points:
+            series = known[key] if key in known else self._learn(place, key)
+            if series is None or not -_FARTHEST_X <= x <= _FARTHEST_X:
+                continue
+            sid, rows = series
+            if value - value == 0.0:  # finite; this loop is most of what a point costs us
+                rows.append((sid, x, t, value, FINITE))
+            else:
+                rows.append((sid, x, t, None, flag_of(value)))
+            added += 1
+        self._waiting += added
+        if self._waiting > _MOST_ROWS:
+            self._insert_rows()
+
+    def add_events(self, run_id: str, placement: int, events: Sequence[StoredEvent]) -> None:
+        self.connection.executemany(
+            "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    run_id,
+                    placement,
+                    event.attempt,
+                    event.seq,
+                    event.t,
+                    event.kind.encode(errors="replace").decode(),
+                    _step(event.step),
+                    json.dumps(event.body),
+                )
+                for event in events
+            ],
+        )
+
+    def fold(self, run_id: str, placement: int, attempt: int) -> dict[str, Any] | None:
+        """What the events of an attempt (0: the journal) add up to, as it was put there."""
+        row = self.connection.execute(
+            "SELECT body FROM folds WHERE run_id = ? AND placement = ? AND attempt = ?",
+            (run_id, placement, attempt),
+        ).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def put_fold(self, run_id: str, placement: int, attempt: int, body: dict[str, Any]) -> None:
+        self.connection.execute(
+            "INSERT INTO folds VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (run_id, placement, attempt) DO UPDATE SET body = excluded.body",
+            (run_id, placement, attempt, json.dumps(body)),
+        )
+
+    def folds(self, run_id: str, placement: int) -> list[tuple[int, dict[str, Any]]]:
+        """The folds of all attempts of a placement, the journal's (0) first."""
+        rows = self.connection.execute(
+            "SELECT attempt, body FROM folds WHERE run_id = ? AND placement = ? ORDER BY attempt",
+            (run_id, placement),
+        )
+        return [(attempt, json.loads(body)) for attempt, body in rows]
+
+    def events_after(
+        self, run_id: str, placement: int, after: tuple[int, int, int]
+    ) -> list[StoredEvent]:
+        """Events beyond a position: (journal's seq, newest attempt, that attempt's seq)."""
+        journal_seq, attempt, seq = after
+        rows = self.connection.execute(
+            "SELECT attempt, seq, t, kind, step, body FROM events"
+            " WHERE run_id = ? AND placement = ? AND ((attempt = 0 AND seq > ?)"
+            " OR attempt > ? OR (attempt = ? AND attempt > 0 AND seq > ?))"
+            " ORDER BY t, attempt, seq",
+            (run_id, placement, journal_seq, attempt, attempt, seq),
+        )
+        return [
+            StoredEvent(attempt, seq, t, kind, step, json.loads(body))
+            for attempt, seq, t, kind, step, body in rows
+        ]
+
+    def keys(self, run_id: str) -> list[str]:
+        rows = self.connection.execute(
+            "SELECT DISTINCT key FROM series WHERE run_id = ? ORDER BY key", (run_id,)
+        )
+        return [row[0] for row in rows]
+
+    def series(self, run_id: str, key: str) -> list[Series]:
+        """The pieces of one key of a run, oldest first."""
+        rows = self.connection.execute(
+            "SELECT sid, placement, attempt, segment, key FROM series"
+            " WHERE run_id = ? AND key = ? ORDER BY placement, attempt, segment",
+            (run_id, key),
+        )
+        return [Series(*row) for row in rows]
+
+    def leaves_out(self, run_id: str) -> bool:
+        """Whether the run has more keys, or longer ones, than are kept."""
+        found = self.connection.execute("SELECT 1 FROM left_out WHERE run_id = ?", (run_id,))
+        return found.fetchone() is not None
+
+    def points(self, sid: int, until_x: float = math.inf, from_x: float = -math.inf) -> list[Row]:
+        """The points of a series from `from_x` up to `until_x`, rising."""
+        return rows_between(self.connection, sid, from_x, until_x)
+
+    def count_points(self) -> int:
+        return int(self.connection.execute("SELECT count(*) FROM points").fetchone()[0])
+
+    @property
+    def replay_due(self) -> bool:
+        """Whether the database is new, and nobody has taken in yet what mirrors hold."""
+        return self.connection.execute("SELECT 1 FROM replays").fetchone() is not None
+
+    def replayed(self) -> None:
+        self.connection.execute("DELETE FROM replays")
+
+    def _insert_rows(self) -> None:
+        waiting = [
+            series
+            for known in self._touched.values()
+            for series in known.values()
+            if series is not None and series[1]
+        ]
+        self.connection.executemany(
+            "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)",
+            chain.from_iterable(rows for _, rows in waiting),
+        )
+        for sid, rows in waiting:
+            self._rollup.inserted(sid, rows)
+            rows.clear()
+        self._touched.clear()
+        self._waiting = 0
+
+    def _look_for_others(self) -> None:
+        """Another process may have thrown series away since, or be of a newer version."""
+        version = self.connection.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._version:
+            return
+        if version_of(self.connection) != _VERSION:
+            raise StorageError(
+                "HOME_IS_NEWER",
+                "Another version of Trainmaster has made the metrics database anew meanwhile.",
+                "Start this program again, in the newer version.",
+            )
+        self._forget()
+        self._version = version
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._touched.clear()
+        self._waiting = 0
+        self._keys.clear()
+        self._rollup.forget()
+
+    def _learn(self, place: _Place, key: str) -> tuple[int, _Rows] | None:
+        """The series' number, a new one where it has none; None where the key is left out."""
+        run_id, placement, attempt, segment = place
+        if not self._keeps(run_id, key):
+            self.connection.execute("INSERT OR IGNORE INTO left_out VALUES (?)", (run_id,))
+            return None
+        wanted = (run_id, key, placement, attempt, segment)
+        self.connection.execute(
+            "INSERT OR IGNORE INTO series (run_id, key, placement, attempt, segment)"
+            " VALUES (?, ?, ?, ?, ?)",
+            wanted,
+        )
+        row = self.connection.execute(
+            "SELECT sid FROM series WHERE run_id = ? AND key = ? AND placement = ?"
+            " AND attempt = ? AND segment = ?",
+            wanted,
+        ).fetchone()
+        series: tuple[int, _Rows] = (int(row[0]), [])
+        self._known[place][key] = series
+        return series
+
+    def _keeps(self, run_id: str, key: str) -> bool:
+        if run_id not in self._keys:
+            self._keys[run_id] = set(self.keys(run_id))
+        keys = self._keys[run_id]
+        if key in keys:
+            return True
+        if len(keys) >= MOST_KEYS or len(key) > _LONGEST_KEY or not _is_text(key):
+            return False
+        keys.add(key)
+        return True
+
+
+def _step(told: object) -> int | None:
+    """Whoever writes a kind of events of their own may put anything there."""
+    return told if isinstance(told, int) and abs(told) <= _FARTHEST_X else None
+
+
+def _is_text(key: str) -> bool:
+    """Whether UTF-8 can hold it; JSON's escapes know letters that it can't."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

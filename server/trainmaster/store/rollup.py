@@ -1,0 +1,277 @@
+"""Sums over blocks of a series, so that a million points are told without reading them.
+
+A block holds 64, 512 or 4096 neighbouring points, counted from the series' first: by points and not
+by steps, since one series has a value every step and another every thousandth. The sums are made
+from the points that stand, never added to, so no replay counts twice, and they are a function of
+the points alone: of n points the first n // 64 blocks are summed up, and the rest is read as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from trainmaster.store.buckets import Bucket, Row, joined, joined_in_turn, of_rows
+
+LEVELS = (64, 512, 4096)
+_FINEST = LEVELS[0]
+_PORTION = 512 * _FINEST
+FINITE, NAN, INFINITY, MINUS_INFINITY = range(4)
+_FLAG_VALUES = {NAN: math.nan, INFINITY: math.inf, MINUS_INFINITY: -math.inf}
+_SUMS = "n, finite, first_x, last_x, last_t, last, flag, total, low, low_x, high, high_x"
+# NaN is NULL, which needs a look at every row; the infinities are told apart by SQLite.
+_TOLD = (
+    f"CASE flag WHEN 0 THEN {{}} WHEN {INFINITY} THEN 9e999 WHEN {MINUS_INFINITY} THEN -9e999 END"
+)
+_BUCKET = _SUMS.replace("last, flag", _TOLD.format("last"))
+_ROWS_BETWEEN = f"""
+    SELECT x, t, {_TOLD.format("value")} FROM points
+    WHERE sid = ? AND x BETWEEN ? AND ? ORDER BY x LIMIT ?
+"""
+_TWELVE = ", ".join("?" * 12)
+SCHEMA = """
+    CREATE TABLE blocks (
+        sid INTEGER, level INTEGER, n INTEGER, finite INTEGER, first_x INTEGER, last_x INTEGER,
+        last_t REAL, last REAL, flag INTEGER, total REAL,
+        low REAL, low_x INTEGER, high REAL, high_x INTEGER,
+        PRIMARY KEY (sid, level, first_x)
+    ) WITHOUT ROWID;
+    CREATE TABLE stats (
+        sid INTEGER PRIMARY KEY, n INTEGER, finite INTEGER, first_x INTEGER, last_x INTEGER,
+        last_t REAL, last REAL, flag INTEGER, total REAL,
+        low REAL, low_x INTEGER, high REAL, high_x INTEGER
+    )
+"""
+
+
+# A point as it is stored: sid, x, t, value (None where it is not finite), flag.
+StoredRow = tuple[int, int, float | None, float | None, int]
+
+
+@dataclass(slots=True)
+class _Head:
+    """How far a series is summed up, and what lies beyond: at most `beyond` points, which are
+    `tail` where that is known."""
+
+    whole: Bucket | None
+    beyond: int
+    tail: list[StoredRow] | None
+
+    @property
+    def end(self) -> float:
+        if self.tail:
+            return self.tail[-1][1]
+        return -math.inf if self.whole is None else self.whole.last_x
+
+
+class Rollup:
+    """Keeps blocks and stats in step with the points. The caller holds the transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._heads: dict[int, _Head] = {}
+
+    def forget(self) -> None:
+        """What is known of the database may not be so any more."""
+        self._heads.clear()
+
+    def inserted(self, sid: int, rows: Sequence[StoredRow]) -> None:
+        """These points of a series were written, new ones or in another's place."""
+        head = self._heads.get(sid)
+        if head is None:
+            head = self._heads[sid] = self._load(sid)
+        else:
+            head.beyond += len(rows)
+            if head.tail is not None and _go_on(head.end, rows):
+                head.tail += rows
+            else:
+                head.tail = None
+        if head.tail is None and head.whole is not None:
+            lowest = min(row[1] for row in rows)
+            if lowest <= head.whole.last_x:
+                head.whole = self._take_back(sid, lowest)
+                head.beyond = _FINEST
+        if head.beyond >= _FINEST:
+            self._sum_up(sid, head)
+
+    def _load(self, sid: int) -> _Head:
+        whole = stats(self._connection, sid)
+        beyond = self._connection.execute(
+            "SELECT count(*) FROM points WHERE sid = ? AND x > ?", (sid, _end(whole))
+        ).fetchone()[0]
+        return _Head(whole, beyond, None)
+
+    def _take_back(self, sid: int, x: int) -> Bucket | None:
+        """Drop every block from the one that `x` falls into; what is left, as one."""
+        execute = self._connection.execute
+        for level in LEVELS:
+            execute(
+                "DELETE FROM blocks WHERE sid = ? AND level = ? AND last_x >= ?", (sid, level, x)
+            )
+        left = list(_blocks(self._connection, sid, _FINEST))
+        whole = joined_in_turn(left) if left else None
+        execute("DELETE FROM stats WHERE sid = ?", (sid,))
+        if whole is not None:
+            self._put_stats(sid, whole)
+        return whole
+
+    def _sum_up(self, sid: int, head: _Head) -> None:
+        """Make the blocks that the points beyond suffice for by now, a portion at a time."""
+        while head.beyond >= _FINEST:
+            rows = self._rows_beyond(sid, head) if head.tail is None else head.tail
+            end = len(rows) // _FINEST * _FINEST
+            if end:
+                self._put_sums(sid, head, rows[:end])
+            is_all = head.tail is not None or len(rows) < _PORTION
+            head.tail = rows[end:] if is_all else None
+            head.beyond = len(rows) - end if is_all else _FINEST
+
+    def _put_sums(self, sid: int, head: _Head, rows: Sequence[StoredRow]) -> None:
+        before = head.whole.n if head.whole else 0
+        fresh = [
+            of_rows([_row(row) for row in rows[i : i + _FINEST]])
+            for i in range(0, len(rows), _FINEST)
+        ]
+        self._put_blocks(sid, _FINEST, fresh)
+        head.whole = joined_in_turn([head.whole, *fresh] if head.whole else fresh)
+        for finer, level in pairwise(LEVELS):
+            if head.whole.n // level > before // level:
+                self._join_blocks(sid, finer, level)
+        self._put_stats(sid, head.whole)
+
+    def _rows_beyond(self, sid: int, head: _Head) -> list[StoredRow]:
+        return self._connection.execute(
+            "SELECT sid, x, t, value, flag FROM points WHERE sid = ? AND x > ? ORDER BY x LIMIT ?",
+            (sid, _end(head.whole), _PORTION),
+        ).fetchall()
+
+    def _join_blocks(self, sid: int, finer: int, level: int) -> None:
+        """Make the blocks of `level` that those of `finer` suffice for by now."""
+        newest = self._connection.execute(
+            "SELECT max(first_x) FROM blocks WHERE sid = ? AND level = ?", (sid, level)
+        ).fetchone()[0]
+        after = -math.inf
+        if newest is not None:
+            (block,) = _blocks(self._connection, sid, level, newest)
+            after = block.last_x
+        parts = list(_blocks(self._connection, sid, finer, after + 1))
+        size = level // finer
+        whole = len(parts) // size * size
+        self._put_blocks(sid, level, [joined(parts[i : i + size]) for i in range(0, whole, size)])
+
+    def _put_blocks(self, sid: int, level: int, blocks: Sequence[Bucket]) -> None:
+        self._connection.executemany(
+            f"INSERT OR REPLACE INTO blocks (sid, level, {_SUMS}) VALUES (?, ?, {_TWELVE})",
+            [(sid, level, *_columns(block)) for block in blocks],
+        )
+
+    def _put_stats(self, sid: int, whole: Bucket) -> None:
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO stats (sid, {_SUMS}) VALUES (?, {_TWELVE})",
+            (sid, *_columns(whole)),
+        )
+
+
+def stats(connection: sqlite3.Connection, sid: int) -> Bucket | None:
+    """The sum of a series' whole blocks."""
+    row = connection.execute(f"SELECT {_BUCKET} FROM stats WHERE sid = ?", (sid,)).fetchone()
+    return None if row is None else bucket_of(row)
+
+
+def cover(
+    connection: sqlite3.Connection, sid: int, first: int, last: int, coarsest: int
+) -> list[Bucket]:
+    """The points from `first` to `last` in buckets: blocks of `coarsest` points or the next finer
+    ones where they lie within, and at the edges the points themselves."""
+    level = max((level for level in LEVELS if level <= coarsest), default=None)
+    if level is None:
+        return [of_rows((row,)) for row in rows_between(connection, sid, first, last)]
+    finer = level - 1
+    blocks = list(_blocks(connection, sid, level, first, last))
+    if not blocks:
+        return cover(connection, sid, first, last, finer)
+    return [
+        *cover(connection, sid, first, blocks[0].first_x - 1, finer),
+        *blocks,
+        *cover(connection, sid, blocks[-1].last_x + 1, last, finer),
+    ]
+
+
+def rows_between(
+    connection: sqlite3.Connection,
+    sid: int,
+    first: float = -math.inf,
+    last: float = math.inf,
+    limit: int = -1,
+) -> list[Row]:
+    """The points from `first` to `last`, both included, rising in x."""
+    rows = connection.execute(
+        _ROWS_BETWEEN, (sid, whole_number(first), whole_number(last), limit)
+    ).fetchall()
+    return [row if row[2] is not None else (row[0], row[1], math.nan) for row in rows]
+
+
+def _go_on(end: float, rows: Sequence[StoredRow]) -> bool:
+    """Whether the points rise in x, from beyond `end`."""
+    for row in rows:
+        if row[1] <= end:
+            return False
+        end = row[1]
+    return True
+
+
+def _row(stored: StoredRow) -> Row:
+    _, x, t, value, flag = stored
+    return (x, t, _FLAG_VALUES[flag] if value is None else value)
+
+
+def flag_of(value: float) -> int:
+    if math.isfinite(value):
+        return FINITE
+    if math.isnan(value):
+        return NAN
+    return INFINITY if value > 0 else MINUS_INFINITY
+
+
+def bucket_of(row: tuple[Any, ...]) -> Bucket:
+    """The bucket in a row of `_BUCKET`; thousands are made for one answer."""
+    if row[5] is None or row[6] is None:
+        last, total = (math.nan if number is None else number for number in row[5:7])
+        row = (*row[:5], last, total, *row[7:])
+    return Bucket._make(row)
+
+
+def _columns(bucket: Bucket) -> tuple[Any, ...]:
+    flag = flag_of(bucket.last)
+    n, finite, first_x, last_x, last_t, last, total, low, low_x, high, high_x = bucket
+    kept = None if flag else last
+    return (n, finite, first_x, last_x, last_t, kept, flag, total, low, low_x, high, high_x)
+
+
+def _blocks(
+    connection: sqlite3.Connection,
+    sid: int,
+    level: int,
+    first: float = -math.inf,
+    last: float = math.inf,
+) -> Iterator[Bucket]:
+    """The blocks of a level that lie within `first` to `last`, rising."""
+    cursor = connection.execute(
+        f"SELECT {_BUCKET} FROM blocks WHERE sid = ? AND level = ?"
+        " AND first_x BETWEEN ? AND ? AND last_x <= ? ORDER BY first_x",
+        (sid, level, whole_number(first), whole_number(last), whole_number(last)),
+    )
+    return map(bucket_of, cursor)
+
+
+def _end(whole: Bucket | None) -> int:
+    return whole_number(-math.inf) if whole is None else whole.last_x
+
+
+def whole_number(x: float) -> int:
+    """`x`, as near as SQLite can hold it."""
+    return int(max(-(2**62), min(x, 2**62)))

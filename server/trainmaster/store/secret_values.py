@@ -1,0 +1,247 @@
+"""The values of the secrets that a spec names: where they come from, and where they are kept.
+
+Everything here is readable by its owner alone. Values go into no command line, no rendered file, no
+answer and no database; `masking` keeps them out of what is mirrored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.masking import SHORTEST_VALUE
+from trainmaster.words.errors import HostError, StateError
+from trainmaster.words.paths import Home
+from trainmaster.words.settings import read_settings
+
+HF_TOKEN = "HF_TOKEN"
+_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
+_LARGEST_FILE_BYTES = 1 << 20
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+# A number or a short plain word stands in logs and figures by itself, and would be masked there.
+_COMMON = re.compile(r"[-+.0-9]{0,11}|[a-z_]{0,11}|[A-Z_]{0,11}")
+
+
+def find_values(home: Home, names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The value of each secret: from `environment`, the home's `secrets.env`, or for `HF_TOKEN`
+    the file in which Hugging Face's own tools keep it.
+
+    Raises:
+        StateError: `SECRET_NOT_ALLOWED`, `SECRET_MISSING`, `SECRET_INVALID`,
+            `SETTINGS_NOT_READABLE`.
+    """
+    if not names:
+        return {}
+    _refuse_not_allowed(home, names)
+    values = {}
+    for name in names:
+        value = _value(home, name, environment)
+        if value is None:
+            raise _missing(home, name, environment)
+        _refuse_unmaskable(name, value)
+        values[name] = value
+    return values
+
+
+def find_value(home: Home, name: str, environment: Mapping[str, str], field: str) -> str:
+    """The value of one secret that this side needs itself; `field` names it in the settings.
+
+    Raises:
+        StateError: `SECRET_MISSING`, `SECRET_INVALID`.
+    """
+    value = _value(home, name, environment)
+    if value is None:
+        missing = _missing(home, name, environment)
+        missing.field = field
+        raise missing
+    return value
+
+
+def stored_names(home: Home) -> set[str]:
+    """The names that have a value in the home's `secrets.env`.
+
+    Raises:
+        StateError: `SECRET_INVALID`.
+    """
+    return {name for name, value in _read_file(home).items() if value}
+
+
+def where_kept(home: Home, names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Where each of these names has its value, of those that have one; never the value.
+
+    Raises:
+        StateError: `SECRET_INVALID`.
+    """
+    stored = stored_names(home)
+    return {
+        name: "the environment" if environment.get(name) else home.secrets_env.name
+        for name in names
+        if environment.get(name) or name in stored
+    }
+
+
+def keep(home: Home, run_id: str, values: Mapping[str, str]) -> None:
+    """Keep what a run is given, for deliveries and for masking; nothing for no values.
+
+    What it was given before stays as long as it is kept: its log may not have been read to the end.
+    """
+    before = _kept(home, run_id)
+    earlier = {*before["earlier"], *before["values"].values()} - set(values.values())
+    path = home.secrets(run_id)
+    if not values and not earlier:
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    document = {"values": dict(values), "earlier": sorted(earlier)}
+    write_atomic(path, json.dumps(document).encode(), 0o600)
+
+
+def kept(home: Home, run_id: str, names: Sequence[str]) -> dict[str, str]:
+    """The values of these names that a run was given.
+
+    Raises:
+        HostError: `SECRET_MISSING`, one is not there any more.
+    """
+    values = _kept(home, run_id)["values"]
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise HostError(
+            "SECRET_MISSING",
+            f"{_listed(missing)} of run {run_id} is not in {home.secrets(run_id)} any more.",
+            f"Stop it (`trainmaster stop {run_id}`) and resume it: they are collected anew then.",
+        )
+    return {name: values[name] for name in names}
+
+
+def to_mask(home: Home, run_id: str) -> list[str]:
+    """Every value that may stand in what the run's box says.
+
+    Raises:
+        OSError, ValueError: they can't be read; then nothing of it may be kept.
+    """
+    found = _kept(home, run_id)
+    return [*found["values"].values(), *found["earlier"]]
+
+
+def forget(home: Home, run_id: str) -> None:
+    """Remove what a run was given; may be repeated."""
+    home.secrets(run_id).unlink(missing_ok=True)
+
+
+def _kept(home: Home, run_id: str) -> dict[str, Any]:
+    try:
+        return {"values": {}, "earlier": [], **json.loads(home.secrets(run_id).read_bytes())}
+    except FileNotFoundError:
+        return {"values": {}, "earlier": []}
+
+
+def _refuse_not_allowed(home: Home, names: Sequence[str]) -> None:
+    allowed = read_settings(home).secrets.allow
+    refused = [name for name in names if name not in allowed]
+    if refused:
+        wanted = ", ".join([*allowed, *refused])
+        raise StateError(
+            "SECRET_NOT_ALLOWED",
+            f"The settings don't allow {_listed(refused)} to leave this machine.",
+            f"If it may, let {home.settings} say (one line): secrets: {{allow: [{wanted}]}}",
+            field="secrets",
+        )
+
+
+def _value(home: Home, name: str, environment: Mapping[str, str]) -> str | None:
+    places: tuple[Callable[[], str | None], ...] = (
+        lambda: environment.get(name),
+        lambda: _read_file(home).get(name),
+        lambda: _hugging_face_token(environment) if name == HF_TOKEN else None,
+    )
+    return next((value for place in places if (value := place())), None)
+
+
+def _read_file(home: Home) -> dict[str, str]:
+    path = home.secrets_env
+    try:
+        status = path.stat()
+        if status.st_mode & _OTHERS:
+            raise _unusable(
+                f"{path} can be read by others than its owner.", f"Run: chmod 600 {path}"
+            )
+        text = path.read_bytes()[:_LARGEST_FILE_BYTES].decode()
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        reason = "it is no UTF-8" if isinstance(error, ValueError) else str(error)
+        raise _unusable(f"{path} can't be read: {reason}.", "Make it readable.") from None
+    values = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _LINE.fullmatch(line.strip())
+        if found is None:
+            raise _unusable(
+                f"Line {number} of {path} is not understood.",
+                "Write one `NAME=value` a line; lines that start with # are comments.",
+            )
+        values[found[1]] = _unquoted(found[2])
+    return values
+
+
+def _unquoted(value: str) -> str:
+    is_quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "'\""
+    return value[1:-1] if is_quoted else value
+
+
+def _hugging_face_token(environment: Mapping[str, str]) -> str | None:
+    for path in _token_files(environment):
+        try:
+            return path.read_text().strip() or None
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            raise _unusable(f"{path} can't be read.", "Make it readable.") from error
+    return None
+
+
+def _token_files(environment: Mapping[str, str]) -> list[Path]:
+    """By the rules of huggingface_hub's `constants.py`."""
+    if environment.get("HF_TOKEN_PATH"):
+        return [Path(environment["HF_TOKEN_PATH"]).expanduser()]
+    if environment.get("HF_HOME"):
+        return [Path(environment["HF_HOME"]).expanduser() / "token"]
+    cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    return [Path(cache).expanduser() / "huggingface" / "token"]
+
+
+def _refuse_unmaskable(name: str, value: str) -> None:
+    if "\0" in value:
+        raise _unusable(f"The value of {name} holds a NUL byte.", "Give it as text.")
+    if len(value) < SHORTEST_VALUE or _COMMON.fullmatch(value):
+        raise _unusable(
+            f"The value of {name} is so short or plain that it would be masked wherever it stands "
+            "by chance, in figures and words of logs too.",
+            "Use a longer one, of letters and digits.",
+        )
+
+
+def _missing(home: Home, name: str, environment: Mapping[str, str]) -> StateError:
+    places = [f"the environment ({name})", f"{home.secrets_env} (a line {name}=…, mode 0600)"]
+    if name == HF_TOKEN:
+        places += [str(path) for path in _token_files(environment)]
+    return StateError(
+        "SECRET_MISSING",
+        f"The secret {name} has no value here; looked for in {_listed(places)}.",
+        "Put it into one of these places.",
+        field="secrets",
+    )
+
+
+def _unusable(told: str, fix: str) -> StateError:
+    return StateError("SECRET_INVALID", told, fix, field="secrets")
+
+
+def _listed(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]

@@ -1,0 +1,1 @@
+"""From hosts into the store: follow, ingest, and a run's folded view."""

@@ -1,0 +1,308 @@
+"""Bytes from the box into the mirror, and on into the database. One follower per host.
+
+A follower is whoever holds the host's lock; kill -9 frees it. It takes care of all open runs of the
+host. Everybody else reads the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from trainer_runtime.core.files.durable import try_lock
+from trainmaster.backends import KAGGLE
+from trainmaster.backends.follower import Followed, Follower, News
+from trainmaster.store.masking import Mask, mask_of
+from trainmaster.sync.ingest import Grown, Ingest
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError, StorageError
+from trainmaster.words.paths import Home
+
+POLL_S = 0.25
+_CATCH_UP_S = 2.0
+# A pass of one's own has to connect first; where that has just failed it is not waited for so long.
+_OWN_PASS_S = 10.0
+# Kaggle's client alone takes seconds to start.
+_CLIENT_STARTS_S = 6.0
+_RECENTLY_S = 60.0
+_LOCK_WAIT_S = 30.0
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+
+
+@asynccontextmanager
+async def following(workspace: Workspace, host: str) -> AsyncIterator[asyncio.Task[None]]:
+    """Inside, the host is followed: by this process, or by whichever holds the lock.
+
+    A host that can't be reached is tried again and again. The task that is given only ends by an
+    error of another kind, which whoever waits should look for.
+    """
+    task = asyncio.create_task(_follow(workspace, host))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S) -> None:
+    """See to it that the database is at most as old as this call; bounded, never an error.
+
+    Where another process follows the host, its next pass is waited for.
+    """
+    asked, deadline = time.time(), time.monotonic() + _CATCH_UP_S
+    while time.monotonic() < deadline:
+        lock = try_lock(workspace.home.follower_lock(host))
+        if lock is not None:
+            try:
+                await _pass_alone(workspace, host, bound_s)
+            finally:
+                os.close(lock)
+            return
+        if last_pass(workspace.home, host).t >= asked:
+            return
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def follower_lock(home: Home, hosts: Sequence[str]) -> AsyncIterator[None]:
+    """Hold the locks of several hosts, so that nobody writes to their mirrors or points.
+
+    Raises:
+        StorageError: `HOME_BUSY` where another process holds one and doesn't let go.
+    """
+    locks = []
+    try:
+        for host in hosts:
+            locks.append(await _wait_for_lock(home, host))
+        yield
+    finally:
+        for lock in locks:
+            os.close(lock)
+
+
+@dataclass(frozen=True, slots=True)
+class LastPass:
+    """How current what is known of a host's runs is.
+
+    `t`: when the newest pass over them began (Unix seconds), also one that failed. `skew_s`: how
+    far the host's clock is ahead of ours. `error`: code and message where the pass failed.
+    """
+
+    t: float = 0.0
+    skew_s: float = 0.0
+    error: tuple[str, str] | None = None
+
+
+def last_pass(home: Home, host: str) -> LastPass:
+    """The newest pass over a host's runs, whichever process made it."""
+    try:
+        told = json.loads(home.follower_pass(host).read_bytes())
+        error = told["error"]
+        return LastPass(
+            t=float(told["t"]),
+            skew_s=float(told["skew_s"] or 0.0),
+            error=(error["code"], error["message"]) if error else None,
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return LastPass()
+
+
+def note_away(workspace: Workspace, host: str, error: HostError) -> None:
+    """Note that somebody has just tried to reach the host, and why that failed."""
+    _Passes(workspace, host).failed(error)
+
+
+async def _wait_for_lock(home: Home, host: str) -> int:
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while (lock := try_lock(home.follower_lock(host))) is None:
+        if time.monotonic() > deadline:
+            raise StorageError(
+                "HOME_BUSY",
+                f"Another process follows {host} all the while.",
+                "End the `trainmaster wait`, `logs -f` or MCP server that follows it, then retry.",
+                retryable=True,
+            )
+        await asyncio.sleep(0.05)
+    return lock
+
+
+async def _follow(workspace: Workspace, host: str) -> None:
+    pause_s = _SHORTEST_PAUSE_S
+    while True:
+        lock = try_lock(workspace.home.follower_lock(host))
+        if lock is None:
+            await asyncio.sleep(POLL_S)
+            continue
+        passes = _Passes(workspace, host)
+        try:
+            async with workspace.backend(host).follower() as follower:
+                while True:
+                    more = await passes.make(follower)
+                    pause_s = _SHORTEST_PAUSE_S
+                    await asyncio.sleep(0 if more else POLL_S)
+        except HostError as error:
+            passes.failed(error)
+        finally:
+            os.close(lock)  # so that whoever asks meanwhile may try for himself
+        await asyncio.sleep(pause_s * random.uniform(0.75, 1.25))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+async def _pass_alone(workspace: Workspace, host: str, bound_s: float) -> None:
+    last = last_pass(workspace.home, host)
+    has_just_failed = last.error is not None and time.time() - last.t < _RECENTLY_S
+    again_s = _CLIENT_STARTS_S if host == KAGGLE else _CATCH_UP_S
+    bound_s = min(bound_s, again_s if has_just_failed else _OWN_PASS_S)
+    passes = _Passes(workspace, host)
+    try:
+        async with (
+            asyncio.timeout(bound_s),
+            workspace.backend(host).follower() as follower,
+        ):
+            while await passes.make(follower):
+                continue
+    except HostError as error:
+        passes.failed(error)
+    except TimeoutError:
+        passes.took_too_long(bound_s)
+
+
+class _Passes:
+    """Passes over the open runs of one host, by whoever holds its lock."""
+
+    def __init__(self, workspace: Workspace, host: str) -> None:
+        self._workspace = workspace
+        self._host = host
+        self._ingest = Ingest(workspace.metrics)
+        self._followed: dict[tuple[str, int], Followed] = {}
+        # By placement, the newest request that a box has answered that has nothing more to write.
+        self._answered: dict[tuple[str, int], int | None] = {}
+        self._started: float | None = None
+        self._skew_s: float | None = None
+        self._passes = 0
+
+    async def make(self, follower: Follower) -> bool:
+        """Copy and take in what is new of all open runs; True if there is more right now.
+
+        Raises:
+            HostError: the host can't be reached; what came before that is taken in.
+        """
+        self._started = time.time() if self._started is None else self._started
+        open_runs = self._workspace.control.open_runs(self._host)
+        wanted = {run_id: self._placement(*run) for run in open_runs for run_id in run[:1]}
+        try:
+            news = await follower.copy_new(wanted)
+        except HostError:
+            self._ingest.take_in(
+                Grown(run_id, number, self._followed[run_id, number].mirror, None)
+                for run_id, number, _ in open_runs
+            )
+            raise
+        ended = self._take_in(open_runs, wanted, news)
+        self._passes += 1
+        self._skew_s = news.skew_s
+        if not news.more:  # else not everything is known that was there when this began
+            self._note(self._started, None)
+            self._started = None
+        return news.more or ended
+
+    def failed(self, error: HostError) -> None:
+        """Note why the host's runs are not known of now."""
+        self._note(time.time(), error)
+
+    def took_too_long(self, bound_s: float) -> None:
+        if self._passes == 0:
+            message = f"{self._host} gave no answer within {bound_s:.0f} s."
+            self.failed(HostError("TOOK_TOO_LONG", message, "Look at the link.", retryable=True))
+
+    def _placement(self, run_id: str, number: int, newest_request: int) -> Followed:
+        known = self._followed.get((run_id, number))
+        answered = self._answered.get((run_id, number))
+        over = answered is not None and answered >= newest_request
+        if known is None or known.over != over:
+            mirror = known.mirror if known else self._workspace.mirror.of(run_id, number)
+            mask = known.mask if known else _SecretsOf(self._workspace.home, run_id)
+            known = self._followed[run_id, number] = Followed(mirror, mask, over)
+        return known
+
+    def _take_in(
+        self,
+        open_runs: Sequence[tuple[str, int, int]],
+        wanted: dict[str, Followed],
+        news: News,
+    ) -> bool:
+        """Take in what the pass has brought; close the runs that have told everything.
+
+        True where a run turns out to be over: one more look at it, and it can be closed.
+        """
+        grown = []
+        for run_id, number, _ in open_runs:
+            names = news.changed.get(run_id)
+            if (run_id, number) not in self._answered:
+                names = None  # a process before this one may not have come to it
+            elif names is None:
+                continue
+            grown.append(Grown(run_id, number, wanted[run_id].mirror, names))
+        self._ingest.take_in(grown)
+        for one in grown:
+            placement = (one.run_id, one.placement)
+            self._answered[placement] = self._ingest.closed(*placement)
+        for run_id, number, _ in open_runs:
+            answered = self._answered.get((run_id, number))
+            is_read = run_id not in news.changed and run_id not in news.failed and not news.more
+            if wanted[run_id].over and is_read and answered is not None:
+                self._workspace.control.close_run(run_id, answered)
+        return any(
+            not wanted[run_id].over and self._placement(run_id, number, newest).over
+            for run_id, number, newest in open_runs
+        )
+
+    def _note(self, started: float, error: HostError | None) -> None:
+        home = self._workspace.home
+        skew_s = last_pass(home, self._host).skew_s if self._skew_s is None else self._skew_s
+        told = {
+            "t": started,
+            "skew_s": round(skew_s, 3),
+            "error": {"code": error.code, "message": error.message} if error else None,
+        }
+        path = home.follower_pass(self._host)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with suppress(OSError):  # a full disk: whoever asks waits a little longer
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(told))
+            os.replace(temporary, path)
+
+
+class _SecretsOf:
+    """A run's mask as its secrets are now; the last one known where they were taken away."""
+
+    def __init__(self, home: Home, run_id: str) -> None:
+        self._home = home
+        self._run_id = run_id
+        self._path = str(home.secrets(run_id))
+        self._seen: tuple[int, int, int] | None = None
+        self._mask: Mask | None = None
+
+    def __call__(self) -> Mask | None:
+        """Raises:
+        OSError: the values can't be read, so nothing may be kept of the run.
+        """
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return self._mask
+        seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if seen != self._seen:
+            try:
+                self._mask = mask_of(self._home, self._run_id)
+            except ValueError as error:
+                raise OSError(f"{self._path} can't be read: {error}") from error
+            self._seen = seen
+        return self._mask

@@ -1,0 +1,289 @@
+"""From the mirror into `metrics.db`: each byte once, offset and points in one transaction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from trainer_runtime.core.protocol.followed_files import EVENTS, JOURNAL, attempt_of
+from trainer_runtime.core.protocol.journal import Record, TransitionError
+from trainer_runtime.core.protocol.lines import Event, ProtocolError, complete_lines, decode, number
+from trainer_runtime.core.protocol.progress import Progress
+from trainmaster.store.metrics_store import MetricsStore, Point, StoredEvent
+from trainmaster.store.mirror import PlacementMirror
+
+_CHUNK_BYTES = 8 << 20
+# Kinds that are kept as points alone.
+_POINTS_ONLY = frozenset({"metric", "rank_metric", "history", "sample"})
+_OF_STEPS = frozenset({"metric", "rank_metric", "eval", "history"})
+_TAKEN_IN = re.compile(rf"(?:{re.escape(JOURNAL)}|attempts/\d+/{re.escape(EVENTS)})(?:\.\d+)?")
+_PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A placement whose mirror has grown: in the files of these names; None: in any."""
+
+    run_id: str
+    placement: int
+    mirror: PlacementMirror
+    names: Collection[str] | None
+
+
+class Ingest:
+    """Takes in what mirrors have grown by, many placements in one transaction.
+
+    Keeps what it has folded: a fold is used on where the database's offset is the one that it was
+    left at, so that nobody else has gone on from there. The caller holds the host's follower lock.
+    """
+
+    def __init__(self, store: MetricsStore) -> None:
+        self._store = store
+        self._sources: dict[tuple[str, int], dict[str, _Source]] = {}
+
+    def take_in(self, grown: Iterable[Grown]) -> None:
+        """Take in what is new; a mirror that can't be read is left for another time."""
+        due = [(one, found) for one in grown if (found := self._due(one))]
+        if not due:
+            return
+        try:
+            with self._store.writing():
+                for one, sources in due:
+                    self._placement(one, sources)
+        except BaseException:
+            self._sources.clear()  # they tell of what was not committed
+            raise
+
+    def closed(self, run_id: str, placement: int) -> int | None:
+        """The newest request that the box has answered, where it has nothing more to write."""
+        for source in self._sources.get((run_id, placement), {}).values():
+            if source.name == JOURNAL and isinstance(source.fold, _JournalFold):
+                record = source.fold.record
+                return record.generation if record.closed else None
+        body = self._store.fold(run_id, placement, 0)
+        record = Record.from_dict(body["record"]) if body else Record()
+        return record.generation if record.closed else None
+
+    def _due(self, grown: Grown) -> list[_Source]:
+        """The sources to look at, the journal last: its news of an end never precede the points."""
+        known = self._sources.get((grown.run_id, grown.placement), {})
+        if grown.names is not None:
+            names = sorted(filter(_TAKEN_IN.fullmatch, grown.names), key=_order)
+            if all(name in known for name in names):
+                return [known[name] for name in names]
+        try:
+            found = {source.name: source for source in _sources(grown.mirror)}
+            sizes = {name: grown.mirror.size(name) for name in found}
+        except OSError:
+            return []
+        self._sources[grown.run_id, grown.placement] = found
+        return [
+            source
+            for source in found.values()
+            if sizes[source.name] > self._store.offset(grown.run_id, grown.placement, source.key)
+        ]
+
+    def _placement(self, grown: Grown, sources: list[_Source]) -> None:
+        try:
+            for source in sources:
+                _ingest_file(self._store, grown, source)
+        except OSError:
+            # Its offset has not moved: the same bytes are taken in again, each point once.
+            self._sources.pop((grown.run_id, grown.placement), None)
+
+
+def ingest_placement(
+    store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int
+) -> bool:
+    """Take in what is new in a placement's mirror; True if there was anything.
+
+    The caller holds the host's follower lock.
+    """
+    if not any(
+        mirror.size(source.name) > store.offset(run_id, placement, source.key)
+        for source in _sources(mirror)
+    ):
+        return False
+    with store.writing():
+        take_in(store, mirror, run_id, placement)
+    return True
+
+
+def take_in(store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int) -> None:
+    """The same, within the caller's `store.writing()`."""
+    grown = Grown(run_id, placement, mirror, None)
+    for source in _sources(mirror):
+        if mirror.size(source.name) > store.offset(run_id, placement, source.key):
+            _ingest_file(store, grown, source)
+
+
+@dataclass(slots=True)
+class _Source:
+    """One generation of a file in the mirror.
+
+    `key` is its name in the database: the same before and after it is put aside. `fold` is what it
+    adds up to until `offset`, where that is known.
+    """
+
+    name: str
+    key: str
+    attempt: int
+    put_aside: bool
+    offset: int = 0
+    fold: _AttemptFold | _JournalFold | None = None
+
+
+def _sources(mirror: PlacementMirror) -> list[_Source]:
+    """What can be taken in of a mirror, in order."""
+    names = [f"attempts/{attempt}/{EVENTS}" for attempt in mirror.attempts()] + [JOURNAL]
+    found = []
+    for name in names:
+        *earlier, _ = mirror.generations(name)
+        for aside in earlier:
+            generation = int(aside.rpartition(".")[2])
+            found.append(_Source(aside, _key(name, generation), attempt_of(name), put_aside=True))
+        newest = int(earlier[-1].rpartition(".")[2]) + 1 if earlier else 1
+        found.append(_Source(name, _key(name, newest), attempt_of(name), put_aside=False))
+    return found
+
+
+def _key(name: str, generation: int) -> str:
+    return name if generation == 1 else f"{name}.{generation}"
+
+
+def _order(name: str) -> tuple[bool, str]:
+    return name.startswith(JOURNAL), name
+
+
+def _ingest_file(store: MetricsStore, grown: Grown, source: _Source) -> None:
+    run_id, placement = grown.run_id, grown.placement
+    if source.fold is None:
+        source.offset = store.offset(run_id, placement, source.key)
+        # A generation's fold begins with it: what an earlier one added up to is over.
+        body = store.fold(run_id, placement, source.attempt) if source.offset else None
+        source.fold = _fold(body, source.attempt)
+    begin = offset = source.offset
+    while data := grown.mirror.read(source.name, offset, _CHUNK_BYTES):
+        lines, used = complete_lines(data)
+        if used == 0 and len(data) < _CHUNK_BYTES:
+            break  # a line still being written
+        events = list(_events(lines))
+        for segment, points in source.fold.take(events):
+            store.add_points(run_id, placement, source.attempt, segment, points)
+        if stored := _stored(events, source.attempt):
+            store.add_events(run_id, placement, stored)
+        offset += used or len(data)  # a line longer than a chunk is no event of ours
+        if len(data) < _CHUNK_BYTES:
+            break
+    if source.put_aside:
+        offset = grown.mirror.size(source.name)  # its torn end gets no other
+    if offset == begin:
+        return
+    if store.move_offset(run_id, placement, source.key, old=begin, new=offset):
+        store.put_fold(run_id, placement, source.attempt, source.fold.to_dict())
+        source.offset = offset
+    else:  # somebody else was at it: what was added just now is added once more, in its place
+        source.fold = None
+        _ingest_file(store, grown, source)
+
+
+def _events(lines: list[bytes]) -> Iterator[Event]:
+    for line in lines:
+        try:
+            yield decode(line)
+        except ProtocolError:
+            continue  # torn by a kill; the mirror keeps it as it is
+
+
+def _stored(events: list[Event], attempt: int) -> list[StoredEvent]:
+    kept = [event for event in events if event["kind"] not in _POINTS_ONLY]
+    return [
+        StoredEvent(
+            attempt=attempt,
+            seq=event["seq"],
+            t=event["t"],
+            kind=event["kind"],
+            step=event.get("step"),
+            body={key: event[key] for key in event if key not in ("v", "seq", "t", "kind")},
+        )
+        for event in kept
+    ]
+
+
+class _AttemptFold:
+    """An attempt's progress, and the segment that its steps are in."""
+
+    def __init__(self, progress: Progress, segment: int, newest_step: int) -> None:
+        self._progress = progress
+        self._segment = segment
+        self._newest_step = newest_step
+
+    def take(self, events: list[Event]) -> Iterator[tuple[int, list[Point]]]:
+        points: list[Point] = []
+        for event in events:
+            self._progress.apply(event)
+            if event["kind"] not in _OF_STEPS:
+                continue
+            step = int(event["step"])
+            told = event.get("segment")  # by the reader of a stranger's log, rank by rank
+            segment = self._segment + (step < self._newest_step) if told is None else int(told)
+            if segment != self._segment:
+                yield self._segment, points
+                self._segment, points = segment, []
+            self._newest_step = step
+            points.extend(_points(event, step))
+        yield self._segment, points
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "progress": _described(self._progress),
+            "segment": self._segment,
+            "newest_step": self._newest_step,
+        }
+
+
+class _JournalFold:
+    """The supervisor's record, and its telemetry."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+    def take(self, events: list[Event]) -> Iterator[tuple[int, list[Point]]]:
+        points: list[Point] = []
+        for event in events:
+            try:
+                self.record.apply(event)
+            except TransitionError:
+                continue  # only a damaged journal tells of one
+            if event["kind"] == "sample":
+                points.extend(_points(event, round(event["t"] * 1000)))
+        yield 0, points
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"record": self.record.to_dict()}
+
+
+def _fold(body: dict[str, Any] | None, attempt: int) -> _AttemptFold | _JournalFold:
+    if attempt == 0:
+        return _JournalFold(Record.from_dict(body["record"]) if body else Record())
+    if body is None:
+        return _AttemptFold(Progress(attempt), 0, -1)
+    return _AttemptFold(Progress.from_dict(body["progress"]), body["segment"], body["newest_step"])
+
+
+def _described(progress: Progress) -> dict[str, Any]:
+    """`progress.to_dict()` for whoever writes it down at once: nothing is copied but what must be,
+    since this is done for every run that tells anything, several times a second."""
+    body = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
+    body["losses"] = progress.losses.to_dict()
+    body["checkpoints"] = {step: asdict(saved) for step, saved in progress.checkpoints.items()}
+    return body
+
+
+def _points(event: Event, x: int) -> Iterator[Point]:
+    for key, raw in (event.get("values") or {}).items():
+        value = number(raw)
+        if value is not None:
+            yield Point(key, x, event["t"], value)

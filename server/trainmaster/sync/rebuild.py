@@ -1,0 +1,52 @@
+"""Making the derived database again from the mirror."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from trainmaster.sync.follow import follower_lock
+from trainmaster.sync.ingest import ingest_placement, take_in
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import ReplayAnswer
+
+
+def replay_if_new(workspace: Workspace, within_s: float = math.inf) -> None:
+    """Take in what mirrors hold where the database was lost, or a newer version began it anew.
+
+    Others may take in the same meanwhile, and each byte is taken in once; a kill is made up for by
+    whoever comes next, and so is what is left after `within_s`.
+    """
+    if not workspace.metrics.replay_due:
+        return
+    deadline = time.monotonic() + within_s
+    for run_id, placement in list(workspace.mirror.placements()):
+        if time.monotonic() > deadline:
+            return
+        mirror = workspace.mirror.of(run_id, placement)
+        ingest_placement(workspace.metrics, mirror, run_id, placement)
+    with workspace.metrics.writing():
+        workspace.metrics.replayed()
+
+
+async def replay(workspace: Workspace) -> ReplayAnswer:
+    """Throw the derived database's contents away, and make them again from the mirror.
+
+    Raises:
+        StorageError: `HOME_BUSY` while another process follows a host.
+    """
+    started = time.monotonic()
+    placements = list(workspace.mirror.placements())
+    hosts = {run.host for run in workspace.control.runs()}
+    async with follower_lock(workspace.home, sorted(hosts)):
+        with workspace.metrics.writing():  # all of it, or the old contents stay
+            workspace.metrics.clear()
+            for run_id, placement in placements:
+                mirror = workspace.mirror.of(run_id, placement)
+                take_in(workspace.metrics, mirror, run_id, placement)
+            workspace.metrics.replayed()
+    return ReplayAnswer(
+        runs=len({run_id for run_id, _ in placements}),
+        points=workspace.metrics.count_points(),
+        seconds=round(time.monotonic() - started, 3),
+    )

@@ -1,0 +1,238 @@
+"""One run as it stands: what was asked for, what its box said, and the state that follows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState, run_state
+from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.status.status_page import newest_progress
+from trainmaster.backends import KAGGLE, NAMES
+from trainmaster.backends.kaggle.run_status import Standing
+from trainmaster.store.control_instances import RentedBox
+from trainmaster.store.run import Run
+from trainmaster.sync.follow import last_pass
+from trainmaster.sync.preparation import Preparation, preparation_of
+from trainmaster.sync.transfer_progress import TransferProgress, read_progress
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import StateError
+
+HEARTBEAT_S = 10.0
+# A supervisor that was killed is revived by whoever looks; silence beyond this is another matter.
+LOST_AFTER_S = 12 * HEARTBEAT_S
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """`now` is by the clock of the run's host, and so is `looked_t`: when somebody looked at the
+    host last, with or without success; None counts as now. `delivered`: whether the newest request
+    has reached that. `link_error`: why the host could not be reached the
+    last time, code and message; None where it could. `transfer`: of an open run, how far what
+    travels between here and there is. `preparation`: that of an attempt whose trainer has not
+    started yet. `host_is_gone`: the host was a rented box, and its provider lists it no longer.
+    `kernel`: how the sessions of a run at Kaggle stand."""
+
+    run: Run
+    desired: Desired
+    record: Record
+    attempts: Sequence[Progress]
+    now: float
+    looked_t: float | None = None
+    delivered: bool = True
+    link_error: tuple[str, str] | None = None
+    transfer: TransferProgress | None = None
+    preparation: Preparation | None = None
+    host_is_gone: bool = False
+    kernel: Standing | None = None
+
+    @property
+    def state(self) -> RunState:
+        told = self._told_state
+        if self.kernel is None:
+            return told
+        return self.kernel.state(told, self.desired, self.record.heartbeat_t)
+
+    @property
+    def _told_state(self) -> RunState:
+        return run_state(
+            self.record.state if self.record.heartbeat_t is not None else None,
+            self.desired.state,
+            request_pending=self.request_pending,
+            silent_for_s=self.silent_for_s,
+            lost_after_s=LOST_AFTER_S,
+        )
+
+    @property
+    def known_until(self) -> float:
+        """Up to when silence can be told from nobody having asked, by the clock of the host."""
+        return self.now if self.looked_t is None else min(self.now, self.looked_t)
+
+    @property
+    def silent_for_s(self) -> float:
+        """How long the box had not been heard when somebody looked last; a run at Kaggle has none
+        between its sessions."""
+        if self.host_is_gone:
+            return float("inf")
+        heard = self.record.heartbeat_t
+        if heard is None or (self.kernel is not None and not self.kernel.runs):
+            return 0.0
+        if self.kernel is not None:
+            heard = max(heard, self.kernel.heard_t)
+        return max(0.0, self.known_until - heard)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run is in its state, where that needs telling; what is wrong with a lost link."""
+        if self.kernel is not None and self.state is RunState.QUEUED:
+            return self.kernel.reason
+        silent = self.record.heartbeat_t is None or self.state is RunState.LOST
+        if silent and not self.ended and self.link_error is not None:
+            return ": ".join(self.link_error)
+        if self.record.reason is None or self.state is RunState.RUNNING:
+            return None
+        told = ": ".join(filter(None, (self.record.reason, self.record.detail)))
+        return shown(told.encode(errors="replace"))
+
+    @property
+    def unreachable(self) -> str | None:
+        """Why what is shown of the run may be old: its host could not be reached the last time."""
+        return self.link_error[1] if self.link_error and not self.run.closed else None
+
+    @property
+    def request_pending(self) -> bool:
+        """Whether the box has yet to answer the newest request."""
+        return self.desired.generation > self.record.generation
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED_RUNS
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt's number, 0 before the first."""
+        current = self.record.current
+        return current.number if current else 0
+
+    @property
+    def awaited_attempt(self) -> int:
+        """The attempt that transfers are seen to for; each session counts as one at Kaggle."""
+        if self.kernel is not None:
+            return self.kernel.seen_to(self.desired)
+        return max(1, self.attempt)
+
+    @property
+    def progress(self) -> Progress | None:
+        """That of the newest attempt that came to a start."""
+        return newest_progress(self.attempts)
+
+    @property
+    def step(self) -> int:
+        return self.progress.step if self.progress else 0
+
+    @property
+    def target_step(self) -> int | None:
+        """The last step that it means to take; None where nobody knows."""
+        progress = self.progress
+        if progress is not None and progress.target_step is not None:
+            return progress.target_step
+        steps = self.run.config["steps"]
+        return None if steps is None else int(steps)
+
+    @property
+    def index(self) -> CheckpointIndex:
+        return build_index(self.attempts, self.run.config["checkpoint"]["metric"])
+
+    @property
+    def started_at(self) -> dict[int, int]:
+        """The step that each attempt started from; see `core.protocol.lineage`."""
+        return {
+            progress.attempt: progress.started_at_step
+            for progress in self.attempts
+            if progress.started_at_step is not None
+        }
+
+
+def ended_box(workspace: Workspace, host: str) -> RentedBox | None:
+    """The rented box that a host was, where it is no more."""
+    if host in NAMES or workspace.control.host(host) is not None:
+        return None
+    box = workspace.control.boxes.box(host)
+    return None if box is None or box.open else box
+
+
+def load_view(workspace: Workspace, run: str) -> RunView:
+    """The run of this id or name, as far as the database knows it.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+    """
+    found = workspace.control.run(run)
+    last = last_pass(workspace.home, found.host)  # first: what it brought is in what is read next
+    record, attempts = Record(), []
+    for attempt, body in workspace.metrics.folds(found.run_id, found.placement):
+        if attempt == 0:
+            record = Record.from_dict(body["record"])
+        else:
+            attempts.append(Progress.from_dict(body["progress"]))
+    desired, delivered = workspace.control.desired(found.run_id)
+    return RunView(
+        found,
+        desired,
+        record,
+        attempts,
+        time.time() + last.skew_s,
+        looked_t=last.t + last.skew_s,
+        delivered=delivered,
+        link_error=_removed(workspace, found.host) or last.error,
+        transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
+        host_is_gone=ended_box(workspace, found.host) is not None,
+        preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
+        kernel=_kernel(workspace, found),
+    )
+
+
+def refuse_unless_ended(view: RunView) -> None:
+    """Raises:
+    StateError: `RUN_IS_RUNNING`.
+    """
+    if view.state is RunState.STOPPING:
+        raise StateError(
+            "RUN_IS_RUNNING",
+            f"Run {view.run.run_id} is stopping.",
+            f"Wait for its end: `trainmaster wait {view.run.run_id} --until end --timeout 600`.",
+            retryable=True,
+        )
+    if not view.ended:
+        raise still_running(view.run.run_id, view.state.value)
+
+
+def still_running(run_id: str, state: str) -> StateError:
+    """The error for what takes a run that has ended."""
+    return StateError(
+        "RUN_IS_RUNNING",
+        f"Run {run_id} is {state}.",
+        f"Stop it first (`trainmaster stop {run_id}`), or wait for its end.",
+    )
+
+
+def _removed(workspace: Workspace, host: str) -> tuple[str, str] | None:
+    if host in NAMES or workspace.control.host(host) is not None:
+        return None
+    box = ended_box(workspace, host)
+    if box is not None:
+        reason = str(box.body.get("reason"))
+        return "HOST_UNKNOWN", f"The rented box {host} has ended ({reason})."
+    return "HOST_UNKNOWN", f"{host} is not among the hosts on record any more."
+
+
+def _kernel(workspace: Workspace, run: Run) -> Standing | None:
+    if run.host != KAGGLE:
+        return None
+    kernels = workspace.control.kernels
+    return Standing(kernels.newest(run.run_id), kernels.waiting(run.run_id))

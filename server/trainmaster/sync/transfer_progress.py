@@ -1,0 +1,57 @@
+"""How far a run's transfers are: one small file, replaced by whoever transfers, read by anybody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trainmaster.words.paths import Home
+
+UPLOAD = "upload"
+# Of the kinds of transfer, those that an attempt's start waits for.
+AWAITED = frozenset({UPLOAD, "wheels", "model", "tokenizer"})
+
+
+@dataclass(frozen=True, slots=True)
+class TransferProgress:
+    """`what` is under way, or was last: `done_bytes` of `total_bytes` at Unix time `t`.
+
+    `error`: code and message of what keeps it. `finished`: by kind of transfer, for which attempt
+    nothing is left to do.
+    """
+
+    what: str
+    done_bytes: int = 0
+    total_bytes: int = 0
+    bytes_per_s: float = 0.0
+    t: float = 0.0
+    active: bool = True
+    error: Mapping[str, str] | None = None
+    finished: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_progress(home: Home, run_id: str) -> TransferProgress | None:
+    """What is on record; None where nothing ever was, or nothing that can be read."""
+    try:
+        told: dict[str, Any] = json.loads(home.transfer_progress(run_id).read_bytes())
+        known = {name: told[name] for name in TransferProgress.__dataclass_fields__ if name in told}
+        return TransferProgress(**known)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write_progress(home: Home, run_id: str, progress: TransferProgress) -> None:
+    """Replace what is on record, at once for whoever reads. The caller holds the transfer lock."""
+    path = home.transfer_progress(run_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(asdict(progress)))
+    temporary.replace(path)  # not through to the disk: what is lost by that is found out again
+
+
+def finished_attempt(home: Home, run_id: str, what: str) -> int:
+    """The attempt up to which a kind of transfer has nothing left to do, 0 for none."""
+    progress = read_progress(home, run_id)
+    return progress.finished.get(what, 0) if progress is not None else 0

@@ -1,0 +1,68 @@
+"""Everything that a service works with, opened from one home."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from trainmaster.backends import Backend, open_backend
+from trainmaster.store.control import Control
+from trainmaster.store.database import storage_error
+from trainmaster.store.host_record import HostRecord
+from trainmaster.store.metrics_store import MetricsStore
+from trainmaster.store.mirror import Mirror
+from trainmaster.words.paths import Home, find_home
+
+
+class Workspace:
+    """The home's databases, mirror and backends. Not to be shared between threads."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.control = Control(home.control_db)
+        self.metrics = MetricsStore(home.metrics_db)
+        self.mirror = Mirror(home.mirror)
+        self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
+        self._replaced: list[Backend] = []
+
+    def backend(self, host: str) -> Backend:
+        """The backend of a host's name.
+
+        Raises:
+            HostError: `HOST_UNKNOWN`.
+        """
+        record = self.control.host(host)
+        known = self._backends.get(host)
+        if known is None or known[0] != record:  # a host may be replaced by another of its name
+            if known is not None:
+                self._replaced.append(known[1])
+            opened = open_backend(self.home, host, record, self.control)
+            known = self._backends[host] = (record, opened)
+        return known[1]
+
+    async def disconnect(self) -> None:
+        """End the connections to hosts; the next call that needs one makes it anew."""
+        for backend in [*self._replaced, *(known[1] for known in self._backends.values())]:
+            await backend.disconnect()
+
+    def close(self) -> None:
+        self.metrics.close()
+        self.control.close()
+
+
+@contextmanager
+def open_workspace(environment: Mapping[str, str]) -> Iterator[Workspace]:
+    """The workspace of the home that `environment` names.
+
+    Raises:
+        StorageError: `HOME_IS_NEWER`, `ROOT_NOT_WRITABLE`, `DISK_FULL`, `DATABASE_DAMAGED`; also
+            for what a database runs into later.
+    """
+    workspace = Workspace(find_home(environment))
+    try:
+        yield workspace
+    except sqlite3.Error as error:
+        raise storage_error(error, workspace.home.metrics_db) from error
+    finally:
+        workspace.close()

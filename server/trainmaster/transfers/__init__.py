@@ -1,0 +1,1 @@
+"""Bytes to and from hosts: data, folders, wheels, checkpoints."""

@@ -1,0 +1,177 @@
+"""Sending a run's data to its box: texts, or shards that are cut here first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.files.corpus import Listing, Source, listing_digest, look_at
+from trainmaster.backends import Backend
+from trainmaster.backends.hosts.tree_files import TreeFile, file_at, files_of_folder
+from trainmaster.backends.hosts.trees import TreeProgress
+from trainmaster.store.run import Run
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.transfer_progress import UPLOAD
+from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.upload_folder import awaiting_attempt
+from trainmaster.words.errors import HostError, PlanError
+from trainmaster.words.paths import Home
+
+_FOR_THE_BOX_S = 1.0
+_TOKEN_BYTES = 2
+
+Report = Callable[[int, int], None]
+
+
+class Upload:
+    """The data that an attempt of a run waits for, as a `transfer.Transfer`.
+
+    Sources lie in `<cache>/sources/<fingerprint>/<source>/…` over there, under `.complete` once all
+    are there; shards in `<cache>/data/<fingerprint>`. Both are shared by runs and survive them.
+    """
+
+    what = UPLOAD
+
+    def __init__(self, workspace: Workspace, run: Run, attempt: int) -> None:
+        self.attempt = attempt
+        self._run_id = run.run_id
+        self._home = workspace.home
+        self._backend: Backend = workspace.backend(run.host)
+        self._data: dict[str, Any] = run.config["data"]
+
+    async def carry_out(self, report: Report) -> None:
+        """Send what is missing; nothing, where the box has the shards.
+
+        Raises:
+            HostError: the box refuses or can't be reached; what has arrived is kept.
+            PlanError: `DATA_CHANGED`, `DATA_MISSING`, `DATA_UNUSABLE`; the box was told.
+        """
+        if await self._backend.has_shards(self._data["fingerprint"]):
+            return
+        try:
+            if self._data["prepare"] == "here":
+                await self._send_shards(report)
+            else:
+                await self._send_sources(report)
+        except PlanError as error:
+            await self._backend.refuse_upload(self._run_id, self.attempt, error.message)
+            raise
+
+    async def _send_sources(self, report: Report) -> None:
+        files = await asyncio.to_thread(_listed, self._data)
+        folder = f"{self._data['cache_dir']}/sources/{self._data['fingerprint']}"
+        await self._backend.send(files, folder, mark=True, on_progress=_reporting(report))
+
+    async def _send_shards(self, report: Report) -> None:
+        await asyncio.to_thread(_listed, self._data)  # changed files are told as ever
+        report(0, _TOKEN_BYTES * int(self._data["upload"]["size_bytes"]))
+        shards = await _cut_here(self._home, self._run_id, self._data)
+        files = await asyncio.to_thread(files_of_folder, shards)
+        folder = f"{self._data['cache_dir']}/data/{self._data['fingerprint']}"
+        while not await self._backend.has_shards(self._data["fingerprint"]):
+            await self._backend.send(files, folder, whole=True, on_progress=_reporting(report))
+            # Damaged ones that were there are kept, until the preparation has put them away.
+            if not await self._backend.has_shards(self._data["fingerprint"]):
+                await asyncio.sleep(_FOR_THE_BOX_S)
+
+
+def wants_upload(run: Run) -> bool:
+    """Whether the run's data has to be sent at all."""
+    return bool(run.config["data"].get("upload"))
+
+
+def due_upload(workspace: Workspace, view: RunView) -> Upload | None:
+    """The upload that the newest attempt needs, where that has not been seen to; asks no host."""
+    attempt = awaiting_attempt(workspace, view, UPLOAD)
+    return None if attempt is None else Upload(workspace, view.run, attempt)
+
+
+def _reporting(report: Report) -> Callable[[TreeProgress], None]:
+    return lambda progress: report(progress.done_bytes, progress.total_bytes)
+
+
+def _listed(data: dict[str, Any]) -> list[TreeFile]:
+    """The files to send, each under its source's name.
+
+    Raises:
+        PlanError: `DATA_MISSING`, `DATA_CHANGED`: they are not what the plan was made for.
+    """
+    formats = {source["name"]: source["format"] for source in data["sources"]}
+    looks = {name: look_at(path, formats[name]) for name, path in data["upload"]["sources"].items()}
+    for name, found in looks.items():
+        if found.problem is not None:
+            raise PlanError(
+                "DATA_MISSING",
+                f"Data source {name}, {found.path}: {found.problem}.",
+                "Put it back and launch anew.",
+            )
+    sources = [Source(name, found.path, found.files) for name, found in looks.items()]
+    if listing_digest(sources) != data["upload"]["listing"]:
+        raise PlanError(
+            "DATA_CHANGED",
+            f"The files of {', '.join(source.path for source in sources)} changed since the plan.",
+            "Launch anew: the plan is made for the files as they are then.",
+        )
+    return [file for name, found in looks.items() for file in _files_of(name, found)]
+
+
+def _files_of(name: str, found: Listing) -> list[TreeFile]:
+    root = Path(found.path)
+    files = []
+    for document in found.files:
+        path = root / document.name if found.is_folder else root
+        try:
+            files.append(file_at(path, f"{name}/{document.name}", path.stat()))
+        except OSError as error:
+            raise PlanError(
+                "DATA_CHANGED",
+                f"{path} can't be read any more: {error.strerror}.",
+                "Launch anew: the plan is made for the files as they are then.",
+            ) from error
+    return files
+
+
+async def _cut_here(home: Home, run_id: str, data: dict[str, Any]) -> Path:
+    """The folder of the shards in this machine's own cache, built first where it lacks them.
+
+    By a process of its own: it keeps a core busy for minutes, and goes on if this one is killed.
+
+    Raises:
+        PlanError: `DATA_UNUSABLE`, the shards can't be built.
+        HostError: it was ended from outside.
+    """
+    cache = home.local_root / "cache"
+    sources = [
+        {**source, "path": data["upload"]["sources"].get(source["name"], source["path"])}
+        for source in data["sources"]
+    ]
+    local = {**data, "sources": sources, "cache_dir": str(cache), "prepare": "box"}
+    del local["upload"]
+    folder = home.transfer_progress(run_id).with_suffix(".here")
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "config.json"
+    config.write_text(json.dumps({"data": local}))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trainer_runtime", "prepare", "--data-only", str(config)),
+        cwd=folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=2,  # the transfer's log
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+    if process.returncode != 0:
+        told = errors.decode(errors="replace").strip()[-500:]
+        if process.returncode is not None and process.returncode < 0:
+            raise HostError("INTERNAL", f"Cutting the shards was ended: {told}", "Try again.", True)
+        raise PlanError("DATA_UNUSABLE", told, "Mend what it names, then launch anew.")
+    return cache / "data" / str(data["fingerprint"])

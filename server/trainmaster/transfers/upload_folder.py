@@ -1,0 +1,138 @@
+"""Sending a folder that an attempt waits for to its box: wheels, a model, a tokenizer.
+
+It comes to lie in the cache that the box's runs share, under a name that tells its files from any
+others, with `.complete` in it once all of them are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_runtime.core.protocol.states import AttemptState, DesiredState
+from trainmaster.backends.hosts.tree_files import TreeFile, file_at
+from trainmaster.store.run import Run
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.transfer_progress import finished_attempt
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import PlanError
+
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderToSend:
+    """`what` it is, in one word; `here` and `there`: the folder, and where it comes to lie;
+    `listed`: its files as they are now; `digest`: theirs when the plan was made."""
+
+    what: str
+    here: str
+    there: str
+    digest: str
+    listed: Callable[[], Sequence[TreeFile]]
+
+
+class FolderUpload:
+    """A folder that an attempt of a run waits for, as a `transfer.Transfer`."""
+
+    def __init__(self, workspace: Workspace, run: Run, attempt: int, folder: FolderToSend) -> None:
+        self.what = folder.what
+        self.attempt = attempt
+        self._run_id = run.run_id
+        self._backend = workspace.backend(run.host)
+        self._folder = folder
+
+    async def carry_out(self, report: Report) -> None:
+        """Send what is missing.
+
+        Raises:
+            HostError: the box refuses or can't be reached; what has arrived is kept.
+            PlanError: `DATA_MISSING`, `DATA_CHANGED`; the box was told.
+        """
+        try:
+            files = await asyncio.to_thread(self._listed)
+        except PlanError as error:
+            await self._backend.refuse_upload(self._run_id, self.attempt, error.message)
+            raise
+        await self._backend.send(
+            files,
+            self._folder.there,
+            mark=True,
+            on_progress=lambda progress: report(progress.done_bytes, progress.total_bytes),
+        )
+
+    def _listed(self) -> Sequence[TreeFile]:
+        what, here = self._folder.what, self._folder.here
+        try:
+            files = self._folder.listed()
+        except OSError as error:
+            raise PlanError(
+                "DATA_MISSING",
+                f"The {what} in {here} can't be read any more: {error.strerror}.",
+                "Put it back and launch anew.",
+            ) from error
+        if digest_of(files) != self._folder.digest:
+            raise PlanError(
+                "DATA_CHANGED",
+                f"The {what} in {here} changed since the plan.",
+                "Launch anew: the plan is made for the files as they are then.",
+            )
+        return files
+
+
+def due_inputs(workspace: Workspace, view: RunView) -> list[FolderUpload]:
+    """The model and tokenizer that the newest attempt waits for, where not seen to."""
+    due = []
+    for item in view.run.config.get("inputs") or ():
+        here = item.get("from")
+        attempt = awaiting_attempt(workspace, view, item["what"]) if here else None
+        if attempt is not None:
+            names = [name for name, _ in item["files"]]
+            folder = FolderToSend(
+                item["what"], here, item["folder"], item["listing"], _lister(here, names)
+            )
+            due.append(FolderUpload(workspace, view.run, attempt, folder))
+    return due
+
+
+def wants_inputs(run: Run) -> bool:
+    """Whether a model or tokenizer has to be sent for a run at all."""
+    return any(item.get("from") for item in run.config.get("inputs") or ())
+
+
+def awaiting_attempt(workspace: Workspace, view: RunView, what: str) -> int | None:
+    """The number of the newest attempt where it waits for a kind of transfer; asks no host."""
+    run, current, kernel = view.run, view.record.current, view.kernel
+    if view.ended or view.desired.state is DesiredState.STOPPED:
+        return None
+    if kernel is not None:
+        if not kernel.lacks_data:
+            return None
+    elif current is not None and current.state is not AttemptState.STARTING:
+        return None
+    attempt = view.awaited_attempt
+    return None if finished_attempt(workspace.home, run.run_id, what) >= attempt else attempt
+
+
+def files_at(folder: Path, names: Sequence[str]) -> list[TreeFile]:
+    """Files of a folder by their names in it; a link, as the hub's cache has them, is what it leads
+    to.
+
+    Raises:
+        OSError: one can't be read.
+    """
+    return [file_at(folder / name, name, (folder / name).stat()) for name in sorted(names)]
+
+
+def digest_of(files: Sequence[TreeFile]) -> str:
+    """What tells these files from any others, by name, size and time of change."""
+    rows = [[file.name, file.size_bytes, file.modified_ns] for file in files]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:32]
+
+
+def _lister(here: str, names: Sequence[str]) -> Callable[[], Sequence[TreeFile]]:
+    return lambda: files_at(Path(here), names)

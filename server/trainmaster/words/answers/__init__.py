@@ -1,0 +1,1 @@
+"""The answers of services, tools and commands."""

@@ -1,0 +1,102 @@
+"""Answers about hosts, and about this machine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainmaster.words.answers.runs import Answer
+
+
+class DoctorCheck(Answer):
+    name: str
+    ok: bool
+    found: str
+    remedy: str | None = None
+    needed: bool = Field(description="false where only comfort depends on it")
+
+
+class DoctorAnswer(Answer):
+    ok: bool
+    version: str
+    home: str
+    checks: list[DoctorCheck]
+
+
+HostState = Literal["ok", "failing", "unreachable", "unchecked"]
+
+
+class HostCheckRow(Answer):
+    """`fail`: no training can run there like this; `warn`: some can't, or less well."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    found: str
+    remedy: str | None = None
+
+
+class HostCheckAnswer(Answer):
+    host: str
+    ok: bool = Field(description="false where anything failed")
+    checks: list[HostCheckRow]
+
+
+class HostRow(Answer):
+    name: str
+    address: str
+    transport: str | None = None
+    root: str
+    cache: str | None = None
+    state: HostState
+    reason: str | None = None
+    as_of: float | None = Field(default=None, description="when it was last looked at, Unix time")
+    gpus: list[str] | None = None
+    open_runs: int
+    fingerprint: str | None = None
+    lease_ends_at: str | None = Field(default=None, description="of a rented box")
+    usd_per_h: float | None = None
+
+
+class HostsAnswer(Answer):
+    hosts: list[HostRow]
+    check: HostCheckAnswer | None = None
+
+
+class HostAddedAnswer(Answer):
+    """`fingerprint`: of the key that was pinned; none where the host was only noted."""
+
+    host: str
+    address: str
+    fingerprint: str | None = None
+    checks: list[HostCheckRow]
+    next_step: str
+    next_tools: list[str] | None = None
+
+
+class HostTrustAnswer(Answer):
+    host: str
+    pinned: list[str] = Field(description="the fingerprints that were pinned until now")
+    now: list[str]
+    changed: bool
+
+
+class HostRemovedAnswer(Answer):
+    host: str
+    abandoned: list[str] = Field(description="open runs that nobody follows any more")
+    next_step: str | None = None
+
+
+class CacheEntry(Answer):
+    kind: str
+    name: str
+    size_bytes: int
+    reason: str | None = None
+
+
+class GcAnswer(Answer):
+    host: str
+    removed: list[CacheEntry]
+    kept: list[CacheEntry]
+    freed_bytes: int
+    dry_run: bool | None = None

@@ -1,0 +1,65 @@
+"""Answers about metrics, of runs and of log files."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trainmaster.words.answers.runs import Answer, Number
+
+
+class MetricSeries(Answer):
+    """One key of one run: a summary over all points, and as many points as were asked for.
+
+    Downsampled series hold each bucket's mean in `values`, with its `lows` and `highs`.
+    """
+
+    n: int
+    first: Number | None = None
+    last: Number | None = None
+    min: Number | None = None
+    min_step: int | None = None
+    max: Number | None = None
+    max_step: int | None = None
+    steps: list[int]
+    x: list[Number] | None = Field(
+        default=None, description="where the points stand in tokens, or seconds since the beginning"
+    )
+    values: list[Number]
+    lows: list[Number] | None = None
+    highs: list[Number] | None = None
+    nonfinite: int | None = None
+
+
+class BestRun(Answer):
+    """The best finite value of a metric among the compared runs."""
+
+    run: str
+    step: int
+    value: Number
+
+
+class Ranking(Answer):
+    """Runs by their best value of a metric, the best first."""
+
+    runs: list[str]
+    steps: list[int]
+    values: list[Number]
+
+
+class LogCoverage(Answer):
+    """How much of a log file was understood."""
+
+    read_share: float = Field(description="of the lines with numbers, 0 to 1")
+    too_long: int | None = Field(default=None, description="lines that were passed over")
+    other_ranks: int | None = Field(default=None, description="how many ranks are left out")
+
+
+class MetricsAnswer(Answer):
+    runs: dict[str, dict[str, MetricSeries]]
+    form: str | None = Field(
+        default=None, description="what the values are, where not the metric's own"
+    )
+    best: dict[str, BestRun] | None = None
+    ranking: dict[str, Ranking] | None = None
+    coverage: dict[str, LogCoverage] | None = None
+    notes: list[str] | None = None

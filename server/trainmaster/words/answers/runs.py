@@ -1,0 +1,344 @@
+"""The answers of services, tools and commands: one model under three names.
+
+A tool's structured content and a command's `--json` are the same text: what is None is left out,
+but where null itself says something (`resume_from`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+
+from trainmaster.words.tool_names import tools_in
+
+State = Literal[
+    "planned",
+    "preparing",
+    "queued",
+    "running",
+    "recovering",
+    "stopping",
+    "completed",
+    "failed",
+    "stopped",
+    "lost",
+]
+_WHY_OLD = "why the host could not be reached just now"
+# A metric's value; the strings are the ones that aren't finite.
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+
+
+class Answer(BaseModel):
+    """Leaves out what is None; `null_says_something` names the fields that stay."""
+
+    model_config = ConfigDict(extra="forbid")
+    null_says_something: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="after")
+    def _name_tools(self) -> Self:
+        """`next_step` speaks of commands: `next_tools` says which tools do what those do."""
+        step = getattr(self, "next_step", None)
+        if step and "next_tools" in type(self).model_fields:
+            self.next_tools = tools_in(step) or None
+        return self
+
+    @model_serializer(mode="wrap")
+    def _lean(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        kept = self.null_says_something
+        return {
+            key: value for key, value in serialize(self).items() if value is not None or key in kept
+        }
+
+
+class PlanDecision(Answer):
+    field: str
+    value: Any
+    reason: str
+    source: str | None = None
+
+
+class PlanAnswer(Answer):
+    """What a launch would do. An estimate that can't be made is left out."""
+
+    name: str
+    host: str
+    decisions: list[PlanDecision]
+    estimates: dict[str, Any]
+    gpu: Any = None
+    warnings: list[str]
+    unattended: str | None = Field(
+        default=None, description="`no: WHY` where it needs a keeper and none is there"
+    )
+    next_step: str | None = None
+    next_tools: list[str] | None = None
+
+
+class LaunchAnswer(Answer):
+    run_id: str
+    state: State
+    reason: str | None = Field(default=None, description="why it is queued")
+    resumes_at: str | None = None
+    attempt: int
+    host: str
+    name: str | None = None
+    pending: bool | None = Field(
+        default=None, description="true where the host is still to be reached"
+    )
+    cursor: str | None = Field(
+        default=None, description="for the first wait: everything that happens from here on counts"
+    )
+    applied: str | None = Field(default=None, description="the patch, as FINDING:PATCH")
+    warnings: list[str] | None = None
+    note: str | None = None
+    next_step: str | None = None
+    next_tools: list[str] | None = None
+
+
+class RunRow(Answer):
+    run_id: str
+    name: str
+    state: State
+    step: int
+    target_step: int | None = None
+    host: str
+    labels: dict[str, str]
+
+
+class RunsAnswer(Answer):
+    runs: list[RunRow]
+    more: bool | None = None
+
+
+class FindingRow(Answer):
+    id: str
+    code: str
+    severity: Literal["info", "warning", "critical"]
+
+
+class CheckpointState(Answer):
+    """The newest verified checkpoint."""
+
+    step: int
+    age_s: float
+    mirrored_step: int | None = None
+    mirror_problem: str | None = None
+
+
+class AttemptRow(Answer):
+    """`changed`: dotted field to [old, new], against the attempt before."""
+
+    number: int
+    why: str
+    by: str | None = Field(
+        default=None,
+        description="who started it: operator, patch:FINDING:PATCH, or policy:FIELD [PATCH]",
+    )
+    changed: dict[str, list[Any]] | None = None
+    changed_by_operator: list[str] | None = Field(
+        default=None, description="of `changed`, what was set beside the patch"
+    )
+    started_at_step: int | None = None
+    last_step: int | None = None
+    reason: str | None = None
+    detail: str | None = None
+    set: dict[str, Any] | None = None
+
+
+class TransferState(Answer):
+    """What travels between this machine and the box, and what keeps it from doing so."""
+
+    what: str
+    done_bytes: int
+    total_bytes: int
+    bytes_per_s: float
+    error: str | None = None
+
+
+class PreparationState(Answer):
+    """What comes before the trainer; `share`: how much of the step is done, 0 to 1."""
+
+    step: Literal[
+        "starting",
+        "setup script",
+        "modules",
+        "environment",
+        "packages",
+        "wheels",
+        "checkpoint",
+        "data",
+        "upload",
+    ]
+    seconds: float = Field(description="since the attempt began")
+    share: float | None = None
+
+
+class RunCost(Answer):
+    """Of a run on rented boxes: dollars for its attempts' time; `usd_per_h` while it goes on."""
+
+    usd: float
+    usd_per_h: float | None = None
+    budget_usd: float | None = None
+
+
+class SessionRow(Answer):
+    """A session of a run that goes on in sessions; times are UTC, ISO 8601."""
+
+    number: int
+    ends_at: str | None = Field(default=None, description="its deadline, once it runs")
+    outcome: str | None = Field(default=None, description="how it ended")
+    detail: str | None = None
+
+
+class StatusAnswer(Answer):
+    """`as_of`: Unix time of the newest word from the box; `heartbeat_age_s`: seconds since then."""
+
+    run_id: str
+    name: str
+    state: State
+    reason: str | None = None
+    resumes_at: str | None = Field(default=None, description="when a spent quota starts anew, UTC")
+    session: SessionRow | None = None
+    host: str
+    as_of: float | None = None
+    heartbeat_age_s: float | None = None
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
+    pending: bool | None = Field(
+        default=None, description="true where the newest request has not reached the host"
+    )
+    unconfirmed: bool | None = Field(
+        default=None, description="true where three heartbeats have passed unheard"
+    )
+    attempt: int
+    step: int
+    target_step: int | None = None
+    eta_s: float | None = None
+    metrics: dict[str, Number]
+    findings: list[FindingRow]
+    checkpoint: CheckpointState | None = None
+    preparation: PreparationState | None = None
+    transfer: TransferState | None = None
+    unattended: str | None = Field(
+        default=None, description="`no: WHY` where it needs a keeper and none is there"
+    )
+    cost: RunCost | None = None
+    evidence: list[str] | None = Field(
+        default=None,
+        description="last log line of a failed run, or of preparing one: by whoever",
+    )
+    risks: list[str] | None = Field(default=None, description="what may still go wrong")
+    attempts: list[AttemptRow] | None = None
+    telemetry: dict[str, Number] | None = None
+    folder: str | None = None
+    window: str | None = None
+    next_step: str
+    next_tools: list[str] | None = None
+
+
+class LogAnswer(Answer):
+    lines: list[str]
+    cursor: str
+    more: bool
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
+
+
+class Change(Answer):
+    """Something that happened: a checkpoint, an evaluation, a new state, the end."""
+
+    event: str
+    t: float
+    step: int | None = None
+    detail: str | None = None
+
+
+class WaitAnswer(Answer):
+    event: str
+    run_id: str
+    state: State
+    step: int
+    cursor: str
+    changes: list[Change]
+    omitted: int | None = Field(default=None, description="older changes that were left out")
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
+    next_step: str
+    next_tools: list[str] | None = None
+
+
+class CheckpointRow(Answer):
+    null_says_something: ClassVar[frozenset[str]] = frozenset({"verified"})
+
+    step: int
+    time: float
+    path: str
+    size_bytes: int
+    metrics: dict[str, Number]
+    tags: list[str]
+    verified: bool | None
+
+
+class SkippedCheckpoint(Answer):
+    step: int
+    reason: str
+
+
+class CheckpointsAnswer(Answer):
+    """`not_ours`: as its log tells of them; whose they are can verify and resume them, not we."""
+
+    null_says_something: ClassVar[frozenset[str]] = frozenset({"resume_from"})
+
+    checkpoints: list[CheckpointRow]
+    skipped: list[SkippedCheckpoint]
+    resume_from: int | None
+    not_ours: bool | None = None
+    unreachable: str | None = Field(default=None, description=_WHY_OLD)
+
+
+class StopAnswer(Answer):
+    run_id: str
+    state: State
+    pending: bool | None = None
+    next_step: str
+    next_tools: list[str] | None = None
+
+
+class CleanAnswer(Answer):
+    run_id: str
+    host: str
+    removed: list[str]
+    freed_bytes: int
+    kept: list[str]
+    dry_run: bool | None = None
+    note: str | None = None
+
+
+class SkippedFile(Answer):
+    path: str
+    reason: str
+
+
+class FetchAnswer(Answer):
+    """What of the wanted files is here now, below `folder`; `more`: not all of it yet."""
+
+    run_id: str
+    files: int
+    bytes: int
+    brought: list[str] | None = Field(default=None, description="what, in a few paths")
+    skipped: list[SkippedFile]
+    folder: str
+    more: bool | None = None
+    next_step: str | None = None
+    next_tools: list[str] | None = None
+
+
+class TransferAnswer(Answer):
+    """What was carried out."""
+
+    run_id: str
+    done: list[str]
+
+
+class ReplayAnswer(Answer):
+    runs: int
+    points: int
+    seconds: float

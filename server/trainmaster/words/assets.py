@@ -1,0 +1,42 @@
+"""Finds what ships with Trainmaster besides its code: templates, skills, the box's runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import trainer_runtime
+from trainmaster.words.errors import InternalError
+
+_PACKAGE = Path(__file__).resolve().parent
+# In a checkout this file is <root>/server/trainmaster/words/assets.py.
+_CHECKOUT = _PACKAGE.parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """Folders that bundles are made from. `runtime` is the `trainer_runtime` package."""
+
+    templates: Path
+    runtime: Path
+
+
+def find_assets() -> Assets:
+    """The assets beside the installed package, or those of the checkout.
+
+    Raises:
+        InternalError: they are at neither place; the installation is broken.
+    """
+    runtime = Path(trainer_runtime.__file__).resolve().parent
+    return Assets(templates=_folder("templates"), runtime=runtime)
+
+
+def _folder(name: str) -> Path:
+    for parent in (_PACKAGE, _CHECKOUT):
+        if (parent / name).is_dir():
+            return parent / name
+    raise InternalError(
+        "INTERNAL",
+        f"The folder {name!r} is neither beside {_PACKAGE} nor in a checkout.",
+        "Install Trainmaster anew.",
+    )

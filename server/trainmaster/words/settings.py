@@ -1,0 +1,263 @@
+"""What the operator allows and prefers: `settings.yaml` in the home, all of it optional.
+
+No tool writes this file, so nothing that stands in it can be widened by an agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+from trainmaster.words.errors import SpecError, StateError
+from trainmaster.words.paths import Home
+from trainmaster.words.secret_names import ACCEPTED, name_problem
+from trainmaster.words.yaml12 import load_yaml
+
+
+def _setting(default: Any, text: str, takes: str) -> Any:
+    """A setting; `text` says what it does and why its default is what it is."""
+    return Field(default, description=text, json_schema_extra={"takes": takes})
+
+
+def _secret_name(name: str) -> str:
+    if name_problem(name) is not None:
+        raise ValueError(name_problem(name))
+    return name
+
+
+def _folder(path: str) -> str:
+    if not path.startswith(("/", "~/")) or "\0" in path:
+        raise ValueError("is no absolute path")
+    return path
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)  # a ValueError is a refusal too
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
+        raise ValueError("is no http or https address")
+    return url
+
+
+class Group(BaseModel):
+    """A mapping of the settings: unknown keys are refused and nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SecretsSettings(Group):
+    """What of this machine's secrets may leave it."""
+
+    allow: list[Annotated[str, AfterValidator(_secret_name)]] = _setting(
+        [],
+        "Secrets that runs may be given: a spec can name no others. None, until you say so.",
+        f"a list of names, each {ACCEPTED}",
+    )
+
+
+class Destination(Group):
+    """Where alerts are told. A URL is a secret: whoever has it can write there."""
+
+    kind: Literal["webhook", "slack", "discord", "command"]
+    url: Annotated[str, AfterValidator(_address)] | None = None
+    url_secret: Annotated[str, AfterValidator(_secret_name)] | None = None
+    command: (
+        Annotated[list[Annotated[str, StringConstraints(min_length=1)]], Field(min_length=1)] | None
+    ) = None
+    sender: Literal["box", "operator"] | None = None
+    defaults: bool = True
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> Destination:
+        given = [name for name in ("url", "url_secret", "command") if getattr(self, name)]
+        wanted = [("command",)] if self.kind == "command" else [("url",), ("url_secret",)]
+        if tuple(given) not in wanted or (self.kind == "command" and self.sender == "box"):
+            raise ValueError("has no address of its kind, or more than one")
+        return self
+
+
+class KaggleSettings(Group):
+    """How kernels are pushed."""
+
+    accelerator: str = _setting(
+        "NvidiaTeslaT4",
+        "What a kernel with GPUs asks for. `NvidiaTeslaT4` is two T4s, and what most accounts get: "
+        "Kaggle puts another in the place of what it does not have, and says nothing.",
+        "an accelerator's name as Kaggle's API has it",
+    )
+    internet: bool = _setting(
+        True,
+        "Whether kernels may use the internet: to install packages and to fetch models. Kaggle "
+        "wants a verified phone number for it.",
+        "true or false",
+    )
+    session_hours: Annotated[float, Field(gt=0, le=12)] = _setting(
+        12.0, "How long one session may last; Kaggle ends it after 12 hours.", "hours, at most 12"
+    )
+    margin_minutes: Annotated[float, Field(ge=0, le=120)] = _setting(
+        10.0,
+        "How long before a session's end, besides twice the longest save, the trainer is told to "
+        "save: what a session does not bring to its end is lost.",
+        "minutes from 0 to 120",
+    )
+
+
+class Settings(Group):
+    """The whole file."""
+
+    secrets: SecretsSettings = _setting(
+        SecretsSettings(), "What of this machine's secrets may leave it.", "a mapping with allow"
+    )
+    downloads: Annotated[str, AfterValidator(_folder)] | None = _setting(
+        None,
+        "The folder below which the MCP tool `fetch_files` may write; `downloads` in the home "
+        "where this is null. The command `fetch` writes wherever it is told to.",
+        "an absolute path, or one that starts with ~/",
+    )
+
+    destinations: dict[
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")], Destination
+    ] = _setting(
+        {},
+        "Where alerts are told, by name; see [alerts.md](alerts.md). `url_secret` names a secret "
+        "(from the environment or `secrets.env`) that holds the URL. `sender: box`, the default, "
+        "gives the run's box the URL, so that it tells also while this machine sleeps; `operator` "
+        "keeps it here. A command is run here alone. `defaults: false` leaves out the alerts that "
+        "every destination gets by itself.",
+        "a mapping of names to {kind: webhook|slack|discord, url: … or url_secret: NAME, sender: "
+        "box|operator, defaults: true|false} or {kind: command, command: [PROGRAM, ARGUMENT…]}",
+    )
+
+    max_usd_total: Annotated[float, Field(ge=0)] = _setting(
+        100.0,
+        "What all rented boxes on record may cost together: what was spent, and what open leases "
+        "may still come to. Nothing is rented beyond it.",
+        "dollars, 0 or more",
+    )
+    max_usd_h: Annotated[float, Field(ge=0)] = _setting(
+        25.0, "What one rented box may cost an hour.", "dollars, 0 or more"
+    )
+    max_hours: Annotated[float, Field(gt=0)] = _setting(
+        24.0, "The longest lease that a box is given.", "hours, more than 0"
+    )
+    agent_may_spend_usd: Annotated[float, Field(ge=0)] = _setting(
+        0.0,
+        "What an agent may rent boxes for without anybody being asked, as the sum of the quotes "
+        "that it took so. 0: somebody is asked each time.",
+        "dollars, 0 or more",
+    )
+    idle_minutes: Annotated[float, Field(gt=0)] | None = _setting(
+        30.0,
+        "A rented box on which nothing has run for so long, and whose runs are mirrored, is given "
+        "back. null: it is kept until its lease ends.",
+        "minutes, more than 0, or null",
+    )
+    kaggle: KaggleSettings = _setting(KaggleSettings(), "How kernels are pushed.", "a mapping")
+    cloud_urls: dict[
+        Literal["runpod", "vast", "lambda"], Annotated[str, AfterValidator(_address)]
+    ] = _setting(
+        {},
+        "Where the providers' APIs are, where not at their usual addresses: a proxy, or a test.",
+        "a mapping of runpod, vast and lambda to addresses",
+    )
+
+    def download_root(self, home: Home) -> Path:
+        """The folder below which tools may write."""
+        return Path(self.downloads).expanduser() if self.downloads else home.downloads
+
+
+def read_settings(home: Home) -> Settings:
+    """The settings of a home; the defaults where there is no file.
+
+    Raises:
+        StateError: `SETTINGS_NOT_READABLE`, naming the place and what would be accepted there.
+    """
+    try:
+        text = home.settings.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, ValueError) as error:
+        raise _unreadable(home, f"can't be read: {error}", "Make it readable UTF-8.") from error
+    try:
+        document = load_yaml(text)
+    except SpecError as error:
+        raise _unreadable(home, f"can't be read: {error.message}", error.fix) from error
+    try:
+        return Settings.model_validate({} if document is None else document)
+    except ValidationError as error:
+        place = tuple(map(str, error.errors()[0]["loc"]))
+        path = ".".join(place)
+        told = f"is not accepted at `{path}`" if path else "is no mapping"
+        raise _unreadable(home, told, _accepted(place), path or None) from error
+
+
+def all_settings() -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting with its dotted path, in the order of the file."""
+    for name, info in Settings.model_fields.items():
+        default = info.default
+        if isinstance(default, Group):
+            for member, part in type(default).model_fields.items():
+                yield f"{name}.{member}", part
+        else:
+            yield name, info
+
+
+def takes(info: FieldInfo) -> str:
+    """What a setting accepts, in words."""
+    extra = info.json_schema_extra
+    return str(extra["takes"]) if isinstance(extra, dict) else ""
+
+
+def _accepted(place: tuple[str, ...]) -> str:
+    """What would be accepted at a place, or around it where there is no such key."""
+    known = dict(all_settings())
+    for length in range(len(place), 0, -1):
+        info = known.get(".".join(place[:length]))
+        if info is not None:
+            return f"`{'.'.join(place[:length])}` takes {takes(info)}."
+    within = [path for path in known if place and path.startswith(f"{place[0]}.")]
+    return f"There are these settings: {', '.join(within or known)}."
+
+
+def _unreadable(home: Home, told: str, fix: str, field: str | None = None) -> StateError:
+    return StateError("SETTINGS_NOT_READABLE", f"{home.settings} {told}.", fix, field=field)
+
+
+def reference() -> str:
+    """`docs/settings.md`."""
+    parts = [_INTRODUCTION]
+    for path, info in all_settings():
+        default = "null" if info.default is None else info.default
+        parts.append(f"## `{path}`\n\n{info.description}\n")
+        parts.append(f"- Takes: {takes(info)}\n- Default: `{default}`\n")
+    return "\n".join(parts)
+
+
+_INTRODUCTION = """\
+# The settings
+
+Made from the code by `python -m trainmaster.words.settings`.
+
+`settings.yaml` in the home (`trainmaster doctor` tells where that is) is YAML by the rules of a
+spec. All of it is optional, unknown keys are refused, and nothing but an editor writes it: what
+stands here can't be widened by a tool or an agent.
+
+    secrets: {allow: [HF_TOKEN]}
+    downloads: ~/trainings
+    destinations: {ops: {kind: slack, url_secret: OPS_WEBHOOK}}
+"""
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,139 @@
+"""The supervisor killed between any two lines of its journal, and another one started."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.box.scripted_processes import Box, Life
+from support.core.journal_records import kept, metric, started
+
+from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.protocol.states import AttemptState, PlacementState
+
+pytestmark = pytest.mark.slow
+
+WARNING = ("warning", {"code": "nan_loss", "step": 47, "message": "NaN"})
+LIVES: dict[int, Life] = {
+    1: Life((started(), metric(1), *kept(20), metric(30)), Exit(None, 9)),
+    2: Life((started(20), metric(21), *kept(40), metric(47), WARNING), Exit(76, None)),
+    3: Life((started(40), metric(41)), Exit(1, None)),
+    4: Life((started(40), metric(41), *kept(60)), end=None),
+    5: Life((started(60), metric(100), *kept(100), ("completed", {"step": 100}))),
+}
+
+
+def a_life_with_everything(folder: Path) -> Box:
+    """Killed, ended by the guard, crashed, stopped, resumed, completed."""
+    box = Box(folder / "small-abc234", LIVES)
+    box.set_up()
+    brought_to_the_end(box)
+    return box
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Box:
+    return a_life_with_everything(tmp_path_factory.mktemp("finished"))
+
+
+def told_of(box: Box) -> list[tuple[Any, ...]]:
+    """What the journal says of each attempt, but for the times."""
+    return [
+        (
+            a.number,
+            a.generation,
+            a.why,
+            a.mode,
+            a.set,
+            a.skip,
+            a.reason,
+            a.last_step,
+            a.verified_step,
+        )
+        for a in box.record().attempts
+    ]
+
+
+def found_in(box: Box) -> set[tuple[str, bool]]:
+    """The ids of the findings that the journal tells of, and whether each is over."""
+    told: dict[str, bool] = {}
+    for event in box.journal():
+        if event["kind"] == "finding":
+            assert told.get(event["finding"]["id"]) is not False, "told twice"
+            told[event["finding"]["id"]] = False
+        elif event["kind"] == "finding_closed":
+            told[event["id"]] = True
+    return set(told.items())
+
+
+def killed_after(finished: Box, lines: int, folder: Path, *, start_was_made: bool) -> Box:
+    """The box as a kill right after that many lines leaves it.
+
+    A trainer that was about to be started may have been (`start_was_made`), or not.
+    """
+    box = Box(folder / "small-abc234", LIVES)
+    shutil.copytree(finished.root, box.root, symlinks=True)
+    kept_lines = finished.run.journal.read_bytes().splitlines(keepends=True)[:lines]
+    box.run.journal.write_bytes(b"".join(kept_lines))
+    events = box.journal()
+    prepared = {event["attempt"] for event in events if event["kind"] == "prepared"}
+    running = {event["attempt"] for event in events if event["kind"] == "attempt_running"}
+    box.started = sorted(prepared if start_was_made else running)
+    for number in box.started:
+        if number != 4 or any(event["kind"] == "attempt_signalled" for event in events):
+            box.finish(number, finished.ends[number])
+    for number in set(LIVES) - set(box.started):
+        shutil.rmtree(box.root / "attempts" / str(number), ignore_errors=True)
+    box.now = finished.now
+    ask_what_was_asked_then(box, events)
+    return box
+
+
+def ask_what_was_asked_then(box: Box, events: list[dict[str, Any]]) -> None:
+    """The request that stood when the journal had come this far."""
+    if any(event.get("generation") == 3 for event in events):
+        resume(box)
+    elif any(event["kind"] == "attempt_signalled" for event in events):
+        box.ask("stopped", 2)
+    else:
+        box.ask("running", 1)
+
+
+def resume(box: Box) -> None:
+    box.ask("running", 3, why="resume", set={"optimizer.lr": 0.5})
+
+
+def brought_to_the_end(box: Box) -> None:
+    """Stop the fourth attempt once it runs, resume once the run has stopped, see it complete."""
+    supervisor = box.supervisor()
+    for _ in range(3000):
+        record = box.record()
+        newest = record.current
+        if newest and newest.number == 4 and newest.state is AttemptState.RUNNING:
+            box.ask("stopped", 2)
+        if record.state is PlacementState.STOPPED:
+            resume(box)
+        if supervisor.tick() and box.record().state is PlacementState.COMPLETED:
+            supervisor.close()
+            return
+        box.now += 1.0
+    raise AssertionError(f"no end: {box.journal()[-5:]}")
+
+
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("start_was_made", [False, True])
+def test_a_new_supervisor_comes_to_the_same_end_and_starts_nothing_twice(
+    finished: Box, tmp_path: Path, start_was_made: bool, half: int
+) -> None:
+    count = len(finished.run.journal.read_bytes().splitlines())
+    for lines in range(half, count + 1, 2):
+        box = killed_after(finished, lines, tmp_path / str(lines), start_was_made=start_was_made)
+        before = list(box.started)
+        brought_to_the_end(box)
+        assert told_of(box) == told_of(finished), f"killed after {lines} lines"
+        assert found_in(box) == found_in(finished), f"killed after {lines} lines"
+        assert box.started == [*before, *range(len(before) + 1, 6)], f"killed after {lines} lines"
+        assert box.record().closed
+        shutil.rmtree(tmp_path / str(lines))

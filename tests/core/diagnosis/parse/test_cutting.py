@@ -1,0 +1,75 @@
+"""However the stream is cut, and whoever goes on with it, the points are the same."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.core.parsed_logs import told_by
+from support.core.synthetic_logs import DIALECTS, made_log, noise, reordered_json
+
+from trainer_runtime.core.diagnosis.parse import LogParser
+
+_HF_WITH_BARS = "".join(
+    f"\r {step * 5:2d}%|{'█' * (step // 2)}{' ' * (10 - step // 2)}| {step}/20"
+    " [00:01<00:02,  2.0it/s]"
+    + (
+        f"\r{' ' * 40}\r{{'loss': '{7 - step / 10:.4g}', 'grad_norm': '1.1', 'epoch': '0.0{step}'}}"
+        f"\n\r {step * 5}%|██ | {step}/20 [00:01<00:02,  2.0it/s]"
+        if step % 5 == 0
+        else ""
+    )
+    for step in range(1, 21)
+).encode()
+_JUNK = bytes(random.Random(5).randrange(256) for _ in range(3000))
+
+
+def _mixed() -> bytes:
+    """A log of everything: short pieces of each dialect, bars, noise, junk, a line too long."""
+    pieces = [made_log(dialect, 25) for dialect in DIALECTS]
+    pieces += [_HF_WITH_BARS, noise(30), _JUNK, b"\xff\xfe\n", reordered_json(20)]
+    pieces += [b"step=1 loss=2.0\r\nstep=2 loss=1.0\r\n", b"x" * 70_000 + b" step=9 loss=9\n"]
+    pieces += [b"[rank1]: step=7 loss=3.5\n[rank0]: step=7 loss=3.25\n", b"step=3 loss=7.0"]
+    return b"".join(pieces)
+
+
+_MIXED = _mixed()
+_WHOLE = told_by(_MIXED)
+cuts = st.lists(st.integers(0, len(_MIXED)), max_size=40)
+
+
+def test_the_mixed_log_says_something() -> None:
+    assert len(_WHOLE) > 1500
+
+
+@settings(max_examples=25)
+@given(cuts)
+def test_any_cutting_gives_the_same(where: list[int]) -> None:
+    assert told_by(_MIXED, where) == _WHOLE
+
+
+@settings(max_examples=15)
+@given(cuts)
+def test_a_parser_that_was_saved_and_restored_at_any_cut_gives_the_same(where: list[int]) -> None:
+    assert told_by(_MIXED, where, through_json=True) == _WHOLE
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000, 4096])
+def test_pieces_of_any_size_give_the_same(size: int) -> None:
+    log = _MIXED if size > 64 else _MIXED[:12_000]
+    assert told_by(log, range(0, len(log), size)) == told_by(log)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_in_bulk_and_line_by_line_every_dialect_reads_the_same(dialect: str) -> None:
+    log = made_log(dialect, 700, seed=1)
+    edges = [i + 1 for i, byte in enumerate(log) if byte == 10]
+    assert told_by(log, edges, through_json=dialect == "nanogpt") == told_by(log)
+
+
+def test_a_state_of_another_format_is_refused() -> None:
+    state = LogParser().to_dict()
+    with pytest.raises(ValueError, match="format"):
+        LogParser.from_dict({**state, "format": 99})

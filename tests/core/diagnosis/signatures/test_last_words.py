@@ -1,0 +1,75 @@
+"""Logs that end in an error without a code of its own; errors that a program outlived are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
+from trainer_runtime.core.protocol.finding import Finding
+
+STEPS = "".join(f"step {step} loss 2.{step} lr 1e-4\n" for step in range(9))
+SOURCE = '  File "t.py", line 7, in f\n    raise MemoryError("x")\n'
+TRACEBACK = f"Traceback (most recent call last):\n{SOURCE}ValueError: bad shape\n"
+BAR = "  3%|2         | 3/100 [00:02<01:09,  1.39it/s]\n"
+SUMMARY = "failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: python\n"
+
+
+def findings(text: str, outcome: Outcome | None = None) -> list[Finding]:
+    return find_in([text.encode()], outcome)
+
+
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [
+        (TRACEBACK, "ValueError: bad shape"),
+        (TRACEBACK + BAR, "ValueError: bad shape"),
+        ("".join(f"[rank1]: {line}\n" for line in TRACEBACK.splitlines()), "ValueError: bad shape"),
+        (TRACEBACK + SUMMARY, "ValueError: bad shape"),
+        (TRACEBACK.replace("Value", "Type") + "\nDuring handling\n\n" + TRACEBACK, "ValueError"),
+        (TRACEBACK + "Aborted (core dumped)\n", "ValueError: bad shape"),
+        (SUMMARY, "exitcode: 1"),
+        ("Segmentation fault (core dumped)\n", "Segmentation fault"),
+        ("train.sh: line 3:  771 Aborted                 (core dumped) python t.py\n", "Aborted"),
+        ("terminate called after throwing an instance of 'c10::Error'\n", "terminate called"),
+    ],
+)
+def test_the_error_that_a_log_ends_with_is_told_with_its_last_line(end: str, last: str) -> None:
+    (found,) = findings(STEPS + end)
+    assert (found.code, found.severity, found.step) == ("unknown_error", "critical", 8)
+    assert last in found.evidence[-1]
+    assert found.confidence == 0.5
+    assert found.explanation
+
+
+def test_the_frame_of_the_error_stands_before_it() -> None:
+    (found,) = findings(TRACEBACK)
+    assert found.evidence == ('File "t.py", line 7, in f', "ValueError: bad shape")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STEPS + TRACEBACK + "step 9 loss 2.9 lr 1e-4\n",
+        STEPS + TRACEBACK + BAR * 9,
+        STEPS + TRACEBACK + "Upload failed, continuing without it.\n",
+        STEPS + TRACEBACK + "Training completed.\n",
+        STEPS + "Exception ignored in: <function F.__del__ at 0x7f>\n" + TRACEBACK,
+        STEPS + "--- Logging error ---\n" + TRACEBACK,
+        STEPS + "sample: ValueError: bad shape\n",
+        STEPS + "Traceback (most recent call last):\n" + "a story of a snake\n",
+    ],
+)
+def test_an_error_that_ended_nothing_is_not_told(text: str) -> None:
+    assert findings(text) == []
+
+
+def test_a_cause_with_a_name_is_told_alone() -> None:
+    text = STEPS + TRACEBACK.replace("ValueError: bad shape", "RuntimeError: CUDA out of memory.")
+    assert [one.code for one in findings(text)] == ["cuda_oom"]
+
+
+def test_an_exit_code_makes_it_surer_and_a_run_that_is_well_or_goes_on_has_none() -> None:
+    (found,) = findings(TRACEBACK, Outcome(code=1))
+    assert found.confidence == 0.8
+    for outcome in (Outcome(code=0), Outcome(running=True), Outcome(asked="stopped")):
+        assert findings(TRACEBACK, outcome) == []

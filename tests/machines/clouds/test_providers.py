@@ -1,0 +1,298 @@
+"""What is one provider's own, and how a client comes to its key and its address."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.providers.customer import SITES, TAG, Customer
+from support.providers.lambda_site import LambdaSite
+from support.providers.site import Fault
+from support.providers.vast_site import VastSite
+from support.runs.running_run import wait_until
+
+from trainmaster.machines.clouds import NAMES, Cloud, open_cloud
+from trainmaster.machines.clouds.http import Account, Api, Pace
+from trainmaster.machines.clouds.vast import LET_IN
+from trainmaster.words.errors import CloudError, StateError, UsageError
+from trainmaster.words.paths import Home
+from trainmaster.words.settings import Settings
+
+Opened = Callable[[str], Customer]
+
+
+@pytest.fixture
+def customer_of(tmp_path: Path) -> Iterator[Opened]:
+    """A customer of a provider's stand-in, whose boxes never answer unless a test wants them to."""
+    with ExitStack() as stack:
+
+        def opened(provider: str) -> Customer:
+            site = stack.enter_context(SITES[provider](has_sshd=False))
+            folder = tmp_path / provider
+            folder.mkdir()
+            return stack.enter_context(Customer(provider, site, folder))
+
+        yield opened
+
+
+def test_a_missing_key_is_named_with_the_page_that_makes_one(tmp_path: Path) -> None:
+    for name, variable in {"runpod": "RUNPOD_API_KEY", "lambda": "LAMBDA_API_KEY"}.items():
+        with pytest.raises(CloudError) as raised:
+            open_cloud(name, Home(tmp_path), Settings(), {})
+        assert raised.value.code == "CLOUD_KEY_MISSING"
+        assert variable in raised.value.message and "https://" in raised.value.fix
+
+
+def test_a_key_comes_from_the_environment_before_the_file(customer_of: Opened) -> None:
+    customer = customer_of("runpod")
+    file = customer.home.secrets_env
+    file.touch(mode=0o600)
+    file.write_text(f"RUNPOD_API_KEY={customer.site.account_key}\n")
+    customer.environment = {}
+    assert customer.boxes() == []
+    customer.environment = {"RUNPOD_API_KEY": "another"}
+    assert customer.refused(lambda cloud: cloud.boxes()).code == "CLOUD_KEY_REFUSED"
+    file.chmod(0o644)
+    customer.environment = {}
+    with pytest.raises(StateError, match="SECRET_INVALID"):
+        customer.boxes()
+
+
+def test_an_unknown_provider_is_told_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        open_cloud("gpu-heaven", Home(tmp_path), Settings(), {})
+    assert raised.value.code == "CLOUD_UNKNOWN"
+    assert all(name in raised.value.fix for name in NAMES)
+
+
+@pytest.mark.parametrize("key", ["two words", "line\nbreak", "schlüssel"])
+def test_what_is_no_key_is_sent_nowhere(tmp_path: Path, key: str) -> None:
+    with pytest.raises(CloudError) as raised:
+        open_cloud("vast", Home(tmp_path), Settings(), {"VAST_API_KEY": key})
+    assert raised.value.code == "CLOUD_KEY_REFUSED" and key not in str(raised.value)
+
+
+def test_a_key_is_not_sent_in_clear_text(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"cloud_urls": {"vast": "http://cloud.example.com/api"}})
+    with pytest.raises(StateError) as raised:
+        open_cloud("vast", Home(tmp_path), settings, {"VAST_API_KEY": "k"})
+    assert raised.value.field == "cloud_urls.vast"
+
+
+def test_a_call_that_hangs_has_a_bound(customer_of: Opened) -> None:
+    customer = customer_of("runpod")
+    site = customer.site
+    site.fail("list", Fault("hang"))
+    account = Account("runpod", site.url, site.account_key, "RUNPOD_API_KEY", "https://page")
+
+    async def ask(_cloud: Cloud) -> None:
+        api = Api(account, Pace(call_s=0.2))
+        with pytest.raises(CloudError, match="CLOUD_UNREACHABLE"):
+            await api.read("pods")
+        await api.disconnect()
+
+    customer(ask)
+
+
+def test_requests_keep_their_distance(customer_of: Opened) -> None:
+    customer = customer_of("lambda")
+    site = customer.site
+    account = Account("lambda", site.url, site.account_key, "LAMBDA_API_KEY", "https://page")
+    spacing_s = 0.05
+
+    async def ask(_cloud: Cloud) -> float:
+        api = Api(account, Pace(spacing_s=spacing_s))
+        begin = asyncio.get_running_loop().time()
+        await asyncio.gather(*(api.read("instances") for _ in range(3)))
+        await api.disconnect()
+        return asyncio.get_running_loop().time() - begin
+
+    assert customer(ask) >= 2 * spacing_s
+
+
+def test_redirects_are_not_followed(customer_of: Opened) -> None:
+    customer = customer_of("lambda")
+    customer.site.fail("list", Fault("status", status=307))
+    assert customer.refused(lambda cloud: cloud.boxes()).code == "CLOUD_ODD_REPLY"
+
+
+def test_runpods_pods_are_asked_for_with_our_key_and_a_driver_for_our_image(
+    customer_of: Opened,
+) -> None:
+    customer = customer_of("runpod")
+    offer = customer.offers(gpu="h100", count=8, disk_gib=40, region="eu")[0]
+    assert offer.region == "EU-NL-1"
+    customer.create(offer, environment={"COLOUR": "blue"})
+    (box,) = customer.site.alive
+    assert box.body["dataCenterIds"] == ["EU-NL-1"] and box.body["disk"] == 43
+    assert box.body["gpu"] == {
+        "id": "NVIDIA H100 80GB HBM3",
+        "count": 8,
+        "minCudaVersion": "12.8",
+    }
+    public_key = customer.private_key.with_suffix(".pub").read_text().strip()
+    assert box.body["env"] == {"COLOUR": "blue", "PUBLIC_KEY": public_key}
+
+
+def test_a_region_of_a_request_is_met_by_a_data_center_in_it(customer_of: Opened) -> None:
+    customer = customer_of("runpod")
+    offer = customer.cheapest()
+    assert offer.region is None
+    customer.create(offer, region="us")
+    (box,) = customer.site.alive
+    assert box.body["dataCenterIds"] == ["US-TX-3"]
+    request = customer.request(offer, region="moon")
+    assert customer.refused(lambda cloud: cloud.create(offer, request)).code == "NO_CAPACITY"
+
+
+def test_a_pod_that_costs_more_than_its_quote_is_ended_at_once(customer_of: Opened) -> None:
+    customer = customer_of("runpod")
+    customer.site.modes.cost_factor = 2.0
+    offer = customer.cheapest()
+    error = customer.refused(lambda cloud: cloud.create(offer, customer.request(offer)))
+    assert (error.code, customer.site.alive) == ("PRICE_ABOVE_QUOTE", [])
+    customer.site.fail("end", Fault("status", status=500), times=9)
+    error = customer.refused(lambda cloud: cloud.create(offer, customer.request(offer)))
+    assert error.code == "CLOUD_ODD_REPLY"  # which leaves it open whether there is a box
+    assert [box.tag for box in customer.boxes()] == [TAG]
+
+
+@pytest.mark.parametrize("provider", ["runpod", "vast"])
+def test_a_boxs_own_key_ends_that_box_alone(customer_of: Opened, provider: str) -> None:
+    customer = customer_of(provider)
+    first, second = customer.create(), customer.create(tag="tm-0a1b2c-234567")
+    own_end = customer.client().own_end(first)
+    assert own_end is not None and own_end["kind"] == "http"
+    key = customer.site.boxes[first].environment[own_end["key_variable"]]
+    headers = {"Authorization": f"Bearer {key}"}
+    other = own_end["url"].replace(first, second)
+    assert httpx.request(own_end["method"], other, headers=headers).status_code == 401
+    assert httpx.request(own_end["method"], own_end["url"], headers=headers).is_success
+    assert [box.provider_id for box in customer.site.alive] == [second]
+
+
+def test_lambdas_boxes_cannot_end_themselves(customer_of: Opened) -> None:
+    assert customer_of("lambda").client().own_end("0920582c7ff041399e34823a0be62549") is None
+
+
+def test_only_vast_has_interruptible_offers(customer_of: Opened) -> None:
+    assert customer_of("runpod").offers(interruptible=True) == []
+    assert customer_of("lambda").offers(interruptible=True) == []
+    vast = customer_of("vast")
+    cheap, plain = vast.offers(gpu="h100", interruptible=True)[0], vast.offers(gpu="h100")[0]
+    assert cheap.interruptible and not plain.interruptible
+    assert cheap.offer_id.endswith(":bid") and cheap.usd_per_h < plain.usd_per_h
+
+
+def test_a_bid_and_its_disk_stay_within_the_quote(customer_of: Opened) -> None:
+    vast = customer_of("vast")
+    offer = vast.offers(gpu="h100", disk_gib=40, interruptible=True)[0]
+    for tag, agreed in {TAG: offer.usd_per_h, "tm-0a1b2c-234567": 1.5}.items():
+        vast.create(offer, tag=tag, max_usd_per_h=agreed)
+        (box,) = [box for box in vast.boxes() if box.tag == tag]
+        assert box.usd_per_h is not None and agreed - 0.001 < box.usd_per_h <= agreed
+
+
+def test_vasts_refusals_under_the_status_of_a_success_are_refusals(customer_of: Opened) -> None:
+    vast = customer_of("vast")
+    offer = vast.cheapest()
+    for error, code in {
+        "no_such_ask": "NO_CAPACITY",
+        "invalid_price": "PRICE_ABOVE_QUOTE",
+        "insufficient_credit": "CLOUD_REFUSED",
+    }.items():
+        reply = {"success": False, "error": error, "msg": "no"}
+        vast.site.spoilt["create"] = lambda _, reply=reply: reply  # type: ignore[misc]
+        request = vast.request(offer)
+        refused = vast.refused(lambda cloud: cloud.create(offer, request))  # noqa: B023
+        assert refused.code == code, error
+
+
+def test_all_pages_of_vasts_instances_are_read(customer_of: Opened) -> None:
+    vast = customer_of("vast")
+    assert isinstance(vast.site, VastSite)
+    vast.site.page = 2
+    tags = {f"tm-0a1b2c-22222{number}" for number in range(2, 7)}
+    offer = vast.cheapest()
+    for tag in tags:
+        vast.create(offer, tag=tag)
+    assert {box.tag for box in vast.boxes()} == tags
+
+
+def test_a_machine_with_too_small_a_disk_is_not_offered(customer_of: Opened) -> None:
+    vast = customer_of("vast")
+    assert "4005" in {offer.offer_id for offer in vast.offers(disk_gib=10)}
+    assert "4005" not in {offer.offer_id for offer in vast.offers(disk_gib=40)}
+
+
+def test_an_outbid_box_has_stopped(customer_of: Opened) -> None:
+    vast = customer_of("vast")
+    vast.create()
+
+    def outbid(body: Any) -> Any:
+        rows = [{**row, "intended_status": "stopped"} for row in body["instances"]]
+        return {**body, "instances": rows}
+
+    vast.site.spoilt["list"] = outbid
+    assert [box.state for box in vast.boxes()] == ["stopped"]
+
+
+def test_a_public_key_with_a_shells_words_in_it_is_written_as_it_is(tmp_path: Path) -> None:
+    key = "ssh-ed25519 AAAA $(touch escaped) 'quoted' \\"
+    command = shlex.join(["sh", "-c", LET_IN, "sh", key])
+    for _ in range(2):
+        environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+        subprocess.run(["sh", "-c", command], check=True, env=environment, cwd=tmp_path)
+    written = tmp_path / ".ssh" / "authorized_keys"
+    assert written.read_text().split("\n").count(key) == 2
+    assert written.stat().st_mode & 0o077 == 0 and not (tmp_path / "escaped").exists()
+
+
+def test_lambda_is_told_our_key_once_and_keeps_the_others(customer_of: Opened) -> None:
+    customer = customer_of("lambda")
+    assert isinstance(customer.site, LambdaSite)
+    before = list(customer.site.keys)
+    for number in range(2):
+        customer.create(tag=f"tm-0a1b2c-22222{number}")
+    (added,) = [key for key in customer.site.keys if key not in before]
+    assert before == customer.site.keys[:1] and added["name"].startswith("trainmaster-")
+    assert {tuple(box.body["ssh_key_names"]) for box in customer.site.alive} == {(added["name"],)}
+
+
+def test_a_key_that_another_process_told_lambda_first_is_taken(customer_of: Opened) -> None:
+    customer = customer_of("lambda")
+    customer.create()
+    looks = iter([{"data": []}])  # the first look comes too early
+    customer.site.spoilt["keys"] = lambda body: next(looks, body)
+    customer.create(tag="tm-0a1b2c-234567")
+    assert len(customer.site.alive) == 2
+
+
+def test_lambda_takes_the_region_of_the_offer_while_it_has_some_left(customer_of: Opened) -> None:
+    customer = customer_of("lambda")
+    offer = customer.offers(gpu="h100", region="europe")[0]
+    customer.create(offer, environment={"COLOUR": "light blue"})
+    (box,) = customer.site.alive
+    assert box.body["region_name"] == "europe-central-1"
+    assert 'COLOUR=\\"light blue\\"' in box.body["user_data"]
+    moved = replace(offer, region="us-south-9")
+    request = customer.request(moved)
+    assert customer.refused(lambda cloud: cloud.create(moved, request)).code == "NO_CAPACITY"
+
+
+def test_a_box_that_is_ended_takes_its_sshd_with_it(tmp_path: Path) -> None:
+    with VastSite() as site, Customer("vast", site, tmp_path) as customer:
+        provider_id = customer.create()
+        assert customer.boxes()[0].port
+        sshd = site.boxes[provider_id].sshd
+        assert sshd is not None and sshd.processes
+        customer(lambda cloud: cloud.end(provider_id))
+        wait_until(lambda: not sshd.root.exists(), "the end of the box")

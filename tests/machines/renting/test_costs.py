@@ -1,0 +1,157 @@
+"""What was spent: by box and by run."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+from support.machines.rented_instances import HOUR_S, rent, rented
+from support.runs.operator import SLOW, STEADY, Operator
+from support.runs.running_run import run_async
+
+from trainmaster.machines.renting.costs import list_costs
+from trainmaster.runs.cost import Span, spans_of, usd_of
+from trainmaster.runs.resume_rented import changes_on
+from trainmaster.runs.status import get_status
+from trainmaster.runs.stop import stop
+from trainmaster.store.control_instances import RentState
+from trainmaster.sync.run_view import load_view
+from trainmaster.words.answers.rentals import CostsAnswer
+from trainmaster.words.errors import SpendError
+
+NOW = 1_700_000_000.0
+
+
+def costs(operator: Operator) -> CostsAnswer:
+    return run_async(lambda: list_costs(operator.workspace, ask=False))
+
+
+def test_a_run_costs_its_attempts_time_at_the_price_of_the_box_that_each_ran_on() -> None:
+    first = rented("a", usd_per_h=2.0, since_t=NOW, ended_t=NOW + 3 * HOUR_S)
+    second = rented("a", usd_per_h=4.0, since_t=NOW + 4 * HOUR_S)
+    other = rented("b", usd_per_h=100.0, since_t=NOW)
+    boxes = [first, second, other]
+    now = NOW + 6 * HOUR_S
+    one_hour = Span("a", NOW + HOUR_S, NOW + 2 * HOUR_S)
+    assert usd_of([one_hour], boxes, now) == pytest.approx(2.0)
+    cut_off = Span("a", NOW + 2 * HOUR_S, None)  # nobody saw its end, which the box's was
+    assert usd_of([cut_off], [first], now) == pytest.approx(2.0)
+    goes_on = Span("a", NOW + 5 * HOUR_S, None)
+    assert usd_of([goes_on], boxes, now) == pytest.approx(4.0)
+    assert usd_of([one_hour, goes_on], boxes, now) == pytest.approx(6.0)
+    at_home = Span("local", NOW, None)
+    assert usd_of([at_home], boxes, now) == 0.0
+    never_was = replace(second, body={})
+    assert usd_of([goes_on], [never_was], now) == 0.0
+
+
+def test_costs_tell_boxes_and_runs_and_what_open_leases_may_come_to(operator: Operator) -> None:
+    workspace = operator.workspace
+    now = time.time()
+    rent(workspace, "old", usd_per_h=3.0, since_t=now - 10 * HOUR_S, ended_t=now - 8 * HOUR_S)
+    failed = rented("never", since_t=now, ended_t=now, reason="NO_CAPACITY")
+    workspace.control.boxes.add(replace(failed, body={"reason": "NO_CAPACITY"}))
+    box = rent(workspace, usd_per_h=2000.0, since_t=now - HOUR_S, hours=4.0)
+
+    async def trained() -> str:
+        run = await operator.launch(checkpoint="{mirror: none}")
+        assert await operator.ended(run) == "completed"
+        return run
+
+    run = run_async(trained)
+    answer = costs(operator)
+    meanwhile_usd = 2000.0 * (time.time() - now) / HOUR_S
+    assert answer.spent_usd == pytest.approx(6.0 + 2000.0 + meanwhile_usd, rel=0.01)
+    assert answer.committed_usd == pytest.approx(6000.0 - meanwhile_usd, rel=0.01)
+    assert (answer.max_usd_total, answer.strays) == (100.0, None)
+    assert [(row.host, row.state, row.ended_at is None) for row in answer.boxes] == [
+        ("debug", "ready", True),
+        ("old", "ended", False),
+    ]
+    assert list(answer.runs) == [run] and 0 < answer.runs[run] < 100
+    status = run_async(lambda: get_status(workspace, run))
+    assert status.cost is not None and status.cost.usd == answer.runs[run]
+    workspace.control.boxes.change(box.tag, RentState.ENDED, ended_t=time.time())
+    again = costs(operator)
+    assert (again.committed_usd, again.runs[run]) == (0.0, answer.runs[run])
+
+
+def test_a_run_that_was_never_on_a_rented_box_has_no_cost(operator: Operator) -> None:
+    async def trained() -> object:
+        run = await operator.launch()
+        assert await operator.ended(run) == "completed"
+        return (await get_status(operator.workspace, run)).cost
+
+    assert run_async(trained) is None
+    assert costs(operator).runs == {}
+
+
+def test_an_attempt_counts_where_it_lived_though_the_next_place_tells_of_it_too(
+    operator: Operator,
+) -> None:
+    workspace = operator.workspace
+
+    async def trained() -> str:
+        run = await operator.launch(SLOW, steps="600", checkpoint="{mirror: none}")
+        await operator.until(lambda: load_view(workspace, run).step > 0, run)
+        await stop(workspace, run)
+        assert await operator.ended(run) == "stopped"
+        return run
+
+    run_id = run_async(trained)
+    run = workspace.control.run(run_id)
+    (first,) = spans_of(workspace, run)
+    elsewhere = workspace.control.place_elsewhere(run, "box", "process", "/runs/x", time.time())
+    assert elsewhere
+    ((_, fold),) = [one for one in workspace.metrics.folds(run_id, 1) if one[0] == 0]
+    copied = json.dumps(fold)
+    workspace.metrics.connection.execute(
+        "INSERT INTO folds (run_id, placement, attempt, body) VALUES (?, 2, 0, ?)", (run_id, copied)
+    )
+    assert spans_of(workspace, workspace.control.run(run_id)) == [first]
+    assert first.host == "debug" and first.end_t is not None
+
+
+def test_a_resume_on_another_box_gets_what_is_left_of_the_budget(operator: Operator) -> None:
+    workspace = operator.workspace
+    rent(workspace, usd_per_h=HOUR_S)  # a dollar a second
+    rent(workspace, "cheap", usd_per_h=HOUR_S / 100)
+
+    async def trained() -> str:
+        budget = "{budget_usd: 60, max_runtime: 1h}"
+        run = await operator.launch(STEADY, limits=budget, steps="20")
+        assert await operator.ended(run) == "completed"
+        return run
+
+    run = run_async(trained)
+    view = load_view(workspace, run)
+    assert view.run.config["limits"]["max_runtime_s"] == 60.0
+    lived_s = view.record.attempts[0].seconds(view.now)
+    assert changes_on(workspace, view, "debug", "{}", {}) == {}
+    assert changes_on(workspace, view, "local", "{}", {}) == {}
+    allowed = changes_on(workspace, view, "cheap", "{}", {"limits.max_runtime_s": 10**6})
+    assert allowed["limits.max_runtime_s"] == pytest.approx(100 * (60 - lived_s) + lived_s, 0.01)
+    with pytest.raises(SpendError) as error:
+        changes_on(workspace, view, "debug", "{}", {"limits.budget_usd": 0.1})
+    assert error.value.code == "SPEND_CAP"
+
+
+def test_checkpoints_of_a_run_that_comes_to_a_rented_box_go_to_the_operator(
+    operator: Operator,
+) -> None:
+    workspace = operator.workspace
+
+    async def trained() -> str:
+        run = await operator.launch(steps="20")
+        assert await operator.ended(run) == "completed"
+        return run
+
+    view = load_view(workspace, run_async(trained))
+    rent(workspace, "box")
+    assert changes_on(workspace, view, "box", view.run.spec, {}) == {
+        "checkpoint.mirror": "operator"
+    }
+    told = json.dumps({"checkpoint": {"mirror": "none"}})
+    assert changes_on(workspace, view, "box", told, {"checkpoint.mirror": None}) == {}

@@ -1,0 +1,121 @@
+"""Runs beside each other, parts of them, and the best of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.core.journal_records import FIRST_T, attempt_starting, lines, metric, started
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.metrics.compare import metrics_of
+from trainmaster.metrics.rank import ranked
+from trainmaster.metrics.selection import moving_average, selection
+from trainmaster.metrics.sources import RunSource
+from trainmaster.store.run import Run
+from trainmaster.sync.ingest import ingest_placement
+from trainmaster.sync.run_view import load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.metrics import MetricsAnswer
+from trainmaster.words.errors import UsageError
+
+FAST, SLOW = "fast-abc234", "slow-abc234"
+
+
+@pytest.fixture
+def two_runs(workspace: Workspace) -> Workspace:
+    """One takes 100 tokens a step, the other 50; both lose 0.01 a step. The first was restarted
+    from step 20, beyond which its first attempt had been better."""
+    for run_id, tokens, value in ((FAST, 100, 3.0), (SLOW, 50, 4.0)):
+        run = Run(run_id, run_id, 1.0, "debug", 1, "", {"steps": 40}, {}, {}, True, False)
+        workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
+        mirror = workspace.mirror.of(run_id, 1)
+        told = [metric(n, value - n / 100, tokens=tokens * n) for n in range(1, 41)]
+        if run_id == FAST:
+            better = [metric(n, 1.0, tokens=tokens * n) for n in range(21, 30)]
+            first = b"".join(lines((started(0), *told[:20], *better)))
+            mirror.append("attempts/1/events.jsonl", first)
+            mirror.append("attempts/2/events.jsonl", b"".join(lines((started(20), *told[20:]))))
+        else:
+            mirror.append("attempts/1/events.jsonl", b"".join(lines((started(0), *told))))
+        samples = [("sample", {"values": {"gpu_util": float(n)}}) for n in range(10)]
+        mirror.append("supervisor.jsonl", b"".join(lines((attempt_starting(1), *samples))))
+        ingest_placement(workspace.metrics, mirror, run_id, 1)
+    return workspace
+
+
+def asked(workspace: Workspace, *keys: str, most: int | None = 4, **part: object) -> MetricsAnswer:
+    sources = [RunSource(workspace, load_view(workspace, run), run) for run in (FAST, SLOW)]
+    return metrics_of(sources, keys, most, selection(**part))  # type: ignore[arg-type]
+
+
+def test_runs_side_by_side_on_tokens_are_told_at_the_same_places(two_runs: Workspace) -> None:
+    answer = asked(two_runs, "loss", axis="tokens")
+    fast, slow = answer.runs[FAST]["loss"], answer.runs[SLOW]["loss"]
+    assert (fast.x, fast.steps) == ([1000, 2000, 3000, 4000], [10, 20, 30, 40])
+    assert (slow.x, slow.steps) == ([1000, 2000], [20, 40])
+    assert fast.values[0] == pytest.approx(3.0 - 0.055)
+
+
+def test_the_best_counts_nothing_that_a_restart_took_back(two_runs: Workspace) -> None:
+    best = (asked(two_runs, "loss").best or {})["loss"]
+    assert (best.run, best.step, best.value) == (FAST, 40, 2.6)
+    ranking = (ranked(two_runs, ["loss"], most=5).ranking or {})["loss"]
+    assert (ranking.runs, ranking.steps, ranking.values) == ([FAST, SLOW], [40, 40], [2.6, 3.6])
+
+
+def test_a_range_a_point_and_a_rate_are_those_of_the_steps(two_runs: Workspace) -> None:
+    part = asked(two_runs, "loss", most=None, from_step=5, to_step=7).runs[SLOW]["loss"]
+    assert (part.steps, part.values) == ([5, 6, 7], [3.95, 3.94, 3.93])
+    assert asked(two_runs, "loss", at=1000).runs[SLOW]["loss"].steps == [40]
+    rate = asked(two_runs, "tokens", rate="step").runs[FAST]["tokens"]
+    assert rate.values == [100.0] * len(rate.values)
+
+
+def test_telemetry_is_chosen_by_time_alone(two_runs: Workspace) -> None:
+    whole = asked(two_runs, "gpu_util", most=None).runs[SLOW]["gpu_util"]
+    assert whole.steps[0] == round((FIRST_T + 1) * 1000)
+    with pytest.raises(UsageError, match="by time"):
+        asked(two_runs, "gpu_util", from_step=3)
+
+
+def test_a_moving_average_of_equal_values_is_that_value_from_its_first_point() -> None:
+    smoothed = moving_average([(n, None, 5.0) for n in range(4)] + [(4, None, float("nan"))], 0.9)
+    assert [value for _, _, value in smoothed[:4]] == pytest.approx([5.0] * 4)
+    assert smoothed[4][2] != smoothed[4][2]
+
+
+@pytest.mark.parametrize(
+    "part", [{"ema": 1.0}, {"from_step": 9, "to_step": 3}, {"at": 3, "ema": 0.5}, {"since": "soon"}]
+)
+def test_parts_that_make_no_sense_are_refused(part: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        selection(**part)  # type: ignore[arg-type]
+
+
+def test_rates_name_no_best_run_and_have_no_more_digits_than_tell_something(
+    two_runs: Workspace,
+) -> None:
+    answer = asked(two_runs, "loss", rate="step")
+    assert answer.best is None
+    assert answer.runs[SLOW]["loss"].values == [-0.01] * 4
+
+
+def test_since_counts_from_now_where_a_run_goes_on_however_old_its_points_are(
+    two_runs: Workspace,
+) -> None:
+    view = load_view(two_runs, SLOW)
+    source = RunSource(two_runs, replace(view, now=FIRST_T + 60.0), SLOW)
+    whole = source.series("loss").whole()
+    assert whole is not None and whole.last_t is not None and not view.ended
+    source = RunSource(two_runs, replace(view, now=whole.last_t + 60.0), SLOW)
+    for since, n in (("59s", 0), ("60s", 1)):
+        (series,) = metrics_of([source], ["loss"], 4, selection(since=since)).runs[SLOW].values()
+        assert series.n == n
+
+
+def test_a_summary_shares_its_room_among_the_series(two_runs: Workspace) -> None:
+    for keys, points in ((("loss",), 3), (("loss", "tokens"), 2)):
+        series = asked(two_runs, *keys, most=0).runs[FAST]["loss"]
+        assert (len(series.values), series.n) == (points, 40)

@@ -1,0 +1,409 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer_runtime.core.policy.patch import BOX_FIELDS
+from trainmaster.plan.spec import (
+    TrainingSpec,
+    all_fields,
+    changes_of,
+    load_spec,
+    reference_markdown,
+)
+from trainmaster.words.errors import SpecError
+from trainmaster.words.yaml12 import dump_yaml
+
+_DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+WHOLE_SPEC = """\
+spec_version: 1
+name: stdlib-gpt
+framework: nanogpt
+method: auto
+model: {n_layer: 4, n_head: 4, d_model: 128}
+adapter: null
+data: {sources: [{name: main, path: ./corpus, format: text, weight: 1.0}], tokenizer: byte,
+       seq_len: 128, prepare: auto}
+batch: {tokens: 8192, micro_batch: auto, ramp: null}
+optimizer: {name: adamw, lr: auto, weight_decay: 0.1, grad_clip: 1.0}
+schedule: {kind: cosine, warmup_steps: auto, min_lr_ratio: 0.1}
+steps: 200
+precision: auto
+seed: 1337
+eval: {every_steps: 50, batches: 8}
+checkpoint: {every: auto, keep_latest: 3, keep_best: 1, keep_every_steps: null, metric: auto,
+             mirror: null}
+recovery: {max_restarts: 3}
+compute: {gpus: auto, gpu: null, gpu_memory_gib: null, nodes: 1, strategy: auto, launcher: process,
+          image: null, shm_size: 16g, preemptible: false}
+environment: auto
+env: {}
+secrets: []
+tracking: {}
+alerts: []
+host: local
+limits: {max_runtime: auto, budget_usd: null}
+labels: {experiment: demo}
+pty: false
+"""
+
+
+def refusal(text: str, *sets: str) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        load_spec(text, sets)
+    return caught.value
+
+
+def test_the_whole_spec_is_accepted_and_says_what_the_defaults_say(small_spec: str) -> None:
+    whole = load_spec(WHOLE_SPEC)
+    shown = ["name=stdlib-gpt", "labels.experiment=demo", "data.tokenizer=byte"]
+    short = load_spec(small_spec, shown)
+    assert whole == short
+
+
+def test_a_path_is_read_and_relative_data_starts_at_its_folder(
+    tmp_path: Path, small_spec: str
+) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(small_spec)
+    assert load_spec(str(file)).data.sources[0].path == str(tmp_path / "corpus")
+    assert load_spec(file) == load_spec(str(file))
+
+
+def test_data_of_a_spec_given_as_text_starts_at_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_spec: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_spec(small_spec).data.sources[0].path == str(tmp_path / "corpus")
+
+
+def test_a_spec_as_json_on_one_line_is_text() -> None:
+    text = json.dumps(load_spec(WHOLE_SPEC).model_dump(), separators=(",", ":"))
+    assert load_spec(text) == load_spec(WHOLE_SPEC)
+
+
+def test_a_home_folder_is_filled_in_and_one_of_nobody_is_a_plain_name(small_spec: str) -> None:
+    sources = "data.sources=[{path: ~/texts}, {path: ~nobody-at-all/texts}]"
+    paths = [source.path for source in load_spec(small_spec, [sources]).data.sources]
+    assert paths == [str(Path.home() / "texts"), str(Path.cwd() / "~nobody-at-all" / "texts")]
+
+
+def test_sources_without_a_name_take_their_paths_and_are_told_apart(small_spec: str) -> None:
+    sources = "data.sources=[{path: a/wiki}, {path: b/wiki}, {path: 'my notes.txt'}, {path: /}]"
+    named = load_spec(small_spec, [sources]).data.sources
+    assert [source.name for source in named] == ["wiki", "wiki-2", "my-notes.txt", "main"]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda path: None, "no such file"),
+        (lambda path: path.mkdir(), "no file"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00"), "UTF-8"),
+    ],
+)
+def test_a_spec_file_that_cannot_be_read_is_refused(tmp_path: Path, make: Any, told: str) -> None:
+    path = tmp_path / "spec.yaml"
+    make(path)
+    error = refusal(str(path))
+    assert error.code == "SPEC_NOT_READABLE"
+    assert told in error.message
+
+
+def test_a_spec_file_of_more_than_a_megabyte_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("#" * 1_000_001)
+    assert refusal(str(path)).code == "SPEC_TOO_LARGE"
+
+
+@pytest.mark.parametrize("text", ["\n", "- a: 1\n- b: 2", "a text\nof two lines"])
+def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
+    assert refusal(text).code == "WRONG_TYPE"
+
+
+@pytest.mark.parametrize(
+    ("sets", "code", "field"),
+    [
+        (["modle.n_layer=4"], "UNKNOWN_KEY", "modle"),
+        (["model.n_heads=4"], "UNKNOWN_KEY", "model.n_heads"),
+        (["model={n_layer: 4, n_head: 4, d_model: 128, bias: true}"], "UNKNOWN_KEY", "model.bias"),
+        (["environment={pyton: x}"], "UNKNOWN_KEY", "environment.pyton"),
+        (["data.sources=[{path: x, wieght: 2}]"], "UNKNOWN_KEY", "data.sources[0].wieght"),
+        (["data.sources.nope.weight=2"], "UNKNOWN_KEY", "data.sources.nope"),
+        (["data.sources[7].weight=2"], "UNKNOWN_KEY", "data.sources[7]"),
+        (["optimizer.lr.max=1"], "UNKNOWN_KEY", "optimizer.lr.max"),
+        (["model.n_layer=four"], "WRONG_TYPE", "model.n_layer"),
+        (["model.n_layer='4'"], "WRONG_TYPE", "model.n_layer"),
+        (["model.n_layer=4.5"], "WRONG_TYPE", "model.n_layer"),
+        (["model.n_layer=true"], "WRONG_TYPE", "model.n_layer"),
+        (["optimizer.weight_decay='0.1'"], "WRONG_TYPE", "optimizer.weight_decay"),
+        (["optimizer.weight_decay=true"], "WRONG_TYPE", "optimizer.weight_decay"),
+        (["seed=false"], "WRONG_TYPE", "seed"),
+        (["pty=1"], "WRONG_TYPE", "pty"),
+        (["pty=yes"], "WRONG_TYPE", "pty"),
+        (["name=7"], "WRONG_TYPE", "name"),
+        (["batch=8192"], "WRONG_TYPE", "batch"),
+        (["data.sources={}"], "WRONG_TYPE", "data.sources"),
+        (["data.sources=[corpus]"], "WRONG_TYPE", "data.sources[0]"),
+        (["env.LEVEL=true"], "WRONG_TYPE", "env.LEVEL"),
+        (["checkpoint.every=[1]"], "WRONG_TYPE", "checkpoint.every"),
+        (["model.n_layer=0"], "INVALID_VALUE", "model.n_layer"),
+        (["model.n_layer=1e12"], "INVALID_VALUE", "model.n_layer"),
+        (["steps=-5"], "INVALID_VALUE", "steps"),
+        (["optimizer.lr=0"], "INVALID_VALUE", "optimizer.lr"),
+        (["optimizer.lr=.nan"], "INVALID_VALUE", "optimizer.lr"),
+        (["optimizer.lr=fast"], "INVALID_VALUE", "optimizer.lr"),
+        (["optimizer.betas=[0.9]"], "INVALID_VALUE", "optimizer.betas"),
+        (["optimizer.betas=[0.9, 1.0]"], "INVALID_VALUE", "optimizer.betas[1]"),
+        (["schedule.kind=cosin"], "INVALID_VALUE", "schedule.kind"),
+        (["schedule.warmup_steps=300"], "INVALID_VALUE", "schedule.warmup_steps"),
+        (["model.dropout=1"], "INVALID_VALUE", "model.dropout"),
+        (["checkpoint.every=0"], "INVALID_VALUE", "checkpoint.every"),
+        (["checkpoint.every=10 minutes"], "INVALID_VALUE", "checkpoint.every"),
+        (["checkpoint.metric=accuracy"], "INVALID_VALUE", "checkpoint.metric"),
+        (["limits.max_runtime=24:00:00"], "INVALID_VALUE", "limits.max_runtime"),
+        (["name=-rf"], "INVALID_VALUE", "name"),
+        (["name=a..b"], "INVALID_VALUE", "name"),
+        (["name=../../etc"], "INVALID_VALUE", "name"),
+        (["name=" + "x" * 64], "INVALID_VALUE", "name"),
+        (["name='a b'"], "INVALID_VALUE", "name"),
+        (["data.sources.main.name=../x"], "INVALID_VALUE", "data.sources[0].name"),
+        (["data.sources.main.path=''"], "INVALID_VALUE", "data.sources[0].path"),
+        (["data.sources=[]"], "INVALID_VALUE", "data.sources"),
+        (
+            ["data.sources=[{name: a, path: x}, {name: a, path: y}]"],
+            "INVALID_VALUE",
+            "data.sources[0].name",
+        ),
+        (["host=-oProxyCommand=x"], "INVALID_VALUE", "host"),
+        (["env.A-B=1"], "INVALID_VALUE", "env.A-B"),
+        (["labels.a b=1"], "INVALID_VALUE", "labels.a b"),
+        (["model.n_head=3"], "INVALID_VALUE", "model.n_head"),
+        (["model.n_kv_head=3"], "INVALID_VALUE", "model.n_kv_head"),
+        (["model.style=llama", "model.n_head=128"], "INVALID_VALUE", "model.n_head"),
+        (["model.preset=gpt2-124m"], "INVALID_VALUE", "model.n_layer"),
+        (["batch.tokens=127"], "INVALID_VALUE", "batch.tokens"),
+        (["batch.micro_batch=65"], "INVALID_VALUE", "batch.micro_batch"),
+        (["tokens=5e6"], "INVALID_VALUE", "tokens"),
+        (["steps=null", "tokens=100"], "INVALID_VALUE", "tokens"),
+        (["phases=[{name: a, steps: 5}]"], "INVALID_VALUE", "phases"),
+        (["steps"], "INVALID_VALUE", None),
+        (["=5"], "INVALID_VALUE", None),
+        (["steps=null"], "MISSING_FIELD", "steps"),
+        (["model.d_model=null"], "MISSING_FIELD", "model.d_model"),
+        (["data={sources: [{name: a}]}"], "MISSING_FIELD", "data.sources[0].path"),
+        (["data={seq_len: 64}"], "MISSING_FIELD", "data.sources"),
+    ],
+)
+def test_bad_input_is_refused_with_its_code_and_path(
+    small_spec: str, sets: list[str], code: str, field: str | None
+) -> None:
+    error = refusal(small_spec, *sets)
+    assert (error.code, error.field) == (code, field)
+    assert error.fix
+    assert error.retryable is False
+
+
+@pytest.mark.parametrize(
+    ("method", "metric", "is_told"),
+    [
+        ("dpo", "val_rewards/margins", True),
+        ("grpo", "val_reward", True),
+        ("dpo", "val_perplexity", False),
+        ("sft", "val_rewards/margins", False),
+    ],
+)
+def test_the_best_checkpoint_is_chosen_by_what_the_method_tells(
+    small_spec: str, method: str, metric: str, is_told: bool
+) -> None:
+    sets = (f"method={method}", f"checkpoint.metric={metric}")
+    problems = refusal(small_spec, "framework=trl", *sets, "schedule.warmup_steps=300").problems
+    assert ("checkpoint.metric" in {problem.field for problem in problems}) is not is_told
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "MY_SECRET", "DB_PASSWORD"])
+def test_secrets_among_the_variables_are_refused_without_being_repeated(
+    small_spec: str, name: str
+) -> None:
+    error = refusal(small_spec, f"env.{name}=hunter2")
+    assert (error.code, error.field) == ("SECRET_IN_SPEC", f"env.{name}")
+    assert "secrets" in error.fix
+    assert "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize("name", ["RUNPOD_API_KEY", "VAST_API_KEY", "lambda_api_key", "KAGGLE_KEY"])
+def test_keys_that_rent_machines_are_never_a_training_s_secrets(small_spec: str, name: str) -> None:
+    error = refusal(small_spec, f"secrets=[{name}]")
+    assert (error.code, error.field) == ("SECRET_NOT_ALLOWED", "secrets[0]")
+
+
+@pytest.mark.parametrize("missing", ["name: small\n", "framework: nanogpt\n", "steps: 200\n"])
+def test_a_required_field_that_is_missing_is_named(small_spec: str, missing: str) -> None:
+    error = refusal(small_spec.replace(missing, ""))
+    assert error.code == "MISSING_FIELD"
+    assert f"`{missing.partition(':')[0]}`" in error.message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "method=sft",
+        "method_args.beta=0.1",
+        "adapter.r=8",
+        "model={path: ./weights}",
+        "model={hub: gpt2}",
+        "batch.ramp={start: 0.25}",
+        "optimizer.name=lion",
+        "schedule.kind=polynomial",
+        "precision=fp8",
+        "checkpoint.mirror=s3://bucket/x",
+        "compute.gpus=2",
+        "compute.nodes=2",
+        "compute.strategy=ddp",
+        "compute.launcher=docker",
+        "compute.image=pytorch",
+        "compute.shm_size=8g",
+        "compute.preemptible=true",
+        "tracking.tensorboard=true",
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(small_spec: str, value: str) -> None:
+    error = refusal(small_spec, value)
+    assert error.code == "NOT_YET_SUPPORTED"
+    path = value.partition("=")[0]
+    assert error.field is not None
+    assert error.field.replace("[0]", ".main").startswith(path.split(".")[0])
+
+
+@pytest.mark.parametrize(
+    "length", [["steps=null", "tokens=auto"], ["steps=null", "phases=[{name: a, steps: 5}]"]]
+)
+def test_lengths_that_are_not_built_are_refused_by_name(small_spec: str, length: list[str]) -> None:
+    assert refusal(small_spec, *length).code == "NOT_YET_SUPPORTED"
+
+
+def test_everything_that_is_wrong_is_told_at_once(small_spec: str) -> None:
+    text = small_spec.replace("n_head: 4", "n_head: 3").replace("steps: 200", "sed: 1")
+    error = refusal(text + "pty: maybe\n")
+    told = {problem.field for problem in error.problems}
+    assert told == {"sed", "pty", "steps", "model.n_head"}
+    assert all(problem.message in error.message for problem in error.problems)
+
+
+def test_an_unknown_key_comes_with_the_one_that_was_probably_meant(small_spec: str) -> None:
+    assert "Did you mean `n_layer`?" in refusal(small_spec, "model.n_layers=2").message
+
+
+def test_a_refused_value_comes_with_what_is_accepted(small_spec: str) -> None:
+    assert "cosine | linear | constant" in refusal(small_spec, "schedule.kind=x").fix
+    assert "1, 2, 4, 8, 16, 32, 64" in refusal(small_spec, "model.n_head=3").fix
+
+
+def test_set_addresses_items_of_lists_by_name_and_by_number(small_spec: str) -> None:
+    sources = "data.sources=[{name: a, path: x}, {name: a.b, path: y}]"
+    spec = load_spec(small_spec, [sources, "data.sources.a.b.weight=3", "data.sources[0].weight=2"])
+    assert [source.weight for source in spec.data.sources] == [2, 3]
+
+
+def test_set_reads_values_as_yaml_and_makes_missing_sections(small_spec: str) -> None:
+    spec = load_spec(
+        small_spec,
+        ["optimizer.lr=3e-4", "steps=2e3", "labels.run.kind=a=b", "checkpoint.every=30s"],
+    )
+    assert spec.optimizer.lr == 0.0003
+    assert spec.steps == 2000
+    assert spec.labels == {"run.kind": "a=b"}
+    assert spec.checkpoint.every == "30s"
+
+
+_SETTABLE = {
+    "seed": st.integers(0, 2**32 - 1),
+    "steps": st.integers(100, 10**9),
+    "optimizer.weight_decay": st.floats(0, 1e6),
+    "model.dropout": st.floats(0, 0.99),
+    "schedule.kind": st.sampled_from(["cosine", "linear", "constant", "inverse_sqrt", "wsd"]),
+    "checkpoint.every": st.integers(1, 10**6) | st.sampled_from(["auto", "90s", "10m", "1d"]),
+    "data.sources.main.weight": st.floats(1e-6, 1e6),
+    "pty": st.booleans(),
+}
+
+
+@given(
+    st.sampled_from(sorted(_SETTABLE)).flatmap(
+        lambda path: st.tuples(st.just(path), _SETTABLE[path])
+    )
+)
+def test_any_value_in_range_is_set_and_nothing_else_changes(chosen: tuple[str, Any]) -> None:
+    path, value = chosen
+    text = dump_yaml(value).removesuffix("...\n").strip()
+    spec = load_spec(WHOLE_SPEC, [f"{path}={text}"])
+    changed = spec.model_dump()
+    expected = load_spec(WHOLE_SPEC).model_dump()
+    holder: Any = expected
+    *outer, last = path.replace("sources.main", "sources.0").split(".")
+    for part in outer:
+        holder = holder[int(part)] if part == "0" else holder[part]
+    holder[last] = value
+    assert changed == expected
+
+
+@given(st.text(max_size=60))
+def test_any_set_argument_is_applied_or_refused_as_a_spec_error(argument: str) -> None:
+    with suppress(SpecError):
+        load_spec(WHOLE_SPEC, [argument])
+
+
+def test_a_spec_cannot_be_changed_after_loading(small_spec: str) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_spec(small_spec).seed = 1
+
+
+def test_every_field_is_annotated_and_described() -> None:
+    for field in all_fields():
+        assert field.info.description, field.path
+        assert field.annotation.changes in ("never", "resume", "box")
+        assert field.accepts
+
+
+@pytest.mark.parametrize(
+    ("path", "changes"),
+    [
+        ("optimizer.lr", "box"),
+        ("batch.micro_batch", "box"),
+        ("steps", "resume"),
+        ("model.n_layer", "never"),
+        ("data.sources.main.weight", "never"),
+        ("data.sources[0].path", "never"),
+        ("env.NCCL_DEBUG", "resume"),
+        ("batch.accumulation", None),
+        ("nothing", None),
+    ],
+)
+def test_a_path_of_the_config_tells_who_may_change_it(path: str, changes: str | None) -> None:
+    assert changes_of(path) == changes
+
+
+def test_the_reference_page_is_the_generated_one() -> None:
+    assert (_DOCS / "spec.md").read_text() == reference_markdown()
+
+
+def test_the_spec_has_a_json_schema() -> None:
+    assert TrainingSpec.model_json_schema()["additionalProperties"] is False
+
+
+def test_the_box_may_change_by_itself_what_the_annotations_say() -> None:
+    of_config_alone = {"batch.accumulation", "checkpoint.every_is_auto"}
+    sections = {field.path.rpartition(".")[0] for field in all_fields()}
+    annotated = {
+        field.path
+        for field in all_fields()
+        if field.annotation.changes == "box" and field.path not in sections
+    }
+    assert annotated | of_config_alone == BOX_FIELDS

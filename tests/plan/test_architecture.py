@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from trainmaster.plan.decisions.architecture import (
+    Architecture,
+    Style,
+    flops_per_token,
+    parameters,
+    preset_sizes,
+)
+
+_TRAIN = Path(__file__).resolve().parents[2] / "templates" / "nanogpt" / "train.py"
+
+# Counts of the published checkpoints, which have biases; ours, like nanoGPT's, has none.
+PUBLISHED_GPT2 = {
+    "gpt2-124m": 124_439_808,
+    "gpt2-350m": 354_823_168,
+    "gpt2-774m": 774_030_080,
+    "gpt2-1558m": 1_557_611_200,
+}
+
+
+def gpt2(preset: str) -> Architecture:
+    n_layer, n_head, d_model = preset_sizes(preset)
+    return Architecture("gpt2", n_layer, n_head, n_head, d_model, 4 * d_model, 50257, 1024)
+
+
+@pytest.mark.parametrize("preset", sorted(PUBLISHED_GPT2))
+def test_parameters_are_the_published_ones_less_their_biases(preset: str) -> None:
+    model = gpt2(preset)
+    # Per block: two norms, qkv (3 d), projection, MLP (4 d and d); and the last norm.
+    biases = (model.n_layer * (2 + 3 + 1 + 4 + 1) + 1) * model.d_model
+    assert parameters(model) == PUBLISHED_GPT2[preset] - biases
+
+
+def test_parameters_of_a_llama_are_the_published_ones() -> None:
+    # Llama 3 8B and TinyLlama 1.1B, from their model cards' configurations.
+    llama3 = Architecture("llama", 32, 32, 8, 4096, 14336, 128256, 8192)
+    tiny = Architecture("llama", 22, 32, 4, 2048, 5632, 32000, 2048)
+    assert parameters(llama3) == 8_030_261_248
+    assert parameters(tiny) == 1_100_048_384
+
+
+@pytest.mark.parametrize("alias", ["gpt2-medium", "gpt2-large", "gpt2-xl"])
+def test_an_alias_has_the_sizes_of_its_preset(alias: str) -> None:
+    number = {"gpt2-medium": "350m", "gpt2-large": "774m", "gpt2-xl": "1558m"}[alias]
+    assert preset_sizes(alias) == preset_sizes(f"gpt2-{number}")
+
+
+def test_flops_leave_out_what_multiplies_no_matrix() -> None:
+    model = gpt2("gpt2-124m")
+    matmul = parameters(model) - 1024 * 768
+    assert flops_per_token(model) == 6 * matmul + 12 * 12 * 768 * 1024
+    untied = replace(model, style="llama")
+    matmul = parameters(untied) - 50257 * 768
+    assert flops_per_token(untied) == 6 * matmul + 12 * 12 * 768 * 1024
+
+
+@pytest.mark.parametrize(
+    ("style", "n_head", "n_kv_head"), [("gpt2", 4, 4), ("gpt2", 4, 1), ("llama", 4, 2)]
+)
+def test_the_count_is_that_of_the_model_that_trains(
+    style: Style, n_head: int, n_kv_head: int
+) -> None:
+    from trainer_runtime.train.attempt.config import ModelConfig
+
+    sizes = Architecture(style, 3, n_head, n_kv_head, 64, 192, 320, 32)
+    config = ModelConfig(3, n_head, n_kv_head, 64, 192, 320, style)
+    model = _trainer().GPT(config, seq_len=32)
+    assert sum(weight.numel() for weight in model.parameters()) == parameters(sizes)
+
+
+def _trainer() -> ModuleType:
+    description = importlib.util.spec_from_file_location("nanogpt_train", _TRAIN)
+    assert description is not None
+    assert description.loader is not None
+    module = importlib.util.module_from_spec(description)
+    description.loader.exec_module(module)
+    return module

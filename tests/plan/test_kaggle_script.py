@@ -1,0 +1,56 @@
+"""The script that is pushed: plain Python around one constant."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import bz2
+import io
+import json
+import re
+import zipfile
+
+from trainer_runtime.core.kaggle.session_order import KernelOrder
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.plan.kaggle_script import kernel_script
+from trainmaster.plan.render import render_attached
+from trainmaster.words.assets import find_assets
+
+ORDER = KernelOrder('tiny"""-abc234', 2, 43_200.0, 600.0, previous="tm-tiny-abc234", cache=("a",))
+FILES = {**render_attached({"steps": 40}, find_assets()).files, "train.sh": b"#!/bin/sh\n"}
+DESIRED = Desired(DesiredState.RUNNING, 3)
+
+
+def script() -> str:
+    return kernel_script(ORDER, FILES, DESIRED, find_assets())
+
+
+def test_only_the_payload_differs_from_the_template() -> None:
+    template = (find_assets().templates / "launch/kaggle.py").read_text()
+    payload = re.compile(r'"""\n([A-Za-z0-9+/=\n]+)\n"""')
+    assert payload.sub('"""\n{{ payload }}\n"""', script(), count=1) == template
+    ast.parse(template)
+
+
+def test_the_same_session_is_the_same_text_and_is_small_enough() -> None:
+    made = script()
+    assert made == script()
+    assert len(made) < 600 << 10
+    assert max(map(len, made.splitlines())) <= 100
+
+
+def test_the_payload_holds_the_order_the_run_and_the_runtime_once() -> None:
+    constants = {
+        statement.targets[0].id: statement.value.value  # type: ignore[attr-defined]
+        for statement in ast.parse(script()).body
+        if isinstance(statement, ast.Assign)
+    }
+    packed = bz2.decompress(base64.b64decode(constants["PAYLOAD"]))
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        names = archive.namelist()
+        assert KernelOrder.from_dict(json.loads(archive.read("kernel.json"))) == ORDER
+        assert json.loads(archive.read("run/desired.json")) == DESIRED.to_dict()
+        assert archive.read("run/train.sh") == FILES["train.sh"]
+    assert len(names) == len(set(names)) == len(FILES) + 2
+    assert not any(name.startswith("run/trainer_runtime/") for name in names)

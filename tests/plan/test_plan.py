@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainmaster.plan import (
+    Calibration,
+    CorpusFacts,
+    GpuFacts,
+    HostFacts,
+    Plan,
+    Throughput,
+    TorchFacts,
+    plan,
+)
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.words.errors import TrainmasterError
+
+SpecMaker = Callable[..., TrainingSpec]
+Corpora = Callable[..., CorpusFacts]
+
+TINY_CONFIG: dict[str, Any] = {
+    "config_version": 1,
+    "name": "small",
+    "framework": "nanogpt",
+    "method": "pretrain",
+    "model": {
+        "n_layer": 4,
+        "n_head": 4,
+        "n_kv_head": 4,
+        "d_model": 128,
+        "d_ff": 512,
+        "vocab_size": 320,
+        "style": "gpt2",
+        "dropout": 0.0,
+    },
+    "data": {
+        "sources": [{"name": "main", "path": "/corpus", "format": "text", "weight": 1.0}],
+        "tokenizer": "byte",
+        "seq_len": 128,
+        "prepare": "box",
+        "fingerprint": "0123456789abcdef",
+        "cache_dir": "/srv/trainmaster/cache",
+        "skip": [],
+    },
+    "batch": {"tokens": 8192, "micro_batch": 64, "accumulation": 1, "ramp": None},
+    "optimizer": {
+        "name": "adamw",
+        "lr": 0.0013,
+        "weight_decay": 0.1,
+        "grad_clip": 1.0,
+        "betas": [0.9, 0.95],
+    },
+    "schedule": {"kind": "cosine", "warmup_steps": 20, "min_lr_ratio": 0.1},
+    "steps": 200,
+    "precision": "bf16",
+    "seed": 1337,
+    "eval": {"every_steps": 50, "batches": 8},
+    "checkpoint": {
+        "every": "10m",
+        "every_is_auto": True,
+        "keep_latest": 3,
+        "keep_best": 1,
+        "keep_every_steps": None,
+        "metric": "val_loss",
+        "mirror": None,
+    },
+    "recovery": {
+        "max_restarts": 3,
+        "on_crash": "resume",
+        "on_nan": "rewind_skip_data",
+        "on_spike": "warn",
+        "on_oom": "patch",
+        "on_stall": "stacks_restart",
+        "decide_within": None,
+    },
+    "compute": {
+        "device": "cpu",
+        "gpus": 0,
+        "gpu": None,
+        "gpu_memory_gib": None,
+        "nodes": 1,
+        "strategy": "single",
+        "launcher": "process",
+        "image": None,
+        "shm_size": "16g",
+        "preemptible": False,
+        "threads": 2,
+        "compile": False,
+    },
+    "environment": {
+        "mode": "auto",
+        "python": None,
+        "requirements": False,
+        "setup": False,
+        "modules": [],
+        "wheels": None,
+        "wheels_from": None,
+        "bound": {},
+    },
+    "env": {},
+    "secrets": [],
+    "labels": {},
+    "alerts": [],
+    "limits": {"max_runtime_s": 86400.0, "budget_usd": None},
+    "pty": False,
+    "derived": {
+        "parameters": 844928,
+        "flops_per_token": 5757696,
+        "sequences_per_step": 64,
+        "peak_flops": None,
+    },
+}
+
+
+def with_gpu(host: HostFacts, name: str = "NVIDIA H200", gib: float = 139.8) -> HostFacts:
+    gpu = GpuFacts(index=0, name=name, memory_gib=gib, memory_free_gib=gib)
+    torch = TorchFacts(version="2.11.0+cu130", cuda="13.0", cuda_available=True, bf16_gpu=True)
+    return changed(host, gpus=(gpu,), torch=torch)
+
+
+def changed(host: HostFacts, **fields: Any) -> HostFacts:
+    return host.model_copy(update=fields)
+
+
+def reasons(planned: Plan) -> dict[str, Any]:
+    return {decision.field: decision.value for decision in planned.decisions}
+
+
+def refusal(*arguments: Any) -> TrainmasterError:
+    with pytest.raises(TrainmasterError) as caught:
+        plan(*arguments)
+    return caught.value
+
+
+def test_the_config_of_a_tiny_spec_has_exactly_the_agreed_shape(
+    make_spec: SpecMaker, cpu_host: HostFacts, one_source: Corpora
+) -> None:
+    spec = make_spec("data.sources.main.path=/corpus")
+    assert plan(spec, cpu_host, one_source()).config == TINY_CONFIG
+
+
+def test_nothing_is_left_auto_but_what_the_box_decides(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    def autos(value: Any, path: str) -> list[str]:
+        if isinstance(value, dict):
+            return [found for key in value for found in autos(value[key], f"{path}.{key}")]
+        return [path] if value == "auto" else []
+
+    found = autos(plan(make_spec(), cpu_host, text_corpus).config, "")
+    assert found == [".environment.mode"]  # which interpreter trains is settled on the box
+
+
+def test_every_decision_has_a_reason(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    planned = plan(make_spec(), cpu_host, text_corpus)
+    assert all(decision.reason.endswith(".") for decision in planned.decisions)
+    assert set(reasons(planned)) >= {
+        "method",
+        "model.d_ff",
+        "model.vocab_size",
+        "precision",
+        "batch.micro_batch",
+        "batch.accumulation",
+        "optimizer.lr",
+        "schedule.warmup_steps",
+        "checkpoint.every",
+        "limits.max_runtime",
+        "compute.gpus",
+        "compute.threads",
+        "compute.compile",
+    }
+
+
+def test_the_same_input_gives_the_same_plan(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    assert plan(make_spec(), cpu_host, text_corpus) == plan(make_spec(), cpu_host, text_corpus)
+
+
+def test_a_batch_that_does_not_divide_is_rounded_down_and_shown(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    planned = plan(make_spec("batch.micro_batch=7"), cpu_host, text_corpus)
+    assert planned.config["batch"]["tokens"] == 7 * 128 * 9
+    assert reasons(planned)["batch.tokens"] == 8064
+
+
+def test_a_length_in_tokens_becomes_steps(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    planned = plan(make_spec("steps=null", "tokens=1e6"), cpu_host, text_corpus)
+    assert planned.config["steps"] == 10**6 // 8192
+    assert reasons(planned)["steps"] == 122
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"), [("50", 50), ("90s", "90s"), ("1h30m", "90m"), ("1.5h", "90m")]
+)
+def test_a_given_checkpoint_interval_is_kept(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts, asked: str, kept: Any
+) -> None:
+    planned = plan(make_spec(f"checkpoint.every={asked}"), cpu_host, text_corpus)
+    assert planned.config["checkpoint"]["every"] == kept
+    assert planned.config["checkpoint"]["every_is_auto"] is False
+
+
+def test_precision_follows_the_hardware(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    old_cpu = changed(cpu_host, bf16_cpu=False)
+    hosts = {
+        "bf16": (
+            cpu_host,
+            changed(cpu_host, torch=None),
+            with_gpu(cpu_host),
+            with_gpu(cpu_host, "NVIDIA L4", 22),
+        ),
+        "fp16": (with_gpu(cpu_host, "Tesla T4", 14.7),),
+        "fp32": (old_cpu, changed(old_cpu, torch=None)),
+    }
+    for precision, those in hosts.items():
+        for host in those:
+            assert plan(make_spec(), host, text_corpus).config["precision"] == precision
+
+
+def test_an_old_gpu_that_emulates_bf16_gets_fp16(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    host = with_gpu(cpu_host, "Tesla V100-SXM2-16GB", 15.9)
+    assert plan(make_spec(), host, text_corpus).config["precision"] == "fp16"
+    error = refusal(make_spec("precision=bf16"), host, text_corpus)
+    assert (error.code, error.field) == ("INVALID_VALUE", "precision")
+
+
+def test_a_gpu_plan_estimates_speed_hours_and_end(
+    make_spec: SpecMaker, cpu_host: HostFacts, one_source: Corpora
+) -> None:
+    spec = make_spec(
+        "model={preset: gpt2-124m}",
+        "data.seq_len=1024",
+        "batch.tokens=524288",
+        "steps=null",
+        "tokens=2.5e9",
+    )
+    host = changed(with_gpu(cpu_host), usd_per_hour=4.0)
+    corpus = one_source(size_bytes=10**9, tokens=10**9)
+    planned = plan(spec, host, corpus)
+    told = planned.estimates
+    assert told.parameters == 124_337_664
+    assert told.tokens_per_s is not None
+    assert told.hours is not None
+    assert told.usd == pytest.approx(told.hours * 4, rel=0.01)
+    assert told.hours == pytest.approx(2.5e9 / told.tokens_per_s / 3600, rel=0.01)
+    assert told.finish_at is not None
+    assert told.finish_at.startswith("2023-11-1")
+    low, high = told.ranges["tokens_per_s"]
+    assert low < told.tokens_per_s < high
+    assert planned.config["compute"]["device"] == "cuda"
+    assert planned.config["compute"]["compile"] is True
+    assert planned.config["derived"]["peak_flops"] == 989e12
+    assert planned.config["checkpoint"]["every"] == "30m"
+    assert planned.gpu.planned == "NVIDIA H200"
+    assert planned.requirements == ("torch==2.11.0",)
+
+
+def test_on_a_cpu_nothing_is_estimated_that_was_not_measured(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    unmeasured = plan(make_spec(), cpu_host, text_corpus).estimates
+    assert unmeasured.model_dump(exclude_none=True, exclude={"ranges"}).keys() == {
+        "parameters",
+        "memory_gib",
+        "disk_gib",
+    }
+    speed = Throughput(device="cpu", precision="bf16", flops_per_s=5757696 * 1000.0)
+    calibrated = plan(make_spec(), cpu_host, text_corpus, Calibration(measured=(speed,)))
+    assert calibrated.estimates.tokens_per_s == 1000
+    assert calibrated.estimates.hours == pytest.approx(200 * 8192 / 1000 / 3600, rel=0.01)
+    assert calibrated.estimates.mfu is None
+
+
+def test_a_long_run_may_take_longer_than_a_day(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    speed = Throughput(device="cpu", precision="bf16", flops_per_s=5757696 * 10.0)
+    planned = plan(make_spec(), cpu_host, text_corpus, Calibration(measured=(speed,)))
+    assert planned.config["limits"]["max_runtime_s"] == 69 * 3600  # 1.5 * 200 * 8192 / 10, up
+    assert planned.config["checkpoint"]["every"] == "2h"
+    short = plan(
+        make_spec("limits.max_runtime=1h"), cpu_host, text_corpus, Calibration(measured=(speed,))
+    )
+    assert short.config["limits"]["max_runtime_s"] == 3600
+    assert any("max_runtime" in warning for warning in short.warnings)
+
+
+def test_a_learning_rate_far_above_what_auto_takes_is_warned_of(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    for rate, warned in ((0.01, False), (1.0, True), (1e9, True)):
+        planned = plan(make_spec(f"optimizer.lr={rate}"), cpu_host, text_corpus)
+        assert any("optimizer.lr" in warning for warning in planned.warnings) is warned, rate
+
+
+def test_a_gpu_that_the_host_lacks_is_planned_for_but_not_launchable(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    planned = plan(make_spec("compute.gpu=h100"), cpu_host, text_corpus)
+    assert planned.launchable is False
+    assert planned.gpu.planned == "h100"
+    assert any("h100" in warning for warning in planned.warnings)
+    unknown = make_spec("compute.gpu=x1000", "compute.gpu_memory_gib=200")
+    assert plan(unknown, cpu_host, text_corpus).config["compute"]["device"] == "cuda"
+
+
+def test_a_named_gpu_that_the_host_has_is_the_hosts(
+    make_spec: SpecMaker, cpu_host: HostFacts, one_source: Corpora
+) -> None:
+    planned = plan(make_spec("compute.gpu=h200"), with_gpu(cpu_host), one_source())
+    assert planned.launchable is True
+    assert planned.warnings == ()
+
+
+def test_of_several_gpus_the_emptiest_is_taken_unless_the_user_chose(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    busy = GpuFacts(index=0, name="NVIDIA L4", memory_gib=22, memory_free_gib=1)
+    free = GpuFacts(index=1, name="NVIDIA L4", memory_gib=22, memory_free_gib=21)
+    host = changed(with_gpu(cpu_host), gpus=(busy, free))
+    planned = plan(make_spec(), host, text_corpus)
+    assert planned.config["env"] == {"CUDA_VISIBLE_DEVICES": "1"}
+    chosen = plan(make_spec("env.CUDA_VISIBLE_DEVICES=0"), host, text_corpus)
+    assert chosen.config["env"] == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert chosen.estimates.memory_gib <= 1
+
+
+def test_a_gpu_that_pytorch_cannot_use_is_left_alone_with_a_warning(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    host = changed(with_gpu(cpu_host), torch=TorchFacts(version="2.13.0+cpu"))
+    as_it_is = "environment=existing"
+    planned = plan(make_spec(as_it_is), host, text_corpus)
+    assert planned.config["compute"]["device"] == "cpu"
+    assert any("can't use it" in warning for warning in planned.warnings)
+    asked = make_spec(as_it_is, "compute.gpus=1")
+    assert refusal(asked, host, text_corpus).code == "GPU_NOT_FOUND"
+
+
+def test_reading_the_corpus_too_often_is_warned_of(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    planned = plan(make_spec("steps=1000"), cpu_host, text_corpus)
+    assert any("learns by heart" in warning for warning in planned.warnings)
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"), [("gpt2-medium", 354_000_000), ("gpt2-xl", 1_556_000_000)]
+)
+def test_presets_fill_in_the_sizes(
+    make_spec: SpecMaker, cpu_host: HostFacts, preset: str, parameters: int, one_source: Corpora
+) -> None:
+    spec = make_spec(f"model={{preset: {preset}}}", "data.seq_len=1024")
+    planned = plan(spec, changed(with_gpu(cpu_host), disk_free_gib=500.0), one_source())
+    assert planned.estimates.parameters == pytest.approx(parameters, rel=0.002)
+    assert planned.config["model"]["vocab_size"] == 50257
+    assert "preset" not in planned.config["model"]
+
+
+def test_a_llama_gets_a_feed_forward_of_eight_thirds(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    planned = plan(make_spec("model.style=llama", "model.n_kv_head=2"), cpu_host, text_corpus)
+    assert planned.config["model"]["d_ff"] == 384
+    assert planned.config["model"]["n_kv_head"] == 2

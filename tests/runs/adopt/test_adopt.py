@@ -1,0 +1,260 @@
+"""Output folders of nanoGPT become runs that go on from them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.runs.running_run import LONGEST_S, CommandLine, write_corpus
+from support.train.output_folders import write_nanogpt
+
+from trainer_runtime.train.attempt.schedule import lr_factor
+from trainer_runtime.train.foreign.records import stamp_of
+from trainmaster.runs.adopt import AdoptOptions, adopt
+from trainmaster.runs.adopt.agreement import (
+    refuse_another_framework,
+    refuse_another_shape,
+    refuse_no_steps,
+)
+from trainmaster.runs.adopt.output_folder import Output
+from trainmaster.runs.adopt.schedule_continuation import fields_to_go_on, what_differs
+from trainmaster.runs.adopt.starting_spec import starting_spec
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import SpecError, TrainmasterError
+
+STEPS = 40
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, tuple[float, float]]:
+    """The corpus, an output folder of a training on it, its first loss and its last."""
+    folder = tmp_path_factory.mktemp("made")
+    corpus = write_corpus(folder / "corpus")
+    text = b"".join(path.read_bytes() for path in sorted(corpus.glob("*.txt")))
+    return (
+        corpus,
+        folder / "story-gpt" / "out",
+        write_nanogpt(folder / "story-gpt/out", text, STEPS),
+    )
+
+
+@pytest.fixture
+def out(made: tuple[Path, Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it that may be spoilt; the starting spec goes beside it."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(made[1], tmp_path / "story-gpt" / "out"))
+
+
+def test_a_run_goes_on_from_an_adopted_folder(
+    command: CommandLine, made: tuple[Path, Path, tuple[float, float]], out: Path
+) -> None:
+    corpus, _, (first, last) = made
+    before = stamp_of(out)
+    begun = command(
+        "adopt", str(out), "--data", str(corpus), "--set", "compute.threads=1", "--name", "taken"
+    )
+    assert (begun["framework"], begun["resume_from"], begun["attempt"]) == ("nanogpt", STEPS, 1)
+    run = begun["run_id"]
+    assert run.startswith("taken-")
+    ended = command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    assert (ended["event"], ended["step"]) == ("completed", STEPS + 20)
+    series = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
+    assert series["steps"] == list(range(STEPS + 1, STEPS + 21))
+    assert series["values"][0] < last + 0.1 * (first - last)
+    listed = command("checkpoints", run, "--verify")
+    assert [(row["step"], row["verified"]) for row in listed["checkpoints"]] == [
+        (STEPS, True),
+        (STEPS + 20, True),
+    ]
+    assert command("status", run, "--detail")["attempts"][0]["started_at_step"] == STEPS
+    assert stamp_of(out) == before
+
+
+def test_without_data_it_is_looked_at_and_a_starting_spec_is_written(
+    command: CommandLine, workspace: Workspace, made: tuple[Path, Path, Any], out: Path
+) -> None:
+    looked = command("adopt", str(out))
+    assert "run_id" not in looked
+    assert [(row["step"], row["verified"]) for row in looked["checkpoints"]] == [(STEPS, True)]
+    assert (looked["skipped"], looked["resume_from"]) == ([], STEPS)
+    assert (looked["spec"], looked["open"]) == ("adopted.yaml", ["data.sources[].path"])
+    text = Path("adopted.yaml").read_text()
+    assert "name: story-gpt-out" in text
+    Path("adopted.yaml").write_text(text.replace("FILL_IN", str(made[0])))
+    options = AdoptOptions(spec="adopted.yaml", dry_run=True)
+    planned = asyncio.run(adopt(workspace, str(out), options))
+    assert planned.resume_from == STEPS
+    shown = asyncio.run(
+        adopt(
+            workspace,
+            str(out),
+            AdoptOptions(data=str(made[0]), sets=["seed=7"], dry_run=True),
+        )
+    ).spec_text
+    assert shown is not None
+    assert f"path: {made[0]}" in shown
+    assert "seed: 7" in shown
+    assert planned.warnings is not None
+    assert "if its training still runs" in planned.warnings[-2]
+    assert "tokens" in planned.warnings[-1]
+    assert command("runs")["runs"] == []
+
+
+def refused(workspace: Workspace, folder: Path, **options: Any) -> TrainmasterError:
+    with pytest.raises(TrainmasterError) as raised:
+        asyncio.run(adopt(workspace, str(folder), AdoptOptions(**options)))
+    assert not workspace.control.runs()
+    return raised.value
+
+
+def test_a_spec_of_another_shape_is_refused_before_anything_starts(
+    workspace: Workspace, made: tuple[Path, Path, Any], out: Path
+) -> None:
+    sets = ("model.n_layer=2", "data.seq_len=64")
+    error = refused(workspace, out, data=str(made[0]), sets=sets)
+    assert error.code == "SHAPE_DIFFERS"
+    assert isinstance(error, SpecError)
+    assert [item.field for item in error.problems] == ["model.n_layer", "data.seq_len"]
+
+
+def test_a_folder_without_a_whole_checkpoint_is_refused_with_the_reasons(
+    workspace: Workspace, out: Path
+) -> None:
+    os.truncate(out / "ckpt.pt", 5000)
+    error = refused(workspace, out)
+    assert error.code == "NO_CHECKPOINT"
+    assert "ckpt.pt is torn" in error.message
+    assert not Path("adopted.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "options", "field"),
+    [
+        ("out", {"spec": "a.yaml", "data": "corpus"}, "data"),
+        ("out", {"name": "../x"}, "name"),
+        ("out", {"host": "debug"}, "host"),
+        ("box:/srv/out", {"host": "other"}, "host"),
+    ],
+)
+def test_options_that_contradict_are_refused_at_once(
+    workspace: Workspace, folder: str, options: dict[str, Any], field: str
+) -> None:
+    assert refused(workspace, Path(folder), **options).field == field
+
+
+def row(step: int, problem: str | None = None) -> dict[str, Any]:
+    return {
+        "path": f"checkpoint-{step}",
+        "step": step,
+        "time": 1.0,
+        "size_bytes": 1,
+        "stamp": "",
+        "metrics": {},
+        "problem": problem,
+    }
+
+
+def test_the_newest_that_verifies_is_taken_and_a_step_only_if_it_does() -> None:
+    rows = [row(5), row(10), row(15, "optimizer.pt missing")]
+    output = Output(
+        "local", {"framework": "hf", "folder": "/out", "checkpoints": rows, "notes": []}
+    )
+    assert output.chosen("latest")["step"] == 10
+    assert output.chosen("5")["step"] == 5
+    for start, code in (
+        ("15", "CHECKPOINT_DAMAGED"),
+        ("7", "NO_CHECKPOINT"),
+        ("x", "BAD_ARGUMENT"),
+    ):
+        with pytest.raises(TrainmasterError) as raised:
+            output.chosen(start)
+        assert raised.value.code == code
+    answer = output.answer("Next.")
+    assert [(item.step, item.reason) for item in answer.skipped] == [(15, "optimizer.pt missing")]
+    assert answer.resume_from == 10
+
+
+def test_framework_and_length_have_to_agree_with_the_checkpoint() -> None:
+    refuse_another_framework("trl", "hf")
+    with pytest.raises(SpecError, match="written by nanogpt"):
+        refuse_another_framework("hf", "nanogpt")
+    refuse_another_shape({"model": {"n_layer": None, "n_head": 2}}, {"model.n_head": 2})
+    with pytest.raises(SpecError, match="nothing is left to do"):
+        refuse_no_steps(40, 40)
+
+
+def test_a_starting_spec_names_what_it_can_not_tell() -> None:
+    told = {
+        "framework": "hf",
+        "folder": "/srv/out",
+        "described": {"model.path": "/srv/out/checkpoint-5", "steps": -1},
+        "open": ["data.tokenizer"],
+    }
+    text, needed = starting_spec(Output("box", told), {"step": 5}, "out", None)
+    assert needed == ["data.sources[].path", "data.tokenizer", "steps"]
+    assert "path: host:/srv/out/checkpoint-5" in text
+    assert "# Fill in steps" in text
+    assert "steps: -1" not in text
+
+
+def of_trainer(rate: float, **described: Any) -> Output:
+    """A folder of Trainer at step 50, laid out for 100 with a rate of 0.001 at most."""
+    told = {"optimizer.lr": 1e-3, "steps": 100, "batch.micro_batch": 4, "data.seq_len": 64}
+    return Output(
+        "local",
+        {
+            "framework": "hf",
+            "folder": "/srv/out",
+            "checkpoints": [{**row(50), "rate": rate}],
+            "notes": [],
+            "described": {**told, **described},
+        },
+    )
+
+
+LINEAR = {"schedule.kind": "linear", "schedule.warmup_steps": 0, "schedule.min_lr_ratio": 0.0}
+
+
+def going_on(output: Output, *sets: str) -> tuple[dict[str, Any], list[str]]:
+    return fields_to_go_on(output, output.chosen("latest"), sets)
+
+
+def test_a_schedule_that_the_folder_tells_just_goes_on() -> None:
+    fields, notes = going_on(of_trainer(5e-4, **LINEAR))
+    assert fields == {"batch.tokens": 4 * 64}
+    assert "without accumulation" in notes[0]
+    assert going_on(of_trainer(5e-4, **LINEAR), "batch.tokens=512") == ({}, [])
+    assert going_on(of_trainer(5e-4, **LINEAR, method="dpo")) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("output", "sets", "expected"),
+    [
+        (of_trainer(5e-4, **LINEAR), ("steps=200",), 5e-4),
+        (of_trainer(5e-4), (), 5e-4),
+        (of_trainer(0.0, **LINEAR), ("steps=200",), 1e-4),
+    ],
+    ids=["longer", "of unknown shape", "already at its end"],
+)
+def test_the_rate_goes_on_from_where_the_checkpoint_left_it(
+    output: Output, sets: tuple[str, ...], expected: float
+) -> None:
+    fields, notes = going_on(output, *sets)
+    kind, ratio = fields["schedule.kind"], 0.0 if sets else 0.1
+    steps = 200 if sets else 100
+    factor = lr_factor(kind, 51, steps, fields["schedule.warmup_steps"], ratio)
+    assert fields["optimizer.lr"] * factor == pytest.approx(expected, rel=1e-4)
+    assert "goes on from" in notes[-1]
+    assert "optimizer.lr" not in going_on(output, *sets, "optimizer.lr=0.01")[0]
+
+
+def test_what_neither_folder_nor_user_tells_is_noted_with_the_plans_choice() -> None:
+    config = {"precision": "bf16", "seed": 7, "batch": {"tokens": 256, "micro_batch": 4}}
+    (note,) = what_differs(of_trainer(5e-4, **LINEAR), config, ["batch.tokens", "seed"])
+    assert "precision bf16. Give" in note
+    assert "micro_batch" not in note

@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from support.runs.running_run import (
+    LONGEST_S,
+    CommandLine,
+    let_it_run,
+    run_async,
+    small_spec,
+    wait_until,
+)
+
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.files.durable import is_locked
+from trainer_runtime.core.files.manifest import verify
+from trainmaster.backends import Backend
+from trainmaster.cli.views.views import view
+from trainmaster.runs.clean import clean
+from trainmaster.runs.fetch import fetch, fetch_below
+from trainmaster.runs.launch import launch
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import FetchAnswer
+from trainmaster.words.errors import StateError, StorageError, TrainmasterError, UsageError
+
+pytestmark = pytest.mark.slow
+
+VARIABLES = '{TRAINMASTER_STEP_S: "0"}'
+MIB = 1 << 20
+
+
+class Place:
+    """A completed run of the debug host, and a folder to fetch into."""
+
+    def __init__(self, workspace: Workspace, tmp_path: Path) -> None:
+        self.workspace = workspace
+        self.folder = tmp_path / "fetched"
+        self.run = run_async(lambda: self._complete(small_spec(tmp_path, **CHANGES)))
+        self.box = workspace.home.debug_root / "runs" / self.run
+        lock = RunFolder(self.box).supervisor_lock
+        wait_until(lambda: not is_locked(lock), "the supervisor's last line")
+
+    async def _complete(self, spec: str) -> str:
+        run = (await launch(self.workspace, spec)).run_id
+        done = await wait_for_event(self.workspace, run, until=["completed"], timeout_s=LONGEST_S)
+        assert done.event == "completed"
+        return run
+
+    def fetch(self, pattern: str, **arguments: Any) -> FetchAnswer:
+        return run_async(lambda: fetch(self.workspace, self.run, pattern, self.folder, **arguments))
+
+    def refused(self, pattern: str) -> TrainmasterError:
+        with pytest.raises(TrainmasterError) as error:
+            self.fetch(pattern)
+        return error.value
+
+    def names(self) -> list[str]:
+        return sorted(
+            str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()
+        )
+
+    def assert_same(self) -> None:
+        for name in self.names():
+            assert (self.folder / name).read_bytes() == (self.box / name).read_bytes(), name
+
+
+CHANGES = {"host": "debug", "env": VARIABLES}
+
+
+@pytest.fixture
+def place(workspace: Workspace, tmp_path: Path) -> Place:
+    return Place(workspace, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder"),
+    [
+        ("latest", "checkpoints/step-00000060"),
+        ("checkpoints/step-00000020/*", "checkpoints/step-00000020"),
+        ("final", "final"),
+        ("final/**", "final"),
+    ],
+)
+def test_a_checkpoint_comes_whole_under_its_own_path(
+    place: Place, pattern: str, folder: str
+) -> None:
+    answer = place.fetch(pattern)
+    assert folder == "final" or verify(place.folder / folder) == []
+    assert [name for name in place.names() if not name.startswith(f"{folder}/")] == []
+    place.assert_same()
+    assert (answer.files, answer.skipped, answer.more) == (len(place.names()), [], None)
+    assert answer.bytes == sum((place.folder / name).stat().st_size for name in place.names())
+    assert answer.folder == str(place.folder)
+    assert answer.brought is not None
+    assert all(path.startswith(folder) for path in answer.brought)
+    told = str(view(answer)[0])
+    assert folder in told and str(place.folder) in told
+
+
+def test_the_best_checkpoint_is_the_one_with_the_lowest_loss(place: Place) -> None:
+    place.fetch("best")
+    index = json.loads((place.box / "checkpoints_index.json").read_bytes())
+    (best,) = [item["path"] for item in index["checkpoints"] if "best" in item["tags"]]
+    assert {name.rpartition("/")[0] for name in place.names()} == {best}
+
+
+def test_everything_may_be_fetched_but_locks_and_secrets(place: Place) -> None:
+    (place.box / ".secrets.json").write_text("{}")
+    answer = place.fetch("**")
+    assert {item.path for item in answer.skipped} == {"logs/train.log"}
+    assert "link" in answer.skipped[0].reason
+    assert [name for name in place.names() if name.startswith(".")] == []
+    assert "attempts/1/train.log" in place.names()
+    place.assert_same()
+    assert [item.reason for item in place.fetch(".secrets.json").skipped] == ["is never fetched"]
+
+
+def test_what_a_pattern_does_not_mean_is_told(place: Place) -> None:
+    for pattern in ("nothing/*", "../*", "/etc/passwd", "", "final/../../*"):
+        error = place.refused(pattern) if pattern else UsageError("BAD_ARGUMENT", "", "")
+        assert error.code == "BAD_ARGUMENT"
+    assert not place.folder.exists()
+
+
+def test_fetching_again_brings_only_what_is_new(place: Place) -> None:
+    place.fetch("final")
+    before = {name: (place.folder / name).stat() for name in place.names()}
+    (place.box / "final" / "notes.txt").write_text("new")
+    changed = next(iter(before))
+    (place.box / changed).write_text("{}")
+    place.fetch("final")
+    for name, status in before.items():
+        is_new = (place.folder / name).stat().st_ino != status.st_ino
+        assert is_new == (name == changed), name
+    assert "final/notes.txt" in place.names()
+    place.assert_same()
+
+
+def test_links_on_the_box_lead_nowhere(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("private")
+    (place.box / "final" / "key").symlink_to(tmp_path / "private" / "key")
+    (place.box / "final" / "all").symlink_to(tmp_path / "private")
+    answer = place.fetch("final/**")
+    assert {item.path for item in answer.skipped} == {"final/key", "final/all"}
+    assert [name for name in place.names() if "key" in name] == []
+
+
+def test_links_in_the_folder_here_are_not_written_through(place: Place, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    place.folder.mkdir()
+    (place.folder / "final").symlink_to(outside)
+    error = place.refused("final")
+    assert (type(error), error.code) == (StorageError, "UNSAFE_NAME")
+    assert list(outside.iterdir()) == []
+
+
+def test_a_damaged_checkpoint_is_refused_and_not_put_in_place(place: Place) -> None:
+    damaged = next((place.box / "checkpoints/step-00000060").glob("model.*"))
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    error = place.refused("latest")
+    assert (error.code, error.retryable) == ("DIGEST_MISMATCH", True)
+    name = str(damaged.relative_to(place.box))
+    assert name in error.message and name not in place.names()
+
+
+def test_a_folder_that_can_not_be_written_is_told(place: Place) -> None:
+    place.folder.write_text("a file")
+    assert place.refused("final").code == "ROOT_NOT_WRITABLE"
+
+
+def test_more_than_the_disk_has_room_for_is_refused_at_once(place: Place) -> None:
+    with (place.box / "huge").open("wb") as file:
+        file.truncate(shutil.disk_usage(place.box).free + (1 << 40))
+    assert place.refused("huge").code == "DISK_FULL"
+    assert place.names() == []
+
+
+def test_what_is_cleaned_is_taken_from_the_mirror_or_refused(place: Place) -> None:
+    log = (place.box / "attempts/1/train.log").read_bytes()
+    run_async(lambda: clean(place.workspace, place.run))
+    place.fetch("attempts/*/train.log")
+    assert (place.folder / "attempts/1/train.log").read_bytes() == log
+    for pattern in ("final", "checkpoints/*"):
+        error = place.refused(pattern)
+        assert (type(error), error.code) == (StateError, "RUN_ENDED")
+
+
+def test_out_of_time_it_pauses_and_the_next_call_goes_on(place: Place) -> None:
+    data = random.Random(3).randbytes(40 * MIB)
+    (place.box / "final" / "large.bin").write_bytes(data)
+    calls, answer = 0, place.fetch("final", bound_s=0.0)
+    assert (answer.more, answer.files) == (True, 0)
+    while answer.more:
+        assert answer.next_step is not None
+        answer = place.fetch("final", bound_s=2.0)
+        calls += 1
+        assert calls < 50
+    assert calls >= 1
+    assert (place.folder / "final" / "large.bin").read_bytes() == data
+    place.assert_same()
+
+
+class HostileBackend:
+    """A box that names whatever it likes; everything else is a real one's."""
+
+    def __init__(self, backend: Backend, row: Any) -> None:
+        self._backend = backend
+        self._row = row
+
+    async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:
+        return [self._row]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+class HostileWorkspace(Workspace):
+    row: Any = None
+
+    def backend(self, host: str) -> Backend:
+        return cast(Backend, HostileBackend(super().backend(host), self.row))
+
+
+HOSTILE_ROWS = (
+    {"path": "../escaped"},
+    {"path": "/tmp/escaped"},
+    {"path": "final/../../escaped"},
+    {"path": "a//b"},
+    {"path": "a/./b"},
+    {"path": ""},
+    {"path": "a\nb"},
+    {"path": "a\x1b[2Jb"},
+    {"path": "a\u202eb"},
+    {"path": "x" * 300},
+    {"path": ".secrets.json"},
+    {"path": "a", "size": -1},
+    {"path": "a", "size": "many"},
+    {"path": "a", "size": 100, "sha256": []},
+    {"path": "a", "sha256": 5},
+    {"skipped": "a\x1b[2Jb", "reason": "because\x07"},
+    {"nothing": 1},
+    ["a"],
+)
+
+
+def test_hostile_lists_bring_nothing_and_leave_the_folder_alone(
+    place: Place, tmp_path: Path
+) -> None:
+    before = set(tmp_path.rglob("*"))
+    place.workspace = HostileWorkspace(place.workspace.home)
+    for row in HOSTILE_ROWS:
+        told = {"size": 0, "mtime_ns": 0, "sha256": [], **row} if "path" in row else row
+        place.workspace.row = told
+        answer = place.fetch("hostile")
+        assert (answer.files, len(answer.skipped)) == (0, 1), row
+        assert answer.skipped[0].path.isprintable() and answer.skipped[0].reason.isprintable()
+        assert place.names() == []
+    place.workspace.close()
+    new = set(tmp_path.rglob("*")) - before
+    home = place.workspace.home.root
+    assert [path for path in new if path != place.folder and home not in path.parents] == []
+    assert not Path("/tmp/escaped").exists()
+
+
+def test_tools_fetch_below_the_download_folder_alone(place: Place) -> None:
+    def below(folder: str) -> FetchAnswer:
+        return run_async(
+            lambda: fetch_below(place.workspace, place.run, "final", folder, bound_s=30)
+        )
+
+    root = place.workspace.home.root / "downloads"
+    assert below("").folder == str(root / place.run)
+    assert below("mine/here").folder == str(root / "mine/here")
+    assert (root / "mine/here/final").is_dir()
+    (root / "link").symlink_to(place.folder)
+    for folder in ("../elsewhere", str(place.folder), "a/../../b", "link", "link/deeper", "/"):
+        with pytest.raises(UsageError) as error:
+            below(folder)
+        assert error.value.code == "BAD_ARGUMENT", folder
+    assert not place.folder.exists()
+    place.workspace.home.settings.write_text(f"downloads: {place.folder}")
+    assert below(str(place.folder / "x")).folder == str(place.folder / "x")
+    home = place.workspace.home.root
+    place.workspace.home.settings.write_text(f"downloads: {home.parent}")
+    for folder in (".", str(home), str(home / "mirror"), str(home / "local" / "runs")):
+        with pytest.raises(UsageError, match="keeps its own files"):
+            below(folder)
+    assert below(str(home / "downloads" / "y")).files
+
+
+def test_a_fetch_killed_at_random_moments_ends_with_the_same_bytes(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    run = command("launch", small_spec(tmp_path, **CHANGES))["run_id"]
+    command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    box = command.home / "debug" / "runs" / run
+    seed = int.from_bytes(os.urandom(4))
+    print(f"seed {seed}")
+    chosen = random.Random(seed)
+    for number in range(3):
+        (box / "final" / f"part-{number}.bin").write_bytes(chosen.randbytes(100 * MIB))
+    there = tmp_path / "fetched"
+    kills = 0
+    for _ in range(6):
+        process = command.start("fetch", run, "final", str(there), "--json")
+        let_it_run(chosen.uniform(0.5, 1.6))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.communicate()
+        self_made = list(there.rglob(".*.part"))
+        if self_made and chosen.random() < 0.5:  # a disk that flips a bit meanwhile
+            flip(chosen.choice(self_made), chosen)
+    answer = command("fetch", run, "final", str(there))
+    print(f"{kills} kills")
+    assert answer["files"] == len([path for path in there.rglob("*") if path.is_file()])
+    for path in (box / "final").iterdir():
+        assert (there / "final" / path.name).read_bytes() == path.read_bytes()
+
+
+def flip(path: Path, chosen: random.Random) -> None:
+    size = path.stat().st_size
+    if size == 0:
+        return
+    at = chosen.randrange(size)
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_a_cancelled_fetch_leaves_nothing_behind_that_is_not_gone_on_from(place: Place) -> None:
+    (place.box / "final" / "large.bin").write_bytes(random.Random(3).randbytes(70 * MIB))
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(fetch(place.workspace, place.run, "final", place.folder))
+        await asyncio.wait([task], timeout=0.1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run_async(cancelled)
+    place.fetch("final")
+    place.assert_same()
+    assert [name for name in place.names() if name.endswith(".part")] == []

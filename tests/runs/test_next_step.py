@@ -1,0 +1,93 @@
+"""What an operator is told to do about a finding depends on whether the run goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.box.scripted_processes import CONFIG
+from support.core.journal_records import Told, attempt_starting, record, state
+from support.runs.planted_runs import HALVED, HALVES_LR, REWINDS, finding
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.runs.diagnosis.diagnose_run import open_findings
+from trainmaster.runs.next_step import next_step
+from trainmaster.store.run import Run
+from trainmaster.sync.run_view import RunView
+
+_RUNNING = (attempt_starting(1), state("preparing"), state("running"))
+_RECOVERING = (*_RUNNING, state("recovering", reason="crashed"))
+_FAILED = (*_RUNNING, state("failed", reason="crashed"))
+_SPIKE: dict[str, Any] = {"code": "loss_spike", "severity": "warning"}
+
+
+def told(*journal: Told) -> str:
+    """The next step of a run whose journal this is."""
+    view = view_of(*journal)
+    return next_step(view, open_findings(view))
+
+
+def view_of(*journal: Told) -> RunView:
+    run = Run("r-abcdef", "r", 1.0, "local", 1, "", CONFIG, {}, {}, False, False)
+    found = record(*journal)
+    return RunView(run, Desired(DesiredState.RUNNING, 1), found, [], found.heartbeat_t or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("journal", "named"),
+    [
+        ((*_RUNNING, finding("1a", **_SPIKE)), ["diagnose r-abcdef", "loss_spike", "wait"]),
+        ((*_RUNNING, finding("1a", patches=[HALVED])), ["stop r-abcdef", "--apply 1a`"]),
+        ((*_RECOVERING, finding("1a")), ["recovers by itself", "wait r-abcdef"]),
+        ((*_FAILED, finding("1a")), ["diagnose r-abcdef", "resume r-abcdef`"]),
+        ((*_FAILED, finding("1a", patches=[HALVED])), ["--apply 1a:halve_micro_batch"]),
+    ],
+)
+def test_the_diagnosis_and_its_patch_are_named(journal: tuple[Told, ...], named: list[str]) -> None:
+    assert [words for words in named if words not in told(*journal)] == []
+
+
+_TRIED_TWICE = (
+    attempt_starting(1),
+    finding("1a", "nan_loss", step=2, patches=[REWINDS, HALVES_LR]),
+    attempt_starting(2, why="guard", by="policy:on_nan rewind_skip_data"),
+    finding("2a", "nan_loss", attempt=2, step=2, patches=[REWINDS, HALVES_LR]),
+    attempt_starting(3, why="patch:2a:rewind_halve_lr:nan_loss"),
+)
+_AGAIN = finding("3a", "nan_loss", attempt=3, step=3, patches=[REWINDS, HALVES_LR])
+
+
+def test_a_patch_that_was_tried_is_not_named_again() -> None:
+    failed = state("failed", reason="nan")
+    assert "--apply 2a:rewind_halve_lr" in told(*_TRIED_TWICE[:4], failed)
+    words = told(*_TRIED_TWICE, _AGAIN, failed)
+    assert words.startswith("All patches were tried; change `optimizer.lr` yourself")
+
+
+def test_a_patch_that_was_tried_ranks_last_and_says_so() -> None:
+    (found,) = open_findings(view_of(*_TRIED_TWICE[:4]))
+    assert [(patch.id, patch.tried) for patch in found.answer().patches] == [
+        ("rewind_halve_lr", None),
+        ("rewind_skip_data", True),
+    ]
+
+
+def test_a_patch_is_worth_another_try_for_what_comes_earlier() -> None:
+    earlier = finding("3a", "nan_loss", attempt=3, step=1, patches=[REWINDS])
+    assert "--apply 3a:rewind_skip_data" in told(
+        *_TRIED_TWICE, earlier, state("failed", reason="nan")
+    )
+
+
+def test_a_run_that_completed_with_something_critical_is_not_simply_done() -> None:
+    diverged = finding("1a", "divergence")
+    words = told(*_RUNNING, diverged, state("completed"))
+    assert words.startswith("Completed, but with divergence:") and "diagnose r-abcdef" in words
+    over = ("finding_closed", {"attempt": 1, "id": "1a"})
+    assert told(*_RUNNING, diverged, over, state("completed")).startswith("Done.")
+
+
+@pytest.mark.parametrize("code", ["plateau", "gpu_idle"])
+def test_what_is_only_worth_knowing_changes_nothing(code: str) -> None:
+    assert told(*_RUNNING, finding("1a", code=code, severity="info")) == told(*_RUNNING)

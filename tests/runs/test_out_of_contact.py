@@ -1,0 +1,120 @@
+"""A run is lost only once somebody has looked for it in vain: that nobody asked is no silence."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.backends.tcp_proxy import free_port
+from support.core.journal_records import attempt_starting, lines, metric, started, state
+from support.runs.running_run import run_async
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.alerts.evaluate import look
+from trainmaster.runs import alerts as service
+from trainmaster.runs.status import get_status
+from trainmaster.store.host_record import HostRecord
+from trainmaster.store.run import Run
+from trainmaster.sync.ingest import ingest_placement
+from trainmaster.sync.run_view import LOST_AFTER_S, load_view
+from trainmaster.sync.workspace import Workspace
+
+RUN = "small-abc234"
+_CONFIG: dict[str, Any] = {
+    "framework": "attached",
+    "attached": {},
+    "steps": None,
+    "checkpoint": {"metric": "val_loss", "mirror": None},
+    "data": {},
+    "environment": {},
+}
+_LONG_AGO_S = LOST_AFTER_S + 60.0
+
+
+@pytest.fixture
+def unheard(workspace: Workspace) -> Workspace:
+    """A run that was heard of for the last time a while ago, on a host that is closed by now."""
+    workspace.home.settings.write_text("destinations:\n  ops: {kind: command, command: [cat]}\n")
+    record = HostRecord(name="gpu1", address="127.0.0.1", port=free_port("127.0.0.1"))
+    workspace.control.put_host(record, time.time())
+    run = Run(RUN, "small", time.time(), "gpu1", 1, "", _CONFIG, {}, {}, False, False)
+    workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "ssh", "/x", None)
+    workspace.control.set_placed(run, time.time())
+    workspace.control.set_delivered(RUN, 1, time.time())
+    heard(workspace, time.time() - _LONG_AGO_S)
+    return workspace
+
+
+def heard(workspace: Workspace, t: float) -> None:
+    mirror = workspace.mirror.of(RUN, 1)
+    journal = [attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running")]
+    first_t = t - len(journal)
+    events = [started(0, 60), metric(1)]
+    mirror.append("attempts/1/events.jsonl", b"".join(lines(events, first_t=first_t)))
+    mirror.append("supervisor.jsonl", b"".join(lines(journal, first_t=first_t)))
+    ingest_placement(workspace.metrics, mirror, RUN, 1)
+
+
+def looked(workspace: Workspace, t: float, error: dict[str, str] | None = None) -> None:
+    path = workspace.home.follower_pass("gpu1")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"t": t, "skew_s": 0.0, "error": error}))
+
+
+@pytest.mark.parametrize("error", [None, {"code": "HOST_UNREACHABLE", "message": "away"}])
+def test_only_a_look_after_the_heartbeats_limit_makes_a_run_lost(
+    unheard: Workspace, error: dict[str, str] | None
+) -> None:
+    assert load_view(unheard, RUN).state.value == "running"
+    looked(unheard, time.time() - _LONG_AGO_S + 30.0, error)
+    assert load_view(unheard, RUN).state.value == "running"
+    looked(unheard, time.time(), error)
+    assert load_view(unheard, RUN).state.value == "lost"
+
+
+def test_a_host_that_nobody_asked_is_neither_lost_nor_silent_for_an_alert(
+    unheard: Workspace,
+) -> None:
+    async def alerts() -> None:
+        for when in ("state lost", "silence 1m"):
+            await service.add_alert(unheard, when=when, name=when.split()[0])
+
+    run_async(alerts)
+    for row in unheard.control.alerts.all():  # and such as count from before
+        back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
+        unheard.control.alerts.add(back)
+    looked(unheard, time.time() - _LONG_AGO_S + 30.0)
+    assert look(unheard, RUN) == 0
+    looked(unheard, time.time())
+    assert look(unheard, RUN) > 0
+    told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
+    assert {"state-since", "silence-since"} <= told
+
+
+def test_a_log_that_grows_without_figures_is_not_silent(unheard: Workspace) -> None:
+    async def alert() -> None:
+        await service.add_alert(unheard, when="silence 1m", name="silence")
+
+    run_async(alert)
+    for row in unheard.control.alerts.all():
+        back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
+        unheard.control.alerts.add(back)
+    looked(unheard, time.time())
+    unheard.mirror.of(RUN, 1).append("attempts/1/train.log", b"still loading the data\n")
+    look(unheard, RUN)
+    told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
+    assert "silence-since" not in told
+    assert "ops-lost" in told
+
+
+def test_a_status_that_finds_the_host_away_says_lost_and_tells_it(unheard: Workspace) -> None:
+    looked(unheard, time.time() - _LONG_AGO_S + 30.0)
+    status = run_async(lambda: get_status(unheard, RUN))
+    assert status.state == "lost"
+    assert status.reason is not None and status.reason.startswith("HOST_UNREACHABLE")
+    told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
+    assert "ops-lost" in told

@@ -1,0 +1,105 @@
+"""`unattended`: which runs need a keeper, and what is said where none is there."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.runs.operator import SLOW, Operator
+from support.runs.running_run import run_async, small_spec
+
+from trainer_runtime.core.lease.lease import Lease
+from trainmaster.keeper.tick import tick
+from trainmaster.machines.renting.leases import own_timer
+from trainmaster.runs.launch import plan_run
+from trainmaster.runs.status import get_status
+from trainmaster.runs.stop import stop
+from trainmaster.runs.unattended import needs_of, unattended
+from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.sync.keeper_state import note_installed
+from trainmaster.sync.workspace import Workspace
+
+NO_MIRROR: dict[str, Any] = {"checkpoint": {"mirror": None}}
+HERE = {"checkpoint": {"mirror": "operator"}}
+MIRRORED = "{every: 20, mirror: operator}"
+WEBHOOK = "ops: {kind: webhook, url: 'http://127.0.0.1:9/', defaults: false}"
+
+
+def ends_itself(own_end: dict[str, str] | None, lacks: str | None = None) -> bool:
+    told = own_timer(Lease("tm-a", "vast", "1", 0.0, own_end), {"lacks": lacks})
+    assert told.ends_itself == ("can't end itself" not in told.words)
+    return told.ends_itself
+
+
+@pytest.mark.parametrize(
+    ("config", "host", "others", "said"),
+    [
+        (NO_MIRROR, "box", {}, []),
+        (HERE, "box", {}, ["copied here"]),
+        (NO_MIRROR, "kaggle", {}, ["next session"]),
+        (NO_MIRROR, "box", {"ends_itself": ends_itself({"kind": "http"})}, []),
+        (
+            NO_MIRROR,
+            "box",
+            {"ends_itself": ends_itself({"kind": "http"}, "no key")},
+            ["end itself"],
+        ),
+        (NO_MIRROR, "box", {"ends_itself": ends_itself(None)}, ["end itself"]),
+        (HERE, "box", {"alerts": True, "sends": True}, ["copied", "alerts", "goes up"]),
+    ],
+)
+def test_what_is_done_from_here_alone_is_named(
+    config: dict[str, Any], host: str, others: dict[str, Any], said: list[str]
+) -> None:
+    needs = needs_of(config, host, **others)
+    assert len(needs) == len(said)
+    assert all(words in need for words, need in zip(said, needs, strict=True))
+
+
+def test_a_keeper_that_is_there_or_not_needed_is_not_spoken_of() -> None:
+    assert unattended([], "no keeper is installed") is None
+    assert unattended(["it waits"], None) is None
+    told = unattended(["it waits", "it hopes"], "no keeper is installed")
+    assert told == "no: it waits, it hopes; no keeper is installed (`trainmaster keeper install`)"
+
+
+def test_a_plan_says_what_a_keeper_would_be_for(workspace: Workspace, tmp_path: Path) -> None:
+    def planned(**changes: str) -> str | None:
+        spec = small_spec(tmp_path, host="debug", **changes)
+        return run_async(lambda: plan_run(workspace, spec)).unattended
+
+    assert planned() is None
+    assert str(planned(checkpoint=MIRRORED)).startswith("no: its checkpoints are copied here; no")
+    workspace.home.settings.write_text(f"destinations: {{{WEBHOOK}}}\n")
+    assert planned() is None
+    alert = "[{name: gone, when: state lost, to: ops}]"  # which no box can tell of itself
+    assert "alerts" in str(planned(alerts=alert))
+    note_installed(workspace.home, 300.0)
+    assert planned(checkpoint=MIRRORED, alerts=alert) is None
+
+
+def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(
+    operator: Operator, workspace: Workspace
+) -> None:
+    async def work() -> None:
+        run = await operator.launch(SLOW, steps="600", checkpoint=MIRRORED)
+        told = (await get_status(workspace, run)).unattended
+        assert told is not None and told.startswith("no: its checkpoints are copied here")
+        now = time.time()
+        box = RentedBox(
+            "tm-a-bbbbbb", "debug", "vast", RentState.READY, "1", now, now + 60, 1.0, 1.0,
+            body={"ends_itself": ends_itself(None)},
+        )  # fmt: skip
+        workspace.control.boxes.add(box)
+        assert "can't end itself" in str((await get_status(workspace, run)).unattended)
+        workspace.control.boxes.change(box.tag, RentState.ENDED, ended_t=now)
+        await tick(workspace, every="5m")
+        assert (await get_status(workspace, run)).unattended is None
+        workspace.home.keeper_ticked.unlink()
+        await stop(workspace, run)
+        await operator.ended(run)
+        assert (await get_status(workspace, run)).unattended is None
+
+    run_async(work)

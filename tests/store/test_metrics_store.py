@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainmaster.store.metrics_store import MetricsStore, Point, StoredEvent
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MetricsStore]:
+    store = MetricsStore(tmp_path / "metrics.db")
+    yield store
+    store.close()
+
+
+def loss(x: int, value: float, t: float = 1.0) -> Point:
+    return Point("loss", x, t, value)
+
+
+def event(attempt: int, seq: int, kind: str = "state") -> StoredEvent:
+    return StoredEvent(attempt, seq, float(seq), kind, seq, {"n": seq})
+
+
+def values(store: MetricsStore, run_id: str, key: str = "loss") -> list[list[tuple[int, float]]]:
+    return [
+        [(x, value) for x, _, value in store.points(piece.sid)]
+        for piece in store.series(run_id, key)
+    ]
+
+
+def test_points_stand_once_under_their_step(store: MetricsStore) -> None:
+    with store.writing():
+        store.add_points("run", 1, 1, 0, [loss(2, 2.0), loss(1, 3.0)])
+        store.add_points("run", 1, 1, 0, [loss(2, 2.5)])
+    assert values(store, "run") == [[(1, 3.0), (2, 2.5)]]
+    assert store.count_points() == 2
+
+
+def test_attempts_segments_and_keys_are_series_of_their_own(store: MetricsStore) -> None:
+    with store.writing():
+        store.add_points("run", 1, 2, 0, [loss(1, 1.0)])
+        store.add_points("run", 1, 1, 1, [loss(1, 2.0)])
+        store.add_points("run", 1, 1, 0, [loss(1, 3.0), Point("lr", 1, 1.0, 0.1)])
+        store.add_points("other", 1, 1, 0, [loss(1, 9.0)])
+    assert values(store, "run") == [[(1, 3.0)], [(1, 2.0)], [(1, 1.0)]]
+    assert store.keys("run") == ["loss", "lr"]
+    assert [piece.attempt for piece in store.series("run", "loss")] == [1, 1, 2]
+
+
+def test_values_come_back_at_full_precision_and_none_is_dropped(store: MetricsStore) -> None:
+    told = [0.1 + 0.2, 5e-324, -2.5, 1.7976931348623157e308, math.inf, -math.inf, math.nan]
+    with store.writing():
+        store.add_points("run", 1, 1, 0, [loss(x, value) for x, value in enumerate(told)])
+    (found,) = values(store, "run")
+    assert [repr(value) for _, value in found] == [repr(value) for value in told]
+
+
+def test_points_up_to_a_step_are_given_alone(store: MetricsStore) -> None:
+    with store.writing():
+        store.add_points("run", 1, 1, 0, [loss(x, 1.0) for x in (1, 2, 3)])
+    (piece,) = store.series("run", "loss")
+    assert [x for x, _, _ in store.points(piece.sid, 2)] == [1, 2]
+    assert [x for x, _, _ in store.points(piece.sid, math.inf)] == [1, 2, 3]
+
+
+def test_what_is_written_stands_at_once_or_not_at_all(store: MetricsStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.writing():
+        store.add_points("run", 1, 1, 0, [loss(1, 1.0)])
+        store.move_offset("run", 1, "events", old=0, new=10)
+        raise ZeroDivisionError
+    assert store.count_points() == 0
+    assert store.offset("run", 1, "events") == 0
+    with store.writing():
+        store.add_points("run", 1, 1, 0, [loss(1, 1.0)])
+    assert values(store, "run") == [[(1, 1.0)]]
+
+
+def test_another_process_may_throw_away_what_this_one_knows(
+    store: MetricsStore, tmp_path: Path
+) -> None:
+    with store.writing():
+        store.add_points("run", 1, 1, 0, [loss(1, 1.0)])
+    other = MetricsStore(tmp_path / "metrics.db")
+    with other.writing():
+        other.clear()
+        other.add_points("another", 1, 1, 0, [loss(1, 7.0)])
+    with store.writing():
+        store.add_points("run", 1, 1, 0, [loss(2, 2.0)])
+    assert values(store, "run") == [[(2, 2.0)]]
+    assert values(store, "another") == [[(1, 7.0)]]
+    other.close()
+
+
+def test_events_beyond_a_position_are_the_journals_and_the_newer_attempts(
+    store: MetricsStore,
+) -> None:
+    with store.writing():
+        store.add_events("run", 1, [event(0, seq) for seq in range(4)])
+        store.add_events("run", 1, [event(attempt, seq) for attempt in (1, 2, 3) for seq in (0, 1)])
+        store.add_events("other", 1, [event(0, 9)])
+    found = store.events_after("run", 1, (2, 2, 0))
+    assert {(item.attempt, item.seq) for item in found} == {(0, 3), (2, 1), (3, 0), (3, 1)}
+    assert len(store.events_after("run", 1, (-1, 0, -1))) == 10
+    assert store.events_after("run", 1, (3, 3, 1)) == []
+
+
+def test_one_run_is_forgotten_without_the_others(store: MetricsStore) -> None:
+    with store.writing():
+        for run in ("run", "other"):
+            store.add_points(run, 1, 1, 0, [loss(1, 1.0)])
+            store.add_events(run, 1, [event(0, 1)])
+            store.put_fold(run, 1, 0, {"a": 1})
+            store.move_offset(run, 1, "events", old=0, new=10)
+        store.clear("run")
+    assert (values(store, "run"), store.fold("run", 1, 0)) == ([], None)
+    assert (values(store, "other"), store.fold("other", 1, 0)) == ([[(1, 1.0)]], {"a": 1})
+    assert (store.offset("run", 1, "events"), store.offset("other", 1, "events")) == (0, 10)
+
+
+def test_folds_come_with_the_journals_first(store: MetricsStore) -> None:
+    with store.writing():
+        for attempt in (2, 0, 1):
+            store.put_fold("run", 1, attempt, {"attempt": attempt})
+        store.put_fold("run", 2, 0, {"attempt": 0})
+    assert [attempt for attempt, _ in store.folds("run", 1)] == [0, 1, 2]

@@ -1,0 +1,180 @@
+"""What the tests of trainers share: a prepared corpus, tiny models on it, and runs' folders."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from support.runs.running_run import LONGEST_S, own_run_id
+
+from trainer_runtime.box.prepare.shards import prepare
+from trainer_runtime.core import frameworks
+from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
+from trainer_runtime.core.protocol.lines import complete_lines, decode
+
+RUN_ID = own_run_id("tiny")
+
+REPOSITORY = Path(__file__).parents[3]
+SEQ_LEN = 32
+LOSSES = ("loss", "grad_norm", "lr", "val_loss")
+Config = dict[str, Any]
+Events = list[dict[str, Any]]
+
+
+def prepared_config(folder: Path, framework: str, text: bytes, **others: bytes) -> Config:
+    """The configuration of a run with dropout on a corpus that is prepared under `folder`.
+
+    `others` are further sources' texts by name.
+    """
+    texts = {"main": text, **others}
+    for name, content in texts.items():
+        (folder / name).mkdir()
+        (folder / name / "self.py").write_bytes(content)
+    sources = [
+        {"name": name, "path": str(folder / name), "format": "text", "weight": 1.0}
+        for name in texts
+    ]
+    listed = [Source(name, str(folder / name), list_files(folder / name)) for name in texts]
+    config: Config = {
+        "config_version": 1,
+        "run_id": RUN_ID,
+        "name": "tiny",
+        "framework": framework,
+        "method": "pretrain",
+        "model": {
+            "n_layer": 2,
+            "n_head": 2,
+            "n_kv_head": 2,
+            "d_model": 32,
+            "d_ff": 64,
+            "vocab_size": 257,
+            "style": "gpt2",
+            "dropout": 0.1,
+        },
+        "data": {
+            "sources": sources,
+            "tokenizer": "byte",
+            "seq_len": SEQ_LEN,
+            "fingerprint": fingerprint(listed, "byte", SEQ_LEN),
+            "cache_dir": str(folder / "cache"),
+            "skip": [],
+        },
+        "batch": {"tokens": 8 * SEQ_LEN, "micro_batch": 4, "accumulation": 2},
+        "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1, "grad_clip": 1.0},
+        "schedule": {"kind": "cosine", "warmup_steps": 5, "min_lr_ratio": 0.1},
+        "steps": 40,
+        "precision": "bf16",
+        "seed": 1337,
+        "eval": {"every_steps": 10, "batches": 2},
+        "checkpoint": {"every": 10, "keep_latest": 3, "keep_best": 1, "metric": "val_loss"},
+        "compute": {"device": "cpu", "threads": 1, "compile": False},
+    }
+    prepare(config, print)
+    return config
+
+
+def changed(config: Config, changes: dict[str, Any]) -> Config:
+    """A copy with other values: of a `section__field`, or of a whole section."""
+    config = copy.deepcopy(config)
+    for path, value in changes.items():
+        section, _, field = path.partition("__")
+        if field:
+            config[section][field] = value
+        else:
+            config[section] = value
+    return config
+
+
+class RunFolder:
+    """A run's folder as a trainer finds it, and what attempts leave in it."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.folder = folder
+        self.config = config
+        folder.mkdir()
+        self.write_config("config.json", config)
+
+    def write_config(self, name: str, config: Config) -> Path:
+        """Writes a configuration with the framework's own files beside it."""
+        path = self.folder / name
+        texts = {**frameworks.files(config), path.name: json.dumps(config)}
+        for file, text in texts.items():
+            (path.parent / file).parent.mkdir(parents=True, exist_ok=True)
+            (path.parent / file).write_text(text)
+        return path
+
+    def attempt_config(self, **attempt: Any) -> str:
+        """The name of a configuration of an attempt of its own, such as `number=2`."""
+        name = f"attempts/{attempt['number']}/config.json"
+        self.write_config(name, {**self.config, "attempt": attempt})
+        return name
+
+    def events(self, folder: str = ".") -> Events:
+        path = self.folder / folder / "events.jsonl"
+        lines, _ = complete_lines(path.read_bytes() if path.exists() else b"")
+        return [decode(line) for line in lines]
+
+    def told(self, *keys: str) -> dict[tuple[str, int], tuple[Any, ...]]:
+        """The newest values of every step and evaluation."""
+        return {
+            (event["kind"], event["step"]): tuple(event["values"].get(key) for key in keys)
+            for event in self.events()
+            if event["kind"] == "eval" or (event["kind"] == "metric" and "loss" in event["values"])
+        }
+
+    def weights(self) -> bytes:
+        return (self.folder / "final/model.safetensors").read_bytes()
+
+    def steps_stored(self) -> list[int]:
+        return sorted(int(path.name[5:]) for path in self.folder.glob("checkpoints/step-*"))
+
+
+class TinyRun(RunFolder):
+    """A run's folder, and its attempts at training in it, in processes of their own."""
+
+    def __init__(self, folder: Path, config: Config, script: Path) -> None:
+        super().__init__(folder, config)
+        self.script = script
+
+    def start(self, config: str = "config.json") -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(self.script), config],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def train(self, **attempt: Any) -> tuple[int, str, str]:
+        """The exit code, stdout and stderr of one attempt; `attempt` goes into its own config."""
+        process = self.start(self.attempt_config(**attempt) if attempt else "config.json")
+        output, errors = process.communicate(timeout=LONGEST_S)
+        return process.returncode, output, errors
+
+    def end_at(self, step: int, with_signal: signal.Signals) -> int:
+        """Starts, sends the signal once this process told the step's metrics; the exit code."""
+        before = len(self.events())
+        process = self.start()
+        wait_for(process, lambda: any(told_step(e) >= step for e in self.events()[before:]))
+        process.send_signal(with_signal)
+        process.communicate(timeout=LONGEST_S)
+        return process.returncode
+
+
+def told_step(event: dict[str, Any]) -> int:
+    return event["step"] if event["kind"] == "metric" else -1
+
+
+def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
+    """Returns when it happened or the process ended; looks whenever the process prints."""
+    while process.poll() is None and not happened():
+        select.select([process.stdout], [], [], 0.01)

@@ -1,0 +1,91 @@
+"""What trainer and box both tell of is news once, and news again when it comes again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from support.box.scripted_processes import CONFIG
+from support.core.journal_records import FIRST_T, Told, attempt_starting, events
+from support.runs.planted_runs import finding
+
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.protocol.lines import Event
+from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.runs.changes import news_of
+from trainmaster.runs.diagnosis.diagnose_run import found_of
+from trainmaster.store.metrics_store import StoredEvent
+from trainmaster.store.run import Run
+from trainmaster.sync.run_view import RunView
+
+_CLOSED = ("finding_closed", {"attempt": 1, "id": "0a0a0a0a"})
+_START = attempt_starting(1)
+
+
+def _warning(step: int) -> Told:
+    return "warning", {"code": "nan_grad", "step": step, "message": "no number"}
+
+
+def _found(id: str, step: int) -> Told:
+    return finding(id, "nan_grad", step=step)
+
+
+def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, list[StoredEvent]]:
+    run = Run("r-abcdef", "r", 1.0, "local", 1, "", dict(CONFIG), {}, {}, False, False)
+    record, progress = Record(), Progress(1)
+    for event in journal:
+        record.apply(event)
+    for event in trainer:
+        progress.apply(event)
+    now = max(event["t"] for event in (*journal, *trainer))
+    view = RunView(run, Desired(DesiredState.RUNNING, 1), record, [progress], now)
+    stored = [
+        StoredEvent(attempt, event["seq"], event["t"], event["kind"], event.get("step"), event)
+        for attempt, told in ((0, journal), (1, trainer))
+        for event in told
+    ]
+    return view, sorted(stored, key=lambda event: event.t)
+
+
+@pytest.mark.parametrize(
+    ("journal", "trainer", "steps"),
+    [
+        ([_START, _found("0a0a0a0a", 40)], [(0.5, _warning(41))], [41]),
+        ([_START, _found("0a0a0a0a", 40)], [(9.0, _warning(41))], [40]),
+        (
+            [_START, _found("0a0a0a0a", 10), _CLOSED, _found("0b0b0b0b", 500)],
+            [(2.5, _warning(500))],
+            [10, 500],
+        ),
+        (
+            [_START, _found("0a0a0a0a", 10), _CLOSED, _found("0b0b0b0b", 500)],
+            [(0.5, _warning(10))],
+            [10, 500],
+        ),
+    ],
+    ids=["warned first", "found first", "warned of the second time", "warned of the first time"],
+)
+def test_what_both_tell_is_news_once_and_each_time_that_it_comes(
+    journal: list[Told], trainer: list[tuple[float, Told]], steps: list[int]
+) -> None:
+    of_trainer = [event for at, told in trainer for event in events([told], first_t=FIRST_T + at)]
+    view, stored = _seen(events(journal), of_trainer)
+    told = [change.step for change in news_of(stored, view) if change.event == "finding"]
+    assert told == steps
+
+
+def test_a_second_time_of_which_the_box_could_not_tell_is_still_found() -> None:
+    journal = events([_START, _found("0a0a0a0a", 10), _CLOSED])
+    view, _ = _seen(journal, events([_warning(500)], first_t=FIRST_T + 9))
+    assert [(one.told["step"], one.over) for one in found_of(view)] == [(500, False), (10, True)]
+
+
+def test_an_evaluation_is_told_by_its_loss_and_by_what_checkpoints_are_chosen_by() -> None:
+    values = {"val_loss": 0.25, "val_rewards/margins": 1.5, "val_rewards/accuracies": 0.75}
+    view, stored = _seen([], events([("eval", {"step": 4, "values": values})]))
+    assert [change.detail for change in news_of(stored, view)] == ["val_loss 0.2500"]
+    view.run.config["checkpoint"] = {"metric": "val_rewards/margins"}
+    told = [change.detail for change in news_of(stored, view)]
+    assert told == ["val_loss 0.2500, val_rewards/margins 1.5000"]

@@ -1,0 +1,376 @@
+"""Both ways of following, through hosts that part, lie about the time, or lack Python."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support.backends.unreliable_transport import PartingHost
+from support.core.journal_records import FIRST_T, attempt_starting, lines, metric, started, state
+from support.runs.running_run import holding, run_async
+from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
+
+from trainmaster.runs.logs import read_log
+from trainmaster.runs.status import status_of
+from trainmaster.runs.wait import wait_for_event
+from trainmaster.store.secret_values import keep
+from trainmaster.sync.follow import catch_up, following, last_pass
+from trainmaster.sync.run_view import load_view
+from trainmaster.words.paths import Home
+
+pytestmark = pytest.mark.slow
+
+EVENTS, LOG, JOURNAL = "attempts/1/events.jsonl", "attempts/1/train.log", "supervisor.jsonl"
+SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
+SECRET = "hf_abcdefghijklmnop"
+# Answers the first scan by a frame of the given file, whole or not.
+_HOSTILE = """
+import json, sys
+asked = json.loads(sys.stdin.readline())
+told = {"run": next(iter(asked["add"])), "file": sys.argv[1], "at": 0, "mtime_ns": 1, "n": 4}
+print(json.dumps(told) + "\\nevil", end="")
+print(json.dumps({"scanned": 1, "now": 1.0, "more": False}), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def host(home: Path) -> PartingHost:
+    return PartingHost(home / "box")
+
+
+@pytest.fixture(params=["multiplexed", "polled"])
+def workspace(
+    home: Path, host: PartingHost, request: pytest.FixtureRequest
+) -> Iterator[FollowedWorkspace]:
+    multiplexed = request.param == "multiplexed"
+    opened = FollowedWorkspace(Home(home), host, multiplexed=multiplexed)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def run(workspace: FollowedWorkspace, home: Path) -> FakeRun:
+    return FakeRun(workspace, home / "box" / "runs" / "small-abc234")
+
+
+only_multiplexed = pytest.mark.parametrize("workspace", ["multiplexed"], indirect=True)
+
+
+def look(workspace: FollowedWorkspace) -> None:
+    run_async(lambda: catch_up(workspace, HOST))
+
+
+async def seen(met: Callable[[], bool]) -> None:
+    """Wait for what following brings, within a bound."""
+    deadline = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < deadline, "not within 60 s"
+        await asyncio.sleep(0.02)
+
+
+def until(workspace: FollowedWorkspace, met: Callable[[], bool]) -> None:
+    """Follow until then."""
+
+    async def work() -> None:
+        async with following(workspace, HOST):
+            await seen(met)
+
+    run_async(work)
+
+
+def test_a_truncated_log_is_put_aside_and_the_new_one_mirrored(
+    workspace: FollowedWorkspace, run: FakeRun
+) -> None:
+    run.write(LOG, b"one\ntwo\n")
+    look(workspace)
+    os.truncate(run.path(LOG), 0)
+    run.write(LOG, b"new\n")
+    look(workspace)
+    assert run.mirrored(LOG) == b"new\n"
+    assert run.mirrored(f"{LOG}.1") == b"one\ntwo\n"
+    run.path(LOG).write_bytes(b"regrown, and longer than before\n")
+    look(workspace)
+    assert run.mirrored(LOG) == b"regrown, and longer than before\n"
+    assert run.mirrored(f"{LOG}.2") == b"new\n"
+    log = run_async(lambda: read_log(workspace, run.run_id, cursor="l1.train.1.0"))
+    assert log.lines == ["one", "two", "new", "regrown, and longer than before"]
+
+
+def test_events_that_begin_anew_stand_once_each(workspace: FollowedWorkspace, run: FakeRun) -> None:
+    told = (started(), metric(1, 3.0), metric(2, 2.0))
+    run.tell(EVENTS, told, first_t=FIRST_T)
+    look(workspace)
+    os.truncate(run.path(EVENTS), 0)
+    run.tell(EVENTS, (*told[:2], metric(2, 1.5)), first_t=FIRST_T)
+    run.tell(EVENTS, (metric(3, 1.0),), first_t=FIRST_T + 9)
+    look(workspace)
+    assert run.steps() == [1, 2, 3]
+    piece = workspace.metrics.series(run.run_id, "loss")[0]
+    assert [value for _, _, value in workspace.metrics.points(piece.sid)] == [3.0, 1.5, 1.0]
+    view = load_view(workspace, run.run_id)
+    assert view.progress is not None and view.progress.steps_done == 3
+
+
+def test_secrets_are_masked_however_they_are_cut_into_pieces(
+    workspace: FollowedWorkspace, run: FakeRun
+) -> None:
+    give_secret(workspace, run)
+    text = f"token={SECRET};\r\nagain {SECRET}{SECRET} hf_abc {SECRET[:-1]}".encode()
+    masked = text.replace(SECRET.encode(), b"*" * len(SECRET))
+
+    async def work() -> None:
+        async with following(workspace, HOST):
+            for position in range(0, len(text), 3):
+                run.write(LOG, text[position : position + 3])
+                await seen(partial(has_passed, workspace, time.time()))
+                assert masked.startswith(run.mirrored(LOG))
+
+    run_async(work)
+    assert len(run.mirrored(LOG)) == len(text) - len(SECRET[:-1])
+    end_run(run)
+    until(workspace, lambda: run.mirrored(LOG) == masked)
+
+
+def test_what_was_held_back_of_an_earlier_attempt_is_read_once_another_has_begun(
+    workspace: FollowedWorkspace, run: FakeRun
+) -> None:
+    give_secret(workspace, run)
+    run.write(LOG, b"killed while it said hf_abc")
+    look(workspace)
+    assert run.mirrored(LOG) == b"killed while it said "
+    run.write("attempts/2/train.log", b"second\n")
+    until(workspace, lambda: run.mirrored(LOG) == b"killed while it said hf_abc")
+
+
+def test_secrets_that_are_given_later_are_masked_from_then_on(
+    workspace: FollowedWorkspace, run: FakeRun
+) -> None:
+    async def work() -> None:
+        async with following(workspace, HOST):
+            run.write(LOG, b"one\n")
+            await seen(lambda: run.mirrored(LOG) == b"one\n")
+            give_secret(workspace, run)
+            run.write(LOG, f"{SECRET}\n".encode())
+            masked = b"*" * len(SECRET)
+            await seen(lambda: run.mirrored(LOG) == b"one\n" + masked + b"\n")
+
+    run_async(work)
+
+
+def test_nothing_is_kept_of_a_run_whose_secrets_cannot_be_read(
+    workspace: FollowedWorkspace, run: FakeRun, home: Path
+) -> None:
+    other = FakeRun(workspace, home / "box" / "runs" / "other-abc234")
+    path = workspace.home.secrets(run.run_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{")
+    for one in (run, other):
+        one.write(LOG, b"line\n")
+    look(workspace)
+    assert (run.mirrored(LOG), other.mirrored(LOG)) == (b"", b"line\n")
+
+
+def test_a_run_whose_mirror_cannot_be_written_stops_no_other(
+    workspace: FollowedWorkspace, run: FakeRun, home: Path
+) -> None:
+    other = FakeRun(workspace, home / "box" / "runs" / "other-abc234")
+    run.mirror.root.parent.mkdir(parents=True)
+    run.mirror.root.touch()
+    for one in (run, other):
+        one.tell(EVENTS, (metric(1),), first_t=FIRST_T)
+
+    async def work() -> None:
+        async with following(workspace, HOST):
+            await seen(lambda: other.steps() == [1])
+            run.mirror.root.unlink()
+            await seen(lambda: run.steps() == [1])
+
+    run_async(work)
+
+
+def test_an_ended_run_is_read_to_its_end_and_closed(
+    workspace: FollowedWorkspace, run: FakeRun
+) -> None:
+    run.write(LOG, b"line\n")
+    look(workspace)
+    run.write("state.json", b"{}")
+    run.write("attempts/1/exit.json", b'{"code":0}')
+    end_run(run)
+    look(workspace)
+    assert workspace.control.run(run.run_id).closed
+    for name in ("state.json", "attempts/1/exit.json", LOG, JOURNAL):
+        assert run.mirrored(name) == run.path(name).read_bytes()
+
+
+def test_a_host_that_is_gone_makes_its_runs_lost_and_says_why(
+    workspace: FollowedWorkspace, run: FakeRun, host: PartingHost
+) -> None:
+    heartbeat(run, t=time.time() - 3600)
+    look(workspace)
+    assert status_of(load_view(workspace, run.run_id)).reason is None
+    host.away = True
+    look(workspace)
+    status = status_of(load_view(workspace, run.run_id))
+    assert (status.state, status.reason) == ("lost", "HOST_UNREACHABLE: It does not answer.")
+    host.away = False
+    heartbeat(run, t=time.time(), first=False)
+    # A single look after a failed one is a short one.
+    until(workspace, lambda: status_of(load_view(workspace, run.run_id)).state == "running")
+    assert status_of(load_view(workspace, run.run_id)).reason is None
+
+
+def test_a_wait_outlives_a_lost_link_and_everything_missed_is_read(
+    workspace: FollowedWorkspace, run: FakeRun, host: PartingHost
+) -> None:
+    heartbeat(run, t=time.time())
+    run.tell(EVENTS, (metric(1),), first_t=FIRST_T)
+
+    async def work() -> str:
+        waiting = asyncio.create_task(
+            wait_for_event(workspace, run.run_id, until=["step:3"], timeout_s=120)
+        )
+        await seen(lambda: run.steps() == [1])
+        for step in (2, 3):
+            host.away = True
+            await seen(lambda: last_pass(workspace.home, HOST).error is not None)
+            run.tell(EVENTS, (metric(step),), first_t=FIRST_T)
+            host.away = False
+            await seen(lambda step=step: step in run.steps())
+        return (await waiting).event
+
+    assert run_async(work) == "step:3"
+    assert run.steps() == [1, 2, 3]
+    assert run.mirrored(EVENTS) == run.path(EVENTS).read_bytes()
+
+
+@only_multiplexed
+def test_ages_are_told_by_the_hosts_clock(
+    workspace: FollowedWorkspace, run: FakeRun, host: PartingHost
+) -> None:
+    host.ahead_s = 3600.0
+    begun = time.time()
+    heartbeat(run, t=begun + 3600 - 20)
+    look(workspace)
+    view = load_view(workspace, run.run_id)
+    slack_s = 1 + time.time() - begun  # the clocks are compared as well as the looking is fast
+    assert abs(last_pass(workspace.home, HOST).skew_s - 3600) < slack_s
+    age_s = view.now - (view.record.heartbeat_t or 0)
+    assert 20 - slack_s < age_s < 20 + 2 * slack_s
+
+
+@only_multiplexed
+@pytest.mark.parametrize("interpreter", [None, "/bin/false", "/nowhere/python3"])
+def test_without_a_python_that_works_the_files_are_asked_for(
+    workspace: FollowedWorkspace, run: FakeRun, host: PartingHost, interpreter: str | None
+) -> None:
+    host.interpreter = interpreter
+    run.tell(EVENTS, (metric(1),), first_t=FIRST_T)
+    until(workspace, lambda: run.steps() == [1])
+    assert host.streams <= 1
+
+
+@only_multiplexed
+@pytest.mark.parametrize(
+    "name", ["../evil", "attempts/../../evil", "/tmp/evil", "attempts/1/../evil", "following.json"]
+)
+def test_a_box_names_nothing_outside_of_what_is_followed(
+    workspace: FollowedWorkspace, run: FakeRun, host: PartingHost, home: Path, name: str
+) -> None:
+    host.command = [sys.executable, "-c", _HOSTILE, name]
+    look(workspace)
+    assert last_pass(workspace.home, HOST).error is not None
+    assert holding(home, b"evil") == []
+    host.command = None
+    run.write(LOG, b"line\n")
+    until(workspace, lambda: run.mirrored(LOG) == b"line\n")
+
+
+@only_multiplexed
+def test_one_channel_serves_all_runs_all_the_time(
+    workspace: FollowedWorkspace, run: FakeRun, host: PartingHost, home: Path
+) -> None:
+    runs = [run, *(FakeRun(workspace, home / "box/runs" / f"r{n}-abc234") for n in range(9))]
+
+    async def work() -> None:
+        async with following(workspace, HOST):
+            for step in (1, 2, 3):
+                for one in runs:
+                    one.tell(EVENTS, (metric(step),), first_t=FIRST_T + step)
+                expected = list(range(1, step + 1))
+                await seen(partial(all_have, runs, expected))
+
+    run_async(work)
+    assert host.streams == 1
+
+
+def test_logs_full_of_anything_are_mirrored_byte_for_byte_over_lost_links(
+    workspace: FollowedWorkspace, host: PartingHost, home: Path
+) -> None:
+    print(f"seed {SEED}")
+    chosen = random.Random(SEED)
+    runs = [FakeRun(workspace, home / "box" / "runs" / f"r{n}-abc234") for n in range(5)]
+    told = {run.run_id: 0 for run in runs}
+
+    def happen() -> None:
+        for run in runs:
+            run.write(
+                LOG, chosen.choice((b"\r 50%", b"\xff\xfe", "\u00e9".encode()[:1], b"\n")) * 99
+            )
+            told[run.run_id] += 1
+            run.tell(EVENTS, (metric(told[run.run_id]),), first_t=FIRST_T + told[run.run_id])
+        host.away = chosen.random() < 0.4
+
+    async def work() -> None:
+        async with following(workspace, HOST):
+            for _ in range(30):
+                happen()
+                await asyncio.sleep(chosen.uniform(0, 0.1))
+            host.away = False
+            await seen(
+                lambda: (
+                    all(run.mirrored(LOG) == run.path(LOG).read_bytes() for run in runs)
+                    and all_have(runs, list(range(1, 31)))
+                )
+            )
+
+    run_async(work)
+    for run in runs:
+        assert run.mirrored(LOG) == run.path(LOG).read_bytes()
+        assert run.steps() == list(range(1, 31))
+        assert not list(run.mirror.root.rglob("*.1"))
+
+
+def has_passed(workspace: FollowedWorkspace, after: float) -> bool:
+    return last_pass(workspace.home, HOST).t > after
+
+
+def all_have(runs: Sequence[FakeRun], steps: list[int]) -> bool:
+    return all(run.steps() == steps for run in runs)
+
+
+def give_secret(workspace: FollowedWorkspace, run: FakeRun) -> None:
+    keep(workspace.home, run.run_id, {"HF_TOKEN": SECRET})
+
+
+def heartbeat(run: FakeRun, *, t: float, first: bool = True) -> None:
+    told = (attempt_starting(1), state("running"), ("sample", {"values": {}}))
+    data = lines(told, first_t=t - 2)
+    run.write(JOURNAL, b"".join(data if first else data[-1:]))
+
+
+def end_run(run: FakeRun) -> None:
+    told = (
+        attempt_starting(1),
+        state("preparing", generation=1),
+        state("completed", generation=1),
+        ("closed", {}),
+    )
+    run.write(JOURNAL, b"".join(lines(told)))

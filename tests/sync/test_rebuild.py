@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from support.box.logical_clock import contents
+from support.runs.running_run import run_async, small_spec
+
+from trainmaster.cli import run as command
+from trainmaster.runs.launch import launch
+from trainmaster.runs.status import get_status, query_metrics
+from trainmaster.runs.wait import until_closed, wait_for_event
+from trainmaster.sync.rebuild import replay, replay_if_new
+from trainmaster.sync.workspace import Workspace, open_workspace
+from trainmaster.words.errors import StorageError
+
+FAULTS = '{TRAINMASTER_FAULTS: "kill@33 nan@47", TRAINMASTER_STEP_S: "0"}'
+
+
+def spec(folder: Path, **changes: str) -> str:
+    return small_spec(folder, host="debug", env=FAULTS, **changes)
+
+
+async def finished_run(workspace: Workspace, folder: Path) -> str:
+    run = (await launch(workspace, spec(folder))).run_id
+    answer = await wait_for_event(workspace, run, until=["completed"], timeout_s=60)
+    assert answer.event == "completed"
+    await until_closed(workspace, run)
+    return run
+
+
+def test_replay_of_the_mirror_gives_the_same_database(workspace: Workspace, tmp_path: Path) -> None:
+    async def work() -> None:
+        runs = [await finished_run(workspace, tmp_path) for _ in range(2)]
+        before = contents(workspace.metrics)
+        attempts = [(await get_status(workspace, run, detail=True)).attempts for run in runs]
+        answer = await replay(workspace)
+        assert contents(workspace.metrics) == before
+        assert (answer.runs, answer.points) == (2, len(before["points"]))
+        assert attempts == [
+            (await get_status(workspace, run, detail=True)).attempts for run in runs
+        ]
+        assert len(attempts[0] or []) == 3
+
+    run_async(work)
+
+
+def test_a_database_that_was_lost_comes_back_by_itself(
+    workspace: Workspace, home: Path, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        run = await finished_run(workspace, tmp_path)
+        before = contents(workspace.metrics)
+        workspace.metrics.close()
+        for path in home.glob("metrics.db*"):
+            path.unlink()
+        with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
+            assert opened.metrics.replay_due
+            replay_if_new(opened, within_s=0.0)
+            assert opened.metrics.replay_due
+            replay_if_new(opened)
+            assert contents(opened.metrics) == before
+            assert not opened.metrics.replay_due
+            metrics = await query_metrics(opened, [run], keys=["loss"], everything=True)
+            assert metrics.runs[run]["loss"].steps == list(range(1, 61))
+
+    run_async(work)
+
+
+def test_what_an_older_version_wrote_is_thrown_away_and_made_anew_by_the_next_command(
+    workspace: Workspace,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def work() -> str:
+        return await finished_run(workspace, tmp_path)
+
+    run = run_async(work)
+    before = contents(workspace.metrics)
+    with workspace.metrics.writing():
+        workspace.metrics.connection.execute("PRAGMA user_version = 1")
+        workspace.metrics.connection.execute("DROP TABLE blocks")
+        workspace.metrics.connection.execute("CREATE TABLE once (a TEXT)")
+    workspace.metrics.close()
+    monkeypatch.setenv("TRAINMASTER_HOME", str(home))
+    assert command(["metrics", run, "--key", "loss", "--all", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["runs"][run]["loss"]
+    assert told["steps"] == list(range(1, 61))
+    with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
+        assert contents(opened.metrics) == before
+
+
+def test_a_program_of_an_older_version_writes_nothing_into_a_newer_ones_database(
+    workspace: Workspace, home: Path
+) -> None:
+    workspace.metrics.connection.execute("SELECT count(*) FROM points").fetchone()
+    with sqlite3.connect(home / "metrics.db") as newer:
+        newer.execute("PRAGMA user_version = 99")
+    with pytest.raises(StorageError, match="HOME_IS_NEWER"), workspace.metrics.writing():
+        workspace.metrics.clear()
+
+
+def test_replay_of_an_empty_home_finds_nothing(workspace: Workspace) -> None:
+    answer = run_async(lambda: replay(workspace))
+    assert (answer.runs, answer.points) == (0, 0)

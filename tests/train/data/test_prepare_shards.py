@@ -1,0 +1,156 @@
+"""Shards cut by the packages of the environment that trains, through the preparation itself."""
+
+from __future__ import annotations
+
+import array
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.train.model_folders import write_tokenizer
+
+from trainer_runtime.box.environment.training_python import InputUnusableError, TrainingPython
+from trainer_runtime.box.prepare.shards import prepare
+from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
+from trainer_runtime.core.files.tokenizer_folder import look_at_tokenizer
+from trainer_runtime.train.data.batches import Corpus
+from trainer_runtime.train.data.documents import PIECE_CHARACTERS, pieces
+
+SEQ_LEN = 16
+PYTHON = TrainingPython(sys.executable)
+
+
+def config_of(tmp_path: Path, tokenizer: str, *sources: tuple[str, Path, str]) -> dict[str, Any]:
+    listed = [Source(name, str(path), list_files(path, form), form) for name, path, form in sources]
+    digest = "byte" if tokenizer == "byte" else look_at_tokenizer(tokenizer).digest
+    return {
+        "data": {
+            "sources": [
+                {"name": name, "path": str(path), "format": form} for name, path, form in sources
+            ],
+            "tokenizer": tokenizer,
+            "tokenizer_digest": digest,
+            "seq_len": SEQ_LEN,
+            "fingerprint": fingerprint(listed, digest, SEQ_LEN),
+            "cache_dir": str(tmp_path / "cache"),
+        }
+    }
+
+
+def tokens_of(entry: Path, name: str) -> list[int]:
+    """Those of both splits, in order."""
+    meta = json.loads((entry / "meta.json").read_bytes())
+    size = {"uint16": 2, "uint32": 4}[meta["dtype"]]
+    content = b"".join((entry / f"{split}-{name}.bin").read_bytes() for split in ("train", "val"))
+    return [
+        int.from_bytes(content[at : at + size], "little") for at in range(0, len(content), size)
+    ]
+
+
+def rows(path: Path, texts: list[str], column: str = "text") -> Path:
+    path.write_text("".join(f"{json.dumps({column: text})}\n" for text in texts))
+    return path
+
+
+def test_every_format_gives_the_same_tokens_of_the_same_texts(tmp_path: Path) -> None:
+    import datasets
+
+    tokenizer = str(write_tokenizer(tmp_path / "tokenizer", ["<x>"]))
+    texts = [f"Text {n} with <x> and ümlaut\nin it." for n in range(20)]
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number, text in enumerate(texts):
+        (folder / f"{number:02}.txt").write_text(text)
+    saved = datasets.Dataset.from_dict({"text": texts})
+    saved.save_to_disk(str(tmp_path / "saved"))
+    saved.to_parquet(str(tmp_path / "rows.parquet"))
+    told: list[str] = []
+    entry = prepare(
+        config_of(
+            tmp_path,
+            tokenizer,
+            ("text", folder, "text"),
+            ("jsonl", rows(tmp_path / "rows.jsonl", texts), "jsonl"),
+            ("parquet", tmp_path / "rows.parquet", "parquet"),
+            ("arrow", tmp_path / "saved", "arrow"),
+            ("hf", tmp_path / "saved", "hf"),
+        ),
+        told.append,
+        PYTHON,
+    )
+    expected: list[int] = []
+    for text in texts:
+        for part in text.replace("<x>", "\0<x>\0").split("\0"):
+            expected += [257] if part == "<x>" else part.encode()
+        expected.append(256)
+    for name in ("text", "jsonl", "parquet", "arrow", "hf"):
+        assert tokens_of(entry, name) == expected, name
+    assert f"data: text: 20 documents, {len(expected)} tokens" in told
+    assert (entry / "meta.json").is_file() and not (entry / "cut.json").exists()
+    corpus = Corpus.open(entry, ["text", "hf"], SEQ_LEN)
+    assert corpus.vocab_size == 258
+    assert prepare(config_of(tmp_path, tokenizer, ("text", folder, "text")), told.append, PYTHON)
+
+
+def test_a_large_vocabulary_takes_wider_numbers(tmp_path: Path) -> None:
+    import tokenizers
+
+    vocabulary = {"</s>": 0, **{f"w{n}": n for n in range(1, 70_001)}}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="</s>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    (tmp_path / "tokenizer").mkdir()
+    made.save(str(tmp_path / "tokenizer" / "tokenizer.json"))
+    (tmp_path / "a.txt").write_text(" ".join(f"w{n}" for n in range(69_900, 70_001)))
+    config = config_of(tmp_path, str(tmp_path / "tokenizer"), ("main", tmp_path / "a.txt", "text"))
+    entry = prepare(config, print, PYTHON)
+    assert tokens_of(entry, "main") == [*range(69_900, 70_001), 0]
+    corpus = Corpus.open(entry, ["main"], SEQ_LEN)
+    assert corpus.training[0].read([0]).tolist() == [[*range(69_900, 69_917)]]
+    assert prepare(config, print) == entry  # whole, whoever asks
+
+
+def test_rows_of_text_need_no_tokenizer_of_others(tmp_path: Path) -> None:
+    path = rows(tmp_path / "rows.jsonl", ["ab", "c" * 40])
+    entry = prepare(config_of(tmp_path, "byte", ("main", path, "jsonl")), print, PYTHON)
+    assert tokens_of(entry, "main") == [97, 98, 256, *[99] * 40, 256]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"text": "a"}\n{"body": "b"}\n', "line 2 has no text under `text`"),
+        ('{"text": "a"}\n{broken\n', "line 2 is no JSON"),
+        ('{"text": "a"}\n', "need 34"),
+    ],
+)
+def test_rows_that_give_no_texts_are_named(tmp_path: Path, content: str, told: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(content)
+    config = config_of(tmp_path, "byte", ("main", tmp_path / "rows.jsonl", "jsonl"))
+    with pytest.raises(InputUnusableError, match=told):
+        prepare(config, print, PYTHON)
+    assert not list((tmp_path / "cache" / "data").glob("*/meta.json"))
+
+
+def test_a_long_text_is_read_in_pieces_that_lose_nothing(tmp_path: Path) -> None:
+    text = "Wörter und\nZeilen. " * 20_000 + "ohne" * PIECE_CHARACTERS
+    (tmp_path / "a.txt").write_text(text)
+    read = list(pieces({"name": "a", "format": "text"}, [str(tmp_path / "a.txt")]))
+    assert "".join(piece for piece, _, _ in read) == text
+    assert max(len(piece) for piece, _, _ in read) <= PIECE_CHARACTERS
+    assert [ends for _, ends, _ in read] == [False] * (len(read) - 1) + [True]
+
+
+def test_tokens_that_are_there_already_are_taken_as_they_are(tmp_path: Path) -> None:
+    tokens = array.array("H", [*b"abc", 256] * 20)
+    (tmp_path / "train.bin").write_bytes(tokens.tobytes())
+    entry = prepare(
+        config_of(tmp_path, "byte", ("main", tmp_path / "train.bin", "tokens")), print, PYTHON
+    )
+    assert tokens_of(entry, "main") == tokens.tolist()
+    (tmp_path / "train.bin").write_bytes(array.array("H", [50256] * 40).tobytes())
+    with pytest.raises(InputUnusableError, match="holds token 50,256, but the tokenizer has 257"):
+        prepare(
+            config_of(tmp_path, "byte", ("main", tmp_path / "train.bin", "tokens")), print, PYTHON
+        )

@@ -1,0 +1,90 @@
+"""Sequences cut while they stream: the same tokens as shards hold, at any position."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.train.model_folders import write_tokenizer
+
+from trainer_runtime.train.attempt.config import (
+    BatchConfig,
+    ConfigError,
+    DataConfig,
+    EvaluationConfig,
+    RunConfig,
+    Skip,
+)
+from trainer_runtime.train.data.stream import stream_dataset
+
+SEQ_LEN = 16
+TEXTS = [f"Text number {n} of a few. " * 3 for n in range(40)]
+
+
+def config_of(tokenizer: str, *sources: dict[str, Any]) -> RunConfig:
+    config = RunConfig.__new__(RunConfig)
+    data = {"sources": list(sources), "tokenizer": tokenizer, "seq_len": SEQ_LEN}
+    for name, value in (
+        ("steps", 20),
+        ("data", DataConfig((), tokenizer, SEQ_LEN, "f", "/nowhere", (Skip(8, 5),))),
+        ("document", {"data": data}),
+        ("batch", BatchConfig(tokens=32, micro_batch=2, accumulation=1)),
+        ("evaluation", EvaluationConfig(batches=2)),
+    ):
+        object.__setattr__(config, name, value)
+    return config
+
+
+def jsonl(path: Path, texts: list[str], column: str = "text") -> dict[str, Any]:
+    path.write_text("".join(f"{json.dumps({column: text})}\n" for text in texts))
+    return {"name": path.stem, "path": str(path), "format": "jsonl", "weight": 1.0}
+
+
+def windows(config: RunConfig, count: int, **options: Any) -> list[list[int]]:
+    taken = islice(stream_dataset(config, options.pop("split", "train"), **options), count)
+    return [[*item["input_ids"].tolist(), int(item["labels"][-1])] for item in taken]
+
+
+def test_windows_are_those_of_the_packed_texts_with_every_twentieth_held_out(
+    tmp_path: Path,
+) -> None:
+    tokenizer = str(write_tokenizer(tmp_path / "tokenizer"))
+    config = config_of(tokenizer, jsonl(tmp_path / "a.jsonl", TEXTS))
+    packed = [token for text in TEXTS for token in [*text.encode(), 256]]
+    count = (len(packed) - 1) // SEQ_LEN
+    expected = [packed[n * SEQ_LEN : n * SEQ_LEN + SEQ_LEN + 1] for n in range(count)]
+    training = [window for n, window in enumerate(expected) if n % 20 != 19]
+    assert windows(config, len(training) + 3) == training + training[:3]
+    held_out = windows(config, 100, split="validation", source="a")
+    assert held_out == [expected[19], expected[39], expected[59], expected[79]]
+
+
+def test_a_position_brings_back_exactly_what_followed(tmp_path: Path) -> None:
+    one, other = jsonl(tmp_path / "a.jsonl", TEXTS), jsonl(tmp_path / "b.jsonl", TEXTS[:3])
+    config = config_of("byte", one, {**other, "weight": 3.0})
+    straight = windows(config, 60)
+    assert windows(config, 37, start=23) == straight[23:]
+
+
+def test_every_format_streams_the_same(tmp_path: Path) -> None:
+    import datasets
+
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(TEXTS):
+        (tmp_path / "texts" / f"{number:02}.txt").write_text(text)
+    saved = datasets.Dataset.from_dict({"text": TEXTS})
+    saved.save_to_disk(str(tmp_path / "saved"))
+    saved.to_parquet(str(tmp_path / "rows.parquet"))
+    expected = windows(config_of("byte", jsonl(tmp_path / "a.jsonl", TEXTS)), 50)
+    for name, data_format in (("texts", "text"), ("saved", "hf"), ("rows.parquet", "parquet")):
+        source = {"name": "a", "path": str(tmp_path / name), "format": data_format}
+        assert windows(config_of("byte", source), 50) == expected, data_format
+
+
+def test_rows_without_text_are_told(tmp_path: Path) -> None:
+    config = config_of("byte", jsonl(tmp_path / "a.jsonl", ["x"], column="body"))
+    with pytest.raises(ConfigError, match="no text under `text`, but `body`"):
+        windows(config, 1)

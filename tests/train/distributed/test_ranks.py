@@ -1,0 +1,277 @@
+"""Two ranks of templates/hf/train.py on this machine's CPU, by their real launchers.
+
+Each launch costs some twenty seconds of a processor, so each tells several things. The strategies
+that a checkpoint is resumed under are `TRAINMASTER_STRATEGIES`; by default the one that shares out
+the most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from safetensors import safe_open
+from support.box.tiny_training import (
+    REPOSITORY,
+    Config,
+    RunFolder,
+    changed,
+    prepared_config,
+    told_step,
+)
+from support.runs.running_run import begin_with, standing_after, wait_until
+
+from trainer_runtime.core import frameworks
+from trainer_runtime.core.files.manifest import verify
+from trainer_runtime.core.processes.rank_exits import RANKS
+
+STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3").split(",")
+STEPS, SAVED_EVERY = 12, 4
+BOUND_S = 240.0
+PASSES = 12  # of an attempt that is struck, two a step: those of six steps
+CURVE = ("loss", "grad_norm", "lr", "val_loss")
+# Accelerate makes no FSDP of ranks on a CPU, but trains them by DDP without a word. With this in
+# each rank it takes the CPU for a kind of GPU.
+CPU_AS_GPU = """\
+import os
+if "RANK" in os.environ:
+    import torch
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+
+    def set_device(self):
+        self.device = self.device or torch.device("cpu")
+
+    PartialState._prepare_backend = lambda self, *_: ("gloo", DistributedType.MULTI_GPU)
+    PartialState.set_device = set_device
+"""
+# Between ranks on one CPU, DeepSpeed goes by an operator of its own that each machine compiles
+# first, for more than a minute. Without it they go by gloo, as PyTorch's own ranks do.
+BY_GLOO = """\
+import os
+if "RANK" in os.environ:
+    import deepspeed
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+"""
+
+
+class RanksRun(RunFolder):
+    """A run's folder, and attempts in it as hold starts them."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        super().__init__(folder, config)
+        shutil.copy(REPOSITORY / "templates/hf/train.py", folder)
+        path = f"{folder / 'packages'}:{REPOSITORY}"
+        self._environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+    def begin_ranks_with(self, code: str) -> None:
+        """Have every process of an attempt run this before its own code."""
+        begin_with(self.folder / "packages", code)
+
+    def write_config(self, name: str, config: Config) -> Path:
+        path = super().write_config(name, config)
+        if config["compute"]["strategy"] == "fsdp":
+            arguments = path.parent / "training_args.yaml"
+            text = arguments.read_text().replace("use_cpu: true", "use_cpu: false")
+            arguments.write_text(text)
+        return path
+
+    def run(self, *command: str) -> int:
+        """The exit code of a command in the run's folder; it fails what takes too long."""
+        with (self.folder / "log").open("wb") as log:
+            return subprocess.run(
+                command,
+                cwd=self.folder,
+                env={**self._environment, "PYTHON": sys.executable},
+                stdout=log,
+                stderr=log,
+                timeout=BOUND_S,
+                check=False,
+            ).returncode
+
+    def start(self, number: int, **attempt: Any) -> subprocess.Popen[bytes]:
+        """An attempt; what it prints is in its train.log."""
+        config = self.attempt_config(number=number, **attempt)
+        with (self.attempt(number) / "train.log").open("wb") as log:
+            return subprocess.Popen(
+                frameworks.command(self.config, sys.executable, config),
+                cwd=self.folder,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def attempt(self, number: int) -> Path:
+        return self.folder / "attempts" / str(number)
+
+    def checkpoint(self, step: int) -> Path:
+        return self.folder / f"checkpoints/step-{step:08d}"
+
+    def log(self, number: int) -> str:
+        return (self.attempt(number) / "train.log").read_text()
+
+    def reach(self, process: subprocess.Popen[bytes], number: int, step: int) -> None:
+        """Waits until an attempt has told of a step."""
+
+        def told() -> bool:
+            assert process.poll() is None, self.log(number)
+            return any(told_step(event) >= step for event in self.events(f"attempts/{number}"))
+
+        wait_until(told, f"step {step} of attempt {number}", BOUND_S)
+
+    def rank_pid(self, number: int, rank: int) -> int:
+        path = self.attempt(number) / RANKS / f"{rank}.json"
+        return int(json.loads(path.read_bytes())["pid"])
+
+    def curve(self, *folders: str) -> dict[tuple[str, int], list[float]]:
+        """What was told last of every step and evaluation, the attempts one after the other."""
+        found: dict[tuple[str, int], list[float]] = {}
+        for folder in folders:
+            for event in self.events(folder):
+                values = event.get("values") or {}
+                if event["kind"] in ("metric", "eval") and set(values) & set(CURVE):
+                    kept = [values[key] for key in CURVE if key in values]
+                    found[event["kind"], event["step"]] = kept
+        return found
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
+    """A prepared corpus and the configuration of a run of two ranks on it, with dropout."""
+    folder = tmp_path_factory.mktemp("ranks")
+    config = prepared_config(folder, "hf", Path(__file__).read_bytes())
+    return folder, changed(
+        config,
+        {
+            "steps": STEPS,
+            "precision": "fp32",
+            "eval__every_steps": 6,
+            "checkpoint__every": SAVED_EVERY,
+            "batch__micro_batch": 2,
+            "compute__processes": 2,
+            "compute__strategy": "ddp",
+            "env": {},
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def by_hand(base: tuple[Path, Config]) -> Iterator[RanksRun]:
+    """Two ranks by train.sh, as it lies in a bundle; without dropout, whose numbers each rank draws
+    for itself."""
+    run = RanksRun(base[0] / "by_hand", changed(base[1], {"model__dropout": 0.0}))
+    templates = Environment(
+        loader=FileSystemLoader(REPOSITORY / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = templates.get_template("launch/train.sh.j2")
+    launcher = frameworks.launcher(run.config)
+    (run.folder / "train.sh").write_text(script.render(launcher=launcher))
+    code = run.run("sh", "train.sh")
+    assert code == 0, (run.folder / "log").read_text()
+    yield run
+    shutil.rmtree(run.folder)
+
+
+def test_two_ranks_learn_what_one_learns_from_the_same_batch(
+    by_hand: RanksRun, tmp_path: Path
+) -> None:
+    changes = {"compute__processes": 1, "compute__strategy": "single", "batch__accumulation": 4}
+    of_one = RanksRun(tmp_path / "one", changed(by_hand.config, changes))
+    assert of_one.start(1).wait(timeout=BOUND_S) == 0
+
+    one, two = of_one.curve("attempts/1"), by_hand.curve(".")
+
+    assert len(one) == STEPS + 2
+    assert one.keys() == two.keys()
+    for key, values in one.items():
+        assert two[key] == pytest.approx(values, rel=1e-5), key
+    started = [event for event in by_hand.events() if event["kind"] == "started"]
+    assert [event["world_size"] for event in started] == [2]
+
+
+def test_ranks_go_on_bit_by_bit_after_a_kill_and_after_sigterm(
+    base: tuple[Path, Config], tmp_path: Path
+) -> None:
+    run = RanksRun(tmp_path / "run", base[1])
+    run.begin_ranks_with(standing_after(PASSES, 1, 2))
+
+    killed = run.start(1)
+    run.reach(killed, 1, SAVED_EVERY + 2)
+    os.kill(run.rank_pid(1, 1), signal.SIGKILL)
+    assert killed.wait(timeout=BOUND_S) == -signal.SIGKILL
+    _assert_gone(run, 1)
+
+    asked = run.start(2)
+    run.reach(asked, 2, 2 * SAVED_EVERY + 1)
+    asked.terminate()
+    assert asked.wait(timeout=BOUND_S) == 75, run.log(2)
+    saved_at = run.steps_stored()[-1]
+    assert saved_at > 2 * SAVED_EVERY
+    _assert_whole(run)
+    _assert_the_same_steps(run, at_least=2)
+
+    assert run.start(3).wait(timeout=BOUND_S) == 0, run.log(3)
+    resumed = [e["resumed_from"] for e in run.events("attempts/3") if e["kind"] == "started"]
+    assert resumed == [saved_at]
+    assert verify(run.folder / "final") == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_model_that_is_shared_out_is_saved_resumed_and_exported(
+    base: tuple[Path, Config], tmp_path: Path, strategy: str
+) -> None:
+    """What all ranks have written together is one checkpoint; the export is the whole model."""
+    run = RanksRun(tmp_path / "run", changed(base[1], {"compute__strategy": strategy}))
+    own = CPU_AS_GPU if strategy == "fsdp" else BY_GLOO
+    run.begin_ranks_with(own + standing_after(PASSES, 1))
+
+    asked = run.start(1)
+    run.reach(asked, 1, SAVED_EVERY + 2)
+    asked.terminate()
+    assert asked.wait(timeout=BOUND_S) == 75, run.log(1)
+    _assert_whole(run)
+
+    # Not from where it was saved last, so that some steps are trained again.
+    again = run.start(2, resume={"mode": "latest", "candidates": [SAVED_EVERY]})
+    assert again.wait(timeout=BOUND_S) == 0, run.log(2)
+    _assert_the_same_steps(run, at_least=2)
+    _assert_whole(run)
+    parts = "pytorch_model_fsdp_0" if strategy == "fsdp" else f"global_step{STEPS}"
+    assert len(list((run.checkpoint(STEPS) / parts).iterdir())) >= 2
+    assert verify(run.folder / "final") == []
+    with safe_open(run.folder / "final/model.safetensors", "pt") as exported:
+        assert exported.get_slice("transformer.h.1.mlp.c_fc.weight").get_shape() == [32, 64]
+
+
+def _assert_the_same_steps(run: RanksRun, at_least: int) -> None:
+    """What the second attempt has trained again is what the first had told, bit by bit."""
+    first, second = run.curve("attempts/1"), run.curve("attempts/2")
+    both = first.keys() & second.keys()
+    assert len(both) >= at_least
+    assert {key: second[key] for key in both} == {key: first[key] for key in both}
+
+
+def _assert_gone(run: RanksRun, number: int) -> None:
+    for rank in (0, 1):
+        with pytest.raises(ProcessLookupError):
+            os.kill(run.rank_pid(number, rank), 0)
+
+
+def _assert_whole(run: RanksRun) -> None:
+    """Every checkpoint verifies, and holds each rank's random numbers."""
+    for step in run.steps_stored():
+        assert verify(run.checkpoint(step)) == []
+        names = {path.name for path in run.checkpoint(step).iterdir()}
+        assert {"rng_state_0.pth", "rng_state_1.pth"} <= names

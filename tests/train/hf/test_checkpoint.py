@@ -1,0 +1,57 @@
+"""From which strategies' checkpoints Trainer can go on, told by the files that each one writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
+
+FILES = {
+    "ddp": ["optimizer.pt", "model.safetensors"],
+    "fsdp": ["pytorch_model_fsdp_0/__0_0.distcp", "optimizer_0/__0_0.distcp"],
+    "zero2": ["global_step8/mp_rank_00_model_states.pt"]
+    + [f"global_step8/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in (0, 1)],
+    "zero3": [
+        f"global_step8/zero_pp_rank_{rank}_mp_rank_00_{part}_states.pt"
+        for rank in (0, 1)
+        for part in ("model", "optim")
+    ],
+}
+ALIKE = {("ddp", "single"), ("zero2", "zero1"), ("zero3", "zero3_offload")}
+
+
+def config(strategy: str) -> Any:
+    return SimpleNamespace(document={"compute": {"strategy": strategy}})
+
+
+def checkpoint(folder: Path, strategy: str) -> Path:
+    for name in FILES[strategy]:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder
+
+
+@pytest.mark.parametrize("written", FILES)
+def test_only_the_strategies_that_lay_out_their_optimizer_alike_go_on(
+    tmp_path: Path, written: str
+) -> None:
+    folder = checkpoint(tmp_path, written)
+    for present in ("single", "ddp", "fsdp", "zero1", "zero2", "zero3", "zero3_offload"):
+        if present == written or (written, present) in ALIKE:
+            refuse_another_strategy(folder, config(present), 2)
+            continue
+        with pytest.raises(ConfigError, match=r"was written by .*--from scratch"):
+            refuse_another_strategy(folder, config(present), 2)
+
+
+def test_only_deepspeed_needs_the_same_number_of_ranks(tmp_path: Path) -> None:
+    refuse_another_strategy(None, config("zero2"), 1)
+    refuse_another_strategy(checkpoint(tmp_path / "ddp", "ddp"), config("ddp"), 4)
+    with pytest.raises(ConfigError, match="written by 2 ranks"):
+        refuse_another_strategy(checkpoint(tmp_path / "zero2", "zero2"), config("zero2"), 4)

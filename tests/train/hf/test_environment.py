@@ -1,0 +1,59 @@
+"""HF's trainer installed from the package index, on top of a PyTorch that is there."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+from support.box.fake_packages import make_environment
+from support.box.prepared_run import make_box, told_by
+
+from trainmaster.plan.decisions.requirements import requirements
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def with_torch_alone(folder: Path) -> Path:
+    """An interpreter that has the tests' PyTorch, what that needs, and nothing else."""
+    python = make_environment(folder)
+    packages = next((folder / "lib").glob("python3*/site-packages"))
+    wanted, seen = ["torch"], set[str]()
+    while wanted:
+        name = wanted.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # another platform's
+        for top in {path.parts[0] for path in distribution.files or ()} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(str(distribution.locate_file(top)))
+        needed = [line for line in distribution.requires or () if "extra ==" not in line]
+        wanted += [found.group() for line in needed if (found := _NAME.match(line))]
+    return python
+
+
+def test_the_framework_is_installed_in_its_versions_and_the_torch_stays(tmp_path: Path) -> None:
+    base = with_torch_alone(tmp_path / "base")
+    box = make_box(tmp_path / "runs" / "small-abc234", tmp_path / "cache")
+    lines = ("torch==2.13.0", *requirements("hf"))
+    (box.folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
+    (box.folder / "requirements-extra.txt").write_text("six\n")
+    box.variables |= {"PATH": "/usr/bin:/bin", "PIP_COMPILE": "0"}  # all of it takes a minute
+
+    assert box.prepare(mode="given", python=str(base), requirements=True) == 0, box.log
+
+    assert box.settled["how"] == f"on top of {base}"
+    told = told_by(
+        box.settled["python"],
+        "import accelerate, datasets, torch, transformers as t; from transformers import Trainer; "
+        "print(t.__version__, accelerate.__version__, datasets.__version__, torch.__file__)",
+    )
+    *versions, torch = told.split()
+    assert [f"=={version}" for version in versions] == [
+        line[line.index("=") :] for line in lines[1:]
+    ]
+    assert str(tmp_path / "base") in torch

@@ -1,0 +1,129 @@
+"""LitGPT's script as processes of their own: killed, told to end, and two ranks of them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.box.tiny_training import REPOSITORY, Config, changed
+from support.runs.running_run import begin_with, standing_after
+from support.train.litgpt_training import SCRIPT, STEPS, Run, assert_same_tensors, pretraining
+
+from trainer_runtime.core.files.manifest import verify
+
+SAVING = "checkpoints/.writing-by-framework/step-*/lit_model.pth"
+TIMEOUT_S = 240
+# Ends the first attempt in its fifth save, when the model is written and the rest is not.
+KILLED = """\
+import os, signal, sys
+
+def strike(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("/step-5/rank-0.json"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.orig_argv[-1] == "config.json":
+    sys.addaudithook(strike)
+"""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    folder = tmp_path_factory.mktemp("litgpt")
+    return pretraining(folder)
+
+
+def test_what_a_kill_in_a_save_and_a_signal_leave_is_gone_on_with_exactly(
+    base: Config, tmp_path: Path
+) -> None:
+    config = changed(base, {"steps": 40, "eval__every_steps": None, "checkpoint__every": 1})
+    run = Run(tmp_path / "run", config)
+    begin_with(run.folder / "own", KILLED + standing_after(20, 2))
+
+    assert start(run).wait(timeout=TIMEOUT_S) == -signal.SIGKILL
+    assert any(run.folder.glob(SAVING))
+    left = [folder for folder in run.folder.glob("checkpoints/step-*") if not verify(folder)]
+    assert len(left) >= 2
+
+    told = start(run, number=2)
+    until(told, lambda: len(run.told_by(2)) > 3)
+    assert end(told, signal.SIGTERM) == 75
+    started, *_ = run.events_of(2)
+    assert started["resumed_from"] == max(int(folder.name[5:]) for folder in left)
+    stopped_at = max(step for _, step in run.told_by(2))
+    assert run.steps_stored()[-1] == stopped_at
+
+    straight = Run(tmp_path / "straight", changed(config, {"checkpoint__every": 40}))
+    assert run.train(number=3) == straight.train() == 0
+    assert run.events_of(3)[0]["resumed_from"] == stopped_at
+    pieces = {**run.told_by(), **run.told_by(2), **run.told_by(3)}
+    assert pieces == straight.told_by()
+    assert_same_tensors(run.model(), straight.model())
+
+
+def test_two_ranks_go_on_as_one_would(base: Config, tmp_path: Path) -> None:
+    one = Run(tmp_path / "one", changed(base, {"precision": "fp32"}))
+    assert one.train() == 0
+
+    ranks = {"batch__micro_batch": 2, "compute__processes": 2, "compute__strategy": "ddp"}
+    two = Run(tmp_path / "two", changed(one.config, ranks))
+    name = "checkpoints/step-00000004"
+    shutil.copytree(one.folder / name, two.folder / name)
+    launched(two, number=2)
+
+    started = two.events_of(2)[0]
+    assert (started["resumed_from"], started["world_size"]) == (4, 2)
+    assert losses(two, 2) == pytest.approx(losses(one)[4:], rel=1e-4)
+    newest = two.folder / f"checkpoints/step-{STEPS:08d}"
+    assert verify(newest) == []
+    assert {path.name for path in newest.glob("rank-*")} == {"rank-0.json", "rank-1.json"}
+    assert two.events_of(2)[-1]["kind"] == "completed"
+
+
+def losses(run: Run, attempt: int | None = None) -> list[float]:
+    return [told[0] for (kind, _), told in run.told_by(attempt).items() if kind == "metric"]
+
+
+def start(run: Run, **attempt: int) -> subprocess.Popen[bytes]:
+    name = run.attempt_config(**attempt) if attempt else "config.json"
+    with (run.folder / "train.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, str(SCRIPT), name],
+            cwd=run.folder,
+            env={**run.environment, "PYTHONPATH": f"{run.folder / 'own'}:{REPOSITORY}"},
+            stdout=log,
+            stderr=log,
+        )
+
+
+def launched(run: Run, **attempt: int) -> None:
+    """Trains by torchrun to a good end."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    local = ["--local-addr", "127.0.0.1"]
+    name = run.attempt_config(**attempt)
+    done = subprocess.run(
+        [sys.executable, *torchrun, *local, str(SCRIPT), name],
+        cwd=run.folder,
+        env={**run.environment, "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def until(process: subprocess.Popen[bytes], happened: Callable[[], bool]) -> None:
+    while not happened():
+        assert process.poll() is None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.005)
+
+
+def end(process: subprocess.Popen[bytes], with_signal: int) -> int:
+    process.send_signal(with_signal)
+    return process.wait(timeout=TIMEOUT_S)

@@ -1,0 +1,296 @@
+"""The real train.py in processes of its own, on a tiny model."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.box.tiny_training import (
+    LOSSES,
+    REPOSITORY,
+    SEQ_LEN,
+    Config,
+    TinyRun,
+    changed,
+    prepared_config,
+    wait_for,
+)
+from support.runs.running_run import LONGEST_S
+
+from trainer_runtime.core.files.manifest import verify
+from trainer_runtime.train.checkpoints.cadence import best_interval_s
+
+SCRIPT = REPOSITORY / "templates/nanogpt/train.py"
+FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
+STEPS = 40
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
+    """A prepared corpus and the configuration of a run on it, with dropout and bf16."""
+    folder = tmp_path_factory.mktemp("training")
+    text = Path(__file__).read_bytes() + SCRIPT.read_bytes()
+    return folder, prepared_config(folder, "nanogpt", text)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, base: tuple[Path, Config]) -> Callable[..., TinyRun]:
+    def make(name: str = "run", **changes: Any) -> TinyRun:
+        return TinyRun(tmp_path / name, changed(base[1], changes), SCRIPT)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def undisturbed(base: tuple[Path, Config]) -> Iterator[TinyRun]:
+    run = TinyRun(base[0] / "undisturbed", base[1], SCRIPT)
+    code, run.output, errors = run.train()  # type: ignore[attr-defined]
+    assert (code, errors) == (0, "")
+    yield run
+    shutil.rmtree(run.folder)
+
+
+def test_a_training_tells_everything_in_order_and_leaves_a_verified_model(
+    undisturbed: TinyRun,
+) -> None:
+    events = undisturbed.events()
+    assert [event["seq"] for event in events] == list(range(len(events)))
+    assert events[0]["kind"] == "started"
+    assert (events[0]["step"], events[0]["resumed_from"], events[0]["skipped"]) == (0, None, [])
+    assert (events[-1]["kind"], events[-1]["step"]) == ("completed", STEPS)
+    assert events[-1]["final"] == "final"
+    assert [e["step"] for e in events if e["kind"] == "metric"] == list(range(1, STEPS + 1))
+    assert [e["step"] for e in events if e["kind"] == "eval"] == [10, 20, 30, 40]
+    places = {(e["kind"], e["step"], e.get("action")): e["seq"] for e in events}
+    for step in (10, 20, 30, 40):
+        metric, evaluated = places["metric", step, None], places["eval", step, None]
+        assert metric < evaluated < places["checkpoint", step, "saved"]
+        assert places["checkpoint", step, "saved"] < places["checkpoint", step, "verified"]
+    assert places["checkpoint", STEPS, "verified"] < places["completed", STEPS, None]
+    assert verify(undisturbed.folder / "final") == []
+    assert undisturbed.steps_stored() == [20, 30, 40]
+
+
+def test_the_losses_fall_and_every_metric_is_there(undisturbed: TinyRun) -> None:
+    metrics = [event["values"] for event in undisturbed.events() if event["kind"] == "metric"]
+    assert metrics[0]["loss"] == pytest.approx(5.55, abs=0.2)
+    assert metrics[-1]["loss"] < metrics[0]["loss"] - 1.0
+    for values in metrics:
+        assert values.keys() >= {
+            "loss", "lr", "grad_norm", "clip_fraction", "tokens", "tokens_per_s", "step_time_s",
+            "data_time_share", "tflops",
+        }  # fmt: skip
+        assert "mfu" not in values  # of a peak that a CPU does not have
+    assert metrics[-1]["tokens"] == STEPS * 8 * SEQ_LEN
+
+
+def test_a_person_reads_steps_and_evaluations(undisturbed: TinyRun) -> None:
+    output = undisturbed.output  # type: ignore[attr-defined]
+    assert "step 1/40 | loss 5." in output
+    assert "step 40/40 | loss " in output
+    assert "step 40: val_loss " in output
+
+
+def test_the_trained_model_writes_the_same_text_for_the_same_seed(undisturbed: TinyRun) -> None:
+    texts = [
+        subprocess.run(
+            [sys.executable, str(SCRIPT), "--sample", "def ", "--tokens", "30", "--seed", seed],
+            cwd=undisturbed.folder,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "1", "2")
+    ]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith(b"def ")
+
+
+def test_killed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
+    undisturbed: TinyRun, make_run: Callable[..., TinyRun]
+) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    run = make_run()
+    for _ in range(FAULT_ROUNDS - 1):
+        run.end_at(moments.randrange(1, STEPS), signal.SIGKILL)
+    if saved_on_sigterm(run, moments.randrange(2, STEPS - 2)):
+        stopped_at = run.steps_stored()[-1]
+        assert run.train()[0] == 0
+        assert run.events()[-1]["kind"] == "completed"
+        assert stopped_at in [event.get("resumed_from") for event in run.events()]
+    assert run.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert run.weights() == undisturbed.weights()
+
+
+def saved_on_sigterm(run: TinyRun, step: int) -> bool:
+    """Whether SIGTERM at a step found a training; else it came to an end that was complete."""
+    code = run.end_at(step, signal.SIGTERM)
+    if code != 75:
+        assert code == 0
+        assert run.events()[-1]["kind"] == "completed"
+    return code == 75
+
+
+def test_llama_style_with_grouped_keys_resumes_bit_for_bit(
+    make_run: Callable[..., TinyRun],
+) -> None:
+    changes = {"model__style": "llama", "model__n_kv_head": 1, "steps": 12, "eval__every_steps": 4}
+    straight, stopped = make_run("straight", **changes), make_run("stopped", **changes)
+    assert straight.train()[0] == 0
+    saved_on_sigterm(stopped, 4)
+    assert stopped.train()[0] == 0
+    assert stopped.told(*LOSSES) == straight.told(*LOSSES)
+    assert stopped.weights() == straight.weights()
+
+
+def test_a_damaged_newest_checkpoint_is_passed_with_its_reason(
+    undisturbed: TinyRun, make_run: Callable[..., TinyRun]
+) -> None:
+    run = make_run()
+    shutil.copytree(undisturbed.folder / "checkpoints", run.folder / "checkpoints")
+    damaged = run.folder / "checkpoints/step-00000040/optimizer.safetensors"
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    code, output, _ = run.train(number=2, resume={"mode": "latest", "candidates": [40, 30]})
+    assert code == 0
+    events = run.events("attempts/2")
+    reason = "optimizer.safetensors: chunk 0 differs"
+    assert events[0]["attempt"] == 2
+    assert events[0]["resumed_from"] == 30
+    assert events[0]["skipped"] == [{"step": 40, "reason": reason}]
+    assert [(e["what"], e["value"]) for e in events if e["kind"] == "decision"] == [
+        ("skip_checkpoint", 40),
+        ("resume", 30),
+    ]
+    assert f"checkpoint of step 40 skipped: {reason}" in output
+    assert run.weights() == undisturbed.weights()
+
+
+def test_skipped_data_changes_what_follows_and_is_kept_across_a_resume(
+    undisturbed: TinyRun, make_run: Callable[..., TinyRun]
+) -> None:
+    skip = [{"at_step": 30, "sequences": 16}]
+    straight, resumed = make_run("straight", data__skip=skip), make_run("resumed", data__skip=skip)
+    assert straight.train()[0] == 0
+    shutil.copytree(undisturbed.folder / "checkpoints", resumed.folder / "checkpoints")
+    resume = {"mode": "step", "candidates": [30]}
+    assert resumed.train(number=2, resume=resume)[0] == 0
+    assert resumed.weights() == straight.weights() != undisturbed.weights()
+
+
+@pytest.mark.parametrize("rate", [1e18, 1e38])
+def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
+    make_run: Callable[..., TinyRun], rate: float
+) -> None:
+    run = make_run(optimizer__lr=rate, checkpoint__every=1, schedule={"kind": "constant"})
+    code, _, errors = run.train()
+    assert code == 76
+    assert "guard: step" in errors
+    events = run.events()
+    warning = next(event for event in events if event["kind"] == "warning")
+    assert "completed" not in [event["kind"] for event in events]
+    if warning["code"] in ("nan_loss", "nan_grad"):
+        last = [event for event in events if event["kind"] == "metric"][-1]
+        assert last["step"] == warning["step"]
+        assert {"NaN", "Infinity"} & set(map(str, last["values"].values()))
+        assert warning["values"] == last["values"]
+        assert warning["step"] not in run.steps_stored()
+    assert all(verify(path) == [] for path in run.folder.glob("checkpoints/step-*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"compute__device": "cuda"}, "no CUDA device"),
+        ({"precision": "fp16"}, "fp16 is for CUDA"),
+        ({"data__fingerprint": "0" * 16}, "not prepared"),
+        ({"model__vocab_size": 100}, "vocab_size 100 is less"),
+        ({"attempt": {"number": 1, "resume": {"mode": "step", "candidates": [7]}}}, "step 7"),
+    ],
+)
+def test_what_can_not_be_trained_ends_with_77_and_a_reason(
+    make_run: Callable[..., TinyRun], changes: Config, told: str
+) -> None:
+    code, _, errors = make_run(**changes).train()
+    assert code == 77
+    assert told in errors
+
+
+# Its last object goes after the interpreter has taken all handlers of signals back.
+_SIGNALLED_AT_ITS_END = """\
+import os, signal, sys
+from pathlib import Path
+from trainer_runtime.train.loop.run import run
+
+class Last:
+    def __del__(self, kill=os.kill, own=os.getpid(), number=signal.SIGTERM):
+        kill(own, number)
+
+last = Last()
+sys.exit(run(print, Path("missing/config.json")))
+"""
+
+
+def test_sigterm_while_the_interpreter_ends_leaves_the_outcome_as_it_is(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _SIGNALLED_AT_ITS_END],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+    )
+    assert (ended.returncode, "unusable" in ended.stderr) == (77, True), ended.stderr
+
+
+def test_sigusr2_dumps_the_stacks_and_training_goes_on(make_run: Callable[..., TinyRun]) -> None:
+    # More steps than it can take, however late the signals are.
+    run = make_run(steps=10**6, eval__every_steps=10**6, checkpoint__every=10**6)
+    process = run.start()
+    wait_for(process, lambda: len(run.events()) > 2)
+    process.send_signal(signal.SIGUSR2)
+    wait_for(process, lambda: len(run.events()) > 50)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=LONGEST_S)
+    assert process.returncode == 75
+    assert "most recent call first" in errors
+    assert "train.py" in errors
+
+
+def test_an_automatic_cadence_is_decided_after_twenty_steps(
+    make_run: Callable[..., TinyRun],
+) -> None:
+    # More steps than it can take until that save is verified, as slow as the disk may be.
+    run = make_run(steps=10**6, checkpoint={"every": "10m", "every_is_auto": True})
+
+    def decisions() -> list[Config]:
+        return [event for event in run.events() if event["kind"] == "decision"]
+
+    process = run.start()
+    wait_for(process, lambda: bool(decisions()))
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=LONGEST_S)
+    assert process.returncode == 75
+    [decided] = decisions()
+    assert decided["what"] == "checkpoint_every"
+    measured = re.match(
+        r"a save stalls training for (\S+) s and is written in (\S+) s; (\S+) h", decided["reason"]
+    )
+    assert measured is not None
+    stall_s, write_s, job_h = map(float, measured.groups())
+    expected_s = best_interval_s(stall_s, write_s, job_h * 3600)
+    assert float(decided["value"].removesuffix("s")) == pytest.approx(expected_s, rel=0.03)
+    saved = [event["step"] for event in run.events() if event.get("action") == "saved"]
+    assert saved[0] == 20

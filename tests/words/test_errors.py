@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from trainmaster.words.errors import CODES, Problem, SpecError, TrainmasterError
+
+
+def test_an_error_tells_code_message_fix_and_whether_to_retry() -> None:
+    error = TrainmasterError("DISK_FULL", "The disk is full.", "Free some.", True, "host")
+    assert error.to_dict() == {
+        "code": "DISK_FULL",
+        "message": "The disk is full.",
+        "fix": "Free some.",
+        "retryable": True,
+        "field": "host",
+    }
+
+
+def test_an_error_as_text_holds_everything_a_client_may_drop() -> None:
+    error = TrainmasterError("DISK_FULL", "The disk is full.", "Free some.")
+    assert str(error) == "DISK_FULL: The disk is full. Fix: Free some. retryable=no"
+
+
+def test_an_error_without_field_leaves_it_out() -> None:
+    assert "field" not in TrainmasterError("INTERNAL", "m", "f").to_dict()
+
+
+def test_a_code_that_is_not_registered_is_refused() -> None:
+    with pytest.raises(ValueError, match="NO_SUCH_CODE"):
+        TrainmasterError("NO_SUCH_CODE", "m", "f")
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_every_code_is_upper_snake_and_has_a_one_line_meaning(code: str) -> None:
+    assert re.fullmatch(r"[A-Z]+(_[A-Z]+)*", code)
+    assert CODES[code].endswith(".")
+    assert "\n" not in CODES[code]
+
+
+def test_several_problems_are_all_told_under_the_first_ones_code() -> None:
+    first = Problem("WRONG_TYPE", "steps", "`steps` is the text 'x'.", "Give a number.")
+    second = Problem("UNKNOWN_KEY", "stps", "`stps` is no key.", "Remove it.")
+    error = SpecError.listing([first, second])
+    assert (error.code, error.field) == ("WRONG_TYPE", "steps")
+    assert first.message in error.message
+    assert second.message in error.message
+    assert second.fix in error.fix
+    assert [item["code"] for item in error.to_dict()["problems"]] == ["WRONG_TYPE", "UNKNOWN_KEY"]

@@ -1,0 +1,1 @@
+"""Alerts that the host sends by itself."""

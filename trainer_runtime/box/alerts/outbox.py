@@ -1,0 +1,239 @@
+"""Sends the alerts that are the box's own, whether or not anybody is connected.
+
+`.alerts.json` says what to watch for and where to post it; the operator's side replaces it, and it
+is read again when it changes. Everything else stands in the journal: a message is written down as
+`fired` before it is posted and as `sent` only after the receiver has taken it, so a kill at any
+moment leads to the same message once more, under the same id.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from trainer_runtime.box.alerts.pieces import Pieces
+from trainer_runtime.box.alerts.post import LONGEST_S
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.alerts.alert import Alert, Onset
+from trainer_runtime.core.alerts.message import Message, Place, body_for, message_of
+from trainer_runtime.core.alerts.watcher import Watcher
+from trainer_runtime.core.protocol.alert_record import failed, fired, sent
+from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.protocol.lines import ATTACHED, Event, number
+from trainer_runtime.core.protocol.progress import Progress
+
+# After the run's end the box keeps trying for so long; the operator's side goes on from there.
+_LAST_TRIES_S = 300.0
+# Receivers take about one message a second; Slack says so, Discord thirty a minute.
+_LEAST_PAUSE_S = 2.0
+_KILL_AFTER_S = LONGEST_S + 10.0
+
+# Writes an event of the journal: its kind and its fields.
+Tell = Callable[[str, Mapping[str, Any]], None]
+
+
+class Alerting:
+    """One run's alerts. `look` never waits: a message is posted by a child, one at a time."""
+
+    def __init__(self, run: RunFolder, clock: Callable[[], float], tell: Tell) -> None:
+        self._run = run
+        self._clock = clock
+        self._tell = tell
+        self._seen: tuple[int, int, int] | None = None
+        self._given: dict[str, Any] = {}
+        self._watchers: list[Watcher] = []
+        self._pieces: Pieces | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._posting = ""
+        self._is_attached = (read_json(run.config) or {}).get("framework") == ATTACHED
+        self._started_t = 0.0
+        self._next_t = 0.0
+
+    def look(self, record: Record, progress: Mapping[int, Progress], *, last: bool = False) -> bool:
+        """Fire what is due and see to what was fired; True where nothing is left to do.
+
+        `last`: the run has ended, so that tries come to an end.
+        """
+        now = self._clock()
+        try:
+            self._read_given()
+            if self._pieces is not None:
+                for alert, onset in self._onsets(self._pieces, record, progress, now):
+                    self._fire(alert, onset, record, progress, now)
+        except OSError:
+            self._seen = None  # what was read and not written down is read anew
+            raise
+        if self._child is not None:
+            self._see_to_child(self._child, record, now)
+        if self._child is None and now >= self._next_t:
+            self._post_next(record, now)
+        tries_s = number(self._given.get("last_tries_s"))
+        if last and now > (record.state_t or now) + (_LAST_TRIES_S if tries_s is None else tries_s):
+            self._give_up(record, now)
+        return not record.alerts.unsent and not (self._pieces and self._pieces.more)
+
+    def forget(self, record: Record) -> None:
+        """Remove the addresses of a run that is over; those for a newer request stay."""
+        given = read_json(self._run.alerts)
+        if given is None or int(given.get("generation") or 0) <= record.generation:
+            self._run.alerts.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let go of a message under way; it comes to its end by itself."""
+        self._child = None
+
+    def _read_given(self) -> None:
+        """Take in what is to be watched, where that has changed: the history is read anew then."""
+        try:
+            status = os.stat(self._run.alerts)
+        except FileNotFoundError:
+            return
+        seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        self._given = read_json(self._run.alerts) or {}
+        self._watchers = [Watcher(alert) for alert in _alerts(self._given)]
+        keys = {watcher.key for watcher in self._watchers if watcher.key is not None}
+        self._pieces = Pieces(self._run, keys) if self._watchers else None
+
+    def _onsets(
+        self, pieces: Pieces, record: Record, progress: Mapping[int, Progress], now: float
+    ) -> Iterator[tuple[Alert, Onset]]:
+        for attempt, event in pieces.new([item.number for item in record.attempts]):
+            for watcher in self._watchers:
+                if (onset := _onset_of(watcher, attempt, event)) is not None:
+                    yield watcher.alert, onset
+        newest = record.current.number if record.current else 0
+        heard_t = _heard_t(record, progress.get(newest), self._log_grew_t(newest))
+        step = progress[newest].step if newest in progress else 0
+        for watcher in self._watchers:
+            state = record.state.value
+            onset = watcher.look(now, state=state, attempt=newest, heard_t=heard_t, step=step)
+            if onset is not None:
+                yield watcher.alert, onset
+
+    def _log_grew_t(self, attempt: int) -> float | None:
+        """Of a training of others, whose log may hold lines without figures."""
+        if not self._is_attached:
+            return None
+        try:
+            return self._run.attempt(attempt).train_log.stat().st_mtime
+        except OSError:
+            return None
+
+    def _fire(
+        self,
+        alert: Alert,
+        onset: Onset,
+        record: Record,
+        progress: Mapping[int, Progress],
+        now: float,
+    ) -> None:
+        newest = record.current.number if record.current else 0
+        place = Place(
+            run_id=self._run.run_id,
+            host=str(self._given.get("host", "")),
+            placement=int(self._given.get("placement", 1)),
+            state=record.state.value,
+            step=progress[newest].step if newest in progress else 0,
+        )
+        message = message_of(alert, onset, place, now)
+        if not record.alerts.knows(message, onset.t):
+            self._tell("alert", fired(message, alert.to))
+
+    def _post_next(self, record: Record, now: float) -> None:
+        due = record.alerts.due(now)
+        if due is None:
+            return
+        name, told = due
+        destination = (self._given.get("destinations") or {}).get(told.to)
+        if destination is None:
+            # Its address may come with the next file; who gives up in the end is the caller.
+            reason = f"the box has no address of {told.to}"
+            self._tell("alert", failed(name, told, reason, now))
+            return
+        body = body_for(destination["kind"], Message.from_dict(told.message))
+        asked = json.dumps({"url": destination["url"], "body": body, "id": name}).encode()
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "trainer_runtime", "alert"],
+                cwd=self._run.root,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            # Whatever is wrong with the machine, the training goes before its alerts.
+            self._tell("alert", failed(name, told, "the sender can't be started", now))
+            return
+        self._posting, self._started_t = name, now
+        if self._child.stdin is not None:
+            with suppress(BrokenPipeError), self._child.stdin as stdin:
+                stdin.write(asked)  # shorter than a pipe holds
+
+    def _see_to_child(self, child: subprocess.Popen[bytes], record: Record, now: float) -> None:
+        if child.poll() is None:
+            if now > self._started_t + _KILL_AFTER_S:
+                child.kill()
+            return
+        output = child.stdout.read() if child.stdout is not None else b""
+        self._child, self._next_t = None, now + _LEAST_PAUSE_S
+        if child.stdout is not None:
+            child.stdout.close()
+        told = record.alerts.told.get(self._posting)
+        if told is None:
+            return
+        answer = _answer(output)
+        if answer.get("sent") is True:
+            self._tell("alert", sent(self._posting))
+        else:
+            reason, wait_s = str(answer["reason"]), float(answer.get("wait_s") or 0.0)
+            self._tell("alert", failed(self._posting, told, reason, now, wait_s=wait_s))
+
+    def _give_up(self, record: Record, now: float) -> None:
+        for name in record.alerts.unsent:
+            told = record.alerts.told[name]
+            reason = told.reason or "it was not taken in time"
+            self._tell("alert", failed(name, told, reason, now, last=True))
+
+
+def _alerts(given: Mapping[str, Any]) -> Iterator[Alert]:
+    for item in given.get("alerts") or []:
+        with suppress(ValueError, KeyError, TypeError):  # a newer side may know more than we do
+            yield Alert.from_dict(item)
+
+
+def _onset_of(watcher: Watcher, attempt: int, event: Event) -> Onset | None:
+    values = event.get("values")
+    if watcher.key is None:
+        return watcher.event(attempt, event)
+    value = number(values.get(watcher.key)) if isinstance(values, dict) else None
+    if value is None:
+        return None
+    x = int(event["step"]) if attempt else round(event["t"] * 1000)
+    return watcher.point(attempt, x, event["t"], value)
+
+
+def _heard_t(
+    record: Record, progress: Progress | None, grew_t: float | None = None
+) -> float | None:
+    """When the newest trainer last told anything, its start included; `grew_t`: its log did."""
+    told_t = progress.last_event_t if progress is not None else None
+    running_t = record.current.running_t if record.current is not None else None
+    return max((t for t in (told_t, running_t, grew_t) if t is not None), default=None)
+
+
+def _answer(output: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(output)
+    except ValueError:
+        answer = None
+    return answer if isinstance(answer, dict) else {"reason": "the sender was ended"}

@@ -1,0 +1,1 @@
+"""Commands that answer the client: follow, list, check, verify."""

@@ -1,0 +1,194 @@
+"""What stands between this machine and a training: rows of what, state, found, remedy.
+
+Nothing is changed. Each row is looked up by itself: one that fails hides none of the others.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainer_runtime.box.environment.cgroup_limits import limits
+from trainer_runtime.box.environment.interpreter_facts import facts
+from trainer_runtime.core.frameworks.packages import MODULES
+
+State = Literal["ok", "warn", "fail"]
+
+_GIB = 2.0**30
+_LEAST_ROOT_GIB = 5.0  # as `trainmaster doctor` has it: checkpoints and shards
+_ROOMY_CACHE_GIB = 15.0  # an environment with PyTorch and CUDA's libraries takes seven or eight
+_LEAST_SHARED_GIB = 1.0  # containers have 64 MiB unless told otherwise
+_LEAST_MEMORY_GIB = 2.0
+_TOOL_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that was looked at. `fail`: no training can run like this."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str | None = None
+
+
+def check(root: Path, cache: Path, within_s: float) -> dict[str, Any]:
+    """All rows for runs in `root` and what they share in `cache`; `time`: the clock at the end.
+
+    PyTorch gets what is left of `within_s` seconds.
+    """
+    deadline_s = time.monotonic() + within_s
+    from trainer_runtime.box.answer.check_gpus import gpus, torch
+
+    rows: list[Row] = []
+    for name, look in _looks(root, cache):
+        rows += _independently(name, look)
+    found: list[dict[str, Any]] = []
+    rows += _independently("gpu", lambda: gpus(found))
+    rows += _independently("torch", lambda: torch(found, deadline_s))
+    return {"checks": [asdict(row) for row in rows], "gpus": found, "time": time.time()}
+
+
+def _looks(root: Path, cache: Path) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
+    yield "python", _python
+    yield "environments", _environments
+    yield "frameworks", _frameworks
+    yield "tmux or screen", _window
+    yield "root", lambda: _folder("root", root, _LEAST_ROOT_GIB, _LEAST_ROOT_GIB)
+    yield "cache", lambda: _folder("cache", cache, _LEAST_ROOT_GIB, _ROOMY_CACHE_GIB)
+    yield "cores and memory", _limits
+    yield "/dev/shm", lambda: _shared_memory(Path("/dev/shm"))
+    yield "logging out", _logging_out
+
+
+def _independently(name: str, look: Callable[[], Iterator[Row]]) -> Iterator[Row]:
+    try:
+        yield from look()
+    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        yield Row(name, "warn", f"could not be looked at: {error}", "Look at it by hand.")
+
+
+def _python() -> Iterator[Row]:
+    yield Row("python", "ok", f"{platform.python_version()} at {sys.executable}")
+
+
+def _environments() -> Iterator[Row]:
+    """Whether a virtual environment could be made: Debian parts `ensurepip` from the rest."""
+    if importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip"):
+        yield Row("environments", "ok", "venv and pip")
+        return
+    other = next((name for name in ("uv", "virtualenv") if shutil.which(name)), None)
+    yield Row(
+        "environments",
+        "warn",
+        f"{sys.executable} has no venv with pip" + (f"; {other} is there" if other else ""),
+        "Install it (on Debian and Ubuntu `apt install python3-venv`), or name an interpreter in "
+        "the spec: `environment: {python: PATH}`.",
+    )
+
+
+def _frameworks() -> Iterator[Row]:
+    """What is installed of frameworks; who needs more gets an environment of its own."""
+    there = facts()["distributions"]
+    found = [f"{name} {there[name]}" for name in MODULES if name in there]
+    yield Row("frameworks", "ok", ", ".join(found) or "none; environments are built for them")
+
+
+def _window() -> Iterator[Row]:
+    found = next((name for name in ("tmux", "screen") if shutil.which(name)), None)
+    remedy = "Install tmux to attach to a training's log; nothing needs it."
+    yield Row(
+        "tmux or screen", "ok" if found else "warn", found or "neither", None if found else remedy
+    )
+
+
+def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iterator[Row]:
+    existing = folder.absolute()
+    while not os.path.exists(existing):  # Path.exists() raises where a folder can't be entered
+        existing = existing.parent
+    change = f"Make it writable, or choose another: `trainmaster hosts add … --{name} DIR`."
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(b"\0" * 4096)
+    except OSError as error:
+        told = f"{existing} can't be written: {error.strerror}"
+        yield Row(name, "fail", told, change)
+        return
+    free_gib = shutil.disk_usage(existing).free / _GIB
+    state: State = "fail" if free_gib < least_gib else "warn" if free_gib < roomy_gib else "ok"
+    yield Row(
+        name,
+        state,
+        f"{folder}, {free_gib:.1f} GiB free",
+        None
+        if state == "ok"
+        else "Free some room (`trainmaster hosts gc` removes what no run uses), or put it on "
+        f"another disk: `--{name} DIR`.",
+    )
+    if os.statvfs(existing).f_flag & os.ST_NOEXEC:
+        told = f"{existing} lies on a disk from which nothing may be executed (noexec)"
+        yield Row(f"{name} noexec", "warn", told, f"Environments don't work there: `--{name} DIR`.")
+
+
+def _limits() -> Iterator[Row]:
+    found = limits()
+    memory, there = found.memory_bytes / _GIB, found.memory_there_bytes / _GIB
+    cores = f"{found.cores:g} of {found.cores_there} cores"
+    state: State = "warn" if found.cores < 1 or memory < _LEAST_MEMORY_GIB else "ok"
+    remedy = "Give the container or the account more: its limits (cgroup) are that tight."
+    yield Row(
+        "cores and memory",
+        state,
+        f"{cores}, {memory:.1f} of {there:.1f} GiB",
+        remedy if state == "warn" else None,
+    )
+
+
+def _shared_memory(folder: Path) -> Iterator[Row]:
+    if not folder.is_dir():
+        yield Row("/dev/shm", "warn", "not there", "Mount a tmpfs on /dev/shm.")
+        return
+    size_gib = shutil.disk_usage(folder).total / _GIB
+    state: State = "ok" if size_gib >= _LEAST_SHARED_GIB else "warn"
+    remedy = "Data loaders and NCCL want more: start the container with --shm-size=8g."
+    yield Row("/dev/shm", state, f"{size_gib:.2f} GiB", None if state == "ok" else remedy)
+
+
+def _logging_out() -> Iterator[Row]:
+    """Whether processes survive the end of the session that started them."""
+    if shutil.which("loginctl") is None:
+        return
+    manager = _loginctl("--property=KillUserProcesses", "show-session")
+    if manager != "yes" or os.getuid() == 0:
+        return
+    user = pwd.getpwuid(os.getuid()).pw_name
+    lingers = _loginctl("--property=Linger", "show-user", user) == "yes"
+    yield Row(
+        "logging out",
+        "ok" if lingers else "warn",
+        "processes are killed at logout"
+        + ("; lingering is on, so they live on" if lingers else " (KillUserProcesses=yes)"),
+        None if lingers else f"Run `loginctl enable-linger {user}` there: trainings die otherwise.",
+    )
+
+
+def _loginctl(*arguments: str) -> str:
+    done = subprocess.run(
+        ["loginctl", "--no-pager", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=_TOOL_TIMEOUT_S,
+        check=False,
+    )
+    return done.stdout.strip().partition("=")[2]

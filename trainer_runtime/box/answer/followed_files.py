@@ -1,0 +1,270 @@
+"""The files of a run as the follower reads them: from where the copy ends, or as a whole.
+
+Symbolic links are never followed: what is read lies in the run's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES, TAIL_BYTES
+
+_FLUSH_BYTES = 64 << 10
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Frames(Protocol):
+    """Who takes what was read. `sent_bytes`: how much of the files that was so far."""
+
+    @property
+    def sent_bytes(self) -> int: ...
+
+    def frame(self, header: dict[str, Any], data: bytes = b"") -> None:
+        """Take one file's next bytes, or a whole file; `header` as `box.answer.follow` describes
+        it."""
+
+
+class Outbox:
+    """Frames on their way out: a line of JSON each, and as many raw bytes as its `n` says."""
+
+    def __init__(self, descriptor: int, taken: Callable[[], object]) -> None:
+        self._descriptor = descriptor
+        self._taken = taken  # called whenever the other side has taken something
+        self._waiting = bytearray()
+        self.sent_bytes = 0
+
+    def frame(self, header: dict[str, Any], data: bytes = b"") -> None:
+        header["n"] = len(data)
+        self._waiting += _encode(header).encode() + b"\n" + data
+        self.sent_bytes += len(data)
+        if len(self._waiting) > _FLUSH_BYTES:
+            self.flush()
+
+    def line(self, fields: dict[str, Any]) -> None:
+        self._waiting += _encode(fields).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        view = memoryview(self._waiting)
+        done = 0
+        while done < len(view):
+            done += os.write(self._descriptor, view[done : done + _FLUSH_BYTES])
+            self._taken()
+        view.release()
+        self._waiting.clear()
+
+
+class AppendedFile:
+    """A file that grows: each byte is sent once, under the generation of the file it belongs to.
+
+    A new generation begins where the file is shorter than what was sent of it, is another file
+    (inode), or has other bytes before the cursor. What the old one still had to tell is looked for
+    beside it, where a rotation has moved or copied it, and is sent first.
+
+    `have`: the copy's length, the inode of its original where that is known, and the last bytes of
+    the copy as far as they are the original's own.
+    """
+
+    __slots__ = (
+        "_anew",
+        "_cursor",
+        "_end",
+        "_inode",
+        "_path",
+        "_run_id",
+        "_seen",
+        "_source",
+        "_tail",
+        "_told_inode",
+        "behind",
+        "name",
+    )
+
+    def __init__(
+        self, run_id: str, path: str, name: str, have: tuple[int, int | None, bytes]
+    ) -> None:
+        self.name = name
+        self._run_id = run_id
+        self._path = self._source = path
+        self._cursor, self._inode, self._tail = have
+        self._told_inode = self._inode
+        self._end = self._cursor
+        self._seen: tuple[int, int, int] | None = None
+        self._anew = False
+        self.behind = False
+
+    @property
+    def exists(self) -> bool:
+        return self._seen is not None
+
+    def look(self) -> bool:
+        """See how far the file goes now; True where it is `behind`: something is to be sent."""
+        if self._source != self._path:
+            return True
+        try:
+            status = os.lstat(self._path)
+        except OSError:
+            return False
+        seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if seen == self._seen:
+            return self.behind
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        self.behind = True
+        replaced = self._inode is not None and self._inode != status.st_ino
+        if (replaced or status.st_size < self._cursor) and self._begin_anew():
+            return True  # the old one's rest first
+        self._seen, self._inode, self._end = seen, status.st_ino, status.st_size
+        return True
+
+    def send(self, outbox: Frames, limit: int) -> None:
+        """Send at most `limit` bytes (at least one) of what was found."""
+        data = self._read(limit)
+        if data is None:
+            if not self._begin_anew():
+                self.look()
+            data = self._read(limit) or b""
+        self._tell(outbox, data)
+        self._cursor += len(data)
+        if not data:
+            self._end = self._cursor  # cut meanwhile, or not to be read: the next look tells
+        if self._source != self._path and self._end <= self._cursor:
+            self._forget()
+            self.look()
+        self.behind = self._anew or self._end > self._cursor
+
+    def _tell(self, outbox: Frames, data: bytes) -> None:
+        told: dict[str, Any] = {"run": self._run_id, "file": self.name, "at": self._cursor}
+        known = len(told)
+        if self._anew:
+            told["anew"] = True
+        if self._told_inode != self._inode and self._source == self._path:
+            told["inode"] = self._told_inode = self._inode
+        if data or len(told) > known:
+            outbox.frame(told, data)
+            self._anew = False
+
+    def _read(self, limit: int) -> bytes | None:
+        """What follows the cursor; None where the file no longer has what was sent before it."""
+        before = min(self._cursor, TAIL_BYTES)
+        wanted = max(0, min(limit, self._end - self._cursor))
+        try:
+            descriptor = os.open(self._source, _FLAGS)
+        except OSError:
+            self._seen = None
+            return b""
+        try:
+            if os.fstat(descriptor).st_ino != self._inode and self._source == self._path:
+                self._seen = None  # replaced since it was looked at
+                return b""
+            data = _read_at(descriptor, before + wanted, self._cursor - before)
+        except OSError:
+            self._seen = None
+            return b""
+        finally:
+            os.close(descriptor)
+        if len(data) < before or not data[:before].endswith(self._tail):
+            return None
+        self._tail = data[-TAIL_BYTES:]
+        return data[before:]
+
+    def _begin_anew(self) -> bool:
+        """Begin the next generation; True if the old one's rest is still to be read before."""
+        if self._source == self._path:
+            moved = self._moved_away()
+            if moved is not None:
+                self._source, self._end = moved
+                return True
+        self._forget()
+        return False
+
+    def _forget(self) -> None:
+        self._source = self._path
+        self._cursor = self._end = 0
+        self._tail = b""
+        self._inode = self._told_inode = None
+        self._seen = None
+        self._anew = True
+
+    def _moved_away(self) -> tuple[str, int] | None:
+        """Where a rotation has put the bytes beyond the cursor, and how many there are in all."""
+        folder, own_name = os.path.split(self._path)
+        found = []
+        try:
+            for entry in os.scandir(folder):
+                same = entry.inode() == self._inode
+                copied = entry.name.startswith(own_name) and self._tail != b""
+                if entry.name == own_name or not (same or copied):
+                    continue
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and self._goes_on(entry.path, status.st_size):
+                    found.append((same, status.st_mtime_ns, entry.path, status.st_size))
+        except OSError:
+            return None
+        return max(found)[2:] if found else None
+
+    def _goes_on(self, path: str, size: int) -> bool:
+        """Whether the file holds what was sent last, and more."""
+        if size <= self._cursor:
+            return False
+        try:
+            descriptor = os.open(path, _FLAGS)
+        except OSError:
+            return False
+        try:
+            begin = self._cursor - len(self._tail)
+            return os.pread(descriptor, len(self._tail), begin) == self._tail
+        finally:
+            os.close(descriptor)
+
+
+class ReplacedFile:
+    """A file that its writer replaces: sent as a whole where it changed.
+
+    `have`: size and modification time (ns) of the original that the copy was made of.
+    """
+
+    __slots__ = ("_path", "_run_id", "_seen", "name")
+
+    def __init__(self, run_id: str, path: str, name: str, have: tuple[int, int] | None) -> None:
+        self.name = name
+        self._run_id = run_id
+        self._path = path
+        self._seen = have
+
+    def send_changed(self, outbox: Frames) -> None:
+        try:
+            status = os.lstat(self._path)
+            seen = (status.st_size, status.st_mtime_ns)
+            if seen == self._seen or not stat.S_ISREG(status.st_mode):
+                return
+            descriptor = os.open(self._path, _FLAGS)
+        except OSError:
+            return
+        try:
+            status = os.fstat(descriptor)
+            data = _read_at(descriptor, LARGEST_WHOLE_BYTES + 1, 0)
+        except OSError:
+            return
+        finally:
+            os.close(descriptor)
+        self._seen = (status.st_size, status.st_mtime_ns)
+        if len(data) <= LARGEST_WHOLE_BYTES:
+            told = {"run": self._run_id, "file": self.name, "mtime_ns": status.st_mtime_ns}
+            outbox.frame(told, data)
+
+
+def _read_at(descriptor: int, length: int, offset: int) -> bytes:
+    """So many bytes, fewer only where the file ends."""
+    data = os.pread(descriptor, length, offset)
+    while 0 < len(data) < length:
+        more = os.pread(descriptor, length - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data

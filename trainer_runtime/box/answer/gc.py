@@ -1,0 +1,278 @@
+"""Removes from the host's cache what no run uses.
+
+An entry is in use where a run's folder on this machine names it (its configurations and what else
+its JSON files say, or a link into it), where the operator's side names it (a run that is on its
+way), where a process has it open, works in it or was started from it, and while its lock is held.
+Runs are those of every root that has ever used the cache. Where one of them can't be read, nothing
+is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trainer_runtime
+from trainer_runtime.box.prepare.cache_roots import registered
+from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.protocol.duration import spoken_duration
+
+_DAY_S = 86400.0
+_LARGEST_JSON_BYTES = 8 << 20
+_RECEIVING = ".receiving"
+# A name like this means one thing wherever it stands; others count behind their folder's name.
+_DIGEST = re.compile(r"[0-9a-f]{12,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One folder of the cache.
+
+    `built`: entries are made here, under a lock beside them; `received`: they come over the link,
+    under the lock that `receive` takes. Entries that changed less than `least_age_s` ago are kept:
+    who brought them may not have said so yet.
+    """
+
+    folder: str
+    built: bool = False
+    received: bool = False
+    least_age_s: float = 0.0
+
+
+KINDS = (
+    Kind("data", built=True, received=True),
+    Kind("venvs", built=True, least_age_s=600.0),
+    Kind("sources", received=True),
+    Kind("models", built=True, received=True, least_age_s=600.0),
+    Kind("runtime", received=True, least_age_s=_DAY_S),
+)
+# Of the runs themselves nothing is touched but what never came to be one.
+_HALF_PLACED = Kind("runs", received=True)
+
+
+def collect(cache: Path, runs: Path, named: str, *, dry_run: bool) -> dict[str, Any]:
+    """Remove what is not used; `named`: text in which the operator's side names what it will use.
+
+    Returns `removed` and `kept`: each entry's kind, name and size in bytes, `kept` with a reason.
+    """
+    uses = Uses(cache, runs, named)
+    removed: list[dict[str, Any]] = []
+    kept: list[dict[str, Any]] = []
+    for kind, entry in _entries(cache, runs):
+        told = {"kind": kind.folder, "name": entry.name, "size_bytes": _size_bytes(entry)}
+        reason = uses.reason(kind, entry) or _remove(kind, entry, uses, dry_run)
+        if reason is None:
+            removed.append(told)
+        else:
+            kept.append({**told, "reason": reason})
+    return {"removed": removed, "kept": kept}
+
+
+def _entries(cache: Path, runs: Path) -> Iterator[tuple[Kind, Path]]:
+    for kind in KINDS:
+        for entry in _listed(cache / kind.folder):
+            if not entry.name.endswith(".lock"):
+                yield kind, entry
+    for entry in _listed(runs):
+        if _is_leftover(entry):
+            yield _HALF_PLACED, entry
+
+
+class Uses:
+    """Who uses what; runs that come to be meanwhile are looked at before anything is removed."""
+
+    def __init__(self, cache: Path, runs: Path, named: str) -> None:
+        self._cache = cache
+        self._runs = runs
+        self._texts = {"a run that is on its way": named}
+        self._processes = _told_by_processes({str(cache), os.path.realpath(cache)})
+        self._seen: set[Path] = set()
+        self._unreadable: str | None = None
+
+    def reason(self, kind: Kind, entry: Path) -> str | None:
+        """Why an entry must stay; None where nothing says so."""
+        if _is_leftover(entry):
+            return None if _age_s(entry) > _DAY_S else "an upload that may still go on"
+        if _holds_this_program(entry):
+            return "what runs this"
+        if _age_s(entry) < kind.least_age_s:
+            return f"it changed less than {spoken_duration(kind.least_age_s)} ago"
+        return self.user(kind, entry)
+
+    def user(self, kind: Kind, entry: Path) -> str | None:
+        """Who names the entry, runs that are new since the last look included."""
+        self._look_for_new_runs()
+        if self._unreadable is not None:
+            return self._unreadable
+        for name, text in self._texts.items():
+            if _names(text, kind, entry):
+                return name
+        if _names(self._processes, kind, entry):
+            return "a process uses it"
+        return None
+
+    def _look_for_new_runs(self) -> None:
+        self._unreadable = None
+        try:
+            for runs in {self._runs.resolve(), *registered(self._cache)}:
+                for folder in _listed(runs):
+                    if folder not in self._seen:
+                        self._texts[_called(folder, self._runs)] = _told_by_run(folder)
+                        self._seen.add(folder)
+        except PermissionError as error:
+            self._unreadable = f"{error.filename} may not be read: a run there may use it"
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _called(folder: Path, runs: Path) -> str:
+    return f"run {folder.name if folder.parent == runs.resolve() else folder}"
+
+
+def _told_by_run(folder: Path) -> str:
+    """What a run's JSON files say, and where its links lead to; secrets are not read.
+
+    Raises:
+        PermissionError: they are another user's, and can't be read.
+    """
+    told = []
+    for below in (folder, folder / "attempts"):
+        _listed(below)  # a glob would take what it may not read for empty
+    files = [*folder.glob("*.json"), *folder.glob("attempts/*/*.json")]
+    for file in files:
+        with suppress(FileNotFoundError, IsADirectoryError):
+            if not file.name.startswith(".") and file.stat().st_size <= _LARGEST_JSON_BYTES:
+                told.append(file.read_text(errors="replace"))
+    for path in _listed(folder):
+        if path.is_symlink():
+            told.append(os.readlink(path))
+    return "\n".join(told)
+
+
+def _told_by_processes(caches: set[str]) -> str:
+    """The lines of what processes have mapped, were started with or work in that name the cache."""
+    told = []
+    for process in (Path("/proc") / name for name in os.listdir("/proc") if name.isdigit()):
+        lines: list[str] = []
+        with suppress(OSError):
+            lines += (process / "cmdline").read_text(errors="replace").split("\0")
+        with suppress(OSError):
+            lines.append(f"{os.readlink(process / 'cwd')}/")
+        with suppress(OSError):
+            lines += (process / "maps").read_text(errors="replace").splitlines()
+        told += [line for line in lines if any(cache in line for cache in caches)]
+    return "\n".join(told)
+
+
+def _names(text: str, kind: Kind, entry: Path) -> bool:
+    wanted = entry.name
+    if not _DIGEST.fullmatch(wanted):
+        wanted = f"{kind.folder}/{wanted}"
+    return re.search(rf"{re.escape(wanted)}(?![A-Za-z0-9._-])", text) is not None
+
+
+def _is_leftover(entry: Path) -> bool:
+    """Whether it is the half of something: `.<name>.receiving`, `.building-<name>` and the like."""
+    return entry.name.startswith(".")
+
+
+def _age_s(entry: Path) -> float:
+    """Since the newest change of it or of anything in it."""
+    newest = entry.lstat().st_mtime
+    for path in _inside(entry):
+        with suppress(OSError):
+            newest = max(newest, path.lstat().st_mtime)
+    return time.time() - newest
+
+
+def _size_bytes(entry: Path) -> int:
+    size_bytes = 0
+    for path in (entry, *_inside(entry)):
+        with suppress(OSError):
+            if path.is_symlink() or not path.is_dir():
+                size_bytes += path.lstat().st_size
+    return size_bytes
+
+
+def _inside(entry: Path) -> Iterator[Path]:
+    if entry.is_symlink():
+        return
+    for folder, folders, files in os.walk(entry):  # follows no links below
+        for name in (*folders, *files):
+            yield Path(folder, name)
+
+
+def _holds_this_program(entry: Path) -> bool:
+    here = Path(trainer_runtime.__file__).resolve()
+    return entry.resolve() in here.parents
+
+
+def _remove(kind: Kind, entry: Path, uses: Uses, dry_run: bool) -> str | None:
+    """Remove an entry under its lock; the reason where it stays, None where it is gone."""
+    try:
+        with _held(kind, entry, dry_run) as held:
+            if not held:
+                return "its lock is held"
+            reason = None if _is_leftover(entry) else uses.user(kind, entry)
+            if reason is None and not dry_run:
+                _take_away(entry)
+            return reason
+    except OSError as error:
+        return f"can't be removed: {error.strerror}"
+
+
+@contextmanager
+def _held(kind: Kind, entry: Path, dry_run: bool) -> Iterator[bool]:
+    """Whether all of the entry's locks could be had; they are held inside."""
+    with ExitStack() as holding:
+        held = True
+        for lock in _locks(kind, entry):
+            if held and (lock.exists() or not dry_run):
+                held = _hold(lock, holding)
+        yield held
+
+
+def _hold(lock: Path, holding: ExitStack) -> bool:
+    made = lock.parent.name.endswith(_RECEIVING) and not lock.parent.exists()
+    descriptor = try_lock(lock)
+    if descriptor is None:
+        return False
+    holding.callback(os.close, descriptor)
+    if made:
+        holding.callback(shutil.rmtree, lock.parent, ignore_errors=True)
+    return True
+
+
+def _locks(kind: Kind, entry: Path) -> Iterator[Path]:
+    if entry.name.endswith(_RECEIVING):
+        yield entry / "lock"
+    elif not _is_leftover(entry):
+        if kind.built:
+            yield entry.with_name(f"{entry.name}.lock")
+        if kind.received:
+            yield entry.with_name(f".{entry.name}{_RECEIVING}") / "lock"
+
+
+def _take_away(entry: Path) -> None:
+    """Renamed first: a kill on the way leaves a leftover, never half an entry."""
+    gone = entry
+    if not _is_leftover(entry):
+        gone = entry.with_name(f".gone-{entry.name}")
+        shutil.rmtree(gone, ignore_errors=True)
+        entry.rename(gone)
+    if gone.is_dir() and not gone.is_symlink():
+        shutil.rmtree(gone)
+    else:
+        gone.unlink()

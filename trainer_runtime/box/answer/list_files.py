@@ -1,0 +1,42 @@
+"""Tells the operator's side what there is to fetch: one line of JSON per file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.files.listing import LeftOut, ListedFile, chunk_digest, list_files
+
+
+def tell(folder: Path, options: argparse.Namespace) -> int:
+    """Print what there is to be known about files, each line as soon as it is known."""
+    told = (
+        _files(folder, options.pattern) if options.command == "files" else _digest(folder, options)
+    )
+    for line in told:
+        print(json.dumps(line), flush=True)
+    return 0
+
+
+def _files(folder: Path, pattern: str) -> Iterator[Mapping[str, Any]]:
+    for item in list_files(folder, pattern):
+        if isinstance(item, LeftOut):
+            yield {"skipped": item.path, "reason": item.reason}
+        else:
+            yield _described(item)
+
+
+def _described(file: ListedFile) -> Mapping[str, Any]:
+    return {
+        "path": file.path,
+        "size": file.size_bytes,
+        "mtime_ns": file.mtime_ns,
+        "sha256": file.sha256,
+    }
+
+
+def _digest(folder: Path, options: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
+    yield {"sha256": chunk_digest(folder, options.path, options.chunk, options.size)}

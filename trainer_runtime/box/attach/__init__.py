@@ -1,0 +1,1 @@
+"""Trainings that others started: their logs, panes and processes."""

@@ -1,0 +1,190 @@
+"""A training that others have started, as the supervisor sees an attempt: it is only watched.
+
+Nothing is started, signalled or ended. What its log says is copied to `train.log`, and told as the
+events of a trainer; when its process is gone or its log has fallen silent, the attempt has ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.attach.capture import Capture
+from trainer_runtime.box.attach.foreign_process import GONE, Stranger
+from trainer_runtime.box.attach.log_copy import LogCopy
+from trainer_runtime.box.attach.log_end import told_end
+from trainer_runtime.box.attach.log_events import LogEvents, tail
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.processes.identity import ProcessIdentity
+from trainer_runtime.box.processes.open_files import writers
+from trainer_runtime.box.processes.processes import Observation
+from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
+from trainer_runtime.core.policy.recovery import Exit
+
+_LONGEST_LOOK_S = 0.5  # of copying and reading at a time: the heartbeat is not to wait for it
+_CAPTURE_WITHIN_S = 30.0
+_READ_AT_THE_END_BYTES = 64 << 20
+
+
+class AttachedProcesses:
+    """The supervisor's `Processes` for a run with `framework: attached`."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._run = RunFolder(folder)
+        self._clock = clock
+        config = read_json(self._run.config) or {}
+        self._source: dict[str, Any] = config.get("attached") or {}
+        self._watched: _Watched | None = None
+        self._given_up = False
+        self._problem_since: float | None = None
+
+    def prepare(self, attempt: int) -> None:
+        """There is nothing to prepare."""
+
+    def prepared(self, attempt: int) -> int | None:
+        return 0
+
+    def start(self, attempt: int) -> None:
+        self._run.attempt(attempt).source.touch()
+
+    def observe(self, attempt: int) -> Observation:
+        if not self._run.attempt(attempt).source.exists():
+            return Observation("absent")
+        problem = self._take_up(attempt)
+        if self._given_up:
+            return Observation("ended", Exit(None, None, unseen="it is not watched any more"))
+        if self._watched is None:
+            return self._wait(problem)
+        try:
+            end = self._watched.look()
+        except OSError:
+            self._let_go()  # what stands on the disk tells where to go on
+            raise
+        if end is None:
+            return Observation("running")
+        if end == GONE:
+            in_lines = self._source.get("pane") is None
+            end = told_end(self._run.attempt(attempt).train_log, in_lines=in_lines)
+        failure = self._failure(attempt)
+        return Observation("ended", Exit(None, None, unseen=end, failure=failure))
+
+    def terminate(self, attempt: int) -> None:
+        """Watch it no longer; the training is left alone, its pane as it was found."""
+        if self._given_up:
+            return
+        self._given_up = True
+        if self._watched is not None:
+            self._watched.end()
+        self._let_go()
+
+    def kill(self, attempt: int) -> None:
+        """The same: nothing of it is ours to end."""
+        self.terminate(attempt)
+
+    def _take_up(self, attempt: int) -> str | None:
+        """Begin to watch, or go on with it; what keeps it from that, if anything does."""
+        if self._watched is not None or self._given_up:
+            return None
+        pane = self._source.get("pane")
+        capture = None
+        if pane is not None:
+            folder = self._run.attempt(attempt).root
+            capture = Capture(folder, pane, with_history=self._source.get("from") != "end")
+            problem = capture.begin()
+            if problem is not None:
+                return problem
+        self._watched = _Watched(self._run, attempt, self._source, capture, self._clock)
+        return None
+
+    def _wait(self, problem: str | None) -> Observation:
+        now = self._clock()
+        self._problem_since = self._problem_since or now
+        if now - self._problem_since < _CAPTURE_WITHIN_S:
+            return Observation("running")
+        return Observation(
+            "ended", Exit(None, None, unseen=f"nothing can be read of it: {problem}")
+        )
+
+    def _failure(self, attempt: int) -> str | None:
+        """What the end of its log says went wrong, where that is sure to have ended it."""
+        pieces = tail(self._run.attempt(attempt).train_log, _READ_AT_THE_END_BYTES)
+        for finding in find_in(pieces, Outcome()):
+            if finding.severity == "critical":
+                return f"{finding.code}: {finding.explanation}"
+        return None
+
+    def _let_go(self) -> None:
+        if self._watched is not None:
+            self._watched.close()
+            self._watched = None
+
+
+class _Watched:
+    """One attempt's log under way: from its source into the copy, from there into events."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        attempt: int,
+        source: dict[str, Any],
+        capture: Capture | None,
+        clock: Callable[[], float],
+    ) -> None:
+        folder = run.attempt(attempt)
+        self._clock = clock
+        self._capture = capture
+        self._setup_log = folder.setup_log
+        self._events = LogEvents(folder, clock)
+        if capture is not None:
+            parts, successors = [capture.history, capture.spool], capture.running
+        else:
+            parts = [Path(source["path"])]
+            successors = partial(writers, parts[0])
+        begin = int(source.get("begin") or 0)
+        self._copy = LogCopy(folder.train_log, folder.source, parts, begin, clock, self._tell)
+        processes = [ProcessIdentity.from_dict(one) for one in source.get("processes") or []]
+        silence_s = float(source["ends_after_s"])
+        self._stranger = Stranger(processes, successors, parts[-1], silence_s)
+        self._live = False
+        self._end: str | None = None
+
+    def look(self) -> str | None:
+        """Copy and read what is new, within a bound; how it ended, once all of it was read."""
+        deadline = time.monotonic() + _LONGEST_LOOK_S
+        grew = False
+        while time.monotonic() < deadline:
+            copied = self._copy.advance()
+            read = self._events.advance(live=self._live)
+            grew = grew or (bool(copied) and self._live)
+            if not copied and not read:
+                return self._at_the_end_of_it(grew)
+        self._stranger.end(self._clock(), grew=grew)
+        return None
+
+    def end(self) -> None:
+        if self._capture is not None:
+            self._capture.end()
+
+    def close(self) -> None:
+        self._events.close()
+        self._copy.close()
+
+    def _at_the_end_of_it(self, grew: bool) -> str | None:
+        self._live = True
+        if self._end is None:
+            # What it wrote last may have come after we looked: its log is read once more.
+            self._end = self._stranger.end(self._clock(), grew=grew)
+            return None
+        self._events.finish()
+        return self._end
+
+    def _tell(self, sentence: str) -> None:
+        now = datetime.fromtimestamp(self._clock(), timezone.utc).strftime("%H:%M:%S")
+        with self._setup_log.open("a") as log:
+            log.write(f"{now} UTC {sentence}\n")
+        self._events.say("log_replaced", sentence)

@@ -1,0 +1,211 @@
+"""A stranger's log, copied into a file of ours that is only ever appended to.
+
+What stands in the copy decides what is copied next: beside it lies a journal of the files that it
+was taken from, a line for each before its first byte is copied, so that whoever is killed at any
+moment goes on with the same bytes, each once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files.files import AppendedLog, LineReader
+from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
+from trainer_runtime.core.protocol.lines import ProtocolError, decode
+
+_CHUNK_BYTES = 1 << 20
+_MOST_NAMES = 10_000  # of a folder, when looking where a log was moved to
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A file that the copy was taken from: its bytes from `begin` on stand there from `at` on.
+
+    `part`: the which of the wanted files it is; `inode` with `device` tell it from its successors.
+    """
+
+    part: int
+    device: int
+    inode: int
+    begin: int
+    at: int
+
+
+class LogCopy:
+    """Appends what is new in `parts` to `copy`: all but the last are copied once, to their end.
+
+    `begin`: where the last part's first file is taken up. `told` gets a sentence whenever a file
+    was found cut off or replaced; the copy then goes on with what stands there now, from its start.
+    """
+
+    def __init__(
+        self,
+        copy: Path,
+        journal: Path,
+        parts: Sequence[Path],
+        begin: int,
+        clock: Callable[[], float],
+        told: Callable[[str], None],
+    ) -> None:
+        self._parts, self._begin, self._clock, self._told = parts, begin, clock, told
+        self._origin: Origin | None = None
+        next_seq = 0
+        for line in LineReader(journal).read():
+            try:
+                event = decode(line)
+            except ProtocolError:
+                continue  # torn by a kill
+            next_seq = event["seq"] + 1
+            self._origin = _origin(event)
+        self._journal = AppendedLog(journal, next_seq)
+        self._copy = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._source: int | None = None
+
+    def advance(self) -> int:
+        """Copy at most 1 MiB of what is new; the bytes copied.
+
+        Raises:
+            OSError: the copy can't be written; nothing is lost by trying again.
+        """
+        size = os.fstat(self._copy).st_size
+        if self._origin is None:
+            return 0 if not self._take_up(0, self._begin_of(0), size) else self.advance()
+        if size < self._origin.at:
+            self._append(b"\n")  # what a log that was cut off has left begun
+            return 1
+        if self._source is None:
+            self._source = self._open(self._origin)
+        copied = 0 if self._source is None else self._copy_from(self._source, size)
+        if copied or not self._go_on(size):
+            return copied
+        return self.advance()
+
+    @property
+    def size(self) -> int:
+        """The copy's length in bytes."""
+        return os.fstat(self._copy).st_size
+
+    def close(self) -> None:
+        self._let_go()
+        os.close(self._copy)
+        self._journal.close()
+
+    def _begin_of(self, part: int) -> int:
+        return self._begin if part == len(self._parts) - 1 else 0
+
+    def _copy_from(self, source: int, size: int) -> int:
+        """What follows in the file; nothing where it is not any more what was copied from it."""
+        origin = self._current()
+        offset = origin.begin + size - origin.at
+        if os.fstat(source).st_size <= offset or not self._matches(source, offset, size):
+            return 0
+        data = os.pread(source, _CHUNK_BYTES, offset)
+        self._append(data)
+        return len(data)
+
+    def _matches(self, source: int, offset: int, size: int) -> bool:
+        """Whether the file still has, before `offset`, what the copy ends in."""
+        length = min(TAIL_BYTES, size - self._current().at)
+        return os.pread(source, length, offset - length) == os.pread(
+            self._copy, length, size - length
+        )
+
+    def _go_on(self, size: int) -> bool:
+        """Take up what follows the present file, at its end; True where there is anything."""
+        origin = self._current()
+        if origin.part < len(self._parts) - 1:
+            return self._take_up(origin.part + 1, self._begin_of(origin.part + 1), size)
+        offset = origin.begin + size - origin.at
+        if self._source is not None and self._is_in_place(origin):
+            there = os.fstat(self._source).st_size
+            if there == offset or (there > offset and self._matches(self._source, offset, size)):
+                return False
+            return self._replace(origin, size, "was cut off" if there < offset else "was rewritten")
+        path = self._parts[origin.part]
+        if not path.exists() or path.stat().st_size == 0:
+            return False  # moved away: its successor has not begun
+        return self._replace(origin, size, "was replaced")
+
+    def _replace(self, origin: Origin, size: int, what: str) -> bool:
+        if not self._take_up(origin.part, 0, size, apart=True):
+            return False
+        read = origin.begin + size - origin.at
+        self._told(f"The log {what} after its first {read} bytes; what stands there now follows.")
+        return True
+
+    def _take_up(self, part: int, begin: int, size: int, *, apart: bool = False) -> bool:
+        """Note the file that stands at a part's path as the copy's next; False where none does."""
+        try:
+            source = os.open(self._parts[part], os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        status = os.fstat(source)
+        torn = apart and size > 0 and os.pread(self._copy, 1, size - 1) != b"\n"
+        if begin > status.st_size:
+            begin = 0
+        fields = {
+            "part": part,
+            "device": status.st_dev,
+            "inode": status.st_ino,
+            "begin": begin,
+            "at": size + torn,
+        }
+        self._origin = _origin(decode(self._journal.append(self._clock(), "source", fields)))
+        self._journal.sync()
+        self._let_go()
+        self._source = source
+        return True
+
+    def _open(self, origin: Origin) -> int | None:
+        """The file that was being copied, also where it was moved within its folder."""
+        path = self._parts[origin.part]
+        for candidate in (path, *_moved(path, origin)):
+            try:
+                source = os.open(candidate, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            status = os.fstat(source)
+            if (status.st_dev, status.st_ino) == (origin.device, origin.inode):
+                return source
+            os.close(source)
+        return None
+
+    def _is_in_place(self, origin: Origin) -> bool:
+        try:
+            status = os.stat(self._parts[origin.part])
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == (origin.device, origin.inode)
+
+    def _append(self, data: bytes) -> None:
+        written = os.write(self._copy, data)
+        if written < len(data):
+            os.write(self._copy, data[written:])  # tells why, or takes the rest
+
+    def _let_go(self) -> None:
+        if self._source is not None:
+            os.close(self._source)
+            self._source = None
+
+    def _current(self) -> Origin:
+        if self._origin is None:
+            raise ValueError("nothing was taken up yet")
+        return self._origin
+
+
+def _origin(event: dict[str, Any]) -> Origin:
+    names = ("part", "device", "inode", "begin", "at")
+    return Origin(*(int(event[name]) for name in names))
+
+
+def _moved(path: Path, origin: Origin) -> list[Path]:
+    try:
+        with os.scandir(path.parent) as entries:
+            listed = [entry for _, entry in zip(range(_MOST_NAMES), entries, strict=False)]
+    except OSError:
+        return []
+    return [Path(entry.path) for entry in listed if entry.inode() == origin.inode]

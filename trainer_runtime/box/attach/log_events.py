@@ -1,0 +1,212 @@
+"""What a stranger's log says, as the events that a trainer of ours would have written.
+
+`train.log` is read from its beginning whenever a supervisor starts: the same lines make the same
+events, however the reading is cut, and those that stand already are not written again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files.files import AppendedLog, LineReader
+from trainer_runtime.box.files.layout import AttemptFolder
+from trainer_runtime.core.diagnosis.parse import LogParser, Parsed, Point
+from trainer_runtime.core.diagnosis.parse.points import LogEvent
+from trainer_runtime.core.protocol.lines import ProtocolError, decode
+
+_CHUNK_BYTES = 1 << 18
+_MOST_RANKS = 16  # whose metrics are kept beside those of the first that tells one
+_LARGEST_STEP = 2**53
+_CLOCK_SLACK_S = 60.0
+# Of what a log says, only this much may be taken for a path; the rest could be anything.
+_PATH = re.compile(r"[\w./@:+=-]{1,200}")
+
+
+class LogEvents:
+    """Reads an attempt's `train.log` as it grows, and writes its `events.jsonl`.
+
+    A metric belongs to the rank that told it first; another rank's stands as `<key>/rank<n>`.
+    """
+
+    def __init__(self, attempt: AttemptFolder, clock: Callable[[], float]) -> None:
+        self._path = attempt.train_log
+        self._clock = clock
+        self._parser = LogParser()
+        self._offset = 0
+        self._told = _Told(attempt)
+        self._log = AppendedLog(attempt.events, self._told.last_seq + 1)
+        self._count = 0  # of the events that lines have made
+        self._first_rank: dict[str, int] = {}
+        self._newest: tuple[int, int] | None = None  # step and segment
+        self._tells_pace = False
+        self._paced: tuple[float, int] | None = None  # when, and the newest step then
+        self._live = False
+
+    def advance(self, *, live: bool) -> bool:
+        """Read at most 256 KiB; False where there was nothing new.
+
+        `live`: what is read was written just now, so that the time of reading tells the pace.
+
+        Raises:
+            OSError: the events can't be written; a new reader goes on where they end.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(_CHUNK_BYTES)
+        except FileNotFoundError:
+            return False
+        if not data:
+            return False
+        self._live = live
+        self._take(self._parser.feed(data))
+        self._offset += len(data)
+        self._measure_pace()
+        return True
+
+    def finish(self) -> None:
+        """Take in a last line without an end. Nothing is read afterwards."""
+        self._take(self._parser.close())
+        self._log.sync()
+
+    def say(self, what: str, reason: str) -> None:
+        """Tell something about the log itself."""
+        fields = {"what": what, "reason": reason}
+        self._log.append(self._clock(), "decision", fields)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _take(self, parsed: Parsed) -> None:
+        lines: dict[int, list[Point | LogEvent]] = defaultdict(list)
+        for point in parsed:
+            lines[point.line_offset].append(point)
+        for event in parsed.events:
+            lines[event.line_offset].append(event)
+        for offset in sorted(lines):
+            found = lines[offset]
+            self._take_points([item for item in found if isinstance(item, Point)])
+            for item in sorted(
+                (item for item in found if isinstance(item, LogEvent)),
+                key=lambda item: (item.kind, item.text),
+            ):
+                self._take_event(item)
+        target = self._parser.total_steps
+        if target is not None and target != self._told.target_step and self._newest is not None:
+            self._log.append(self._clock(), "target", {"target_step": target})
+            self._told.target_step = target
+
+    def _take_points(self, points: list[Point]) -> None:
+        """The metrics of one line, each (rank, segment, step) of it an event by itself."""
+        groups: dict[tuple[int, int, int, bool], dict[str, float]] = {}
+        times: dict[tuple[int, int, int, bool], float | None] = {}
+        for point in points:
+            step = int(point.step)
+            if not 0 <= step < _LARGEST_STEP:
+                continue
+            first = self._first_rank.setdefault(point.key, point.rank)
+            other = point.rank != first
+            key = f"{point.key}/rank{point.rank}" if other else point.key
+            if other and point.rank >= _MOST_RANKS:
+                continue
+            group = (point.segment, step, point.rank, other)
+            groups.setdefault(group, {})[key] = point.value
+            times[group] = point.t
+        for group in sorted(groups):
+            segment, step, _, other = group
+            self._write_values(step, segment, groups[group], times[group], other)
+
+    def _write_values(
+        self, step: int, segment: int, values: dict[str, float], t: float | None, other: bool
+    ) -> None:
+        if other:
+            self._write(t, "rank_metric", {"step": step, "values": values, "segment": segment})
+            return
+        if self._newest is None:
+            self._write(t, "started", {"step": step})
+        self._newest = (step, segment)
+        self._tells_pace = self._tells_pace or "step_time_s" in values
+        of_eval = _evaluated(values)
+        trained = {key: value for key, value in values.items() if key not in of_eval}
+        evaluated = {key: value for key, value in values.items() if key in of_eval}
+        for kind, part in (("metric", trained), ("eval", evaluated)):
+            if part:
+                self._write(t, kind, {"step": step, "values": part, "segment": segment})
+
+    def _take_event(self, event: LogEvent) -> None:
+        step = event.step if event.step is not None else (self._newest or (0, 0))[0]
+        if not 0 <= step < _LARGEST_STEP:
+            return
+        if event.kind == "checkpoint":
+            path = event.text if _PATH.fullmatch(event.text) else ""
+            self._write(None, "checkpoint", {"step": step, "action": "saved", "path": path})
+        elif event.kind == "completed":
+            self._write(None, "completed", {"step": step})
+
+    def _write(self, t: float | None, kind: str, fields: dict[str, Any]) -> None:
+        """Write an event that a line has made, unless it stands already."""
+        self._count += 1
+        if self._count <= self._told.count:
+            return
+        now = self._clock()
+        # The log's own clock may be of another zone, or jump: it is asked only for what is past.
+        sound = t is not None and 0 < t < now + _CLOCK_SLACK_S and not self._live
+        self._log.append(t if sound and t else now, kind, {"n": self._count, **fields})
+
+    def _measure_pace(self) -> None:
+        """How long a step takes, where the log doesn't tell: between readings that brought steps.
+
+        A log that is written in blocks brings many at once, and each reading counts once.
+        """
+        if self._newest is None or self._tells_pace or not self._live:
+            return
+        now, (step, segment) = self._clock(), self._newest
+        before = self._paced
+        if before is not None and step == before[1]:
+            return
+        self._paced = (now, step)
+        if before is None or step < before[1] or now <= before[0]:
+            return
+        values = {"step_time_s": (now - before[0]) / (step - before[1])}
+        self._log.append(now, "metric", {"step": step, "values": values, "segment": segment})
+
+
+class _Told:
+    """What of the events stands already. `count`: of those that lines have made."""
+
+    def __init__(self, attempt: AttemptFolder) -> None:
+        self.last_seq = -1
+        self.count = 0
+        self.target_step: int | None = None
+        for line in LineReader(attempt.events).read():
+            try:
+                event = decode(line)
+            except ProtocolError:
+                continue  # torn by a kill: it is written again
+            self.last_seq = event["seq"]
+            self.count = max(self.count, int(event.get("n", 0)))
+            self.target_step = event.get("target_step", self.target_step)
+
+
+def _evaluated(values: dict[str, float]) -> frozenset[str]:
+    """The keys that an evaluation has told; none where there was no validation loss."""
+    if not any(_is(key, "val_loss") for key in values):
+        return frozenset()
+    return frozenset(key for key in values if key.startswith("val_") or key == "train_loss_eval")
+
+
+def _is(key: str, name: str) -> bool:
+    return key == name or key.startswith(f"{name}/")
+
+
+def tail(path: Path, size_bytes: int) -> Iterable[bytes]:
+    """The last bytes of a file, in pieces."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size_bytes))
+        while data := file.read(_CHUNK_BYTES):
+            yield data

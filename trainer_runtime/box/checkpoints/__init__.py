@@ -1,0 +1,1 @@
+"""Checkpoints beside the training: pinned, copied, mirrored."""

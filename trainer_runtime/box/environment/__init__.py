@@ -1,0 +1,1 @@
+"""The Python environment that trains: found, or built in the cache."""

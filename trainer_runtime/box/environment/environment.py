@@ -1,0 +1,285 @@
+"""The Python environment that trains: found where it works, else built in the cache.
+
+What is asked for stands in the config's `environment`; what came of it is written beside the config
+as `environment.json`, from which hold takes the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.environment.installers import (
+    EnvironmentUnusableError,
+    Installer,
+    find_installer,
+)
+from trainer_runtime.box.environment.interpreters import (
+    Interpreter,
+    candidates,
+    check_torch,
+    driver,
+    look_at,
+)
+from trainer_runtime.box.environment.venvs import Recipe, provide
+from trainer_runtime.box.processes.commands import Report
+from trainer_runtime.core.environment.requirements import (
+    name_of,
+    requirement_lines,
+    satisfied,
+    unsatisfied,
+)
+from trainer_runtime.core.environment.torch_builds import cpu_build
+
+REQUIREMENTS = "requirements.txt"
+OWN_REQUIREMENTS = "requirements-extra.txt"
+# What comes with a PyTorch and is to stay with it.
+_HELD = ("torch", "triton", "pytorch-triton", "nvidia-", "cuda-")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The config's `environment`.
+
+    `mode`: `auto`; `existing`, one interpreter as it is; `given`, as the spec describes it.
+    `packages` are requirement lines, in place of those of the run's `requirements.txt` where there
+    are any. `python` is the one to take, for `auto` the one to try first. `wheels_from`: the
+    operator's folder that `wheels` are sent from. `bounds` limit what is installed.
+    """
+
+    mode: str
+    python: str | None
+    requirements: bool
+    setup: bool
+    modules: tuple[str, ...]
+    wheels: str | None
+    wheels_from: str | None
+    bounds: Mapping[str, str]
+    packages: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Request | None:
+        """None for a config that says nothing of it."""
+        given = config.get("environment")
+        if given is None:
+            return None
+        if not isinstance(given, dict):
+            return cls(str(given), None, False, False, (), None, None, {})
+        return cls(
+            # Configs of earlier versions name an interpreter and nothing else.
+            mode=str(given.get("mode", "existing")),
+            python=given.get("python"),
+            requirements=bool(given.get("requirements")),
+            setup=bool(given.get("setup")),
+            modules=tuple(given.get("modules") or ()),
+            wheels=given.get("wheels"),
+            wheels_from=given.get("wheels_from"),
+            bounds=given.get("bound") or {},
+            packages=tuple(given.get("packages") or ()),
+        )
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether one interpreter is to be taken as it is, or not at all."""
+        if self.mode == "given" and self.python is not None:
+            return not self.requirements and self.wheels is None
+        return self.mode == "existing"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Where the environment is made: `folder` is the run's, `variables` what commands see."""
+
+    folder: Path
+    cache: Path
+    device: str
+    variables: Mapping[str, str]
+    report: Report
+
+
+@dataclass(slots=True)
+class _Search:
+    """The interpreters that were looked at, and what stood against them."""
+
+    request: Request
+    box: Box
+    found: list[Interpreter] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def settle(request: Request, box: Box) -> dict[str, Any]:
+    """The interpreter that is to train, built first where need be: what `environment.json` says.
+
+    Raises:
+        EnvironmentUnusableError: there is none, and none can be built.
+        EnvironmentUnavailableError: none can be built just now.
+    """
+    ours = list(request.packages) or _lines(box.folder / REQUIREMENTS, needed=False)
+    own = _lines(box.folder / OWN_REQUIREMENTS, needed=True) if request.requirements else []
+    search = _Search(request, box)
+    # Ours asks for a PyTorch that trains, which one that computes does, whichever it is; and what
+    # the user's own lines name is theirs to choose.
+    named = {"torch", *(name_of(line) for line in own)}
+    lines = [line for line in ours if name_of(line) not in named] + own
+    base: Interpreter | None = None
+    for python in _interpreters(search):
+        missing = unsatisfied(lines, python.installed)
+        if base is not None and missing:
+            continue
+        version = _working_torch(python, search)
+        if version is None:
+            continue
+        if not missing:
+            box.report(f"environment: {python.python} with PyTorch {version}, as it is")
+            return _told(python, "as it is", version, None)
+        if request.is_fixed:
+            raise EnvironmentUnusableError(f"{python.python} lacks {', '.join(missing)}")
+        base = python
+    if base is not None:
+        return _on_top(base, lines, search)
+    if request.is_fixed or not search.found:
+        raise EnvironmentUnusableError(_nothing_works(search))
+    return _fresh(ours, own, search)
+
+
+def _lines(path: Path, *, needed: bool) -> list[str]:
+    try:
+        return requirement_lines(path.read_text())
+    except FileNotFoundError:
+        if not needed:
+            return []
+        raise EnvironmentUnusableError(f"the run's folder has no {path.name}") from None
+
+
+def _interpreters(search: _Search) -> Iterator[Interpreter]:
+    """The interpreters that may be taken, each looked at when it is its turn."""
+    request, box = search.request, search.box
+    names = [request.python] if request.python is not None else []
+    if request.mode == "auto" or not names:
+        names += candidates(box.variables, own_first=not request.modules)
+    seen = set()
+    for name in names:
+        found, problem = look_at(os.path.expanduser(name), box.variables, box.folder)
+        if found is None:
+            search.problems.append(f"{name}: {problem}")
+        elif found.prefix not in seen:
+            seen.add(found.prefix)
+            search.found.append(found)
+            yield found
+
+
+def _working_torch(python: Interpreter, search: _Search) -> str | None:
+    """The version of its PyTorch, if that computes; else why not is among the problems."""
+    if python.torch is None:
+        search.problems.append(f"{python.python} has no PyTorch")
+        return None
+    box = search.box
+    checked = check_torch(
+        python, box.device, environment=box.variables, folder=box.folder, cache=box.cache
+    )
+    if checked.version is None:
+        text = f"PyTorch of {python.python} can't be used on {box.device}: {checked.problem}"
+        search.problems.append(text)
+        box.report(f"environment: {text}")
+    return checked.version
+
+
+def _on_top(base: Interpreter, lines: list[str], search: _Search) -> dict[str, Any]:
+    held = {name: version for name, version in base.installed.items() if _is_held(name)}
+    moved = [line for line in lines if name_of(line) in held and not satisfied(line, held)]
+    if moved:
+        raise EnvironmentUnusableError(
+            f"{', '.join(moved)} would replace what the PyTorch of {base.python} needs (torch "
+            f"{held['torch']}), which is held since it works here; ask for what goes with it, or "
+            "name an interpreter without PyTorch"
+        )
+    constraints = tuple(f"{name}=={version}" for name, version in sorted(held.items()))
+    recipe = Recipe(base, tuple(lines), constraints, (), search.request.wheels)
+    built, version = _provided(recipe, search)
+    return _told(built, f"on top of {base.python}", version, recipe.name())
+
+
+def _fresh(ours: list[str], own: list[str], search: _Search) -> dict[str, Any]:
+    search.box.report(f"environment: {_nothing_works(search)}; building one")
+    able = [python for python in search.found if _installer(python, search) is not None]
+    bounds = search.request.bounds
+    lines = list(own)
+    named = {name_of(line) for line in own}
+    for line in ours:
+        if name_of(line) not in named:
+            bound = bounds.get("torch", "") if name_of(line) == "torch" else ""
+            lines.append(f"torch{bound}" if bound else line)
+    limits = tuple(f"{name}{limit}" for name, limit in sorted(bounds.items()) if limit)
+    base = (able or search.found)[0]
+    preferred = _without_cuda(lines) if search.box.device == "cpu" and not driver() else ()
+    recipe = Recipe(base, tuple(lines), (), limits, search.request.wheels, preferred)
+    built, version = _provided(recipe, search)
+    return _told(built, "built", version, recipe.name())
+
+
+def _without_cuda(lines: list[str]) -> tuple[str, ...]:
+    """What a machine without a GPU is better off with, where it can be had."""
+    return tuple(build for line in lines if (build := cpu_build(line)) is not None)
+
+
+def _provided(recipe: Recipe, search: _Search) -> tuple[Interpreter, str]:
+    """The recipe's interpreter, and the version of its PyTorch, which computes."""
+    box = search.box
+    versions: list[str] = []
+
+    def verify(python: Interpreter) -> None:
+        version = _working_torch(python, search)
+        if version is None:
+            raise EnvironmentUnusableError(f"{search.problems[-1]}{_driver_told(box)}")
+        versions.append(version)
+
+    def installer() -> Installer:
+        found = _installer(recipe.base, search)
+        if found is None:
+            raise EnvironmentUnusableError(_nobody_installs(recipe.base))
+        return found
+
+    built = provide(
+        recipe,
+        installer,
+        verify,
+        cache=box.cache,
+        environment=box.variables,
+        folder=box.folder,
+        report=box.report,
+    )
+    if not versions:  # it was there; the driver may be another by now
+        verify(built)
+    return built, versions[-1]
+
+
+def _installer(base: Interpreter, search: _Search) -> Installer | None:
+    return find_installer(base, search.found, search.box.variables)
+
+
+def _is_held(name: str) -> bool:
+    return any(name == held or (held[-1] == "-" and name.startswith(held)) for held in _HELD)
+
+
+def _told(python: Interpreter, how: str, version: str, name: str | None) -> dict[str, Any]:
+    return {"python": python.python, "how": how, "torch": version, "hash": name}
+
+
+def _nothing_works(search: _Search) -> str:
+    return "; ".join(search.problems) or "there is no Python 3.10 or newer"
+
+
+def _driver_told(box: Box) -> str:
+    version = driver()
+    return f" (NVIDIA driver {version})" if box.device == "cuda" and version else ""
+
+
+def _nobody_installs(base: Interpreter) -> str:
+    return (
+        f"nothing here can install packages for {base.python}: it has neither pip (22.3 or newer) "
+        "nor what venv needs to bring one (on Debian and Ubuntu: apt install python3-venv), and "
+        "there is no uv; or name an interpreter with PyTorch under environment.python"
+    )

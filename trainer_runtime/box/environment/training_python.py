@@ -1,0 +1,68 @@
+"""The interpreter that is to train, for what only its packages can do: tokenizers, datasets, hub.
+
+The box's own program needs nothing but the standard library; whatever takes more runs as a process
+of the environment that the preparation settled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.processes.commands import follow
+from trainer_runtime.core.protocol.lines import ExitCode
+
+Report = Callable[[str], None]
+
+_LABEL = "data"
+_QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class InputUnusableError(Exception):
+    """What the config names can't be trained from; a retry would end the same way."""
+
+
+class InputUnavailableError(Exception):
+    """What the config names can't be had just now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPython:
+    """`variables`: what its processes see."""
+
+    python: str
+    variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def run(self, module: str, request: Mapping[str, Any], report: Report) -> None:
+        """Carry out a request by `python -m trainer_runtime.train.<module>`.
+
+        Its lines are reported as steps of the data's preparation.
+
+        Raises:
+            InputUnusableError: the module says that it can't be.
+            InputUnavailableError: it ended otherwise than well.
+        """
+        with tempfile.TemporaryDirectory(prefix="trainmaster-") as folder:
+            file = Path(folder, "request.json")
+            file.write_text(json.dumps(request))
+            ended = follow(
+                [self.python, "-m", f"trainer_runtime.train.{module}", str(file)],
+                report,
+                label=_LABEL,
+                folder=Path.cwd(),
+                environment={**_QUIET, **self.variables},
+            )
+        if ended.code == ExitCode.UNUSABLE:
+            raise InputUnusableError(ended.last_words)
+        if ended.code != 0:
+            raise InputUnavailableError(f"{module} ended with {ended.code}: {ended.last_words}")

@@ -1,0 +1,1 @@
+"""The files of a run's folder, and how they are read and written."""

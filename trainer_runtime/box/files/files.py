@@ -1,0 +1,105 @@
+"""JSON files that are replaced as a whole, and files of lines that are only appended to."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.lines import complete_lines, encode
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in `path`; None where there is no such file or nothing that reads as one.
+
+    A file written by `write_json` is never torn, so an unreadable one was not written by us.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, RecursionError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+# A torn line may lack its end alone: then it would count after all, once another line follows.
+_END_OF_TORN_LINE = b"#\n"
+
+
+class AppendedLog:
+    """The one writer of a JSON-lines file; ends a torn last line before it adds its own."""
+
+    def __init__(self, path: Path, next_seq: int) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._next_seq = next_seq
+        size = os.fstat(self._descriptor).st_size
+        self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+
+    def append(self, time_s: float, kind: str, fields: Mapping[str, Any]) -> bytes:
+        """Write one event; returns its line.
+
+        Raises:
+            OSError: the disk took none or only part of it; the next call starts a new line.
+        """
+        line = encode(self._next_seq, time_s, kind, fields)
+        data = _END_OF_TORN_LINE + line if self._torn else line
+        written = os.write(self._descriptor, data)
+        if written < len(data):
+            self._torn = True
+            raise OSError(errno.ENOSPC, "only part of a line could be written")
+        self._torn = False
+        self._next_seq += 1
+        return line
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+_PIECE_BYTES = 1 << 20
+
+
+class LineReader:
+    """Reads what was appended to a file since the last time, whole lines only."""
+
+    def __init__(self, path: Path, end: int | None = None) -> None:
+        """`end`: the byte that `stream` stops at, None for the file's own."""
+        self._path = path
+        self._offset = 0
+        self._end = sys.maxsize if end is None else end
+
+    def read(self) -> list[bytes]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        lines, used = complete_lines(data)
+        self._offset += used
+        return lines
+
+    def stream(self) -> Iterator[bytes]:
+        """The same, line by line, holding a piece of the file at a time."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(self._offset)
+            rest = b""
+            while piece := file.read(min(_PIECE_BYTES, self._end - self._offset - len(rest))):
+                lines, used = complete_lines(rest + piece)
+                rest = (rest + piece)[used:]
+                self._offset += used
+                yield from lines

@@ -1,0 +1,149 @@
+"""Where everything of one run lies on the box: the one place that builds its paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.core.checkpoints.pinned_checkpoints import HELD_CHECKPOINTS
+from trainer_runtime.core.lease.session import SESSION
+from trainer_runtime.core.processes.rank_exits import RANKS
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run. Who may write what is told in ARCHITECTURE.md."""
+
+    root: Path
+
+    @property
+    def run_id(self) -> str:
+        """As its configuration says; a kernel's folder is not named by its run."""
+        return str((read_json(self.config) or {}).get("run_id") or self.root.name)
+
+    @property
+    def host_root(self) -> Path:
+        """The folder of the host that holds its runs, its cache and its lease."""
+        return self.root.parent.parent
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.json"
+
+    @property
+    def desired(self) -> Path:
+        return self.root / "desired.json"
+
+    @property
+    def session(self) -> Path:
+        """Until when this place may be used; written by who begins a session, where one does."""
+        return self.root / SESSION
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "supervisor.jsonl"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state.json"
+
+    @property
+    def status_page(self) -> Path:
+        return self.root / "training_status.md"
+
+    @property
+    def checkpoint_index(self) -> Path:
+        return self.root / "checkpoints_index.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def held_checkpoints(self) -> Path:
+        """The steps that no pruning takes, as a rewind may need them."""
+        return self.root / HELD_CHECKPOINTS
+
+    @property
+    def supervisor_lock(self) -> Path:
+        return self.root / ".supervisor.lock"
+
+    @property
+    def trainer_lock(self) -> Path:
+        """Held by hold and, inherited, by the trainer and its children: one trainer per run."""
+        return self.root / ".trainer.lock"
+
+    @property
+    def secrets(self) -> Path:
+        """Values of secrets, its owner's alone; removed once nothing restarts by itself."""
+        return self.root / ".secrets.json"
+
+    @property
+    def alerts(self) -> Path:
+        """Alerts that the box sends, with their addresses: its owner's alone, as secrets are."""
+        return self.root / ".alerts.json"
+
+    @property
+    def supervisor_errors(self) -> Path:
+        return self.root / "logs" / "supervisor.err"
+
+    @property
+    def current_log(self) -> Path:
+        return self.root / "logs" / "train.log"
+
+    def attempt(self, number: int) -> AttemptFolder:
+        return AttemptFolder(self.root / "attempts" / str(number))
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolder:
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.json"
+
+    @property
+    def environment(self) -> Path:
+        """The interpreter that the preparation settled on, and what its modules changed."""
+        return self.root / "environment.json"
+
+    @property
+    def train_log(self) -> Path:
+        return self.root / "train.log"
+
+    @property
+    def setup_log(self) -> Path:
+        return self.root / "setup.log"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events.jsonl"
+
+    @property
+    def process(self) -> Path:
+        return self.root / "process.json"
+
+    @property
+    def ranks(self) -> Path:
+        """Where each of several ranks notes its process and how it ended."""
+        return self.root / RANKS
+
+    @property
+    def stacks(self) -> Path:
+        """The stacks of all processes, as they were last taken."""
+        return self.root / "stacks.txt"
+
+    @property
+    def stacks_lock(self) -> Path:
+        return self.root / ".stacks.lock"
+
+    @property
+    def source(self) -> Path:
+        """Where the log of a training that is only watched was copied from."""
+        return self.root / "source.jsonl"
+
+    @property
+    def exit(self) -> Path:
+        return self.root / "exit.json"

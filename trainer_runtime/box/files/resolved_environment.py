@@ -1,0 +1,37 @@
+"""What the preparation settled for the trainer: its interpreter, and what its environment needs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files.files import read_json
+
+Changes = dict[str, "str | None"]
+
+
+def trainer_environment(record: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """The trainer's interpreter and environment; `record` is the attempt's `environment.json`.
+
+    Without one the config counts, as it did in earlier versions.
+    """
+    settled = read_json(record)
+    if settled is not None:
+        return str(settled["python"]), applied(os.environ, settled.get("variables") or {})
+    given = config.get("environment")
+    python = given.get("python") if isinstance(given, dict) else None
+    return python or sys.executable, dict(os.environ)
+
+
+def applied(environment: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """The environment with the changes made; None removes a variable."""
+    merged = dict(environment)
+    for name, value in changes.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = value
+    return merged

@@ -1,0 +1,1 @@
+"""A run as a Kaggle kernel's session."""

@@ -1,0 +1,1 @@
+"""Ending by the clock: the lease's timer and an attempt's deadlines."""

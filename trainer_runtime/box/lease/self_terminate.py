@@ -1,0 +1,160 @@
+"""How a box ends itself at its provider, by the key that it was given for nothing else.
+
+A container's variables reach its first process, not a session over SSH: the key is looked for where
+providers' images leave it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shlex
+import shutil
+import subprocess
+import urllib.error
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from trainer_runtime.box.files.http_request import NotWebError, opened
+
+TIMEOUT_S = 30.0
+_FIRST_PROCESS = Path("/proc/1/environ")
+_FILES = (Path("/etc/environment"), Path("/etc/rp_environment"), Path("/root/.ssh/environment"))
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Whether the provider took it, and what came of it in words that hold no key."""
+
+    taken: bool
+    told: str
+
+
+def described(own_end: Mapping[str, Any] | None) -> str:
+    """What is done at the lease's end, without what may be secret of an address."""
+    if own_end is None:
+        return "nothing: its provider has no key that a box could end itself by"
+    return ", or else ".join(_described(way) for way in _ways(own_end))
+
+
+def missing(own_end: Mapping[str, Any], variables: Mapping[str, str]) -> str | None:
+    """Why the box can't end itself so; None where one way lacks nothing, as far as is known."""
+    lacking = [_missing(way, variables) for way in _ways(own_end)]
+    return None if None in lacking else ", and ".join(filter(None, lacking))
+
+
+def end_box(own_end: Mapping[str, Any], variables: Mapping[str, str]) -> Answered:
+    """Ask once, by each way until one is taken. The machine goes away then; until it has, asking
+    may be repeated."""
+    told = []
+    for way in _ways(own_end):
+        answered = _end_by(way, variables)
+        told.append(answered.told)
+        if answered.taken:
+            break
+    return Answered(answered.taken, "; ".join(told))
+
+
+def box_variables(
+    own: Mapping[str, str],
+    first_process: Path = _FIRST_PROCESS,
+    files: Sequence[Path] = _FILES,
+) -> dict[str, str]:
+    """The variables of this process, of the box's first one, and of the files that images write,
+    in this order; programs are looked for in all their paths."""
+    sources = [dict(own), _of_process(first_process), *(_of_file(path) for path in files)]
+    found: dict[str, str] = {}
+    for source in reversed(sources):
+        found |= source
+    paths = dict.fromkeys(source["PATH"] for source in sources if source.get("PATH"))
+    return {**found, "PATH": os.pathsep.join(paths) or os.defpath}
+
+
+def _ways(own_end: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """It and, where it has any, what is tried otherwise."""
+    otherwise = own_end.get("otherwise")
+    return [own_end, *(_ways(otherwise) if isinstance(otherwise, Mapping) else ())]
+
+
+def _described(way: Mapping[str, Any]) -> str:
+    if way.get("kind") == "command":
+        return shlex.join(str(word) for word in way.get("command") or ())
+    parts = urlsplit(str(way.get("url")))
+    return f"{way.get('method')} {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path}"
+
+
+def _missing(way: Mapping[str, Any], variables: Mapping[str, str]) -> str | None:
+    if way.get("kind") == "command":
+        program = str((way.get("command") or ("",))[0])
+        found = shutil.which(program, path=variables.get("PATH"))
+        return None if found else f"there is no {program}"
+    name = str(way.get("key_variable"))
+    return None if variables.get(name) else f"it has no key called {name}"
+
+
+def _end_by(way: Mapping[str, Any], variables: Mapping[str, str]) -> Answered:
+    lacking = _missing(way, variables)
+    if lacking is not None:
+        return Answered(False, lacking)
+    if way.get("kind") == "command":
+        return _run([str(word) for word in way["command"]], variables)
+    return _ask(way, variables[str(way["key_variable"])])
+
+
+def _of_process(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def _of_file(path: Path) -> dict[str, str]:
+    """Lines of `NAME=value` or `export NAME="value"`; nothing in them is carried out."""
+    found = {}
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        name, equals, value = line.strip().removeprefix("export ").strip().partition("=")
+        if equals and name.isidentifier():
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+            found[name] = value[1:-1] if quoted else value
+    return found
+
+
+def _ask(way: Mapping[str, Any], key: str) -> Answered:
+    headers = {"Authorization": f"Bearer {key}"}
+    try:
+        url, method = str(way["url"]), str(way["method"])
+        with opened(method, url, headers, timeout_s=TIMEOUT_S) as answer:
+            return Answered(True, f"the provider answered {answer.status}")
+    except NotWebError:
+        return Answered(False, "its address is not of http or https")
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answered(False, f"the provider answered {error.code}")
+    except urllib.error.URLError as error:  # its text may hold the address
+        return Answered(False, f"no answer: {type(error.reason).__name__}")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Answered(False, f"no answer: {type(error).__name__}")
+
+
+def _run(command: list[str], variables: Mapping[str, str]) -> Answered:
+    """What it prints is not kept: nobody knows what stands in it."""
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Answered(False, f"{command[0]}: {type(error).__name__}")
+    return Answered(done.returncode == 0, f"{command[0]} ended with code {done.returncode}")

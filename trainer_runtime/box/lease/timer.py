@@ -1,0 +1,218 @@
+"""The box's own timer: it ends the box when its lease is over, whoever else is gone by then.
+
+One per box by `flock`, stateless over `lease.json`; anyone may start another at any time. The wall
+clock counts: a box that slept through the end of its lease ends when it wakes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.lease import self_terminate
+from trainer_runtime.box.lease.deadlines import read_lease
+from trainer_runtime.box.lease.self_terminate import Answered
+from trainer_runtime.box.processes.processes import BoxProcesses
+from trainer_runtime.core.files.durable import is_locked, lock_within
+from trainer_runtime.core.lease.lease import MOST_TO_STOP_S, Lease
+
+LOG = "lease.log"
+_LOCK = ".lease.lock"
+_LOCK_WAIT_S = 0.25
+_LONGEST_NAP_S = 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
+# One that was told to go takes so long to be gone, before it is told again.
+_GOING_S = 60.0
+_REVIVE_EVERY_S = 30.0
+
+Ask = Callable[[Lease], Answered]
+
+
+class LeaseTimer:
+    """`clock`: Unix time; `ask` has the box ended; `runs` sees to what trains on it."""
+
+    def __init__(self, root: Path, clock: Callable[[], float], ask: Ask, runs: Trainers) -> None:
+        self._root = root
+        self._clock = clock
+        self._ask = ask
+        self._runs = runs
+        self._lease: Lease | None = None
+        self._asked_t: float | None = None
+        self._pause_s = 0.0
+        self._next_pause_s = _FIRST_PAUSE_S
+        self._revived_t: float | None = None
+
+    def tick(self) -> float | None:
+        """Look once, and do what is due; how long to sleep then, None where there is no lease."""
+        self._read()
+        lease, now = self._lease, self._clock()
+        if lease is None:
+            return None
+        if now < lease.end_t:
+            self._asked_t, self._next_pause_s = None, _FIRST_PAUSE_S
+            return min(_LONGEST_NAP_S, self._before_the_end(lease, now))
+        if _is_due(self._asked_t, self._pause_s, now):
+            self._end(lease)
+        return min(_LONGEST_NAP_S, self._pause_s)
+
+    def _read(self) -> None:
+        """One that was taken away, or can't be read, goes on as it was last known."""
+        lease = read_lease(self._root)
+        if lease is not None and lease != self._lease:
+            self._lease = lease
+            then = self_terminate.described(lease.own_end)
+            self._note(f"lease until {_spoken(lease.end_t)}; then {then}")
+
+    def _before_the_end(self, lease: Lease, now: float) -> float:
+        """Supervisors stop their trainers in time by themselves: those that were killed, too."""
+        before_s = MOST_TO_STOP_S if lease.stop_before_s is None else lease.stop_before_s
+        left_s = lease.end_t - now
+        if left_s > before_s:
+            return left_s - before_s
+        if _is_due(self._revived_t, _REVIVE_EVERY_S, now):
+            self._revived_t = now
+            self._see_to(self._runs.wake, "started its supervisor, which had gone")
+        return left_s
+
+    def _end(self, lease: Lease) -> None:
+        self._see_to(self._runs.stop, "killed what was left of its training")
+        if lease.own_end is None:
+            answered = Answered(True, "the lease is over, and this box can't end itself")
+        else:
+            answered = self._ask(lease)
+        self._note(answered.told)
+        # By the clock after what may have taken long.
+        self._asked_t = self._clock()
+        self._pause_s = max(self._next_pause_s, _GOING_S if answered.taken else 0.0)
+        self._next_pause_s = min(2 * self._next_pause_s, _LONGEST_PAUSE_S)
+
+    def _see_to(self, act: Callable[[], list[str]], what: str) -> None:
+        """Whatever goes wrong with a run, the lease ends when it ends."""
+        try:
+            for name in act():
+                self._note(f"{name}: {what}")
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._note(f"{type(error).__name__} while seeing to what trains here")
+
+    def _note(self, told: str) -> None:
+        with suppress(OSError), (self._root / LOG).open("a") as log:  # a disk may be full
+            log.write(f"{_spoken(self._clock())} {told}\n")
+
+
+class Trainers:
+    """The trainings of a box, as far as they need seeing to at its end."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def wake(self) -> list[str]:
+        """Start a supervisor where a trainer runs without one; whose."""
+        unwatched = [run for run, _ in self._trained() if not is_locked(run.supervisor_lock)]
+        return [run.run_id for run in unwatched if _started(run)]
+
+    def stop(self) -> list[str]:
+        """Kill the trainers that still run; whose. Those of others are not ours to end."""
+        stopped = []
+        for run, attempt in self._trained():
+            BoxProcesses(run.root).kill(attempt)
+            stopped.append(run.run_id)
+        return stopped
+
+    def _trained(self) -> list[tuple[RunFolder, int]]:
+        """The runs of which a trainer lives, and its attempt."""
+        found = []
+        for folder in sorted(self._root.glob("runs/*")):
+            names = [path.name for path in folder.glob("attempts/*") if path.name.isdigit()]
+            newest = max(map(int, names), default=0)
+            if newest and BoxProcesses(folder).observe(newest).state == "running":
+                found.append((RunFolder(folder), newest))
+        return found
+
+
+def keep(root: Path) -> int:
+    """Keep the lease of the box until it is over; 0 where another timer does already."""
+    lock = lock_within(root / _LOCK, _LOCK_WAIT_S)
+    if lock is None:
+        return 0
+    timer = LeaseTimer(root, time.time, _ask, Trainers(root))
+    while (nap_s := timer.tick()) is not None:
+        time.sleep(nap_s)
+    os.close(lock)
+    return 0
+
+
+def start_timer(root: Path) -> bool:
+    """Make sure that a timer runs, in a session of its own, where there is a lease; True if it had
+    to be started. Doesn't wait for it."""
+    if read_lease(root) is None or is_locked(root / _LOCK):
+        return False
+    with (root / LOG).open("ab") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "trainer_runtime", "lease", str(root)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return True
+
+
+def told(root: Path) -> dict[str, Any]:
+    """How it stands: whether a timer runs, what it lacks, and this machine's clock."""
+    lease = read_lease(root)
+    end = None if lease is None else lease.own_end
+    lacks = (
+        None
+        if end is None
+        else self_terminate.missing(end, self_terminate.box_variables(os.environ))
+    )
+    return {
+        "runs": is_locked(root / _LOCK),
+        "end_t": None if lease is None else lease.end_t,
+        "lacks": lacks,
+        "t": time.time(),
+    }
+
+
+def start_and_tell(root: Path, within_s: float = 10.0) -> dict[str, Any]:
+    """`start_timer`, and how it stands once one runs."""
+    started = start_timer(root)
+    deadline = time.monotonic() + within_s
+    while not (answer := told(root))["runs"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return {"started": started, **answer}
+
+
+def _ask(lease: Lease) -> Answered:
+    assert lease.own_end is not None
+    return self_terminate.end_box(lease.own_end, self_terminate.box_variables(os.environ))
+
+
+def _started(run: RunFolder) -> bool:
+    """By the run's own runtime, which knows its files."""
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer_runtime", "start", "."],
+        cwd=run.root,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60.0,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def _is_due(last_t: float | None, pause_s: float, now: float) -> bool:
+    """Also where the clock was set back since."""
+    return last_t is None or not last_t <= now < last_t + pause_s
+
+
+def _spoken(t: float) -> str:
+    return datetime.fromtimestamp(t, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""Preparation before the trainer: environment, model, data."""

@@ -1,0 +1,64 @@
+"""Has the checkpoint that a run begins with taken over from a training of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files.resolved_environment import trainer_environment
+from trainer_runtime.box.processes.commands import Report, follow
+from trainer_runtime.box.processes.hold import marked
+from trainer_runtime.core.files.manifest import MANIFEST_NAME
+from trainer_runtime.core.protocol.lines import ExitCode
+
+_LABEL = "adopt"
+_TAKES_OVER = "trainer_runtime.train.foreign.take_over"
+
+
+class NotAdoptedError(Exception):
+    """The checkpoint can't be taken over; a retry would end the same way."""
+
+
+class NotAdoptedYetError(Exception):
+    """Something stood in the way that may be gone later, such as a full disk."""
+
+
+def take_over(config: Mapping[str, Any], path: Path, run: Path, report: Report) -> None:
+    """Bring the checkpoint that the config's `adopt` names among the run's, unless it is there.
+
+    `path`: the config's. It is read and written by the interpreter that is to train.
+
+    Raises:
+        NotAdoptedError: it is not what it was when the run was made, or can't be read.
+        NotAdoptedYetError: it could not be brought just now.
+    """
+    if not _is_due(config, run):
+        return
+    python, environment = trainer_environment(path.with_name("environment.json"), config)
+    variables = {**environment, **config.get("env", {}), **marked(config)}
+    ended = follow(
+        [python, "-m", _TAKES_OVER, str(path)],
+        report,
+        label=_LABEL,
+        folder=run,
+        environment=variables,
+    )
+    if ended.code == ExitCode.UNUSABLE:
+        raise NotAdoptedError(ended.last_words)
+    if ended.code != 0:
+        raise NotAdoptedYetError(f"the checkpoint was not taken over: {ended.last_words}")
+
+
+def _is_due(config: Mapping[str, Any], run: Path) -> bool:
+    adopted = config.get("adopt")
+    if adopted is None:
+        return False
+    resume = (config.get("attempt") or {}).get("resume")
+    if resume is None:  # by hand: from the newest checkpoint there is
+        return not any((run / "checkpoints").glob("step-*"))
+    step = adopted["step"]
+    if step not in (resume.get("candidates") or ()):
+        return False
+    is_there = (run / f"checkpoints/step-{step:08d}" / MANIFEST_NAME).exists()
+    return not (is_there and any((run / "attempts").glob("*/events.jsonl")))

@@ -1,0 +1,174 @@
+"""What comes before the trainer: setup script, environment, model, adopted checkpoint, data.
+
+`python3 -m trainer_runtime prepare CONFIG`, in the run's folder. One at a time per run; whatever is
+done is not done again, so that it may be killed at any moment and started anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.environment.environment import Box, Request, settle
+from trainer_runtime.box.environment.installers import (
+    EnvironmentUnavailableError,
+    EnvironmentUnusableError,
+)
+from trainer_runtime.box.environment.modules import load_modules
+from trainer_runtime.box.environment.training_python import (
+    InputUnavailableError,
+    InputUnusableError,
+    TrainingPython,
+)
+from trainer_runtime.box.files.files import read_json, write_json
+from trainer_runtime.box.files.resolved_environment import applied, trainer_environment
+from trainer_runtime.box.prepare import adopt_checkpoint, cache_roots
+from trainer_runtime.box.prepare.inputs import settle_inputs
+from trainer_runtime.box.prepare.shards import prepare
+from trainer_runtime.box.prepare.sources import DataUnusableError, await_listed
+from trainer_runtime.box.prepare.uploads import NothingComesError, await_wheels
+from trainer_runtime.box.processes.commands import Report, follow
+from trainer_runtime.box.processes.hold import marked
+from trainer_runtime.core.files.corpus import ROWS, SHARDS
+from trainer_runtime.core.protocol.lines import ExitCode
+
+SETUP = "setup.sh"
+_LOCK = ".preparation.lock"
+_RETRY = 1
+_UNUSABLE = (
+    DataUnusableError,
+    EnvironmentUnusableError,
+    InputUnusableError,
+    NothingComesError,
+    adopt_checkpoint.NotAdoptedError,
+)
+_NOT_NOW = (EnvironmentUnavailableError, InputUnavailableError, adopt_checkpoint.NotAdoptedYetError)
+
+
+def main(config_path: str, *, data_only: bool = False) -> int:
+    """Prepare what a config asks for; progress goes to stdout. The exit code.
+
+    `data_only` leaves the environment to whoever calls.
+    """
+    path = Path(config_path)
+    try:
+        config = json.loads(path.read_bytes())
+        with _alone(Path.cwd() / _LOCK):
+            if not data_only:
+                _register(Path.cwd(), config)
+                _prepare_environment(config, path.with_name("environment.json"), _say)
+            python = _python(config, None if data_only else path.with_name("environment.json"))
+            settle_inputs(config, _say, python)
+            adopt_checkpoint.take_over(config, path, Path.cwd(), _say)
+            ready = _prepare_data(config, python)
+    except (OSError, ValueError) as error:
+        return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
+    except _UNUSABLE as error:
+        return _failed(str(error), ExitCode.UNUSABLE)
+    except _NOT_NOW as error:
+        return _failed(f"{error}; it may work later", _RETRY)
+    _say(f"data: ready in {ready}")
+    return 0
+
+
+def _python(config: Mapping[str, Any], record: Path | None) -> TrainingPython:
+    """The interpreter that `record` settled, ours where nothing is settled for a trainer."""
+    if record is None:
+        return TrainingPython(sys.executable)
+    python, environment = trainer_environment(record, config)
+    return TrainingPython(python, {**environment, **config.get("env", {}), **marked(config)})
+
+
+def _prepare_data(config: Mapping[str, Any], python: TrainingPython) -> str:
+    """What the trainer reads, made first where need be; where that is.
+
+    Raises:
+        DataUnusableError, InputUnusableError: it can't be trained on.
+        InputUnavailableError: not now.
+    """
+    data = config["data"]
+    form = data.get("form") or SHARDS
+    if form == SHARDS:
+        return str(prepare(config, _say, python))
+    await_listed(config, _say)
+    if form == ROWS:
+        _say("data: reading the rows")
+        python.run("prepare_rows", config, _say)
+    return ", ".join(source["path"] for source in data["sources"])
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _failed(what: str, code: int) -> int:
+    print(f"prepare: {what}", file=sys.stderr, flush=True)
+    return code
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One preparation of a run at a time: a supervisor that was killed leaves its own running."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _register(folder: Path, config: Mapping[str, Any]) -> None:
+    """Have the cache know of the root that the run lies in; one that is only read needs no care."""
+    with suppress(OSError):
+        cache_roots.register(Path(config["data"]["cache_dir"]), folder.parent)
+
+
+def _prepare_environment(config: Mapping[str, Any], record: Path, report: Report) -> None:
+    """Write `record`, the interpreter that is to train and what its environment needs."""
+    request = Request.of(config)
+    if request is None or ("attempt" in config and _is_settled(record)):
+        return
+    folder = Path.cwd()
+    variables = {**os.environ, **config.get("env", {}), **marked(config)}
+    if request.setup:
+        _run_setup(folder, variables, report)
+    changes: dict[str, str | None] = {}
+    if request.modules:
+        changes = load_modules(request.modules, variables, folder, report)
+        variables = applied(variables, changes)
+    if request.wheels_from is not None:
+        await_wheels(config, report)
+    box = Box(
+        folder=folder,
+        cache=Path(config["data"]["cache_dir"]),
+        device=str(config.get("compute", {}).get("device", "cpu")),
+        variables=variables,
+        report=report,
+    )
+    report("environment: looking for what there is")
+    settled = settle(request, box)
+    write_json(record, {**settled, "variables": changes})
+    report(f"environment: ready, {settled['python']} ({settled['how']})")
+
+
+def _is_settled(record: Path) -> bool:
+    """Whether an earlier preparation of the same attempt came as far as this."""
+    settled = read_json(record)
+    return settled is not None and os.access(str(settled.get("python")), os.X_OK)
+
+
+def _run_setup(folder: Path, variables: Mapping[str, str], report: Report) -> None:
+    if not (folder / SETUP).is_file():
+        raise EnvironmentUnusableError(f"the run's folder has no {SETUP}")
+    report("setup: running setup.sh")
+    ended = follow(["sh", SETUP], report, label="setup", folder=folder, environment=variables)
+    if ended.code != 0:
+        raise EnvironmentUnusableError(
+            f"environment.setup ended with {ended.code}: {ended.last_words}"
+        )

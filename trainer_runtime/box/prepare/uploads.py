@@ -1,0 +1,169 @@
+"""Data that the operator's side sends: waiting for it, and telling how much of it is there.
+
+Sources come to lie in `<cache>/sources/<fingerprint>/<source>/…`, with `.complete` beside them once
+all are there; shards that were made over there come to be as `<cache>/data/<fingerprint>`, models
+as `<cache>/models/<name>`. Whatever has not arrived yet stands in `.<name>.receiving` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.core.files.corpus import CorpusFile
+
+Report = Callable[[str], None]
+
+# In the run's folder, which is the working folder: why the operator's side sends nothing.
+REFUSAL_NAME = "upload_refused.json"
+MARKER = ".complete"
+_LOOK_S = 0.5
+_REPORT_S = 5.0
+_REPORT_STANDSTILL_S = 60.0
+
+
+class NothingComesError(Exception):
+    """The operator's side can't send the data, and says why."""
+
+
+def await_sources(
+    config: Mapping[str, Any], are_needless: Callable[[], bool], report: Report
+) -> Mapping[str, tuple[CorpusFile, ...]]:
+    """Wait until the sources have arrived, however long that takes, or are not needed any more;
+    each one's files by its name.
+
+    Raises:
+        NothingComesError: the operator's side has given up.
+        OSError: what has arrived can't be read.
+    """
+    data = config["data"]
+    folder = Path(data["cache_dir"], "sources", str(data["fingerprint"]))
+    listed = None
+
+    def arrived() -> bool:
+        nonlocal listed
+        listed = _listed(folder, str(data["upload"]["listing"]))
+        return listed is not None or are_needless()
+
+    _wait(config, folder, arrived, _telling(data, report))
+    return listed or {}
+
+
+def await_shards(config: Mapping[str, Any], is_there: Callable[[], bool], report: Report) -> None:
+    """Wait until the shards have arrived, however long that takes.
+
+    Raises:
+        NothingComesError: the operator's side has given up.
+    """
+    data = config["data"]
+    _wait(
+        config,
+        Path(data["cache_dir"], "data", str(data["fingerprint"])),
+        is_there,
+        _telling(data, report),
+    )
+
+
+def await_wheels(config: Mapping[str, Any], report: Report) -> None:
+    """Wait until the wheels of the environment have arrived, however long that takes.
+
+    Raises:
+        NothingComesError: the operator's side has given up.
+    """
+    environment = config["environment"]
+    told = f"environment: waiting for the wheels of {environment['wheels_from']}"
+    await_folder(config, Path(environment["wheels"]), told, report)
+
+
+def await_folder(
+    config: Mapping[str, Any],
+    folder: Path,
+    told: str,
+    report: Report,
+    *,
+    total_bytes: int | None = None,
+) -> None:
+    """Wait until a folder has arrived as a whole, however long that takes; `told` says which.
+
+    Raises:
+        NothingComesError: the operator's side has given up.
+    """
+    of_all = "so far" if total_bytes is None else f"of {_mib(total_bytes)} MiB"
+    unit = " MiB" if total_bytes is None else ""
+    _wait(
+        config,
+        folder,
+        (folder / MARKER).exists,
+        lambda arrived_bytes: report(f"{told}: {_mib(arrived_bytes)}{unit} {of_all}"),
+    )
+
+
+def _wait(
+    config: Mapping[str, Any],
+    folder: Path,
+    is_there: Callable[[], bool],
+    tell: Callable[[int], None],
+) -> None:
+    """`tell` is given the bytes that have arrived, where there is something new to tell."""
+    told_bytes, told_s = -1, float("-inf")
+    while not is_there():
+        refusal = read_json(Path(REFUSAL_NAME)) or {}
+        if refusal.get("attempt") == (config.get("attempt") or {}).get("number"):
+            raise NothingComesError(str(refusal.get("message")))
+        since_s = time.monotonic() - told_s
+        if since_s >= _REPORT_S:
+            arrived_bytes = _size_bytes(folder)
+            if arrived_bytes != told_bytes or since_s >= _REPORT_STANDSTILL_S:
+                told_bytes, told_s = arrived_bytes, time.monotonic()
+                tell(arrived_bytes)
+        time.sleep(_LOOK_S)
+
+
+def _listed(folder: Path, digest: str) -> dict[str, tuple[CorpusFile, ...]] | None:
+    """The files of each source, as they were at the sender's; None while they are not all there."""
+    try:
+        marker = json.loads((folder / MARKER).read_bytes())
+        rows = marker["files"] if marker["digest"] == digest else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    if rows is None:
+        return None
+    found: dict[str, list[CorpusFile]] = {}
+    for path, size_bytes, modified_ns in rows:
+        source, _, name = path.partition("/")
+        found.setdefault(source, []).append(CorpusFile(name, size_bytes, modified_ns))
+    return {source: tuple(files) for source, files in found.items()}
+
+
+def _size_bytes(folder: Path) -> int:
+    """What has arrived, in place or not."""
+    total = 0
+    for start in (folder, folder.with_name(f".{folder.name}.receiving")):
+        for parent, _, names in os.walk(start):
+            for name in names:
+                try:
+                    total += os.lstat(os.path.join(parent, name)).st_size
+                except OSError:
+                    continue  # renamed into its place just now
+    return total
+
+
+def _telling(data: Mapping[str, Any], report: Report) -> Callable[[int], None]:
+    return lambda arrived_bytes: report(_progress(arrived_bytes, data["upload"], data["prepare"]))
+
+
+def _progress(arrived_bytes: int, upload: Mapping[str, Any], prepared: str) -> str:
+    names = ", ".join(upload["sources"])
+    if prepared == "here":
+        return f"data: waiting for the shards of {names}: {_mib(arrived_bytes)} MiB so far"
+    total = _mib(int(upload["size_bytes"]))
+    return f"data: waiting for the upload of {names}: {_mib(arrived_bytes)} of {total} MiB"
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:,.1f}"

@@ -1,0 +1,1 @@
+"""The supervisor: journal, attempts, published state."""

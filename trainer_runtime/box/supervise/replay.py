@@ -1,0 +1,58 @@
+"""What a run's files tell from their beginning: how a supervisor knows what went before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from trainer_runtime.box.files.files import LineReader
+from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
+
+JOURNAL = 0
+
+
+def replayed(
+    journal: LineReader, attempts: Mapping[int, LineReader]
+) -> Iterator[tuple[int, Event]]:
+    """Every event with its attempt's number, `JOURNAL` for the journal's own, as they came.
+
+    By time, but that an attempt's events stand between its start and its end whatever the clock did
+    meanwhile. The readers stand where they end afterwards.
+    """
+    streams = {number: _Events(number, reader) for number, reader in attempts.items()}
+    living: _Events | None = None
+    for event in _decoded(journal):
+        if living is not None:
+            over = event["kind"] == "attempt_ended"
+            yield from living.until(math.inf if over else event["t"])
+        yield JOURNAL, event
+        if event["kind"] == "attempt_starting":
+            attempt = event.get("attempt")
+            living = streams.get(attempt) if type(attempt) is int else None
+    for number in sorted(streams):
+        yield from streams[number].until(math.inf)
+
+
+class _Events:
+    """An attempt's events, as far as they were asked for. Its file is open meanwhile."""
+
+    def __init__(self, number: int, reader: LineReader) -> None:
+        self._number = number
+        self._rest = _decoded(reader)
+        self._next: Event | None = None
+        self._begun = False
+
+    def until(self, t: float) -> Iterator[tuple[int, Event]]:
+        if not self._begun:
+            self._begun, self._next = True, next(self._rest, None)
+        while self._next is not None and self._next["t"] <= t:
+            yield self._number, self._next
+            self._next = next(self._rest, None)
+
+
+def _decoded(reader: LineReader) -> Iterator[Event]:
+    for line in reader.stream():
+        try:
+            yield decode(line)
+        except ProtocolError:
+            continue  # a line torn by a kill

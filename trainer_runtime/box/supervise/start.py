@@ -1,0 +1,101 @@
+"""Starting a supervisor and keeping it going: in the foreground, or detached from whoever asks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.box.attach.attached_processes import AttachedProcesses
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.lease.deadlines import read_session
+from trainer_runtime.box.lease.timer import start_timer
+from trainer_runtime.box.processes.processes import BoxProcesses
+from trainer_runtime.box.supervise.supervisor import Supervisor
+from trainer_runtime.box.watch.stalls import stack_verdict
+from trainer_runtime.box.watch.telemetry import Telemetry
+from trainer_runtime.core.files.durable import is_locked, lock_within
+from trainer_runtime.core.protocol.lines import ATTACHED
+
+POLL_S = 0.2
+_LOCK_WAIT_S = 0.25
+_TIMER_EVERY_S = 10.0
+# A disk that is full, or a folder that was taken away, may come back: try again, but not for ever.
+_RETRY_S = 5.0
+_RETRIES = 720
+
+
+def supervise(folder: Path) -> int:
+    """Supervise the run in `folder` until it has ended; 0 also where another one does already."""
+    run = RunFolder(folder)
+    code = 0
+    while code == 0 and (lock := lock_within(run.supervisor_lock, _LOCK_WAIT_S)) is not None:
+        supervisor = _supervisor(run)
+        code = _to_the_end(supervisor, folder)
+        supervisor.close()
+        os.close(lock)
+        # Whoever has asked for more while the lock was held has started no other supervisor.
+        if not supervisor.has_newer_request():
+            break
+    return code
+
+
+def _supervisor(run: RunFolder) -> Supervisor:
+    telemetry = Telemetry(run.root)
+    if (read_json(run.config) or {}).get("framework") == ATTACHED:
+        processes = AttachedProcesses(run.root)
+        return Supervisor(run, processes, time.time, telemetry, window=False)
+    trainers = BoxProcesses(run.root)
+    attended = read_session(run) is None  # nobody looks at a window of a kernel
+    return Supervisor(run, trainers, time.time, telemetry, window=attended, inspect=stack_verdict)
+
+
+def _to_the_end(supervisor: Supervisor, folder: Path) -> int:
+    failures, timer_due_s = 0, 0.0
+    while True:
+        try:
+            if time.monotonic() >= timer_due_s:  # the box's own timer may have been killed
+                start_timer(RunFolder(folder).host_root)
+                timer_due_s = time.monotonic() + _TIMER_EVERY_S
+            if supervisor.tick():
+                return 0
+            failures = 0
+            time.sleep(POLL_S)
+        except OSError as error:
+            if not folder.exists():
+                return 1
+            failures += 1
+            print(f"supervisor: {error}; trying again", file=sys.stderr, flush=True)
+            if failures > _RETRIES:
+                return 1
+            time.sleep(_RETRY_S)
+
+
+def start_detached(folder: Path) -> dict[str, Any]:
+    """Make sure that a supervisor runs, in a session of its own; says whether one did already."""
+    run = RunFolder(folder)
+    run.supervisor_errors.parent.mkdir(exist_ok=True)
+    if is_locked(run.supervisor_lock):
+        return {"started": False}
+    with run.supervisor_errors.open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trainer_runtime", "supervise", "."],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 15.0
+    while time.monotonic() < deadline:
+        if is_locked(run.supervisor_lock) or process.poll() == 0:
+            return {"started": True, "pid": process.pid}
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    tail = run.supervisor_errors.read_bytes()[-2000:].decode(errors="replace")
+    return {"started": False, "error": f"exit code {process.poll()}: {tail}"}

@@ -1,0 +1,396 @@
+"""The supervisor: brings a run to where `desired.json` wants it, attempt by attempt.
+
+Stateless over the run's files. One per run by `flock`; anyone may start another at any time, which
+folds the journal, finds what still runs and goes on from there. `tick` is one look and at most one
+act; nobody need be connected.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from trainer_runtime.box.alerts.outbox import Alerting
+from trainer_runtime.box.checkpoints.mirror import CheckpointMirror
+from trainer_runtime.box.checkpoints.pin import HeldCheckpoints
+from trainer_runtime.box.environment.cgroup_limits import host_memory_gib
+from trainer_runtime.box.files.files import LineReader, read_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.files.secret_file import remove_secrets
+from trainer_runtime.box.lease.deadlines import Deadlines
+from trainer_runtime.box.processes.processes import Processes
+from trainer_runtime.box.supervise import attempts
+from trainer_runtime.box.supervise.attempt_events import AttemptEvents
+from trainer_runtime.box.supervise.publish import Publisher
+from trainer_runtime.box.supervise.record import Journal
+from trainer_runtime.box.supervise.replay import JOURNAL, replayed
+from trainer_runtime.box.watch.stalls import Inspect, StallLook, no_verdict
+from trainer_runtime.box.watch.telemetry import Telemetry
+from trainer_runtime.box.watch.watcher import Ended, Watch
+from trainer_runtime.core.policy.intervention import INTERVENTIONS, goes_on_after, intervention
+from trainer_runtime.core.policy.recovery import Action, Ending, EndReason, Exit, classify, decide
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.journal import AttemptRecord
+from trainer_runtime.core.protocol.lines import Event
+from trainer_runtime.core.protocol.states import (
+    ENDED_PLACEMENTS,
+    AttemptState,
+    DesiredState,
+    PlacementState,
+)
+
+HEARTBEAT_S = 10.0
+
+
+class Supervisor:
+    """One run's supervisor. `processes`, `clock` and `telemetry` are what it sees the world by."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        processes: Processes,
+        clock: Callable[[], float],
+        telemetry: Telemetry,
+        *,
+        window: bool = True,
+        inspect: Inspect = no_verdict,
+    ) -> None:
+        self._run = run
+        self._processes = processes
+        self._clock = clock
+        self._telemetry = telemetry
+        self._journal = Journal(run.journal, clock)
+        self._config = attempts.newest_config(run, self._journal.record)
+        self._configured_attempt: int | None = None
+        self._publisher = Publisher(run, clock, window=window)
+        record = self._journal.record
+        self._mirror = CheckpointMirror(run, clock, self._journal.write, record.mirrored_step)
+        self._alerts = Alerting(run, clock, self._journal.write)
+        self._prepared_attempt: int | None = None
+        self._heartbeat_due = 0.0
+        self._watch = Watch(run, self._journal.write, host_memory_gib=host_memory_gib())
+        self._events = AttemptEvents(run, self._watch.feed_event)
+        self._progress = self._events.progress
+        self._stalls = StallLook(run, self._watch, inspect)
+        self._held = HeldCheckpoints(run)
+        self._deadlines = Deadlines(run)
+        self._heard_t = record.heartbeat_t
+        self._unseen = record.current.number if record.current else None
+        self._recall()
+        self._journal.write("started", {"pid": os.getpid()})
+        for attempt in self._journal.record.attempts:
+            if attempt.state is AttemptState.RUNNING:
+                self._publisher.show(attempt.number)
+
+    def tick(self) -> bool:
+        """Look once and do what is due; True when there is nothing left to do."""
+        record = self._journal.record
+        desired = self._desired()
+        attempt = record.current
+        if attempt is not None and attempt.state is not AttemptState.ENDED:
+            self._events.read(attempt.number)
+            self._look(attempt)
+            self._tend(attempt, desired)
+            self._mirror_checkpoints()
+        elif attempt is not None and record.undecided:
+            self._decide(attempt)
+        elif self._goes_on_elsewhere():
+            self._publish(final=True)
+            return True
+        elif desired.generation > record.generation:
+            self._take_up(desired)
+        elif record.state in ENDED_PLACEMENTS:
+            remove_secrets(self._run, record.generation)
+            told = record.closed or self._alerts.look(record, self._progress, last=True)
+            if record.closed or (self._mirror_checkpoints(last=True) and told):
+                self._alerts.forget(record)
+                self._publish(final=True)
+                if not record.closed:
+                    self._journal.write("closed", {})
+                return True
+        elif desired.state is DesiredState.STOPPED:
+            self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
+        elif self._lease_over(desired):
+            self._enter(PlacementState.STOPPED, EndReason.LEASE_OVER.value, None)
+        elif record.restart_due_t is not None and self._clock() >= record.restart_due_t:
+            self._restart(record.pending or {})
+        self._alerts.look(record, self._progress)
+        self._beat()
+        self._publish()
+        return False
+
+    def has_newer_request(self) -> bool:
+        """Whether something was asked for that this supervisor could answer, and has not."""
+        data = read_json(self._run.desired)
+        return (
+            data is not None
+            and not self._goes_on_elsewhere()
+            and Desired.from_dict(data).generation > self._journal.record.generation
+        )
+
+    def close(self) -> None:
+        self._telemetry.close()
+        self._mirror.close()
+        self._alerts.close()
+        self._publisher.close()
+        self._journal.close()
+
+    def _desired(self) -> Desired:
+        data = read_json(self._run.desired)
+        if data is None:
+            raise FileNotFoundError(f"{self._run.desired} can't be read")
+        return Desired.from_dict(data)
+
+    def _goes_on_elsewhere(self) -> bool:
+        """Whether the session is over, and what follows is for the next one's supervisor."""
+        over = self._deadlines.session_over(self._progress.values(), self._clock())
+        return over and self._journal.record.state not in ENDED_PLACEMENTS
+
+    def _take_up(self, desired: Desired) -> None:
+        """Answer a newer request, with no attempt alive."""
+        stopped, state = desired.state is DesiredState.STOPPED, self._journal.record.state
+        if stopped or self._lease_over(desired):
+            why = "stopped" if stopped else EndReason.LEASE_OVER.value
+            if state in ENDED_PLACEMENTS and (stopped or state is not PlacementState.STOPPED):
+                self._journal.write("acknowledged", {"generation": desired.generation})
+            else:
+                self._enter(PlacementState.STOPPED, why, None, desired.generation)
+            return
+        candidates = attempts.candidates(self._run, self._progress, self._config, desired)
+        mode = "step" if desired.mode == "best" else desired.mode
+        skip = None if desired.skip is None else dict(desired.skip)
+        self._begin(desired.generation, desired.why, mode, candidates, dict(desired.set), skip)
+
+    def _restart(self, pending: dict[str, Any]) -> None:
+        desired = Desired(
+            DesiredState.RUNNING, self._journal.record.generation, mode=pending["mode"]
+        )
+        candidates = pending.get("candidates")
+        if candidates is None:
+            candidates = attempts.candidates(self._run, self._progress, self._config, desired)
+        self._begin(
+            self._journal.record.generation,
+            pending["why"],
+            pending["mode"],
+            candidates,
+            pending["set"],
+            pending["skip"],
+            by=pending["by"],
+        )
+
+    def _begin(
+        self,
+        generation: int,
+        why: str,
+        mode: str,
+        candidates: list[int],
+        sets: dict[str, Any],
+        skip: dict[str, int] | None,
+        *,
+        by: str | None = None,
+    ) -> None:
+        number = attempts.next_number(self._run, self._journal.record)
+        candidates = attempts.still_there(self._run, self._progress, self._config, mode, candidates)
+        fields = {"mode": mode, "candidates": candidates, "set": sets, "skip": skip, "by": by}
+        self._journal.write(
+            "attempt_starting", {"attempt": number, "generation": generation, "why": why, **fields}
+        )
+        if self._journal.record.state is not PlacementState.RECOVERING:
+            self._enter(PlacementState.PREPARING, None, None, generation)
+
+    def _tend(self, attempt: AttemptRecord, desired: Desired) -> None:
+        self._configure(attempt)
+        if self._was_lost(attempt) or self._ended_by_request(attempt, desired):
+            return
+        if attempt.state is AttemptState.STARTING and not self._is_started(attempt):
+            return
+        observation = self._processes.observe(attempt.number)
+        if observation.end is not None:
+            self._finish(attempt, observation.end)
+        elif observation.state == "running" and attempt.state is AttemptState.STARTING:
+            self._journal.write("attempt_running", {"attempt": attempt.number})
+            self._publisher.show(attempt.number)
+            if attempt.terminated_t is None:
+                self._enter(PlacementState.RUNNING, None, None)
+
+    def _was_lost(self, attempt: AttemptRecord) -> bool:
+        """Whether it ended with its machine while nobody looked: that time is not its own."""
+        unseen, self._unseen = self._unseen, None
+        if unseen != attempt.number:
+            return False
+        end = self._processes.observe(attempt.number).end
+        if end is None or not end.rebooted:
+            return False
+        self._finish(attempt, end)
+        return True
+
+    def _configure(self, attempt: AttemptRecord) -> None:
+        if self._configured_attempt != attempt.number:
+            attempts.write_config(self._run, self._journal.record, attempt)
+            self._config = attempts.newest_config(self._run, self._journal.record)
+            self._configured_attempt = attempt.number
+
+    def _is_started(self, attempt: AttemptRecord) -> bool:
+        """Bring a starting attempt one step on; True once its trainer was told to start."""
+        number = attempt.number
+        if self._processes.observe(number).state != "absent":
+            return True
+        if self._prepared_attempt == number:
+            self._processes.start(number)
+            return True
+        self._processes.prepare(number)
+        code = self._processes.prepared(number)
+        if code == 0:
+            self._prepared_attempt = number
+            self._journal.write("prepared", {"attempt": number})
+        elif code is not None:
+            end = Exit(code if code >= 0 else None, -code if code < 0 else None, prepared=False)
+            self._finish(attempt, end)
+        return False
+
+    def _ended_by_request(self, attempt: AttemptRecord, desired: Desired) -> bool:
+        """End the attempt where it is not wanted any more; True if it was ended just now."""
+        why = self._unwanted(desired) or self._intervention(attempt)
+        if why is None:
+            return False
+        if attempt.terminated_t is None:
+            self._journal.write("attempt_signalled", {"attempt": attempt.number, "why": why})
+            goes_on = goes_on_after(why, self._config)
+            state = PlacementState.RECOVERING if goes_on else PlacementState.STOPPING
+            self._enter(state, why, None, desired.generation)
+        spoilt = why in INTERVENTIONS  # what it would save pushes out what a rewind needs
+        if spoilt or self._clock() > self._deadlines.kill_t(attempt, desired.grace_s):
+            self._processes.kill(attempt.number)
+        else:  # each time: hold may not have had a trainer yet that could hear it
+            self._processes.terminate(attempt.number)
+        if attempt.state is AttemptState.RUNNING:
+            return False
+        if self._processes.observe(attempt.number).state == "absent":
+            self._processes.kill(attempt.number)
+            self._finish(attempt, Exit(None, None, prepared=False))
+            return True
+        return False
+
+    def _unwanted(self, desired: Desired) -> str | None:
+        if desired.state is DesiredState.STOPPED:
+            return EndReason.STOPPED.value
+        progress, now = self._progress.values(), self._clock()
+        return self._deadlines.passed(self._journal.record, self._config, desired, progress, now)
+
+    def _lease_over(self, desired: Desired) -> bool:
+        progress = self._progress.values()
+        return self._deadlines.lease_over(self._config, desired, progress, self._clock())
+
+    def _look(self, attempt: AttemptRecord) -> None:
+        now = self._clock()
+        self._watch.look(now)
+        if attempt.state is AttemptState.RUNNING:  # until then it may need what was held before
+            self._held.hold(self._watch.wanted_checkpoints)
+        self._stalls.look(attempt.number, self._watch.findings, now)
+
+    def _intervention(self, attempt: AttemptRecord) -> str | None:
+        if attempt.terminated_why in INTERVENTIONS:
+            return attempt.terminated_why
+        if attempt.state is not AttemptState.RUNNING or attempt.terminated_t is not None:
+            return None
+        found = [finding.to_dict() for finding in self._watch.findings]
+        return intervention(found, self._config)
+
+    def _finish(self, attempt: AttemptRecord, end: Exit) -> None:
+        self._processes.kill(attempt.number)  # whatever the trainer left behind
+        self._events.read(attempt.number)
+        progress = self._progress[attempt.number]
+        end = attempts.in_step(self._run, attempt.number, end)
+        ending = classify(end, progress, attempt.terminated_why)
+        verified_step = attempts.index(self._progress, self._config).resume_from
+        self._diagnose(attempt, end, ending)
+        account = attempts.account_of_end(self._run, end, ending, progress)
+        heard = {"heard_t": self._heard_t} if end.rebooted else {}
+        self._journal.write("attempt_ended", {**account, "verified_step": verified_step, **heard})
+        self._decide(attempt)
+
+    def _diagnose(self, attempt: AttemptRecord, end: Exit, ending: Ending) -> None:
+        """Tell what it ended of before telling that it did: what ended is not looked at again."""
+        ended = Ended(
+            end.code,
+            end.signal,
+            completed=ending.reason is EndReason.COMPLETED,
+            prepared=end.prepared,
+            since_t=attempt.starting_t,
+            pids=attempts.pids(self._run, attempt.number),
+            telemetry=self._journal.record.telemetry,
+        )
+        self._watch.end(ended, self._clock())
+
+    def _decide(self, attempt: AttemptRecord) -> None:
+        """Act on the end of the newest attempt, from what the journal says of it."""
+        progress = self._progress[attempt.number]
+        ending = Ending(EndReason(attempt.reason), attempt.detail or "")
+        record = self._journal.record
+        found = [one.finding for one in record.open_findings]
+        decision = decide(ending, record.attempts, progress, self._config, found)
+        if decision.action is Action.RESTART:
+            self._enter(decision.state, decision.reason, decision.detail)
+            plan = attempts.restart_plan(self._run, self._progress, self._config, attempt, decision)
+            due_t = self._clock() + decision.delay_s
+            self._journal.write("restart_planned", {"due_t": due_t, **plan})
+            return
+        desired = self._desired()
+        answered = desired.generation if desired.state is DesiredState.STOPPED else None
+        self._enter(decision.state, decision.reason, decision.detail, answered)
+
+    def _enter(
+        self,
+        state: PlacementState,
+        reason: str | None,
+        detail: str | None,
+        generation: int | None = None,
+    ) -> None:
+        fields: dict[str, Any] = {"state": state.value, "reason": reason, "detail": detail}
+        if generation is not None:
+            fields["generation"] = generation
+        self._journal.write("state", fields)
+
+    def _recall(self) -> None:
+        """Take in what the files tell of the time before, and from then on what is written.
+
+        A million steps take some twenty seconds: the heart beats meanwhile.
+        """
+        for attempt in self._journal.record.attempts:
+            # Of one that has left nothing, as its machine was lost, the journal alone tells.
+            self._events.follow(attempt.number, attempt.started_at_step)
+        meanwhile: list[Event] = []
+        self._journal.listen(meanwhile.append)
+        beat_t = self._clock() + HEARTBEAT_S
+        before = LineReader(self._run.journal, end=self._run.journal.stat().st_size)
+        for number, event in replayed(before, self._events.readers):
+            if number != JOURNAL:
+                self._events.take(number, event)
+            else:
+                self._watch.feed_event(number, event)
+            if self._clock() >= beat_t:
+                self._beat()
+                beat_t = self._heartbeat_due
+        for event in meanwhile:
+            self._watch.feed_event(JOURNAL, event)
+        self._journal.listen(lambda event: self._watch.feed_event(JOURNAL, event))
+
+    def _mirror_checkpoints(self, *, last: bool = False) -> bool:
+        """True where no checkpoint waits for a second copy."""
+        return self._mirror.look(
+            self._config,
+            lambda: attempts.index(self._progress, self._config).entries,
+            last=last,
+        )
+
+    def _beat(self) -> None:
+        now = self._clock()
+        if now >= self._heartbeat_due:
+            self._heartbeat_due = now + HEARTBEAT_S
+            self._journal.write("sample", {"values": self._telemetry.sample(now)})
+
+    def _publish(self, *, final: bool = False) -> None:
+        self._publisher.publish(
+            self._journal.record, list(self._progress.values()), self._config, final=final
+        )

@@ -1,0 +1,1 @@
+"""Watching a run: telemetry, stalls, log scan, findings."""

@@ -1,0 +1,88 @@
+"""A growing log, read for failures: masked first, a bounded piece at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainer_runtime.core.diagnosis.signatures import Seen, SignatureScan
+from trainer_runtime.core.protocol.masking import Mask
+
+_PIECE_BYTES = 1 << 20
+
+
+class MaskedScan:
+    """Looks for failures in a log whose secrets are masked first.
+
+    Evidence is cut, and a part of a value would not be known as one any more.
+    """
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+        self._unmasked = b""
+        self._scan = SignatureScan()
+
+    def feed(self, data: bytes) -> None:
+        """Take in the next bytes of the log."""
+        if not self._mask.reach_bytes:
+            self._scan.feed(data)
+            return
+        data = self._unmasked + data
+        masked = self._mask.apply(data, final=False)
+        self._unmasked = data[len(masked) :]
+        self._scan.feed(masked)
+
+    def seen(self, *, ended: bool = False) -> Seen:
+        """What was found so far; `ended`: nothing will be added to it."""
+        if ended:
+            self._scan.feed(self._mask.apply(self._unmasked, final=True))
+            self._unmasked = b""
+            self._scan.finish()
+        return self._scan.seen()
+
+
+class GrowingLog:
+    """Reads what a file has grown by since the last time; one that isn't there has not grown."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def is_anew(self) -> bool:
+        """Whether it was truncated: what stands there now is another text, read from its start."""
+        if self._size() >= self._offset:
+            return False
+        self._offset = 0
+        return True
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it was read to its end."""
+        return self._offset >= self._size()
+
+    def pieces(self, most_bytes: int | None = None) -> Iterator[bytes]:
+        """What is new, at most so many bytes of it."""
+        left = max(0, self._size() - self._offset)
+        left = left if most_bytes is None else min(left, most_bytes)
+        if not left:
+            return
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                while left > 0 and (piece := file.read(min(_PIECE_BYTES, left))):
+                    self._offset += len(piece)
+                    left -= len(piece)
+                    yield piece
+        except OSError:
+            return  # it can't be read now; what is left is looked at the next time
+
+    def skip_to_last(self, size_bytes: int) -> None:
+        """Leave out all but the last so many bytes."""
+        self._offset = max(self._offset, self._size() - size_bytes)
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self._path).st_size
+        except OSError:
+            return self._offset

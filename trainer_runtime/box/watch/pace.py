@@ -1,0 +1,67 @@
+"""How an attempt's steps came, read from the end of its events."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from trainer_runtime.core.diagnosis.parse import LogParser
+from trainer_runtime.core.diagnosis.stacks.verdict import Pace
+from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
+
+_TAIL_BYTES = 256 << 10
+_LOG_TAIL_BYTES = 1 << 20
+_NEWEST = 3
+# What shows that the loop went on; a checkpoint is told by a thread beside it.
+_SIGNS = frozenset({"started", "metric", "eval"})
+
+
+def read_pace(events: Path, now: float, since_step: int | None = None) -> Pace:
+    """The pace by the last events. `now`: Unix seconds; steps beyond `since_step` are `gained`."""
+    told = [event for event in _tail(events) if event["kind"] in _SIGNS]
+    steps = [event for event in told if event["kind"] == "metric"]
+    between = [
+        later["t"] - earlier["t"]
+        for earlier, later in pairwise(steps)
+        if later["step"] > earlier["step"]
+    ]
+    step = int(steps[-1]["step"]) if steps else None
+    return Pace(
+        step=step,
+        silent_s=max(0.0, now - told[-1]["t"]) if told else None,
+        usual_s=median(between) if between else None,
+        recent_s=max(between[-_NEWEST:]) if between else None,
+        gained=step - since_step if step is not None and since_step is not None else 0,
+    )
+
+
+def last_steps(log: Path) -> dict[int, int]:
+    """The last step that each rank has told of, by the end of the trainer's log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LOG_TAIL_BYTES))
+            data = file.read(_LOG_TAIL_BYTES)
+    except OSError:
+        return {}
+    steps: dict[int, int] = {}
+    for point in LogParser().feed(data):
+        steps[point.rank] = point.step
+    return steps
+
+
+def _tail(path: Path) -> list[Event]:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).split(b"\n")
+    except OSError:
+        return []
+    found = []
+    for line in lines if size <= _TAIL_BYTES else lines[1:]:
+        try:
+            found.append(decode(line))
+        except ProtocolError:
+            continue
+    return found

@@ -1,0 +1,63 @@
+"""What a stall turns out to be: looked at when it begins, when it is critical, and now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.watch.inspection import inspect
+from trainer_runtime.box.watch.watcher import PLACEMENT, Watch
+from trainer_runtime.core.diagnosis.stacks.messages import as_finding
+from trainer_runtime.core.policy.intervention import STALL
+from trainer_runtime.core.protocol.finding import Finding
+from trainer_runtime.core.protocol.lines import ATTACHED
+
+# What the stacks of an attempt that stands still at a step show; bounded in time.
+Inspect = Callable[[RunFolder, int, int | None], Finding | None]
+# The supervisor waits meanwhile, and beats no heart.
+_WITHIN_S = 8.0
+# What was slow may hang by now: looked at again after a minute, two, four, … half an hour.
+_AGAIN_AFTER_S = 60.0
+_LONGEST_S = 1800.0
+
+
+def no_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | None:
+    """Nobody looks at stacks."""
+    return None
+
+
+def stack_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | None:
+    """What the processes' stacks show; None where they can't be taken, or show nothing known."""
+    try:
+        seen = inspect(run, attempt, within_s=_WITHIN_S)
+    except OSError:
+        return None
+    ours = (read_json(run.config) or {}).get("framework") != ATTACHED
+    return as_finding(seen.verdict, placement=PLACEMENT, attempt=attempt, step=step, ours=ours)
+
+
+class StallLook:
+    """Has a stall's verdict told beside it, for as long as it lasts."""
+
+    def __init__(self, run: RunFolder, watch: Watch, inspect: Inspect) -> None:
+        self._run = run
+        self._watch = watch
+        self._inspect = inspect
+        self._looked: tuple[str, str] | None = None
+        self._again_t = 0.0
+        self._interval_s = _AGAIN_AFTER_S
+
+    def look(self, attempt: int, findings: Sequence[Finding], now: float) -> None:
+        """Look at the stacks where a stall is open that was not looked at as it is now."""
+        stall = next((finding for finding in findings if finding.code == STALL), None)
+        if stall is None:
+            return
+        if self._looked == (stall.id, stall.severity):
+            if now < self._again_t <= now + _LONGEST_S:
+                return
+            self._interval_s = min(_LONGEST_S, 2 * self._interval_s)
+        else:
+            self._looked, self._interval_s = (stall.id, stall.severity), _AGAIN_AFTER_S
+        self._again_t = now + self._interval_s
+        self._watch.set_verdict(self._inspect(self._run, attempt, stall.step), now)

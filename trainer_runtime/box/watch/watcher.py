@@ -1,0 +1,231 @@
+"""Watches a run for what goes wrong, and tells the journal: series, log, kernel, exit code.
+
+One detection, on the box; the operator's side reads it from the journal. Stateless over the run's
+files like the supervisor that owns it: whatever of them is fed from the beginning leads to the same
+findings under the same ids, and what the journal has told already is not told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.box.files.secret_file import secret_values
+from trainer_runtime.box.watch.dmesg import kernel_lines
+from trainer_runtime.box.watch.finding_throttle import Present, Telling, Write
+from trainer_runtime.box.watch.log_scan import GrowingLog, MaskedScan
+from trainer_runtime.core.diagnosis.detectors import Detectors, Settings
+from trainer_runtime.core.diagnosis.merge_findings import merged
+from trainer_runtime.core.diagnosis.signatures import Outcome, find
+from trainer_runtime.core.policy.intervention import INTERVENTIONS, STALL
+from trainer_runtime.core.protocol.finding import Finding
+from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event, number
+from trainer_runtime.core.protocol.masking import Mask
+
+PLACEMENT = 1  # the one that every run has so far
+# What of the journal detectors know: its `started` is the supervisor's own, not the trainer's.
+_OF_JOURNAL = frozenset({"attempt_starting", "attempt_ended", "sample"})
+_LOOK_EVERY_S = 1.0
+_MOST_A_LOOK = 4 << 20  # bytes of log: some 20 ms of reading
+_MOST_AT_THE_END = 2 << 30
+_MOST_OF_SETUP = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an attempt ended: `Outcome`'s fields, beside `prepared` (`Exit`) and when it began.
+
+    `pids`: its processes', by which the kernel may have named them.
+    """
+
+    code: int | None
+    signal: int | None
+    completed: bool
+    prepared: bool
+    since_t: float
+    pids: tuple[int, ...] = ()
+    telemetry: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Watch:
+    """One run's. Feed it what is told in the order in which it is told, and `look` now and then."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        write: Write,
+        *,
+        host_memory_gib: float | None = None,
+    ) -> None:
+        """`write` is the journal's."""
+        self._run = run
+        self._host_memory_gib = host_memory_gib
+        self._telling = Telling(write)
+        self._detectors = Detectors(placement=PLACEMENT)
+        self._open: list[Finding] = []
+        self._of_log: list[Finding] = []
+        self._verdict: Finding | None = None
+        self._asked: str | None = None
+        self._log: GrowingLog
+        self._due_t = 0.0
+        self._begin(0)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong with the newest attempt, the first cause first."""
+        return tuple(self._open)
+
+    @property
+    def wanted_checkpoints(self) -> frozenset[int]:
+        """The steps of the checkpoints that a rewind of the newest attempt may need."""
+        return self._detectors.wanted_checkpoints
+
+    def feed_event(self, attempt: int, event: Event) -> None:
+        """Take in an event: of an attempt's trainer, or (`attempt` 0) of the journal."""
+        try:
+            self._hear(attempt, event)
+            if attempt or event["kind"] in _OF_JOURNAL:
+                self._detectors.take(event, attempt or None)
+        except ODD_FIELDS:
+            return
+
+    def _hear(self, attempt: int, event: Event) -> None:
+        kind = event["kind"]
+        if attempt == 0:
+            self._telling.hear(event)
+            if kind == "attempt_starting":
+                self._begin(int(event["attempt"]))
+            elif kind == "attempt_signalled":
+                self._asked = _asked(event["why"])
+            elif kind == "attempt_ended":
+                self._ended = True
+        elif kind == "started":
+            self._configure(attempt)
+
+    def feed_log(self, attempt: int, data: bytes) -> None:
+        """Take in the next bytes of an attempt's log."""
+        if attempt != self._attempt:
+            return
+        self._scan.feed(data)
+        self._has_news = True
+
+    def sample(self, t: float, values: Mapping[str, Any]) -> None:
+        """Take in a telemetry sample that stands in no journal."""
+        self._detectors.sample(t, values)
+
+    def look(self, now: float) -> None:
+        """Read on in the log and tell the journal what is new, once a second at most."""
+        if self._ended or now < self._due_t <= now + _LOOK_EVERY_S:
+            return
+        self._due_t = now + _LOOK_EVERY_S
+        self._read_log(_MOST_A_LOOK)
+        if self._has_news:
+            self._has_news = False
+            self._find_in_log(Outcome(running=True, asked=self._asked))
+        self._tell(now)
+
+    def end(self, ended: Ended, now: float) -> None:
+        """The attempt is over: find the cause, and tell all there is to tell of it."""
+        path = self._run.attempt(self._attempt)
+        if ended.prepared:
+            self._log.skip_to_last(_MOST_AT_THE_END)
+            self._read_log(None)
+        else:
+            self._log, self._scan = GrowingLog(path.setup_log), MaskedScan(self._mask)
+            self._log.skip_to_last(_MOST_OF_SETUP)
+            self._read_log(None)
+        self._configure(self._attempt)
+        self._find_in_log(self._outcome(ended, now), over=True, patched=ended.prepared)
+        self._tell(now, settle=True)
+
+    def set_verdict(self, finding: Finding | None, now: float) -> None:
+        """Tell what a stall of the present attempt is found to be by now, if anything; what it was
+        found to be before is over, and all of it is with the stall."""
+        others = [one for one in self._open if self._verdict is None or one is not self._verdict]
+        self._verdict = finding
+        self._open = others if finding is None else [*others, finding]
+        self._telling.tell_while(STALL, self._attempt, finding, now)
+
+    def _begin(self, attempt: int) -> None:
+        self._attempt, self._ended = attempt, attempt == 0
+        self._asked = None
+        self._mask = Mask(secret_values(self._run).values())
+        self._scan = MaskedScan(self._mask)
+        self._log = GrowingLog(self._run.attempt(attempt).train_log)
+        self._of_log, self._has_news, self._verdict = [], False, None
+        self._due_t = 0.0
+
+    def _configure(self, attempt: int) -> None:
+        """Detect and propose by the attempt's own configuration from now on."""
+        config = read_json(self._run.attempt(attempt).config)
+        if config is None or config == self._detectors.settings.config:
+            return
+        gpu_memory_gib = number((config.get("compute") or {}).get("gpu_memory_gib"))
+        settings = Settings.from_config(
+            config, host_memory_gib=self._host_memory_gib, gpu_memory_gib=gpu_memory_gib
+        )
+        self._detectors = Detectors.from_dict(self._detectors.to_dict(), settings)
+
+    def _read_log(self, most_bytes: int | None) -> None:
+        if self._log.is_anew():
+            self._scan = MaskedScan(self._mask)
+        for piece in self._log.pieces(most_bytes):
+            self.feed_log(self._attempt, piece)
+
+    def _find_in_log(self, outcome: Outcome, *, over: bool = False, patched: bool = True) -> None:
+        """`patched`: with patches; what a training takes changes nothing in its preparation."""
+        self._of_log = find(
+            self._scan.seen(ended=over),
+            outcome,
+            placement=PLACEMENT,
+            attempt=self._attempt,
+            config=(self._detectors.settings.config or None) if patched else None,
+        )
+
+    def _outcome(self, ended: Ended, now: float) -> Outcome:
+        telemetry = {
+            key: value for key, raw in ended.telemetry.items() if (value := number(raw)) is not None
+        }
+        if self._host_memory_gib is not None:
+            telemetry["host_mem_total_gib"] = self._host_memory_gib
+        return Outcome(
+            code=ended.code,
+            signal=ended.signal,
+            asked=self._asked,
+            completed=ended.completed,
+            kernel=() if ended.completed else kernel_lines(ended.since_t, now, ended.pids),
+            telemetry=telemetry,
+        )
+
+    def _tell(self, now: float, *, settle: bool = False) -> None:
+        present = self._present()
+        self._open = [one.finding for one in present if one.is_open]
+        if all(finding.code != STALL for finding in self._open):
+            self._verdict = None
+        self._open += [self._verdict] if self._verdict is not None else []
+        self._telling.tell(self._attempt, present, now, settle=settle)
+        if self._log.is_read:  # else what was told by an earlier supervisor may stand further on
+            self._telling.close_others(self._attempt, present)
+
+    def _present(self) -> list[Present]:
+        """What is found of this attempt: open ones merged, those that are over behind them."""
+        mine = [one for one in self._detectors.sightings() if one.attempt == self._attempt]
+        open_ones = [self._detectors.described(one) for one in mine if one.closed_at is None]
+        found = merged(open_ones, self._of_log, self._telling.open_ids(self._attempt))
+        named = {one.id for one in found}
+        over = [
+            Present(self._detectors.described(one), is_open=False)
+            for one in mine
+            if one.closed_at is not None
+            and not self._telling.has_told_the_end(one.id(PLACEMENT))
+            and one.id(PLACEMENT) not in named
+        ]
+        return [*map(Present, found), *over]
+
+
+def _asked(why: str) -> str:
+    """What an attempt was ended for, as `Outcome` knows it: our own reasons look like a stop."""
+    return "stopped" if why in INTERVENTIONS else why

@@ -1,0 +1,1 @@
+"""The index of checkpoints, and which ones are pinned."""

@@ -1,0 +1,1 @@
+"""Finding what is wrong: parser, detectors, signatures, stacks, remedies."""

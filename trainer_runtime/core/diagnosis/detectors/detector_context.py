@@ -1,0 +1,91 @@
+"""What all detectors of a placement share: where the run stands, and what was seen so far."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_runtime.core.diagnosis.detectors.ledger import Ledger
+from trainer_runtime.core.diagnosis.detectors.outlier import Outlier
+from trainer_runtime.core.diagnosis.detectors.settings import Settings
+
+_MOST_CHECKPOINTS = 256
+# Before BLOOM-176B's first spike the norm rose 4 to 60 times; at 1.12 times, the loss's own ratio,
+# llm.c's healthy norms (19,560 steps) would raise 26 alarms, at 2 times none.
+_GRADIENT_RATIO = 3.0
+_ANY_SCATTER = 1e9  # norms scatter by a quarter; the ratio alone keeps alarms away
+
+
+def _gradient_rule() -> Outlier:
+    return Outlier(ratio=_GRADIENT_RATIO, symmetric=_ANY_SCATTER)
+
+
+@dataclass(slots=True)
+class Board:
+    """`latest` holds the newest finite value of the keys that causes and reports are made of,
+    `machine` that of telemetry; `best_clock_mhz` is the highest GPU clock so far.
+
+    `losses` and `grad_norms` are the newest points as (step, value), `gradient` what is usual for
+    the norm and whether it is far above. `verified` are the steps of
+    checkpoints that were read back whole and still stand, `checkpoint_gib` the size of the newest.
+    `is_reinforced`: what is minimised is no error but a policy's objective (see `facade.py`).
+    `worked_s` is the time that steps took, without pauses; `t` the newest point's time.
+    """
+
+    settings: Settings = field(default_factory=Settings, metadata={"derived": True})
+    ledger: Ledger = field(default_factory=Ledger, metadata={"derived": True})
+    step: int = 0
+    first_step: int = 0
+    steps_seen: int = 0
+    t: float | None = None
+    worked_s: float = 0.0
+    target_step: int | None = None
+    finished: bool = False
+    is_reinforced: bool = False
+    latest: dict[str, float] = field(default_factory=dict)
+    machine: dict[str, float] = field(default_factory=dict)
+    best_clock_mhz: float = 0.0
+    losses: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=8))
+    grad_norms: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=8))
+    gradient: Outlier = field(default_factory=_gradient_rule)
+    verified: list[int] = field(default_factory=list)
+    saves: int = 0
+    checkpoint_gib: float | None = None
+
+    def begin(self, attempt: int, step: int) -> None:
+        """A new attempt, or the same one gone back to `step`."""
+        if self.ledger.attempt != attempt:
+            self.ledger.close_all(self.step)
+            self.ledger.attempt = attempt
+        self.step = self.first_step = step
+        self.steps_seen = 0
+        self.t, self.worked_s, self.finished = None, 0.0, False
+        self.latest = {}
+        self.losses.clear()
+        self.grad_norms.clear()
+        self.verified = [saved for saved in self.verified if saved <= step]
+        self.gradient.restart()
+
+    @property
+    def remaining_h(self) -> float | None:
+        """Hours of work until the last step at the pace so far, where both are known."""
+        target = self.target_step or self.settings.steps
+        done = self.step - self.first_step
+        if target is None or done <= 0 or self.worked_s <= 0:
+            return None
+        return max(0, target - self.step) * self.worked_s / done / 3600
+
+    def checkpoint(self, action: str, step: int, size_bytes: Any = None) -> None:
+        """A checkpoint's `verified`, `pruned` or `failed`, or its `saved` with a size."""
+        if isinstance(size_bytes, (int, float)) and size_bytes > 0:
+            self.checkpoint_gib = size_bytes / 2**30
+        self.saves += action == "saved"
+        if action == "verified" and step not in self.verified:
+            self.verified = [*self.verified, step][-_MOST_CHECKPOINTS:]
+        elif action in ("pruned", "failed") and step in self.verified:
+            self.verified.remove(step)
+
+    def safe_step(self, before: int) -> int | None:
+        """The newest verified checkpoint that was saved before step `before`."""
+        return max((step for step in self.verified if step < before), default=None)

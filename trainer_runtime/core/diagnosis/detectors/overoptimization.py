@@ -1,0 +1,183 @@
+"""The preference is over-optimised: `over_optimization`.
+
+DPO and its kin keep widening the margin long after the answers stopped getting better, at a growing
+distance from the reference model (Rafailov et al. 2024, "Scaling laws for reward model
+over-optimization in direct alignment algorithms", arXiv:2406.02900); the chosen answers themselves
+become unlikely (Razin et al. 2024, "Unintentional unalignment: likelihood displacement",
+arXiv:2410.08847). Two signs, each of which is enough:
+
+The policy has left the reference. `rewards/chosen` is beta x (log p - log p of the reference), so
+the reference's own log p is known as well. Over 32 points, which cancels the answers' lengths, the
+chosen ones have become less likely by half of what they were (in nats), or the rejected ones by
+four times: moderate drift is usual and no fault. Published runs that turned out well stay far below
+(zephyr-7b-dpo: a sixth, and a third for the rejected), and so does TRL's own test series.
+
+Validation no longer follows. The held-out pairs are ranked worse than at their best by 0.05, and by
+six times the noise of these evaluations, three times in a row (five where they are noisy), while
+the training margin has grown since.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.ledger import Value
+from trainer_runtime.core.diagnosis.detectors.overfitting import noise_of
+from trainer_runtime.core.diagnosis.detectors.window import mean_of
+from trainer_runtime.core.diagnosis.remedies import OF_SERIES, value_at
+
+ROW = ("rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected")
+VAL_ACCURACIES = ("val_rewards/accuracies", "val_accuracy")
+_SIZE = 32
+_CHOSEN_FELL, _REJECTED_FELL = 0.5, 4.0
+_FAR = 3.0
+_LOOKS = 3
+_EVERY = 4
+_BELOW, _DEVIATIONS = 0.05, 6.0
+_IN_A_ROW, _IN_A_ROW_OF_NOISY = 3, 5
+_USUAL_BETA, _WITH_A_USUAL_BETA = 0.1, ("dpo", "kto")  # where a configuration names none
+
+
+def _newest() -> deque[float]:
+    return deque(maxlen=_SIZE)
+
+
+@dataclass(slots=True)
+class OverOptimization:
+    """`row` holds what the newest step told so far; the deques its values at the newest steps."""
+
+    row: dict[str, float] = field(default_factory=dict)
+    row_step: int = 0
+    first_step: int | None = None
+    points: int = 0
+    looks: int = 0
+    chosen: deque[float] = field(default_factory=_newest)
+    rejected: deque[float] = field(default_factory=_newest)
+    chosen_logps: deque[float] = field(default_factory=_newest)
+    rejected_logps: deque[float] = field(default_factory=_newest)
+    evaluations: deque[float] = field(default_factory=lambda: deque(maxlen=64))
+    best: float = 0.0
+    best_step: int = 0
+    margin_at_best: float | None = None
+    below: int = 0
+
+    def point(self, board: Board, key: str, step: int, value: float) -> None:
+        """Take in one of the four values of a step's pairs."""
+        if step != self.row_step:
+            self.row, self.row_step = {}, step
+        self.row[key] = value
+        if len(self.row) < len(ROW):
+            return
+        self.chosen.append(self.row["rewards/chosen"])
+        self.rejected.append(self.row["rewards/rejected"])
+        self.chosen_logps.append(self.row["logps/chosen"])
+        self.rejected_logps.append(self.row["logps/rejected"])
+        self.points += 1
+        if self.points % _EVERY == 0 and len(self.chosen) == _SIZE:
+            self._look(board, step)
+
+    def evaluation(self, board: Board, step: int, value: float) -> None:
+        """Take in the share of held-out pairs that are ranked rightly."""
+        noise = noise_of(self.evaluations)
+        self.evaluations.append(value)
+        if value > self.best:
+            self.best, self.best_step, self.below = value, step, 0
+            self.margin_at_best = self._margin()
+            return
+        if value > self.best - max(_BELOW, _DEVIATIONS * noise):
+            self.below = 0
+            return
+        self.below += 1
+        margin, before = self._margin(), self.margin_at_best
+        grown = margin is not None and before is not None and margin > before > 0
+        needed = _IN_A_ROW if _DEVIATIONS * noise < _BELOW else _IN_A_ROW_OF_NOISY
+        if grown and self.below >= needed:
+            self._tell(
+                board,
+                self.best_step,
+                {
+                    "val_accuracy": value,
+                    "best_val_accuracy": self.best,
+                    "best_step": self.best_step,
+                    "margin": margin,
+                    "margin_at_best": before,
+                },
+            )
+
+    def restart(self) -> None:
+        self.row = {}
+        for newest in (self.chosen, self.rejected, self.chosen_logps, self.rejected_logps):
+            newest.clear()
+        self.evaluations.clear()
+        self.points = self.looks = self.below = 0
+        self.best, self.margin_at_best, self.first_step = 0.0, None, None
+
+    def _look(self, board: Board, step: int) -> None:
+        beta = _beta(board)
+        if beta is None:
+            return
+        chosen = _fallen(self.chosen, self.chosen_logps, beta)
+        rejected = _fallen(self.rejected, self.rejected_logps, beta)
+        grows = mean_of(self.chosen) > mean_of(self.rejected)
+        far = chosen > _CHOSEN_FELL or rejected > _REJECTED_FELL
+        if not (grows and far):
+            self.looks = 0
+            self.first_step = None
+            return
+        self.looks += 1
+        if self.first_step is None:
+            self.first_step = step
+        if self.looks < _LOOKS:
+            return
+        onset = self.first_step
+        figures = {
+            "chosen_fell": chosen if chosen > 0 else None,
+            "rejected_fell": rejected,
+            "beta": beta,
+        }
+        self._tell(board, onset, {**figures, **self._levels(), "last_step": step})
+        if chosen > _FAR * _CHOSEN_FELL:
+            found = board.ledger.get("over_optimization")
+            if found is not None:
+                found.grow("critical")
+
+    def _levels(self) -> dict[str, Value]:
+        return {
+            "margin": self._margin(),
+            "chosen": mean_of(self.chosen),
+            "chosen_logps": mean_of(self.chosen_logps),
+        }
+
+    def _margin(self) -> float | None:
+        return mean_of(self.chosen) - mean_of(self.rejected) if self.chosen else None
+
+    def _tell(self, board: Board, onset: int, values: dict[str, Any]) -> None:
+        found = board.ledger.get("over_optimization") or board.ledger.open(
+            "over_optimization",
+            onset,
+            "warning",
+            step=onset,
+            confidence=0.8,
+            remedies=OF_SERIES["over_optimization"],
+        )
+        found.values |= {**values, "lr": board.latest.get("lr")}
+
+
+def _beta(board: Board) -> float | None:
+    """The method's; None where nobody knows it."""
+    config = board.settings.config
+    usual = _USUAL_BETA if config.get("method") in _WITH_A_USUAL_BETA else None
+    beta = value_at(config, "method_args.beta") or usual
+    if isinstance(beta, bool) or not isinstance(beta, (int, float)):
+        return None
+    return float(beta) if beta > 0 else None
+
+
+def _fallen(rewards: deque[float], logps: deque[float], beta: float) -> float:
+    """By how much of their own nats the answers have become less likely than to the reference."""
+    fallen = -sum(rewards) / beta
+    reference = -sum(logps) - fallen
+    return fallen / reference if reference > 0 else 0.0

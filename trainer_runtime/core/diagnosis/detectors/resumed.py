@@ -1,0 +1,82 @@
+"""After a resume the loss is unlike before: `resume_mismatch`.
+
+The optimizer's state, the schedule, the data position or the weights were not brought back whole
+(transformers#33336: the loss jumps after every resume). The median of the first eight losses is
+held against the median at the checkpoint, or at the last note before (every 32 points).
+It must lie 1.12 x away, up or down, and 8 robust deviations: the spike's measure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.window import Window, mad_z, median_of, times
+from trainer_runtime.core.diagnosis.remedies import OF_SERIES
+
+_JUDGED_POINTS = 8
+_FEWEST_BEFORE = 8
+_RATIO = 1.12
+_LEAST = 0.05  # nats
+_Z = 8.0
+_MOST_LEVELS = 128
+_NEAR = 0.8  # of the steps until the resume must have been made when the level was noted
+_CODE = "resume_mismatch"
+
+Level = tuple[int, float, float, float]
+
+
+@dataclass(slots=True)
+class Resumed:
+    """`levels` are (step, median, MAD, lr) of the loss at checkpoints and every 32 points; `before`
+    is the one to compare with, `first` the losses since the resume."""
+
+    levels: deque[Level] = field(default_factory=lambda: deque(maxlen=_MOST_LEVELS))
+    before: deque[Level] = field(default_factory=lambda: deque(maxlen=1))
+    since: int = 0
+    first: list[float] = field(default_factory=list)
+
+    def note(self, board: Board, step: int, window: Window) -> None:
+        """Keep how the loss stands at `step`, where a resume may begin."""
+        if len(window) < _FEWEST_BEFORE:
+            return
+        lr = board.latest.get("lr", 0.0)
+        self.levels.append((step, window.median, window.mad, lr))
+
+    def resume(self, step: int) -> None:
+        """The run goes on from `step`; what lies beyond is superseded."""
+        kept = [level for level in self.levels if level[0] <= step]
+        self.levels.clear()
+        self.levels.extend(kept)
+        self.before.clear()
+        self.before.extend(level for level in kept[-1:] if level[0] >= _NEAR * step)
+        self.since, self.first = step, []
+
+    def point(self, board: Board, step: int, value: float) -> None:
+        """Take in a loss; only the first few after a resume count."""
+        self.first.append(value)
+        if len(self.first) < _JUDGED_POINTS:
+            return
+        at, median, mad, lr = self.before.pop()
+        now = median_of(sorted(self.first))
+        away = max(times(now, median), times(median, now)) if now > 0 and median > 0 else 1.0
+        far = abs(mad_z(now, median, mad)) if now > median else abs(mad_z(median, now, mad))
+        if away <= _RATIO or abs(now - median) < _LEAST or far <= _Z:
+            return
+        board.ledger.open(
+            _CODE,
+            self.since,
+            "warning",
+            step=self.since,
+            confidence=0.8,
+            values={
+                "loss_before": median,
+                "before_step": at,
+                "loss": now,
+                "factor": times(now, median),
+                "lr_before": lr or None,
+                "lr": board.latest.get("lr"),
+            },
+            remedies=OF_SERIES[_CODE],
+        )

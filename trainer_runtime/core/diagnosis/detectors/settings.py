@@ -1,0 +1,90 @@
+"""What the detectors know of a run beforehand, from its resolved configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_runtime.core.protocol.duration import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything may be unknown, as with a training that somebody else started.
+
+    `config` is the resolved configuration that patches are made against; empty: no patches.
+    `checkpoint_every_steps` and `checkpoint_every_s` exclude each other; `keeps_checkpoints` is how
+    many are kept before the first is pruned. `host_memory_gib` is what
+    the machine or its cgroup has, `gpu_memory_gib` what one GPU has. `skips` are (step, sequences):
+    data that was left out after that step.
+    """
+
+    steps: int | None = None
+    eval_every_steps: int | None = None
+    checkpoint_every_steps: int | None = None
+    checkpoint_every_s: float | None = None
+    precision: str | None = None
+    sequences_per_step: int | None = None
+    peak_flops: float | None = None
+    keeps_checkpoints: int | None = None
+    warmup_steps: int | None = None
+    host_memory_gib: float | None = None
+    gpu_memory_gib: float | None = None
+    skips: tuple[tuple[int, int], ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        host_memory_gib: float | None = None,
+        gpu_memory_gib: float | None = None,
+    ) -> Settings:
+        """Of a resolved configuration; what it lacks or holds in another shape is unknown."""
+        every = _section(config, "checkpoint").get("every")
+        derived = _section(config, "derived")
+        return cls(
+            steps=_count(config.get("steps")),
+            eval_every_steps=_count(_section(config, "eval").get("every_steps")),
+            checkpoint_every_steps=_count(every),
+            checkpoint_every_s=_seconds(every),
+            precision=config.get("precision"),
+            sequences_per_step=_count(derived.get("sequences_per_step")),
+            warmup_steps=_count(_section(config, "schedule").get("warmup_steps")),
+            keeps_checkpoints=_kept(_section(config, "checkpoint")),
+            peak_flops=derived.get("peak_flops"),
+            host_memory_gib=host_memory_gib,
+            gpu_memory_gib=gpu_memory_gib,
+            skips=_skips(_section(config, "data").get("skip")),
+            config=config,
+        )
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = config.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def _kept(checkpoint: Mapping[str, Any]) -> int | None:
+    latest = _count(checkpoint.get("keep_latest"))
+    return None if latest is None else latest + (_count(checkpoint.get("keep_best")) or 0)
+
+
+def _skips(given: Any) -> tuple[tuple[int, int], ...]:
+    try:
+        return tuple((int(skip["at_step"]), int(skip["sequences"])) for skip in given or [])
+    except (KeyError, TypeError, ValueError):
+        return ()
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        return parse_duration(value) if isinstance(value, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,160 @@
+"""The training loss jumps: `loss_spike`.
+
+The rule and what it was measured on stand in `outlier.py`. One odd step is a note and no finding;
+two of the last four are a warning, and so is a single one of over 3 x (no benign blip of the
+269,720 measured steps came to 2 x). Over 3 x or after 50 steps rewinding is proposed, and it is
+critical where it lasted 50 steps or two points were over 3 x: by then the data or the learning rate
+is the cause, not the luck of a batch. PaLM restarted about 100 steps before a spike and skipped 200
+to 500 batches (arXiv:2204.02311, section 5.1).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.ledger import Sighting
+from trainer_runtime.core.diagnosis.detectors.outlier import Outlier
+from trainer_runtime.core.diagnosis.detectors.window import times
+from trainer_runtime.core.diagnosis.remedies import OF_SERIES
+
+_HUGE = 3.0
+_LASTING_STEPS = 50
+_LASTING_POINTS = 4
+_LEVEL_POINTS = 400  # after so many it is the loss's new level: divergence tells of that
+_NORMAL_AGAIN = 4  # points in a row
+
+
+@dataclass(slots=True)
+class Spike:
+    """`median` is the loss's before the spike that is open, `normal` how many points in a row came
+    back to it; `notes` are the newest odd steps that stayed alone, as (step, loss, factor)."""
+
+    outlier: Outlier = field(default_factory=lambda: Outlier(least_rise=0.05))
+    median: float = 0.0
+    normal: int = 0
+    points: int = 0
+    huge: int = 0
+    notes: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=16))
+
+    def point(self, board: Board, step: int, value: float) -> None:
+        outlier = self.outlier
+        odd = outlier.take(step, value)
+        if outlier.flags:
+            self._judge(board, step, value, odd)
+        elif self.points:
+            self._go_on(board, step, value)
+
+    def gradient(self, board: Board, step: int, value: float) -> None:
+        """Take in a gradient norm while a spike is open."""
+        found = board.ledger.get("loss_spike")
+        if found is None:
+            return
+        if step == found.onset:
+            found.values["grad_norm"] = value
+        peak = found.values.get("grad_norm_peak")
+        if not isinstance(peak, (int, float)) or value > peak:
+            found.values["grad_norm_peak"] = value
+
+    def restart(self) -> None:
+        self.outlier.restart()
+        self.points = 0
+
+    def _judge(self, board: Board, step: int, value: float, odd: bool) -> None:
+        if self.points:
+            self._go_on(board, step, value)
+            return
+        if not odd:
+            return
+        onset, at_onset, median = self.outlier.first_odd
+        huge = value > _HUGE * median
+        if not (self.outlier.is_met or huge):
+            self.notes.append((step, value, times(value, median)))
+            return
+        before = [loss for at, loss in board.losses if at < onset]
+        self.median, self.normal, self.points, self.huge = median, 0, 0, 0
+        board.ledger.open(
+            "loss_spike",
+            onset,
+            "warning",
+            step=onset,
+            confidence=0.95 if self.outlier.is_met else 0.8,
+            values={
+                "loss_before": median,
+                "losses_before": [*before[-4:]],
+                "loss": at_onset,
+                "peak": at_onset,
+                "peak_step": onset,
+                "factor": times(at_onset, median),
+                "lr": board.latest.get("lr"),
+                **_gradients(board, onset),
+                **_batches(board, onset, step),
+            },
+        )
+        rising = board.ledger.get("grad_norm_rising")
+        if rising is not None:
+            rising.values["spike_step"] = onset
+        self._go_on(board, step, value)
+
+    def _go_on(self, board: Board, step: int, value: float) -> None:
+        found = board.ledger.get("loss_spike")
+        if found is None:  # withdrawn, or of an attempt that is over
+            self.points = 0
+            return
+        self.points += 1
+        self.normal = 0 if value > self.outlier.ratio * self.median else self.normal + 1
+        if self.normal == 0:
+            self._grow(board, found, step, value)
+        if self.normal >= _NORMAL_AGAIN or self.points > _LEVEL_POINTS:
+            board.ledger.close("loss_spike", step)
+            self.points = 0
+
+    def _grow(self, board: Board, found: Sighting, step: int, value: float) -> None:
+        found.values["last_step"] = step
+        found.values["lasted_steps"] = step - found.onset + 1
+        found.values |= _batches(board, found.onset, step)
+        peak = found.values["peak"]
+        if isinstance(peak, (int, float)) and value > peak:
+            found.values |= {"peak": value, "peak_step": step, "factor": times(value, self.median)}
+        if value > _HUGE * self.median:
+            self.huge += 1
+            found.remedies = list(OF_SERIES["loss_spike"])
+        if self.outlier.is_met:
+            found.confidence = 0.95
+        lasting = step - found.onset >= _LASTING_STEPS and self.points >= _LASTING_POINTS
+        if self.huge > 1 or lasting:
+            found.grow("critical")
+            found.remedies = list(OF_SERIES["loss_spike"])
+
+
+def _gradients(board: Board, onset: int) -> dict[str, float]:
+    """The gradient norm at the onset, the largest since, and what it was before it rose."""
+    since = [(step, value) for step, value in board.grad_norms if step >= onset]
+    values: dict[str, float] = {}
+    rising = board.ledger.get("grad_norm_rising")
+    if rising is not None:
+        normal = rising.values["grad_norm_normal"]
+        values |= {"grad_norm_normal": normal} if isinstance(normal, float) else {}
+    elif len(board.gradient.window):
+        values["grad_norm_normal"] = board.gradient.window.median
+    if since:
+        values["grad_norm_peak"] = max(value for _, value in since)
+        at_onset = [value for step, value in since if step == onset]
+        values |= {"grad_norm": at_onset[0]} if at_onset else {}
+    return values
+
+
+def _batches(board: Board, first: int, last: int) -> dict[str, float]:
+    """Which sequences, counted from the start of the data, the steps in question were made of."""
+    per_step = board.settings.sequences_per_step
+    if per_step is None:
+        return {}
+    return {
+        "first_sequence": max(0, first - 1) * per_step + _skipped(board, first),
+        "last_sequence": last * per_step - 1 + _skipped(board, last),
+    }
+
+
+def _skipped(board: Board, step: int) -> int:
+    return sum(sequences for at, sequences in board.settings.skips if at < step)

@@ -1,0 +1,122 @@
+"""All detectors of one placement, and what is done to them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
+from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.disk import Disk
+from trainer_runtime.core.diagnosis.detectors.divergence import Divergence
+from trainer_runtime.core.diagnosis.detectors.gpu import Gpu
+from trainer_runtime.core.diagnosis.detectors.gradient import Gradient
+from trainer_runtime.core.diagnosis.detectors.kl import KlBlowup
+from trainer_runtime.core.diagnosis.detectors.margins import Margins
+from trainer_runtime.core.diagnosis.detectors.memory import Memory
+from trainer_runtime.core.diagnosis.detectors.nonfinite import NonFinite
+from trainer_runtime.core.diagnosis.detectors.overfitting import Overfitting
+from trainer_runtime.core.diagnosis.detectors.overoptimization import OverOptimization
+from trainer_runtime.core.diagnosis.detectors.pace import Pace
+from trainer_runtime.core.diagnosis.detectors.plateau import Plateau
+from trainer_runtime.core.diagnosis.detectors.resumed import Resumed
+from trainer_runtime.core.diagnosis.detectors.rewards import Rewards
+from trainer_runtime.core.diagnosis.detectors.spike import Spike
+from trainer_runtime.core.diagnosis.detectors.stall import Stall
+from trainer_runtime.core.diagnosis.detectors.throughput import Throughput
+
+
+@dataclass(slots=True)
+class Watch:
+    """`after_pause`: an evaluation or a save stood right before the step that is being told."""
+
+    after_pause: bool = False
+    pace: Pace = field(default_factory=Pace)
+    nonfinite: NonFinite = field(default_factory=NonFinite)
+    spike: Spike = field(default_factory=Spike)
+    gradient: Gradient = field(default_factory=Gradient)
+    divergence: Divergence = field(default_factory=Divergence)
+    plateau: Plateau = field(default_factory=Plateau)
+    overfitting: Overfitting = field(default_factory=Overfitting)
+    resumed: Resumed = field(default_factory=Resumed)
+    margins: Margins = field(default_factory=Margins)
+    over_optimization: OverOptimization = field(default_factory=OverOptimization)
+    kl: KlBlowup = field(default_factory=KlBlowup)
+    rewards: Rewards = field(default_factory=Rewards)
+    throughput: Throughput = field(default_factory=Throughput)
+    stall: Stall = field(default_factory=Stall)
+    gpu: Gpu = field(default_factory=Gpu)
+    host_memory: Memory = field(default_factory=lambda: Memory("host_mem_gib"))
+    gpu_memory: Memory = field(default_factory=lambda: Memory("gpu_mem_gib"))
+    disk: Disk = field(default_factory=Disk)
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+
+    @property
+    def memories(self) -> tuple[Memory, Memory]:
+        return self.host_memory, self.gpu_memory
+
+    def begin(self, board: Board, attempt: int, step: int) -> None:
+        """Attempt `attempt` starts from `step`; from 0 there is nothing to compare with."""
+        self._note_end(board)
+        board.begin(attempt, step)
+        self._restart(step)
+        self.disk.restart()  # what was downloaded to prepare it is no trend
+        self.stall.start()
+
+    def go_back(self, board: Board, step: int) -> None:
+        """The same attempt tells of earlier steps again, as one log with a resume in it does."""
+        self._note_end(board)
+        for code in _OF_THE_LOSS:
+            board.ledger.close(code, board.step)
+        board.begin(board.ledger.attempt, step)
+        self._restart(step)
+
+    def new_phase(self, board: Board) -> None:
+        """The data's mix changes: what the loss was like before says little of it."""
+        self.spike.restart()
+        self.divergence.restart()
+        self.plateau.restart()
+        self.overfitting.restart()
+        self._restart_preferences()
+        for code in ("divergence", "plateau", "overfitting", "loss_spike", *_OF_PREFERENCES):
+            board.ledger.close(code, board.step)
+
+    def _note_end(self, board: Board) -> None:
+        self.resumed.note(board, board.step, self.spike.outlier.window)
+
+    def _restart(self, step: int) -> None:
+        self.resumed.resume(step)
+        self.nonfinite = NonFinite()
+        self.spike.restart()
+        self.gradient.restart()
+        self.divergence.restart()
+        self.plateau.restart()
+        self.overfitting.restart()
+        self._restart_preferences(step)
+        self.throughput.restart()
+        self.pace.restart()
+        self.stall.restart()
+        self.gpu.restart()
+        self.host_memory.restart()
+        self.gpu_memory.restart()
+        self.checkpoints.restart(step)
+
+    def _restart_preferences(self, step: int = 0) -> None:
+        self.margins.restart(step)
+        self.over_optimization.restart()
+        self.kl.restart()
+        self.rewards.restart()
+
+
+_OF_PREFERENCES = ("margin_collapse", "over_optimization", "kl_blowup", "reward_collapse")
+_OF_THE_LOSS = (
+    *_OF_PREFERENCES,
+    "nan_loss",
+    "nan_grad",
+    "loss_spike",
+    "grad_norm_rising",
+    "divergence",
+    "plateau",
+    "overfitting",
+    "throughput_drop",
+    "checkpoint_overdue",
+)

@@ -1,0 +1,108 @@
+"""The progress bar below a line that has no step of its own: HF draws it anew after each print."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from trainer_runtime.core.diagnosis.parse.points import StepFrom
+from trainer_runtime.core.diagnosis.parse.rows import Block, Rows
+
+BAR = b"%|"
+# A bar belongs to a line when it stands within so many pieces of it, and one stood as near above.
+_NEAR = 8
+# Without a description: those with one count shards or examples.
+_PLAIN_BAR = re.compile(
+    rb"(?:\x1b\[A)?\s*\d{1,3}%\|[^|]*\|\s*(\d{1,15})/(\d{1,15}) \[[^\]]*?(?:it/s|s/it)"
+)
+_ANOTHER = re.compile(rb"\{['\"](?:loss|eval_|train_runtime)")
+
+_Found = tuple[int, int]
+
+
+class Bars:
+    """Finds them; its state is the last bar, and how many pieces ago it was."""
+
+    def __init__(self) -> None:
+        self._since = _NEAR
+        self._last: _Found | None = None
+
+    def waits(self, block: Block, all_rows: Sequence[Rows]) -> int | None:
+        """The first line whose bar may still be to come."""
+        logged = list(_logged(all_rows))
+        first = max(0, len(block.lines) - _NEAR) if logged else 0
+        late = sorted(
+            line for rows in logged for line in rows.index[bisect_left(rows.index, first) :]
+        )
+        for line in late:
+            if self._stood_above(block, line) and self._below(block, line) is ...:
+                return line
+        return None
+
+    def asker(
+        self, block: Block, all_rows: Sequence[Rows]
+    ) -> Callable[[int], _Found | None] | None:
+        """What tells a line's bar; None where no line of the block has one."""
+        count = sum(len(rows.index) for rows in _logged(all_rows))
+        if not count or (self._since >= _NEAR and self._none_in(block, count)):
+            return None
+
+        def bar_below(line: int) -> _Found | None:
+            if not self._stood_above(block, line):
+                return None
+            found = self._below(block, line)
+            return self._above(block, line) if found is None or found is ... else found
+
+        return bar_below
+
+    def advance(self, block: Block) -> None:
+        """The block is done with."""
+        lines = block.last(_NEAR).split(b"\n")[-2::-1]
+        for back, line in enumerate(lines):
+            if BAR in line:
+                self._since = back
+                bar = _PLAIN_BAR.match(line)
+                self._last = (int(bar[1]), int(bar[2])) if bar else None
+                return
+        self._since = min(self._since + len(lines), _NEAR)
+
+    def _none_in(self, block: Block, logged: int) -> bool:
+        return logged == len(block.lines) or BAR not in block.data
+
+    def _stood_above(self, block: Block, line: int) -> bool:
+        if line + self._since < _NEAR:
+            return True
+        return any(BAR in piece for piece in block.lines[max(0, line - _NEAR) : line])
+
+    def _above(self, block: Block, line: int) -> _Found | None:
+        """The bar above, which may be some steps old."""
+        for piece in reversed(block.lines[max(0, line - _NEAR) : line]):
+            if BAR in piece:
+                bar = _PLAIN_BAR.match(piece)
+                return (int(bar[1]), int(bar[2])) if bar else None
+        return self._last if line + self._since < _NEAR else None
+
+    def _below(self, block: Block, line: int) -> Any:
+        """The bar as (at, total); None if there is none; `...` if more must come to know."""
+        for piece in block.lines[line + 1 : line + 1 + _NEAR]:
+            if bar := _PLAIN_BAR.match(piece):
+                return int(bar[1]), int(bar[2])
+            if _ANOTHER.search(piece):
+                return None
+        return ... if line + 1 + _NEAR > len(block.lines) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"since": self._since, "last": self._last}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Bars:
+        bars = cls()
+        bars._since = data["since"]
+        bars._last = tuple(data["last"]) if data["last"] else None
+        return bars
+
+
+def _logged(all_rows: Sequence[Rows]) -> Iterator[Rows]:
+    return (rows for rows in all_rows if rows.like.source is StepFrom.LOG)

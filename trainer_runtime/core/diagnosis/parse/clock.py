@@ -1,0 +1,278 @@
+"""Which step and segment a row belongs to, rank by rank, in the order of the log."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import eq
+from typing import Any
+
+from trainer_runtime.core.diagnosis.parse.points import StepFrom
+from trainer_runtime.core.diagnosis.parse.rows import Rows
+
+MOST_RANKS = 16_384  # lines of further ranks are left out
+# HF 5.x prints four digits; twice that error tells a line from its repeat in full.
+_ROUNDING = 1e-3
+_TELLING_KEYS = 3
+_RUN = 4  # rows that are worth taking at once
+
+# The step that the progress bar below a line shows, with the bar's total; None without one.
+BarAfter = Callable[[int], "tuple[int, int] | None"]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The newest row of a rank."""
+
+    clock: str
+    step: float
+    rounded: bool
+    values: dict[str, float]
+
+
+@dataclass(slots=True)
+class _Rank:
+    segment: int = 0
+    step: float = 0.0
+    steps: dict[str, float] = field(default_factory=dict)
+    micro: dict[str, tuple[float, float]] = field(default_factory=dict)
+    seen: _Seen | None = None
+    newest: tuple[Rows, int] | None = None  # what `seen` is made of when it is needed
+
+    def last_seen(self) -> _Seen | None:
+        if self.newest is not None:
+            rows, i = self.newest
+            values = dict(zip(rows.keys, rows.row(i), strict=True))
+            self.seen = _Seen(rows.like.clock, self.step, rows.like.rounded, values)
+            self.newest = None
+        return self.seen
+
+
+class Clock:
+    """Settles rows; its state is small and survives as JSON."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, _Rank] = {}
+        self.facts: dict[str, float] = {}
+
+    def settle(self, all_rows: Sequence[Rows], bar_after: BarAfter | None) -> None:
+        """Accept the rows of one block that are no repeats, giving each its segment and step."""
+        if not all_rows:
+            return
+        largest = max(all_rows, key=lambda rows: len(rows.index))
+        others = sorted(
+            (
+                (rows.index[i], number, i)
+                for number, rows in enumerate(all_rows)
+                if rows is not largest
+                for i in range(len(rows.index))
+            ),
+        )
+        at = 0
+        for line, number, i in others:
+            before = bisect_left(largest.index, line, at)
+            if before > at:
+                self._take(largest, at, before, bar_after)
+                at = before
+            self._take(all_rows[number], i, i + 1, bar_after)
+        self._take(largest, at, len(largest.index), bar_after)
+
+    def _take(self, rows: Rows, first: int, end: int, bar_after: BarAfter | None) -> None:
+        self.facts.update(rows.like.facts)
+        rank = self._rank(rows.rank)
+        if first >= end or rank is None:
+            return
+        if rows.like.events:
+            rows.told_at = rows.steps[first] if rows.steps else rank.step
+        if not rows.keys:
+            return
+        if rows.like.source is StepFrom.LINE:
+            self._take_steps(rank, rows, first, end)
+        elif rows.like.source is StepFrom.LOG:
+            self._take_logs(rank, rows, (first, end), bar_after)
+        else:
+            for i in range(first, end):
+                self._take_beside(rank, rows, i)
+
+    def _take_beside(self, rank: _Rank, rows: Rows, i: int) -> None:
+        """A row of the step that was told before."""
+        step = self._by_micro(rank, rows, i) if rows.like.source is StepFrom.MICRO else rank.step
+        if not _repeats(rank.last_seen(), rows, i, step):
+            rows.accept(i, i + 1, rank.segment, [step])
+            rank.newest, rank.seen = None, _seen(rows, i, step)
+
+    def _take_steps(self, rank: _Rank, rows: Rows, first: int, end: int) -> None:
+        steps, clock = rows.steps or [], rows.like.clock
+        at = first
+        while at < end:
+            last = rank.steps.get(clock, -1.0)
+            if rows.increasing and steps[at] > last:
+                rows.accept(at, end, rank.segment)
+                at = end
+            else:
+                step = steps[at]
+                if not (step == rank.step and _repeats(rank.last_seen(), rows, at, step)):
+                    if step < last:
+                        rank.segment += 1
+                        rank.steps.clear()
+                    rows.accept(at, at + 1, rank.segment)
+                at += 1
+            rank.step = rank.steps[clock] = steps[at - 1]
+            rank.newest = (rows, at - 1)
+        if rows.micros is not None:
+            rank.micro[clock] = (rank.step, rows.micros[end - 1])
+
+    def _by_micro(self, rank: _Rank, rows: Rows, i: int) -> float:
+        """The step of a count of micro-batches, as the last line that told both has it."""
+        step, micro = rank.micro.get(rows.like.clock, (0.0, 0.0))
+        if not micro or not step or rows.micros is None:
+            return rank.step
+        return float(round(rows.micros[i] * step / micro))
+
+    def _take_logs(
+        self, rank: _Rank, rows: Rows, part: tuple[int, int], bar_after: BarAfter | None
+    ) -> None:
+        first, end = part
+        for at in range(first, end):
+            bar = bar_after(rows.index[at]) if bar_after is not None else None
+            self._take_logged(rank, rows, at, bar)
+            if at == first and bar_after is None and self._take_run(rank, rows, at + 1, end):
+                return
+
+    def _take_run(self, rank: _Rank, rows: Rows, at: int, end: int) -> bool:
+        """All rows at once, where none can repeat another and the steps follow from the epoch or
+        the count; False: not so."""
+        clock = rows.like.clock
+        if end - at < _RUN or "loss" not in rows.keys:
+            return False
+        if not _all_differ([column[at - 1 : end] for column in rows.columns]):
+            return False
+        epochs = rows.columns[rows.keys.index("epoch")][at:end] if "epoch" in rows.keys else ()
+        last = rank.steps.get(clock, 0.0)
+        per_epoch = self._steps_per_epoch()
+        if per_epoch and epochs:
+            if not all(map(math.isfinite, epochs)):
+                return False
+            steps = [float(round(epoch * per_epoch)) for epoch in epochs]
+        else:
+            steps = [last + 1.0 + i for i in range(end - at)]
+        if steps[0] < last or steps != sorted(steps) or steps[-1] >= 2**53:
+            return False
+        rows.accept(at, end, rank.segment, steps)
+        rank.step = rank.steps[clock] = steps[-1]
+        rank.newest = (rows, end - 1)
+        return True
+
+    def _take_logged(self, rank: _Rank, rows: Rows, i: int, bar: tuple[int, int] | None) -> None:
+        clock = rows.like.clock
+        if _repeats(rank.last_seen(), rows, i, None):
+            return
+        values = dict(zip(rows.keys, rows.row(i), strict=True))
+        step = self._logged_step(rank, values, clock, bar)
+        if step < rank.steps.get(clock, -1.0):
+            rank.segment += 1
+            rank.steps.clear()
+        rows.accept(i, i + 1, rank.segment, [step])
+        rank.step = rank.steps[clock] = step
+        rank.newest, rank.seen = None, _Seen(clock, step, rows.like.rounded, values)
+
+    def _logged_step(
+        self, rank: _Rank, values: dict[str, float], clock: str, bar: tuple[int, int] | None
+    ) -> float:
+        """Of the bar that is drawn anew below the line; or of the epoch; or the count of logs."""
+        trains = "loss" in values
+        if bar is not None and self.facts.get("bar_total", bar[1]) == bar[1]:
+            if trains:
+                self.facts["bar_total"] = float(bar[1])
+            return float(bar[0])
+        per_epoch = self._steps_per_epoch()
+        epoch = values.get("epoch", math.nan)
+        if per_epoch and math.isfinite(epoch) and 0 <= epoch * per_epoch < 2**53:
+            return float(round(epoch * per_epoch))
+        return rank.steps.get(clock, rank.step) + 1.0 if trains else rank.step
+
+    def _steps_per_epoch(self) -> float | None:
+        facts = self.facts
+        if "steps_per_epoch" in facts:
+            return facts["steps_per_epoch"]
+        if "examples" in facts and facts.get("batch_samples"):
+            return float(math.ceil(facts["examples"] / facts["batch_samples"]))
+        return None
+
+    def _rank(self, number: int) -> _Rank | None:
+        if number not in self._ranks and len(self._ranks) >= MOST_RANKS:
+            return None
+        return self._ranks.setdefault(number, _Rank())
+
+    def to_dict(self) -> dict[str, Any]:
+        ranks = {}
+        for number, rank in self._ranks.items():
+            seen = rank.last_seen()
+            ranks[str(number)] = {
+                "segment": rank.segment,
+                "step": rank.step,
+                "steps": rank.steps,
+                "micro": rank.micro,
+                "seen": None
+                if seen is None
+                else [seen.clock, seen.step, seen.rounded, _named(seen.values)],
+            }
+        return {"ranks": ranks, "facts": self.facts}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Clock:
+        clock = cls()
+        clock.facts = dict(data["facts"])
+        for number, told in data["ranks"].items():
+            micro = {name: (step, count) for name, (step, count) in told["micro"].items()}
+            rank = _Rank(told["segment"], told["step"], dict(told["steps"]), micro)
+            if told["seen"] is not None:
+                name, step, rounded, values = told["seen"]
+                floats = {key: float(value) for key, value in values.items()}
+                rank.seen = _Seen(name, step, rounded, floats)
+            clock._ranks[int(number)] = rank
+        return clock
+
+
+def _named(values: dict[str, float]) -> dict[str, str]:
+    """Floats as text, since JSON has no NaN and no infinity."""
+    return {key: repr(value) for key, value in values.items()}
+
+
+def _seen(rows: Rows, i: int, step: float) -> _Seen:
+    values = dict(zip(rows.keys, rows.row(i), strict=True))
+    return _Seen(rows.like.clock, step, rows.like.rounded, values)
+
+
+def _repeats(seen: _Seen | None, rows: Rows, i: int, step: float | None) -> bool:
+    """Whether the row says again what its rank said last, rounded or in full."""
+    if seen is None or seen.clock != rows.like.clock or step not in (None, seen.step):
+        return False
+    if step is not None or seen.rounded == rows.like.rounded:
+        return len(seen.values) == len(rows.keys) and all(
+            key in seen.values and _same(seen.values[key], value)
+            for key, value in zip(rows.keys, rows.row(i), strict=True)
+        )
+    values = dict(zip(rows.keys, rows.row(i), strict=True))
+    common = seen.values.keys() & values.keys()
+    if len(common) < _TELLING_KEYS or len(common) < min(len(seen.values), len(values)):
+        return False
+    return all(_close(seen.values[key], values[key]) for key in common)
+
+
+def _all_differ(columns: list[Sequence[float]]) -> bool:
+    """Whether each row is another than the one before it."""
+    if any(not any(map(eq, column, column[1:])) for column in columns if column[0] == column[0]):
+        return True
+    rows = list(zip(*columns, strict=True))
+    return not any(map(eq, rows, rows[1:]))
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _close(one: float, other: float) -> bool:
+    return _same(one, other) or math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=5e-5)

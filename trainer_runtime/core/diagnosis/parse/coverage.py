@@ -1,0 +1,60 @@
+"""How much of a log was understood, and what was not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trainer_runtime.core.protocol.text import shown
+
+_MOST_SAMPLES = 20
+_LONGEST_SAMPLE = 200
+_NO_DIGITS = bytes(byte for byte in range(256) if not 48 <= byte < 58 and byte != 10)
+
+
+@dataclass(slots=True)
+class Coverage:
+    """`lines_with_numbers` and how many of them were read as metrics, events or progress.
+
+    `samples` are lines that name a loss, step or epoch and were not understood: the log's own text,
+    harmless to show but not to be followed. `keys_left_out` counts points of keys beyond those
+    that are kept; `too_long` lines beyond the longest that is read.
+    """
+
+    lines_with_numbers: int = 0
+    lines_read: int = 0
+    too_long: int = 0
+    keys_left_out: int = 0
+    samples: list[str] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """Of the lines with numbers, those read: 0 to 1; 1 where there are none."""
+        if not self.lines_with_numbers:
+            return 1.0
+        return min(1.0, self.lines_read / self.lines_with_numbers)
+
+    def sample(self, line: bytes) -> None:
+        """Keep a line that was not understood, if it is of another kind than those kept."""
+        if len(self.samples) >= _MOST_SAMPLES or not any(48 <= byte < 58 for byte in line):
+            return
+        text = shown(line[: 4 * _LONGEST_SAMPLE])[:_LONGEST_SAMPLE]
+        if _kind(text) not in map(_kind, self.samples):
+            self.samples.append(text)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Coverage:
+        return cls(**data)
+
+
+def with_numbers(data: bytes) -> int:
+    """How many lines have a digit."""
+    # What is left of a line is its digits, so a word is a line that has some.
+    return len(data.translate(None, _NO_DIGITS).split())
+
+
+def _kind(text: str) -> str:
+    return "".join(letter for letter in text if not letter.isdigit())

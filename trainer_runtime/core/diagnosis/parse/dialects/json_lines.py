@@ -1,0 +1,145 @@
+"""JSON lines: Trainmaster's own events, and anybody's objects, nested too."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
+from trainer_runtime.core.diagnosis.parse.names import CANONICAL, STEP_NAMES, TOTAL_NAMES, key_of
+from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
+from trainer_runtime.core.protocol.lines import ProtocolError, decode, number
+
+# Where `collect` puts the step; no metric's name can have the sign.
+STEP = "=step"
+_UNKNOWN = "=unknown"
+_MOST_NAMES = 10_000
+_LONGEST_NAME = 200
+_DEEPEST = 8
+_NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity"))
+_LARGEST_STEP = 2**53
+_LEADING_ZEROS = re.compile(rb"([:\[,]\s*-?)0+(?=\d)")
+# One object, faster than json.loads, and telling where it ends.
+scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+
+def read(text: bytes) -> Reading | None:
+    try:
+        told, end = scan(text.decode(), 0)
+    except (ValueError, StopIteration, RecursionError):
+        return _with_leading_zeros(text)
+    if type(told) is not dict or text[end:].strip():
+        return None
+    if "kind" in told and "v" in told:
+        return _our_event(text)
+    return reading_of(told)
+
+
+def _with_leading_zeros(text: bytes) -> Reading | None:
+    """JSON knows no 007, but some print it, and elsewhere digits are digits."""
+    without = _LEADING_ZEROS.sub(rb"\1", text)
+    return None if without == text else read(without)
+
+
+def end_of(text: bytes) -> int:
+    """Where the object ends that `text` begins with; 0 if it is none."""
+    try:
+        return len(text.decode()[: scan(text.decode(), 0)[1]].encode())
+    except (ValueError, StopIteration, RecursionError):
+        return 0
+
+
+def reading_of(told: dict[str, Any]) -> Reading | None:
+    """The reading of an object that has a step and a number; None for any other."""
+    values: dict[str, float] = {}
+    collect(told, "", values, 0)
+    step = values.pop(STEP, None)
+    if not values:
+        return None
+    rank = told.get("rank")
+    clean_rank = rank if type(rank) is int and 0 <= rank <= 65535 else None
+    if step is None and "loss" in values and "epoch" in values:
+        return Reading("huggingface", _floats(values), source=StepFrom.LOG, rank=clean_rank)
+    if not is_step(step):
+        return None
+    return Reading("json", _floats(values), step=float(step or 0), rank=clean_rank)
+
+
+def collect(told: dict[str, Any], prefix: str, values: dict[str, float], depth: int) -> None:
+    """Put the numbers of an object, nested ones too, into `values` by metric key; the first of a
+    key counts. The step stands under `STEP`; integers may still be such."""
+    for name, value in told.items():
+        kind = type(value)
+        if kind is float or kind is int:
+            key = _keys.get(prefix + name, _UNKNOWN)
+            if key is _UNKNOWN:
+                key = _key(prefix + name)
+            if key is not None and key not in values:
+                values[key] = value
+        elif kind is dict:
+            if depth < _DEEPEST:
+                collect(value, f"{prefix}{name}/", values, depth + 1)
+        elif kind is str and value in _NOT_FINITE:
+            collect({name: float(value)}, prefix, values, depth)
+
+
+def is_step(value: float | None) -> bool:
+    return value is not None and 0 <= value <= _LARGEST_STEP and value == int(value)
+
+
+def _floats(values: dict[str, float]) -> list[tuple[str, float]]:
+    return [(key, as_float(value)) for key, value in values.items()]
+
+
+def as_float(value: float) -> float:
+    """The float of a number of any size."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+_keys: dict[str, str | None] = {}
+
+
+def _key(name: str) -> str | None:
+    """The metric key of a name with its path, remembered; under a path the last word counts where
+    the design knows it."""
+    path, _, last = name.rpartition("/")
+    lower = last.lower()
+    if lower in STEP_NAMES:
+        key: str | None = STEP
+    elif lower in TOTAL_NAMES:
+        key = None
+    else:
+        key = key_of(name)
+        if path and key == name and lower in CANONICAL:
+            told = CANONICAL[lower]
+            key = f"val_{told}" if path.lower().startswith(("eval", "val", "test")) else told
+    if len(_keys) < _MOST_NAMES and len(name) <= _LONGEST_NAME:
+        _keys[name] = key
+    return key
+
+
+def _our_event(text: bytes) -> Reading | None:
+    try:
+        event = decode(text)
+    except ProtocolError:
+        return None
+    if event["kind"] in ("metric", "eval"):
+        told = event.get("values") or {}
+        values = [(key, number(raw)) for key, raw in told.items()]
+        numbers = [(key, value) for key, value in values if value is not None]
+        return Reading("trainmaster", numbers, step=float(event["step"]))
+    if event["kind"] == "checkpoint" and event.get("action") == "saved":
+        path = str(event.get("path", ""))
+        return Reading("trainmaster", step=float(event["step"]), events=[("checkpoint", path)])
+    if event["kind"] == "completed":
+        return Reading("trainmaster", events=[("completed", "")])
+    return None
+
+
+DIALECT = Dialect("json_lines", (b'{"', b'{ "'), rb"\{ ?\"", read)

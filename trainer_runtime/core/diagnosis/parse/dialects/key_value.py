@@ -1,0 +1,62 @@
+"""`step=10 loss=3.2`, `Step 10: loss 3.2`, `Epoch 1/3 - loss: 0.5`: a step and a metric.
+
+The last resort, so it is the strictest: without a step and a measured quantity, pairs of names and
+numbers are a configuration.
+"""
+
+from __future__ import annotations
+
+import re
+
+from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
+from trainer_runtime.core.diagnosis.parse.fields import Pair, in_our_unit
+from trainer_runtime.core.diagnosis.parse.names import MEASURED, STEP_NAMES, TOTAL_NAMES, key_of
+from trainer_runtime.core.diagnosis.parse.points import Reading
+from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, number, step_number
+
+_PAIR = re.compile(
+    rb"(?<![\w./@-])([A-Za-z_][\w./@-]*(?: (?:loss|norm|rate|acc|accuracy|scale|time))?)\]?['\"]?"
+    rb"(?: ?[:=] ?['\"]?| +)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
+    rb"(%|ms|us|s|GiB|GB|MiB|MB)?(?![\w.])"
+)
+_COUNTED = re.compile(rb"loss (\d+) (" + NUMBER + rb")\s*$")
+_NAMED = re.compile(rb"['\"]? ?[:=]")
+
+
+def read(text: bytes) -> Reading | None:
+    if match := _COUNTED.match(text):
+        value = number(match[2])
+        return (
+            None if value is None else Reading("counted", [("loss", value)], step_number(match[1]))
+        )
+    step: float | None = None
+    values: dict[str, float] = {}
+    for match in _PAIR.finditer(text):
+        name = match[1].decode().lower()
+        if name in STEP_NAMES:
+            step = step_number(match[2]) if step is None else step
+        elif name not in TOTAL_NAMES:
+            _add(values, match)
+    if not any(key in MEASURED or key.startswith("val_loss") for key in values):
+        return None
+    if step is None:
+        if "epoch" not in values or len(values) < 2 or values["epoch"] != int(values["epoch"]):
+            return None
+        return Reading("epochs", list(values.items()), step=step_number(b"%d" % values["epoch"]))
+    return Reading("key_value", list(values.items()), step=step)
+
+
+def _add(values: dict[str, float], match: re.Match[bytes]) -> None:
+    key, value = key_of(match[1].decode()), number(match[2])
+    if key is None or value is None:
+        return
+    named = _NAMED.match(match.string, match.end(1)) is not None
+    # A word and a number side by side are a pair only for words that are known.
+    if not named and key not in MEASURED and key not in ("lr", "epoch"):
+        return
+    unit = match[4] or b""
+    pair: Pair = in_our_unit(key, value, unit if unit in UNITS else b"")
+    values.setdefault(*pair)
+
+
+DIALECT = Dialect("key_value", (), b"", read)

@@ -1,0 +1,60 @@
+"""Progress bars with metrics beside them: Lightning's, Accelerate's and anybody's tqdm."""
+
+from __future__ import annotations
+
+import re
+
+from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
+from trainer_runtime.core.diagnosis.parse.fields import pairs_of
+from trainer_runtime.core.diagnosis.parse.names import MEASURED
+from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
+from trainer_runtime.core.diagnosis.parse.quantities import number
+
+_TQDM = re.compile(
+    rb"(?:(Epoch|epoch) (\d+)(?:/(\d+))?[^|%]{0,20}?:? *)?(?:(\d+)%)\|[^|]*\| *(\d+)/(\d+) "
+    rb"\[[^\]]*?(?:it/s|s/it|\?)((?:, *[^\],]*)*)\]"
+)
+_RICH = re.compile(
+    "Epoch (\\d+)/(\\d+|-\\d+) +[━╸╺ ]+ *(\\d+)/(\\d+) [\\d:]+ • [-\\d:]+ "
+    "[\\d.]+it/s *(.*)".encode()
+)
+_RICH_MORE = re.compile(rb"^ {20,}((?:train|val)_\w+: .*)")
+_PARTS = re.compile(rb", *")
+_RICH_PARTS = re.compile(rb" +(?=[a-z]\w*: )")
+_NAMES = {"v_num": "", "epoch": ""}
+
+
+def read(text: bytes) -> Reading | None:
+    if match := _TQDM.match(text):
+        return _tqdm(match)
+    if match := _RICH.match(text):
+        epoch, _, at, total = (float(group) for group in match.groups()[:4])
+        values = pairs_of(_RICH_PARTS.split(match[5]), _NAMES)
+        # Lightning counts its epochs from 0.
+        told = values or [("epoch", epoch)]
+        return Reading("bar", told, step=at, laps=epoch, lap_steps=total)
+    if match := _RICH_MORE.match(text):
+        return Reading("bar", pairs_of([match[1]], _NAMES), source=StepFrom.LAST)
+    return None
+
+
+def _tqdm(match: re.Match[bytes]) -> Reading | None:
+    word, epoch, epochs, _, at, total, postfix = match.groups()
+    values = pairs_of(_PARTS.split(postfix), _NAMES)
+    if not any(key in MEASURED or key.startswith(("train_", "val_")) for key, _ in values):
+        return None
+    reading = Reading("bar", values, step=number(at))
+    if word:
+        # "Epoch 3:" is Lightning's and counts from 0; "Epoch 3/10:" counts from 1 by custom.
+        reading.laps = max(float(epoch) - (1.0 if epochs else 0.0), 0.0)
+        reading.lap_steps = float(total)
+    return reading
+
+
+DIALECT = Dialect(
+    "progress_bars",
+    (b"%|", b"train_", b"val_", "━".encode()),
+    rb"(?:\b[Ee]poch \d+(?:/\d+)?[^|%{}]{0,20}?:? *)?\b\d+%\|[^|]*\| *\d+/\d+ \["
+    + "|\\bEpoch \\d+/-?\\d+ +[━╸╺]|^ {20,}(?:train|val)_\\w+: ".encode(),
+    read,
+)

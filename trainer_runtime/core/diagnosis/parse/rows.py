@@ -1,0 +1,189 @@
+"""Rows of one kind in one block of the log, and the lines they come from."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
+from operator import lt
+
+from trainer_runtime.core.diagnosis.parse.points import Batch, Reading
+from trainer_runtime.core.diagnosis.parse.quantities import time_of
+from trainer_runtime.core.diagnosis.parse.template import Template
+
+_LARGEST_STEP = 2.0**53
+
+
+class Block:
+    """Whole lines of the stream; what is only needed now and then is worked out when asked for."""
+
+    def __init__(self, data: bytes, offset: int) -> None:
+        """`data` ends with a newline and has no carriage returns; `offset` is its first byte's."""
+        self.data = data
+        self.offset = offset
+        self._lines: list[bytes] | None = None
+        self._starts: list[int] | None = None
+        self._mark = (0, offset)  # a line and where it begins
+
+    @property
+    def lines(self) -> list[bytes]:
+        if self._lines is None:
+            self._lines = self.data.split(b"\n")
+            self._lines.pop()
+        return self._lines
+
+    def start_of(self, line: int) -> int:
+        """The byte of the stream where the line begins."""
+        if self._starts is None:
+            marked, start = self._mark
+            if line >= marked:  # mostly asked for in order
+                start += sum(map(len, self.lines[marked:line])) + line - marked
+                self._mark = line, start
+                return start
+            lengths = map((1).__add__, map(len, self.lines))
+            self._starts = list(accumulate(lengths, initial=self.offset))
+        return self._starts[line]
+
+    def last(self, count: int) -> bytes:
+        """The last `count` lines."""
+        start = len(self.data) - 1
+        for _ in range(count):
+            start = self.data.rfind(b"\n", 0, max(start, 0))
+        return self.data[start + 1 :]
+
+
+@dataclass(slots=True)
+class Accepted:
+    """Rows `first` to before `end`, settled in one segment; `steps` where they were inferred."""
+
+    first: int
+    end: int
+    segment: int
+    steps: list[float] | None
+
+
+@dataclass(slots=True, eq=False)
+class Rows:
+    """`index[i]` is the line of row i in its block."""
+
+    like: Reading
+    keys: tuple[str, ...]
+    columns: list[Sequence[float]]
+    index: Sequence[int]
+    steps: list[float] | None
+    micros: list[float] | None
+    rank: int
+    increasing: bool
+    accepted: list[Accepted] = field(default_factory=list)
+    told_at: float | None = None  # the step of its events
+
+    def row(self, i: int) -> tuple[float, ...]:
+        return tuple(column[i] for column in self.columns)
+
+    def before(self, line: int) -> Rows | None:
+        """The rows of the lines above `line`; None if there are none."""
+        count = bisect_left(self.index, line)
+        if count == len(self.index):
+            return self
+        if not count:
+            return None
+        return replace(
+            self,
+            columns=[column[:count] for column in self.columns],
+            index=self.index[:count],
+            steps=self.steps and self.steps[:count],
+            micros=self.micros and self.micros[:count],
+        )
+
+    def accept(self, first: int, end: int, segment: int, steps: list[float] | None = None) -> None:
+        if self.accepted:
+            last = self.accepted[-1]
+            inferred = steps is not None
+            if (last.end, last.segment, last.steps is not None) == (first, segment, inferred):
+                last.end = end
+                if last.steps is not None and steps is not None:
+                    last.steps += steps
+                return
+        self.accepted.append(Accepted(first, end, segment, steps))
+
+    def batches(self, block: Block, kept: Sequence[bool]) -> Iterator[Batch]:
+        keys = tuple(key for key, keep in zip(self.keys, kept, strict=True) if keep)
+        columns = [column for column, keep in zip(self.columns, kept, strict=True) if keep]
+        for part in self.accepted if keys else ():
+            whole = part.first == 0 and part.end == len(self.index)
+            cut = columns if whole else [column[part.first : part.end] for column in columns]
+            steps = part.steps
+            if steps is None:
+                steps = (self.steps or [])[part.first : part.end] if not whole else self.steps
+            index = self.index[part.first : part.end]
+            yield Batch(
+                keys,
+                cut,
+                steps or [],
+                self.rank,
+                part.segment,
+                part.steps is not None,
+                lambda row, index=index: block.start_of(index[row]),  # type: ignore[misc]
+                lambda row, index=index: time_of(block.lines[index[row]]),  # type: ignore[misc]
+            )
+
+
+def rows_of_reading(reading: Reading, line: int) -> Rows:
+    step = reading.step
+    if step is not None and reading.laps is not None:
+        step += reading.laps * (reading.lap_steps or 0.0)
+    return Rows(
+        reading,
+        tuple(key for key, _ in reading.values),
+        [[value] for _, value in reading.values],
+        [line],
+        None if step is None else [step],
+        None if reading.micro is None else [reading.micro],
+        reading.rank or 0,
+        True,
+    )
+
+
+def rows_of_template(template: Template, text: bytes, index: Sequence[int]) -> list[Rows] | None:
+    """The rows of lines of one shape, by rank; None if they must be read one by one."""
+    count, width = len(index), template.width
+    tokens = template.tokens(text, count)
+    if tokens is None:
+        return None
+    marks = {name: column.of(tokens, width, count) for name, column in template.marks.items()}
+    columns = [column.of(tokens, width, count) for column in template.columns.values()]
+    steps, laps = marks.get("step"), marks.get("laps")
+    if steps is not None and laps is not None:
+        steps = [s + n * each for s, n, each in zip(steps, laps, marks["lap_steps"], strict=True)]
+    rises = steps is not None and increases(steps)
+    if steps is not None and (steps[-1] if rises else max(steps)) > _LARGEST_STEP:
+        return None
+    keys, micros = tuple(template.columns), marks.get("micro")
+    made = Rows(template.like, keys, list(columns), index, steps, micros, 0, False)
+    if "rank" in marks:
+        return list(_by_rank(made, marks["rank"]))
+    made.rank = template.like.rank or 0
+    made.increasing = rises
+    return [made]
+
+
+def _by_rank(rows: Rows, ranks: list[float]) -> Iterator[Rows]:
+    for rank in sorted(set(ranks)):
+        chosen = [i for i, other in enumerate(ranks) if other == rank]
+        steps = None if rows.steps is None else [rows.steps[i] for i in chosen]
+        yield Rows(
+            rows.like,
+            rows.keys,
+            [[column[i] for i in chosen] for column in rows.columns],
+            [rows.index[i] for i in chosen],
+            steps,
+            None if rows.micros is None else [rows.micros[i] for i in chosen],
+            int(rank),
+            steps is not None and increases(steps),
+        )
+
+
+def increases(steps: list[float]) -> bool:
+    """Whether every step is higher than the one before."""
+    return all(map(lt, steps, islice(steps, 1, None)))

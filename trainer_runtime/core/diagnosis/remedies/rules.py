@@ -1,0 +1,153 @@
+"""What rungs change. A rule gives {} where its fields are missing or it would change nothing.
+
+None of them takes a token out of a step's batch or shortens a sequence: what is trained stays.
+"""
+
+from __future__ import annotations
+
+from trainer_runtime.core.diagnosis.remedies.rung import Changes, Config, value_at
+from trainer_runtime.core.protocol.duration import format_duration, parse_duration
+
+_FIRST_BETA = 0.04
+_AFTER_STRATEGY = {
+    "single": "zero3_offload",
+    "ddp": "zero2",
+    "zero1": "zero2",
+    "zero2": "zero3",
+    "zero3": "zero3_offload",
+    "fsdp": "zero3_offload",
+}
+
+
+def split_micro_batch(config: Config) -> Changes:
+    """Halve it and double the accumulation; an odd one is parted by its smallest divisor.
+
+    KTO compares the rows of a micro-batch: two stay.
+    """
+    least = 2 if config.get("method") == "kto" else 1
+    micro = value_at(config, "batch.micro_batch")
+    accumulation = value_at(config, "batch.accumulation")
+    if type(micro) is not int or type(accumulation) is not int or micro < 2 or accumulation < 1:
+        return {}
+    parts = (divisor for divisor in range(2, micro // least + 1) if micro % divisor == 0)
+    part = next(parts, None)
+    if part is None:
+        return {}
+    return {"batch.micro_batch": micro // part, "batch.accumulation": accumulation * part}
+
+
+def split_on_the_processor(config: Config) -> Changes:
+    """The same where the processor trains: elsewhere the host's memory holds no activations."""
+    return split_micro_batch(config) if value_at(config, "compute.device") == "cpu" else {}
+
+
+def double_micro_batch(config: Config) -> Changes:
+    micro = value_at(config, "batch.micro_batch")
+    accumulation = value_at(config, "batch.accumulation")
+    if type(micro) is not int or type(accumulation) is not int or accumulation % 2:
+        return {}
+    return {"batch.micro_batch": 2 * micro, "batch.accumulation": accumulation // 2}
+
+
+def checkpoint_activations(config: Config) -> Changes:
+    path = "compute.activation_checkpointing"
+    return {path: True} if value_at(config, path) is False else {}
+
+
+def quantize_base(config: Config) -> Changes:
+    """Of a LoRA alone: what is trained are its adapters, the base weights only stand by. Weights in
+    4 bits can't be parted among processes."""
+    adapter = value_at(config, "adapter")
+    if value_at(config, "compute.strategy") in ("zero3", "zero3_offload", "fsdp"):
+        return {}
+    if not is_lora(config) or "quantize" not in adapter or adapter["quantize"] is not None:
+        return {}
+    return {"adapter.quantize": "nf4"}
+
+
+def next_zero_stage(config: Config) -> Changes:
+    """A LoRA's gradients and optimizer state are small: parting them gains nothing. A single
+    process has nobody to part with, but the host's memory."""
+    strategy = value_at(config, "compute.strategy")
+    if is_lora(config) or value_at(config, "compute.device") == "cpu":
+        return {}
+    following = _AFTER_STRATEGY.get(str(strategy))
+    return {"compute.strategy": following} if following is not None else {}
+
+
+def part_over_ranks(config: Config) -> Changes:
+    """Fully sharded, where there is no DeepSpeed."""
+    if is_lora(config) or value_at(config, "compute.strategy") != "ddp":
+        return {}
+    return {"compute.strategy": "fsdp"}
+
+
+def is_lora(config: Config) -> bool:
+    return bool(value_at(config, "adapter.kind") == "lora")
+
+
+def to_bf16(config: Config) -> Changes:
+    return {"precision": "bf16"} if config.get("precision") == "fp16" else {}
+
+
+def to_fp32(config: Config) -> Changes:
+    return {"precision": "fp32"} if config.get("precision") == "fp16" else {}
+
+
+def half_the_rate(config: Config) -> Changes:
+    rate = value_at(config, "optimizer.lr")
+    return {"optimizer.lr": rate / 2} if isinstance(rate, (int, float)) and rate > 0 else {}
+
+
+def raise_beta(config: Config) -> Changes:
+    """Twice what it is; where there is none, what DeepSeekMath took (arXiv:2402.03300)."""
+    path = "method_args.beta"
+    beta = value_at(config, path)
+    if isinstance(beta, bool) or not isinstance(beta, (int, float)) or beta < 0:
+        return {}
+    if beta == 0:
+        return {path: _FIRST_BETA} if config.get("method") == "grpo" else {}
+    return {path: 2 * beta}
+
+
+def clip_at_one(config: Config) -> Changes:
+    clip = value_at(config, "optimizer.grad_clip")
+    return {"optimizer.grad_clip": 1.0} if clip is not None and not 0 < clip <= 1.0 else {}
+
+
+def tighter_clip(config: Config) -> Changes:
+    """Half of what it is; a clip of 0 clips nothing, and 1 is what most recipes use."""
+    clip = value_at(config, "optimizer.grad_clip")
+    if not isinstance(clip, (int, float)) or isinstance(clip, bool):
+        return {}
+    return {"optimizer.grad_clip": clip / 2 if clip > 0 else 1.0}
+
+
+def keep_fewer(config: Config) -> Changes:
+    changes: Changes = {}
+    kept = value_at(config, "checkpoint.keep_latest")
+    if type(kept) is int and kept > 1:
+        changes["checkpoint.keep_latest"] = 1
+    if value_at(config, "checkpoint.keep_every_steps") is not None:
+        changes["checkpoint.keep_every_steps"] = None
+    return changes
+
+
+def denser_checkpoints(config: Config) -> Changes:
+    every = value_at(config, "checkpoint.every")
+    if type(every) is int:
+        return _every(config, every // 2) if every > 1 else {}
+    try:
+        return _every(config, format_duration(parse_duration(every) / 2))
+    except (TypeError, ValueError):
+        return {}
+
+
+def no_compile(config: Config) -> Changes:
+    return {"compute.compile": False} if value_at(config, "compute.compile") is True else {}
+
+
+def _every(config: Config, every: int | str) -> Changes:
+    """A value that was decided by itself would be decided again."""
+    is_auto = value_at(config, "checkpoint.every_is_auto") is True
+    return {"checkpoint.every": every} | ({"checkpoint.every_is_auto": False} if is_auto else {})

@@ -1,0 +1,46 @@
+"""Every signature, by its subject. Adding one is a line here and two samples in its test."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.diagnosis.signatures.catalogue import (
+    distributed,
+    ended,
+    environment,
+    frameworks,
+    gpu,
+    memory,
+    numerics,
+    storage,
+)
+from trainer_runtime.core.diagnosis.signatures.signature import Signature, Strength, signature
+
+CATALOGUE: tuple[Signature, ...] = (
+    *memory.SIGNATURES,
+    *gpu.SIGNATURES,
+    *distributed.SIGNATURES,
+    *environment.SIGNATURES,
+    *frameworks.SIGNATURES,
+    *storage.SIGNATURES,
+    *numerics.SIGNATURES,
+    *ended.SIGNATURES,
+)
+
+
+def _root(code: str, exit_code: int, confidence: float) -> Signature:
+    """What torchrun's summary says of the first process that failed; found by reading that."""
+    return signature(
+        f"{code}/root_exit",
+        "\n",
+        rf"exitcode\s*: {exit_code}\b",
+        confidence=confidence,
+        strength=Strength.HINTED,
+    )
+
+
+ROOT_EXITS: dict[int, Signature] = {
+    -9: _root("host_oom", -9, 0.75),
+    -7: _root("shm_too_small", -7, 0.7),
+    -15: _root("preempted_sigterm", -15, 0.75),
+    -2: _root("interrupted", -2, 0.75),
+    -1: _root("session_hangup", -1, 0.75),
+}

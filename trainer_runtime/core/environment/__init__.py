@@ -1,0 +1,1 @@
+"""Requirements, PyTorch builds, GPUs by name."""

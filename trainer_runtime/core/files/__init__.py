@@ -1,0 +1,1 @@
+"""What reads or writes a disk: durable files, manifests, folder readers."""

@@ -1,0 +1,292 @@
+"""What a folder says of the model in it: its sizes, how many parameters its weights hold, and what
+its matrices are called.
+
+Reads the config and the headers of the weights, never the weights: a model of any size is looked
+at in milliseconds. Nothing that is pickled is ever unpickled. Like `core.files.corpus` it reads a
+disk, since the operator's side and the box look with the same eyes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickletools
+import re
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+HF, LITGPT = "hf", "litgpt"
+CONFIG_NAME, ADAPTER_NAME, LITGPT_CONFIG_NAME = (
+    "config.json",
+    "adapter_config.json",
+    "model_config.yaml",
+)
+_LITGPT_WEIGHTS = "lit_model.pth"
+_WEIGHTS = (
+    ("model.safetensors.index.json", "model.safetensors", ".safetensors"),
+    ("pytorch_model.bin.index.json", "pytorch_model.bin", ".bin"),
+)
+# What travels with a model, or is fetched of it; folders below are other things (ONNX, originals),
+# and so are the weights in their makers' own layout.
+_WANTED = (".safetensors", ".json", ".model", ".txt", ".jinja", ".yaml", _LITGPT_WEIGHTS)
+_OTHERS_LAYOUT = "consolidated"
+_PICKLED = ("pytorch_model", ".bin")
+_LARGEST_HEADER_BYTES = 100 << 20
+_MATRIX = re.compile(r"(?:.*\.)?([^.]+)\.weight")
+_MOST_MATRICES = 64
+_DATA_OF_PICKLE = re.compile(r"[^/]+/data/[0-9]+")
+# Of torch's storages, the bytes of an element.
+_STORAGES = {
+    "FloatStorage": 4,
+    "HalfStorage": 2,
+    "BFloat16Storage": 2,
+    "DoubleStorage": 8,
+    "ByteStorage": 1,
+    "CharStorage": 1,
+    "LongStorage": 8,
+    "IntStorage": 4,
+    "BoolStorage": 1,
+}
+_TOP_LEVEL_SCALAR = re.compile(r"([A-Za-z_]\w*):[ \t]*([^\s#].*?)\s*$")
+_MISSING, _UNUSABLE, _DAMAGED = "MODEL_NOT_FOUND", "MODEL_UNUSABLE", "MODEL_DAMAGED"
+
+
+class _Problem(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """`kind` is hf or litgpt; `config` what its config file says at the top; `parameters` counts
+    the weights' elements, None where no header tells; `matrices` are the last parts of the names of
+    modules whose weight has two dimensions (linear ones and embeddings), none where no header tells
+    of them or they are stored in another form; `files` are names and sizes of what belongs
+    to the model. `problem` (with an error's `code`) says why it can't be trained.
+    """
+
+    path: str
+    kind: str = HF
+    config: Mapping[str, Any] = field(default_factory=dict)
+    parameters: int | None = None
+    weight_bytes: int = 0
+    files: tuple[tuple[str, int], ...] = ()
+    matrices: tuple[str, ...] = ()
+    problem: str | None = None
+    code: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ModelFolder:
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        files = tuple((str(name), int(size)) for name, size in known.pop("files", ()))
+        matrices = tuple(str(name) for name in known.pop("matrices", ()))
+        return cls(**known, files=files, matrices=matrices)
+
+
+def look_at_model(path: str) -> ModelFolder:
+    """The model of a folder, or why it can't be trained; never an error."""
+    folder = Path(path)
+    try:
+        files = _files(folder)
+        names = {name for name, _ in files}
+        if LITGPT_CONFIG_NAME in names or _LITGPT_WEIGHTS in names:
+            return _litgpt(folder, files)
+        return _hf(folder, files)
+    except _Problem as problem:
+        return ModelFolder(path, problem=str(problem), code=problem.code)
+    except OSError as error:
+        told = f"it can't be read ({error.strerror or error})"
+        return ModelFolder(path, problem=told, code=_MISSING)
+
+
+def belongs(name: str, names: set[str]) -> bool:
+    """Whether a file of a model's folder (`names` of all of them) is needed to train it: pickled
+    weights only where there are no others."""
+    if "/" in name or name.startswith((".", _OTHERS_LAYOUT)):
+        return False
+    if name.endswith(_WANTED):
+        return True
+    start, end = _PICKLED
+    safe = any(other.endswith(".safetensors") for other in names)
+    return name.startswith(start) and name.endswith(end) and not safe
+
+
+def _files(folder: Path) -> tuple[tuple[str, int], ...]:
+    if not folder.is_dir():
+        told = "it is no folder" if folder.exists() else "there is nothing at this path"
+        raise _Problem(_MISSING, told)
+    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()}
+    return tuple(sorted((name, size) for name, size in sizes.items() if belongs(name, set(sizes))))
+
+
+def _hf(folder: Path, files: Sequence[tuple[str, int]]) -> ModelFolder:
+    sizes = dict(files)
+    if CONFIG_NAME not in sizes:
+        if ADAPTER_NAME in sizes:
+            base = _object(folder / ADAPTER_NAME).get("base_model_name_or_path")
+            raise _Problem(
+                _UNUSABLE,
+                "it holds an adapter without the model that it belongs to"
+                + (f", which is {base}" if isinstance(base, str) and base else ""),
+            )
+        raise _Problem(_UNUSABLE, "it has no config.json")
+    config = _object(folder / CONFIG_NAME)
+    if not isinstance(config.get("model_type"), str):
+        inside = "; but the model in its folder `final` may be meant" * (folder / "final").is_dir()
+        raise _Problem(_UNUSABLE, f"its config.json names no model_type{inside}")
+    weights = _weights(folder, sizes)
+    return ModelFolder(
+        str(folder),
+        HF,
+        config,
+        _parameters(folder, weights),
+        sum(sizes[name] for name in weights),
+        tuple(files),
+        () if "quantization_config" in config else _matrices(folder, weights),
+    )
+
+
+def _litgpt(folder: Path, files: Sequence[tuple[str, int]]) -> ModelFolder:
+    sizes = dict(files)
+    for name in (LITGPT_CONFIG_NAME, _LITGPT_WEIGHTS):
+        if name not in sizes:
+            raise _Problem(_UNUSABLE, f"it has no {name}")
+    config = _scalars((folder / LITGPT_CONFIG_NAME).read_text(errors="replace"))
+    count = _parameters(folder, [_LITGPT_WEIGHTS])
+    return ModelFolder(str(folder), LITGPT, config, count, sizes[_LITGPT_WEIGHTS], tuple(files))
+
+
+def _weights(folder: Path, sizes: Mapping[str, int]) -> list[str]:
+    """The names of the files that hold the weights."""
+    for index, single, ending in _WEIGHTS:
+        if index in sizes:
+            named = _object(folder / index).get("weight_map")
+            shards = sorted(
+                {str(name) for name in named.values()} if isinstance(named, dict) else ()
+            )
+            missing = [name for name in shards if name not in sizes]
+            if missing:
+                raise _Problem(_DAMAGED, f"{index} names {missing[0]}, which is not there")
+            if shards:
+                return shards
+        if single in sizes:
+            return [single]
+        if ending == ".safetensors" and (found := _plain_shards(sizes, ending)):
+            return found
+    raise _Problem(_UNUSABLE, "it holds no weights: neither *.safetensors nor pytorch_model.bin")
+
+
+def _plain_shards(sizes: Mapping[str, int], ending: str) -> list[str]:
+    return [name for name in sizes if name.endswith(ending) and not name.startswith("adapter_")]
+
+
+def _parameters(folder: Path, weights: Sequence[str]) -> int | None:
+    counts = [
+        _safetensors_elements(folder / name)
+        if name.endswith(".safetensors")
+        else _pickled_elements(folder / name)
+        for name in weights
+    ]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _matrices(folder: Path, weights: Sequence[str]) -> tuple[str, ...]:
+    if not all(name.endswith(".safetensors") for name in weights):
+        return ()
+    found = {
+        match[1]: None
+        for name in weights
+        for tensor, shape in _shapes(folder / name).items()
+        if len(shape) == 2 and (match := _MATRIX.fullmatch(tensor)) is not None
+    }
+    return tuple(found) if len(found) <= _MOST_MATRICES else ()
+
+
+def _safetensors_elements(file: Path) -> int:
+    return sum(math.prod(shape) for shape in _shapes(file).values())
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """The tensors' shapes, by the header: eight bytes of its length, then JSON."""
+    size_bytes = file.stat().st_size
+    with file.open("rb") as stream:
+        start = stream.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size_bytes
+        if length > min(size_bytes - 8, _LARGEST_HEADER_BYTES):
+            raise _cut_off(file)
+        try:
+            tensors = json.loads(stream.read(length))
+            tensors.pop("__metadata__", None)
+            end = max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0)
+            shapes = {name: [int(size) for size in told["shape"]] for name, told in tensors.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            raise _Problem(_DAMAGED, f"{file.name} has no header of safetensors") from None
+    if size_bytes != 8 + length + end:
+        raise _cut_off(file)
+    return shapes
+
+
+def _pickled_elements(file: Path) -> int | None:
+    """The elements of a file of `torch.save` whose storages are of one type; never unpickled."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            pickled = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+            sizes = (
+                entry.file_size
+                for entry in archive.infolist()
+                if _DATA_OF_PICKLE.fullmatch(entry.filename)
+            )
+            total = sum(sizes)
+            storages = set(_storages(archive.read(pickled)))
+    except (zipfile.BadZipFile, StopIteration, ValueError):
+        raise _cut_off(file) from None
+    if len(storages) != 1:
+        return None
+    return total // _STORAGES[storages.pop()]
+
+
+def _storages(pickled: bytes) -> Iterator[str]:
+    for _, argument, _ in pickletools.genops(pickled):
+        if isinstance(argument, str):
+            name = argument.rpartition(" ")[2]
+            if name in _STORAGES:
+                yield name
+
+
+def _cut_off(file: Path) -> _Problem:
+    return _Problem(_DAMAGED, f"{file.name} is cut off or damaged")
+
+
+def _object(file: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(file.read_bytes())
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise _Problem(_DAMAGED, f"{file.name} is no JSON object")
+    return told
+
+
+def _scalars(text: str) -> dict[str, Any]:
+    """The plain values at the top of a YAML mapping, as LitGPT writes its models' configs."""
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        match = _TOP_LEVEL_SCALAR.match(line)
+        if match is None:
+            continue
+        name, value = match.groups()
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = None if value in ("null", "~") else value.strip("'\"")
+    return found

@@ -1,0 +1,170 @@
+"""What a folder says of the tokenizer in it: its vocabulary, its end of a text, its identity.
+
+Like `core.files.corpus` it reads a disk, since the plan and the box must come to the same answer.
+Nothing is imported for it: `tokenizer.json` is JSON, and of SentencePiece's `tokenizer.model` the
+pieces' names are all that is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+BYTE = "byte"
+JSON_NAME, SENTENCEPIECE_NAME, SETTINGS_NAME = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+)
+# Where neither the settings nor the model's config name the token that ends a text.
+_CUSTOMARY = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>")
+_NAMED_IN = ((SETTINGS_NAME, "eos_token"), ("special_tokens_map.json", "eos_token"))
+_NUMBERED_IN = (("generation_config.json", "eos_token_id"), ("config.json", "eos_token_id"))
+# Field numbers of sentencepiece_model.proto: ModelProto.pieces, SentencePiece.piece.
+_PIECES, _PIECE = 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFolder:
+    """`vocab_size`: the highest token's number and one; `end_of_text`: the number of the token that
+    ends a text; `digest`: sixteen hexadecimal digits of what decides how texts are cut. `problem`
+    says why the folder holds no tokenizer that can be used.
+    """
+
+    path: str
+    vocab_size: int = 0
+    end_of_text: int = 0
+    digest: str = ""
+    problem: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TokenizerFolder:
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+
+
+def look_at_tokenizer(path: str) -> TokenizerFolder:
+    """The tokenizer of a folder, or why it can't be used; never an error."""
+    folder = Path(path)
+    try:
+        tokens, content = _tokens(folder)
+        end_of_text = _end_of_text(folder, tokens)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return TokenizerFolder(path, problem=_told(error))
+    if end_of_text is None:
+        names = "eos_token in tokenizer_config.json"
+        return TokenizerFolder(path, problem=f"nothing names the token that ends a text ({names})")
+    digest = hashlib.sha256(content + b"\0%d" % end_of_text).hexdigest()[:16]
+    return TokenizerFolder(path, max(tokens.values()) + 1, end_of_text, digest)
+
+
+def holds_tokenizer(names: set[str]) -> bool:
+    """Whether a folder with files of these names holds a tokenizer that can be used."""
+    return JSON_NAME in names or SENTENCEPIECE_NAME in names
+
+
+def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:
+    """Every token's number by its text, and the bytes that define the tokenizer.
+
+    Raises:
+        ValueError: there is no tokenizer, or it can't be read.
+    """
+    for name, read in ((JSON_NAME, _of_json), (SENTENCEPIECE_NAME, _of_sentencepiece)):
+        file = folder / name
+        if file.is_file():
+            content = file.read_bytes()
+            try:
+                tokens = read(content)
+            except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+                raise ValueError(f"{name} can't be read: {error}") from None
+            if not tokens:
+                raise ValueError(f"{name} has no tokens")
+            return tokens, content
+    if not folder.is_dir():
+        raise ValueError("there is no such folder" if not folder.exists() else "it is no folder")
+    raise ValueError("it holds neither tokenizer.json nor tokenizer.model")
+
+
+def _of_json(content: bytes) -> dict[str, int]:
+    told = json.loads(content)
+    listed = told["model"]["vocab"]
+    if isinstance(listed, list):  # Unigram: pairs of a token and its score
+        tokens = {str(pair[0]): number for number, pair in enumerate(listed)}
+    else:
+        tokens = {str(text): int(number) for text, number in listed.items()}
+    added = {str(token["content"]): int(token["id"]) for token in told.get("added_tokens") or ()}
+    return {**tokens, **added}
+
+
+def _of_sentencepiece(content: bytes) -> dict[str, int]:
+    pieces = (value for number, value in _fields(content) if number == _PIECES)
+    names = (dict(_fields(piece)).get(_PIECE, b"").decode(errors="replace") for piece in pieces)
+    return {name: number for number, name in enumerate(names)}
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The length-delimited fields of a protocol buffer; others are read over.
+
+    Raises:
+        ValueError, IndexError: it is none.
+    """
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        number, kind = key >> 3, key & 7
+        if kind == 2:
+            length, at = _varint(message, at)
+            if at + length > len(message):
+                raise ValueError("it is cut off")
+            yield number, message[at : at + length]
+            at += length
+        elif kind == 0:
+            _, at = _varint(message, at)
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        else:
+            raise ValueError("it is no SentencePiece model")
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def _end_of_text(folder: Path, tokens: Mapping[str, int]) -> int | None:
+    for name, key in _NAMED_IN:
+        named = _settings(folder / name).get(key)
+        text = named.get("content") if isinstance(named, dict) else named
+        if isinstance(text, str) and text in tokens:
+            return tokens[text]
+    for name, key in _NUMBERED_IN:
+        number = _settings(folder / name).get(key)
+        number = number[0] if isinstance(number, list) and number else number
+        if isinstance(number, int) and 0 <= number <= max(tokens.values()):
+            return number
+    return next((tokens[text] for text in _CUSTOMARY if text in tokens), None)
+
+
+def _settings(file: Path) -> Mapping[str, Any]:
+    try:
+        told = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"it can't be read ({error.strerror})"
+    return str(error)

@@ -1,0 +1,1 @@
+"""Forms of rows, and the byte tokenizer."""

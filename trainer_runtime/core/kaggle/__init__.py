@@ -1,0 +1,1 @@
+"""What a kernel's session and its client exchange."""

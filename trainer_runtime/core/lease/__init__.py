@@ -1,0 +1,1 @@
+"""Leases and sessions: how long a machine may be used."""

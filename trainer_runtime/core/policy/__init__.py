@@ -1,0 +1,1 @@
+"""Recovery policy: what follows from an end or a finding."""

@@ -1,0 +1,118 @@
+"""What the policy makes of findings: which the box acts on by itself, and with which patch.
+
+Findings are taken as the journal tells of them (`Finding.to_dict()`), so that a supervisor that was
+started in the middle decides as the one before it would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_runtime.core.policy.patch import may_apply
+
+Told = Mapping[str, Any]
+
+STALL, SPIKE, DIVERGENCE = "stall", "loss_spike", "divergence"
+# What the supervisor itself ends a running attempt for, and the field of `recovery` that says what
+# follows.
+RULES = {STALL: "on_stall", SPIKE: "on_spike", DIVERGENCE: "on_spike"}
+INTERVENTIONS = frozenset(RULES)
+# The place was lent for a time that is over: the run goes on at the next one by itself.
+SESSION_OVER = "session_over"
+OUT_OF_MEMORY = frozenset({"cuda_oom", "host_oom"})
+# Alike at every try. A death by signal is never among them, nor what other machines may cure (the
+# network, a disk that others fill).
+DETERMINISTIC = frozenset(
+    {
+        "bitsandbytes_cuda_setup",
+        "checkpoint_shape_mismatch",
+        "compiler_missing",
+        "cuda_arch_mismatch",
+        "cuda_driver_too_old",
+        "dataset_columns",
+        "ddp_unused_params",
+        "flash_attn_abi_mismatch",
+        "framework_settings",
+        "gpu_fell_off_bus",
+        "hf_gated_repo",
+        "index_out_of_range",
+        "lora_targets_missing",
+        "package_mismatch",
+        "package_missing",
+        "rendezvous_port_in_use",
+        "tracker_no_credentials",
+        "triton_missing",
+    }
+)
+# Below, a cause is a guess: SIGKILL alone is host_oom at 0.4.
+_SURE = 0.8
+_NOT_HUNG = "slow_not_hung"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What a restart changes. `by` tells which rule chose it, and which patch."""
+
+    code: str
+    by: str
+    set: Mapping[str, Any] = field(default_factory=dict)
+    resume_from: str | int = "latest"
+    skip: Mapping[str, int] | None = None
+
+
+def intervention(findings: Sequence[Told], config: Mapping[str, Any]) -> str | None:
+    """What a running attempt is to be ended for: a key of `RULES`; None for nothing.
+
+    Only for what is critical: a stall five times as long as its limit, a spike that stays, a loss
+    that has come to half as much again as its lowest and does not come back. A stall
+    whose stacks show a training that is merely slow is left alone.
+    """
+    recovery = config.get("recovery") or {}
+    critical = {told["code"]: told for told in findings if told["severity"] == "critical"}
+    slow = any(told["code"] == _NOT_HUNG for told in findings)
+    if STALL in critical and recovery.get("on_stall") is not None and not slow:
+        return STALL
+    on_spike = recovery.get("on_spike")
+    if on_spike in (None, "warn"):
+        return None
+    for code in (SPIKE, DIVERGENCE):
+        told = critical.get(code)
+        if told is not None and (on_spike == "stop" or _has(told, config, on_spike)):
+            return code
+    return None
+
+
+def goes_on_after(why: str, config: Mapping[str, Any]) -> bool:
+    """Whether an attempt that is ended for this is to be followed by another one."""
+    if why == SESSION_OVER:
+        return True
+    recovery = config.get("recovery") or {}
+    rule = RULES.get(why)
+    return rule is not None and not str(recovery.get(rule)).endswith("stop")
+
+
+def first_cause(findings: Sequence[Told], codes: frozenset[str]) -> Told | None:
+    """The first finding of one of `codes` that ended the attempt for sure."""
+    for told in findings:
+        if told["code"] in codes and told["severity"] == "critical":
+            return told if float(told["confidence"]) >= _SURE else None
+    return None
+
+
+def remedy_of(
+    told: Told, config: Mapping[str, Any], rule: str, patch_id: str | None = None
+) -> Remedy | None:
+    """The first patch of a finding that the box may apply by itself; with `patch_id` only that."""
+    for patch in told["patches"]:
+        if patch_id not in (None, patch["id"]) or not patch["keeps_batch"]:
+            continue
+        if may_apply(patch["set"], patch["expected"], config):
+            by = f"policy:{rule} {patch['id']}"
+            return Remedy(told["code"], by, patch["set"], patch["from"], patch["skip"])
+    return None
+
+
+def _has(told: Told, config: Mapping[str, Any], patch_id: str) -> bool:
+    return remedy_of(told, config, "on_spike", patch_id) is not None

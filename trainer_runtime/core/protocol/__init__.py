@@ -1,0 +1,1 @@
+"""Journal, events, states: what both sides read and write."""

@@ -1,0 +1,60 @@
+"""What the operator's side wants of a placement: the contents of `desired.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_runtime.core.protocol.lines import FORMAT_VERSION
+from trainer_runtime.core.protocol.states import DesiredState
+
+DEFAULT_GRACE_S = 120.0
+DETACH = "detach"  # the `why` of a stop that ends the watching of a training of others
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """One request. A higher `generation` is a newer one; the box answers each once.
+
+    `mode` and `step` say what a start resumes from (`latest`, `best`, `step`, `scratch`), `set`
+    what it changes in the last attempt's configuration, `skip` which data it leaves out from then
+    on (as `Decision.skip` in core/policy/recovery.py), `why` who asked for it. `grace_s`: seconds
+    between SIGTERM and SIGKILL of a stop.
+    """
+
+    state: DesiredState
+    generation: int
+    mode: str = "latest"
+    step: int | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    skip: Mapping[str, int] | None = None
+    why: str = "launch"
+    grace_s: float = DEFAULT_GRACE_S
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "v": FORMAT_VERSION,
+            "state": self.state.value,
+            "generation": self.generation,
+            "mode": self.mode,
+            "step": self.step,
+            "set": dict(self.set),
+            "skip": None if self.skip is None else dict(self.skip),
+            "why": self.why,
+            "grace_s": self.grace_s,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Desired:
+        """The request that `to_dict` described; fields it doesn't know are ignored."""
+        return cls(
+            state=DesiredState(data["state"]),
+            generation=int(data["generation"]),
+            mode=str(data.get("mode", "latest")),
+            step=data.get("step"),
+            set=dict(data.get("set") or {}),
+            skip=None if data.get("skip") is None else dict(data["skip"]),
+            why=str(data.get("why", "launch")),
+            grace_s=float(data.get("grace_s", DEFAULT_GRACE_S)),
+        )

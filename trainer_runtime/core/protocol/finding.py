@@ -1,0 +1,125 @@
+"""What a diagnosis says: one shape for signatures of failures and for detectors of series.
+
+Log text is an attacker's text. It stands in `evidence` alone, made harmless and capped; what a
+finding explains and proposes comes from closed catalogues, with slots that hold checked numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trainer_runtime.core.protocol.text import shown
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+
+MOST_EVIDENCE = 6
+LONGEST_EVIDENCE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One change of the resolved config that a resume can apply.
+
+    `set` gives the new values by dotted name and `expected` those that they replace: a config that
+    has others by now refuses the patch. `resume_from` is `latest`, `best`, `scratch` or a step;
+    `skip` tells which data to leave out (as `Decision.skip` in core/policy/recovery.py).
+    `keeps_batch`: an optimizer step sees as many tokens as before. `why` comes from the catalogue.
+    """
+
+    id: str
+    set: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    why: str
+    resume_from: str | int = "latest"
+    skip: Mapping[str, int] | None = None
+    keeps_batch: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the answer of `diagnose`; nothing is left out."""
+        return {
+            "id": self.id,
+            "set": dict(self.set),
+            "expected": dict(self.expected),
+            "from": self.resume_from,
+            "skip": dict(self.skip) if self.skip is not None else None,
+            "keeps_batch": self.keeps_batch,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One diagnosis.
+
+    `confidence` is 0 to 1: how sure the code is, given the evidence. `step` is None where nothing
+    told it. `led_to` names the symptoms that this cause explains, by code; they are no findings.
+    `advice` is what to do where no patch can do it, in words of the catalogue.
+    """
+
+    id: str
+    code: str
+    severity: Severity
+    confidence: float
+    step: int | None
+    evidence: tuple[str, ...]
+    explanation: str
+    patches: tuple[Patch, ...] = ()
+    advice: tuple[str, ...] = ()
+    led_to: tuple[str, ...] = ()
+    slots: Mapping[str, float | int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the answer of `diagnose`; nothing is left out."""
+        return {
+            "id": self.id,
+            "code": self.code,
+            "severity": self.severity,
+            "confidence": self.confidence,
+            "step": self.step,
+            "evidence": list(self.evidence),
+            "explanation": self.explanation,
+            "patches": [patch.to_dict() for patch in self.patches],
+            "advice": list(self.advice),
+            "led_to": list(self.led_to),
+        }
+
+
+def checked(told: Mapping[str, Any]) -> dict[str, Any]:
+    """`told`, which a file says is a `Finding.to_dict()`.
+
+    Raises:
+        KeyError, TypeError, ValueError: it has not what every finding has.
+    """
+    known = {"confidence": 1.0, "patches": [], **told}
+    if not isinstance(known["id"], str) or not isinstance(known["code"], str):
+        raise ValueError("a finding is named by words")
+    if known["severity"] not in SEVERITIES or not isinstance(known["patches"], list):
+        raise ValueError("no finding is like this")
+    return known
+
+
+def finding_id(placement: int, attempt: int, code: str, onset: int | str | None) -> str:
+    """Eight hexadecimal digits, alike on both sides.
+
+    `onset` is the step where one is known, else `@` and the byte of the attempt's log.
+    """
+    named = f"{placement}:{attempt}:{code}:{onset}"
+    return hashlib.sha256(named.encode()).hexdigest()[:8]
+
+
+def as_evidence(lines: Iterable[bytes]) -> tuple[str, ...]:
+    """Lines of a log as they may be shown: harmless, at most 400 characters, six of them."""
+    evidence: list[str] = []
+    for line in lines:
+        text = shown(line).strip()
+        if len(text) > LONGEST_EVIDENCE:
+            text = f"{text[: LONGEST_EVIDENCE - 2]} …"
+        if text and text not in evidence:
+            evidence.append(text)
+        if len(evidence) == MOST_EVIDENCE:
+            break
+    return tuple(evidence)

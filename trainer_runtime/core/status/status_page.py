@@ -1,0 +1,292 @@
+"""`training_status.md`: one page that a person reads in a minute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex
+from trainer_runtime.core.protocol.best_metric import badness
+from trainer_runtime.core.protocol.curve import merged, sparkline
+from trainer_runtime.core.protocol.duration import spoken_duration
+from trainer_runtime.core.protocol.journal import AttemptRecord, Record
+from trainer_runtime.core.protocol.lineage import is_live, live_until
+from trainer_runtime.core.protocol.lines import ATTACHED, number
+from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, PlacementState
+from trainer_runtime.core.status.risks import risks
+from trainer_runtime.core.status.status_findings import findings_section
+
+_BAR_WIDTH = 30
+_CURVE_WIDTH = 48
+_NEWEST_CHECKPOINTS = 8
+
+
+def render_status(
+    record: Record,
+    attempts: Sequence[Progress],
+    index: CheckpointIndex,
+    config: Mapping[str, Any],
+    now: float,
+) -> str:
+    """The page as Markdown, from what the supervisor knows at `now` (Unix seconds).
+
+    What matters most comes first: state, curve and figures, what is wrong and what to do about it,
+    what may go wrong, and only then the lists.
+    """
+    newest = newest_progress(attempts)
+    run_id = str(config["run_id"])
+    sections = [
+        _head(record, newest, config, now),
+        _figures(newest, attempts, record, config),
+        findings_section(record, newest, run_id),
+        _risks(record, newest, index, config, now),
+        _checkpoints(index, now),
+        _attempts(record, attempts, now),
+    ]
+    return "\n".join(section for section in sections if section) + "\n"
+
+
+def newest_progress(attempts: Sequence[Progress]) -> Progress | None:
+    """The newest attempt that has come to a start, else the newest at all."""
+    started = [progress for progress in attempts if progress.started_at_step is not None]
+    candidates = started or list(attempts)
+    return candidates[-1] if candidates else None
+
+
+def best_evaluations(attempts: Sequence[Progress]) -> dict[str, tuple[float, int]]:
+    """The best of each rated metric, as (value, step), of what no later attempt superseded."""
+    started_at = _started_at(attempts)
+    best: dict[str, tuple[float, int]] = {}
+    for progress in attempts:
+        for key, found in progress.best.items():
+            if is_live(progress.attempt, found[1], started_at):
+                known = best.get(key, found)
+                best[key] = min(known, found, key=lambda one: (badness(key, one[0]), one[1]))
+    return best
+
+
+def eta_s(progress: Progress | None) -> float | None:
+    """Seconds to the target step at the present pace; None while that isn't known."""
+    if progress is None or progress.step_time_s is None or progress.target_step is None:
+        return None
+    return max(0, progress.target_step - progress.step) * progress.step_time_s
+
+
+def run_risks(
+    record: Record,
+    newest: Progress | None,
+    index: CheckpointIndex,
+    config: Mapping[str, Any],
+    now: float,
+) -> list[str]:
+    """What may still go wrong, the gravest first; nothing before a run begins or after its end."""
+    if record.state in ENDED_PLACEMENTS or newest is None:
+        return []
+    return risks(record, newest, index, config, now, eta_s(newest))
+
+
+def loss_curve(attempts: Sequence[Progress], most: int) -> list[float | None]:
+    """The training losses that no later attempt superseded, in at most `most` means."""
+    started_at = _started_at(attempts)
+    values: list[float | None] = []
+    for progress in attempts:
+        until = live_until(progress.attempt, started_at)
+        values += [value for _, value in progress.losses.until(until)]
+    return merged(values, most)
+
+
+def _started_at(attempts: Sequence[Progress]) -> dict[int, int]:
+    return {
+        progress.attempt: progress.started_at_step
+        for progress in attempts
+        if progress.started_at_step is not None
+    }
+
+
+def _head(record: Record, newest: Progress | None, config: Mapping[str, Any], now: float) -> str:
+    state = f"**{record.state.value}**"
+    if record.reason:
+        state += f" ({record.reason}{': ' + record.detail if record.detail else ''})"
+    lines = [
+        f"# {config['name']}",
+        "",
+        f"- State: {state}, as of {_clock_time(now)}",
+        f"- Progress: {_progress(newest, config)}",
+    ]
+    remaining = eta_s(newest)
+    if remaining is not None and record.state is PlacementState.RUNNING:
+        lines.append(
+            f"- Time left: about {spoken_duration(remaining)}, until {_clock_time(now + remaining)}"
+        )
+    if newest is not None and newest.phase is not None:
+        lines.append(f"- Phase: {newest.phase}")
+    model = "" if config["framework"] == ATTACHED else f", {_model_words(newest)}"
+    lines.append(f"- Run: `{config['run_id']}`, {config['framework']}{model}")
+    return "\n".join(lines) + "\n"
+
+
+def _progress(newest: Progress | None, config: Mapping[str, Any]) -> str:
+    told = newest.target_step if newest is not None else None
+    target = config["steps"] or told
+    step = newest.step if newest else 0
+    if not target:  # of a training that others started
+        return f"step {step:,}"
+    return f"`{_bar(step / target)}` step {step:,} of {target:,}"
+
+
+def _model_words(newest: Progress | None) -> str:
+    if newest is None or not newest.described:
+        return "not started yet"
+    described = newest.described
+    words = f"{int(described.get('parameters', 0)):,} parameters"
+    return f"{words}, {described.get('precision', '?')} on {described.get('device', '?')}"
+
+
+def _figures(
+    newest: Progress | None,
+    attempts: Sequence[Progress],
+    record: Record,
+    config: Mapping[str, Any],
+) -> str:
+    curve = loss_curve(attempts, _CURVE_WIDTH)
+    lines = [f"Loss `{sparkline(curve)}`\n"] if curve else []
+    lines += [
+        f"- {name}: {words}"
+        for name, words in (
+            ("Last", _last(newest)),
+            ("Best", _best(attempts, (config.get("checkpoint") or {}).get("metric"))),
+            ("Speed", _speed(newest)),
+            ("GPU", _gpu(record.telemetry)),
+            ("Machine", _words(record.telemetry, _MACHINE)),
+        )
+        if words
+    ]
+    return "## Figures\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _last(newest: Progress | None) -> str:
+    values = newest.last if newest is not None else {}
+    shown = ("loss", "val_loss", "rewards/margins", "margin", "reward", "lr", "grad_norm")
+    return ", ".join(f"{key} {_shown(values[key])}" for key in shown if key in values)
+
+
+def _best(attempts: Sequence[Progress], metric: str | None) -> str:
+    """Of the losses, and of the metric that the best checkpoint is chosen by."""
+    return ", ".join(
+        f"{key} {value:.4f} at step {step:,}"
+        for key, (value, step) in sorted(best_evaluations(attempts).items())
+        if key == metric or key.startswith("val_loss")
+    )
+
+
+# Key, what stands before and behind its value.
+_SPEED = (("tokens_per_s", "", " tokens/s"), ("step_time_s", "", " s a step"))
+_GPU = (
+    ("gpu_util", "", " % busy"),
+    ("gpu_mem_gib", "", " GiB"),
+    ("gpu_power_w", "", " W"),
+    ("gpu_temp_c", "", " °C"),
+    ("gpu_clock_mhz", "", " MHz"),
+)
+_MACHINE = (
+    ("cpu_util", "CPU ", " %"),
+    ("host_mem_gib", "memory ", " GiB"),
+    ("disk_free_gib", "disk ", " GiB free"),
+)
+
+
+def _speed(newest: Progress | None) -> str:
+    values = newest.last if newest is not None else {}
+    words = _words(values, _SPEED)
+    share = number(values.get("mfu"))
+    return words if share is None else f"{words}, MFU {share:.1%}".replace("%", " %")
+
+
+def _gpu(telemetry: Mapping[str, Any]) -> str:
+    words = _words(telemetry, _GPU)
+    count = sum(key.startswith("gpu_util/") for key in telemetry)
+    return f"{words}, mean of {count}" if words and count > 1 else words
+
+
+def _words(values: Mapping[str, Any], wanted: Sequence[tuple[str, str, str]]) -> str:
+    return ", ".join(
+        f"{before}{_shown(values[key])}{behind}" for key, before, behind in wanted if key in values
+    )
+
+
+def _checkpoints(index: CheckpointIndex, now: float) -> str:
+    if not index.entries and not index.skipped:
+        return ""
+    lines = ["## Checkpoints", ""]
+    resume = "from the start" if index.resume_from is None else f"step {index.resume_from:,}"
+    lines.append(f"A resume would go on {'' if index.resume_from is None else 'from '}{resume}.")
+    lines += ["", "| step | age | MiB | verified | tags |", "|---|---|---|---|---|"]
+    for entry in index.entries[-_NEWEST_CHECKPOINTS:]:
+        verified = {True: "yes", False: "DAMAGED", None: "not yet"}[entry.verified]
+        size = f"{entry.size_bytes / 2**20:,.1f}"
+        age, tags = spoken_duration(now - entry.time), " ".join(entry.tags)
+        lines.append(f"| {entry.step:,} | {age} | {size} | {verified} | {tags} |")
+    lines += [f"\nPassed over: step {step:,}: {reason}" for step, reason in index.skipped]
+    return "\n".join(lines) + "\n"
+
+
+def _attempts(record: Record, attempts: Sequence[Progress], now: float) -> str:
+    if not record.attempts:
+        return ""
+    lines = [
+        "## Attempts",
+        "",
+        "| no. | for | from | to | lasted | end |",
+        "|---|---|---|---|---|---|",
+    ]
+    found = {progress.attempt: progress for progress in attempts}
+    lines += [
+        _attempt_row(attempt, found.get(attempt.number), now) for attempt in record.attempts[-20:]
+    ]
+    last_words = record.attempts[-1].last_words
+    if last_words and record.state is PlacementState.FAILED:
+        lines.append(f"\nThe log's last line: `{last_words.replace('`', chr(39))}`")
+    return "\n".join(lines) + "\n"
+
+
+def _attempt_row(attempt: AttemptRecord, progress: Progress | None, now: float) -> str:
+    end = attempt.state.value if attempt.reason is None else attempt.reason
+    if attempt.detail:
+        end += f": {attempt.detail}"
+    start = last = ""
+    if progress is not None and progress.started_at_step is not None:
+        start, last = f"{progress.started_at_step:,}", f"{progress.step:,}"
+    why, lasted = attempt.why, spoken_duration(attempt.seconds(now))
+    return f"| {attempt.number} | {why} | {start} | {last} | {lasted} | {end.replace('|', '/')} |"
+
+
+def _risks(
+    record: Record,
+    newest: Progress | None,
+    index: CheckpointIndex,
+    config: Mapping[str, Any],
+    now: float,
+) -> str:
+    found = run_risks(record, newest, index, config, now)
+    return "## Risks\n\n" + "\n".join(f"- {risk}" for risk in found) + "\n" if found else ""
+
+
+def _bar(share: float) -> str:
+    filled = round(_BAR_WIDTH * min(1.0, max(0.0, share)))
+    return "#" * filled + "." * (_BAR_WIDTH - filled) + f" {100 * share:.0f} %"
+
+
+def _shown(value: Any) -> str:
+    parsed = number(value)
+    if parsed is None or not math.isfinite(parsed):
+        return str(value)
+    if abs(parsed) >= 1000:
+        return f"{parsed:,.0f}"
+    return f"{parsed:.4g}"
+
+
+def _clock_time(now: float) -> str:
+    return datetime.fromtimestamp(now, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

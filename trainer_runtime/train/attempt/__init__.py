@@ -1,0 +1,1 @@
+"""What every attempt has: configuration, events, device, optimizer, exit codes."""

@@ -1,0 +1,83 @@
+"""The trainer's side of `events.jsonl`: one line per event, appended and never lost half-way.
+
+A full disk does not end the training: what can't be written waits in memory, in order, and goes out
+with a later event. `sync` refuses to promise durability while something waits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.protocol import lines as protocol
+
+_LONGEST_LINE_BYTES = 1024 * 1024
+
+
+class EventLog:
+    """Appends events; safe to use from several threads of one process."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._next_seq, torn = _tail(self._descriptor)
+        self._waiting = bytearray(b"\n" if torn else b"")
+        self._told_of_full_disk = False
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        """Appends one event. A failing disk is told on stderr once, and the event waits."""
+        with self._lock:
+            self._waiting += protocol.encode(self._next_seq, self._clock(), kind, fields)
+            self._next_seq += 1
+            try:
+                self._write_waiting()
+            except OSError as error:
+                self._tell(error)
+
+    def sync(self) -> None:
+        """Makes every event so far durable.
+
+        Raises:
+            OSError: some can't be written.
+        """
+        with self._lock:
+            self._write_waiting()
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Writes what still waits, as far as that can be done."""
+        try:
+            self.sync()
+        except OSError as error:
+            self._tell(error)
+        os.close(self._descriptor)
+
+    def _write_waiting(self) -> None:
+        # A partly written line is completed by the next write: the file has no other writer.
+        while self._waiting:
+            written = os.write(self._descriptor, self._waiting)
+            del self._waiting[:written]
+
+    def _tell(self, error: OSError) -> None:
+        if not self._told_of_full_disk:
+            self._told_of_full_disk = True
+            print(f"events.jsonl can't be written, events wait: {error}", file=sys.stderr)
+
+
+def _tail(descriptor: int) -> tuple[int, bool]:
+    """The next sequence number, and whether the last line was left torn."""
+    size = os.fstat(descriptor).st_size
+    data = os.pread(descriptor, _LONGEST_LINE_BYTES, max(0, size - _LONGEST_LINE_BYTES))
+    lines, end = protocol.complete_lines(data)
+    for line in reversed(lines):
+        try:
+            return int(protocol.decode(line)["seq"]) + 1, end != len(data)
+        except protocol.ProtocolError:
+            continue
+    return 0, end != len(data)

@@ -1,0 +1,1 @@
+"""Checkpoints: saved, verified, pruned, restored."""

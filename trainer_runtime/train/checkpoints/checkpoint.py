@@ -1,0 +1,126 @@
+"""Saves checkpoints beside the training: the loop waits only for a copy in memory.
+
+The copy goes into buffers that are allocated once; one writer thread puts it on the shelf. At most
+one save is in flight.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer_runtime.core.files.manifest import Manifest
+from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.nan_guard import NonFiniteError
+from trainer_runtime.train.checkpoints.checkpoint_store import Shelf, Written
+from trainer_runtime.train.checkpoints.folder import write_folder
+
+TensorFiles = Mapping[str, Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One checkpoint as the loop asks for it; `metrics` were measured at this very step."""
+
+    step: int
+    tensors: TensorFiles
+    state: Mapping[str, Any]
+    metrics: Mapping[str, float]
+
+
+class Checkpoints:
+    """Copies a training's state and lets one thread put the copies on a shelf."""
+
+    def __init__(self, shelf: Shelf, events: EventLog) -> None:
+        self._shelf = shelf
+        self._events = events
+        self._staging: dict[str, dict[str, Tensor]] = {}
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._in_flight: Future[None] | None = None
+
+    @property
+    def last_verified(self) -> Written | None:
+        """The newest save of this attempt that was read back whole."""
+        return self._shelf.last_verified
+
+    def allocate(self, tensors: TensorFiles) -> None:
+        """Makes the buffers ahead of the first save, so that it stalls no longer than the rest."""
+        self._staging = {
+            file: {name: _buffer(tensor) for name, tensor in part.items()}
+            for file, part in tensors.items()
+        }
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Copies the state and lets the writer thread do the rest; waits for an earlier save.
+
+        A save that fails for want of space or a broken disk is told by events; training goes on.
+        """
+        started_s = time.perf_counter()
+        self.wait()
+        self._copy(checkpoint.tensors)
+        stall_s = time.perf_counter() - started_s
+        write = partial(self._write, checkpoint)
+        self._in_flight = self._writer.submit(
+            self._shelf.put, checkpoint.step, checkpoint.metrics, write, stall_s
+        )
+
+    def wait(self) -> None:
+        """Returns when no save is in flight.
+
+        Raises:
+            NonFiniteError: the state that was to be saved holds NaN or infinity; it was not.
+        """
+        if self._in_flight is not None:
+            self._in_flight.result()
+            self._in_flight = None
+
+    def close(self) -> None:
+        """Lets a save in flight come to its end."""
+        self._writer.shutdown(wait=True)
+
+    def _copy(self, tensors: TensorFiles) -> None:
+        if not _fits(self._staging, tensors):
+            self.allocate(tensors)
+        sources = [tensor.detach() for part in tensors.values() for tensor in part.values()]
+        buffers = [self._staging[file][name] for file, part in tensors.items() for name in part]
+        on_cuda = any(tensor.is_cuda for tensor in sources)
+        torch._foreach_copy_(buffers, sources, non_blocking=on_cuda)
+        if on_cuda:
+            torch.cuda.synchronize()
+
+    def _write(self, checkpoint: Checkpoint, path: Path, manifest: Manifest) -> Manifest:
+        _refuse_non_finite(checkpoint.step, self._staging)
+        documents = {"state": checkpoint.state}
+        return write_folder(path, self._staging, documents, manifest, self._events.sync)
+
+
+def _buffer(tensor: Tensor) -> Tensor:
+    # Zeroed, so that the system hands the pages out now and not during the first save.
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda).zero_()
+
+
+def _refuse_non_finite(step: int, tensors: TensorFiles) -> None:
+    for part in tensors.values():
+        for name, tensor in part.items():
+            # A float64 sum of narrower floats can't overflow, and shows any NaN or infinity.
+            if tensor.is_floating_point() and not math.isfinite(tensor.sum(dtype=torch.float64)):
+                raise NonFiniteError("nan_weights", step, {name: math.nan})
+
+
+def _fits(staging: TensorFiles, tensors: TensorFiles) -> bool:
+    return {file: set(part) for file, part in staging.items()} == {
+        file: set(part) for file, part in tensors.items()
+    } and all(
+        staging[file][name].shape == tensor.shape and staging[file][name].dtype == tensor.dtype
+        for file, part in tensors.items()
+        for name, tensor in part.items()
+    )

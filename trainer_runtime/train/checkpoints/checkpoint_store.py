@@ -1,0 +1,165 @@
+"""The checkpoints of a run on its disk: named by step, verified before they count, pruned by rule.
+
+How a checkpoint comes onto the disk is the writer's; which stay and what is told of them is decided
+here, the same way for every framework.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.checkpoints.pinned_checkpoints import held_steps
+from trainer_runtime.core.files.manifest import Manifest, ManifestError, read, verify
+from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.nan_guard import NonFiniteError
+from trainer_runtime.train.checkpoints.folder import (
+    drop_from_page_cache,
+    remove_folder,
+    remove_leftovers,
+)
+from trainer_runtime.train.checkpoints.retention import Retention, Stored
+
+NAME_PREFIX = "step-"
+
+# Puts a checkpoint at a path, under a manifest that still lacks its files; the one written.
+Write = Callable[[Path, Manifest], Manifest]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The last verified save: how long the loop stood still and how long writing took."""
+
+    step: int
+    stall_s: float
+    write_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What goes into every manifest of an attempt. `started_from`: the step resumed from, or 0."""
+
+    attempt: int
+    config_sha256: str
+    started_from: int
+
+
+def checkpoint_name(step: int) -> str:
+    """The name of a step's folder; names sort as the steps do."""
+    return f"{NAME_PREFIX}{step:08d}"
+
+
+def stored_steps(folder: Path) -> list[int]:
+    """The steps of which there is a checkpoint folder, whole or not, oldest first."""
+    names = (entry.name.removeprefix(NAME_PREFIX) for entry in folder.glob(f"{NAME_PREFIX}*"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+class Shelf:
+    """The checkpoints of a run, as its one trainer writes them; one thread at a time puts."""
+
+    def __init__(
+        self, folder: Path, origin: Origin, retention: Retention, events: EventLog
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
+        self.folder = folder
+        self._origin = origin
+        self._retention = retention
+        self._events = events
+        self._lock = threading.Lock()
+        self._last: Written | None = None
+        # Later steps than the one resumed from are of a lineage that was left, or are damaged.
+        self._superseded = {s for s in stored_steps(folder) if s > origin.started_from}
+
+    @property
+    def last_verified(self) -> Written | None:
+        """The newest save of this attempt that was read back whole."""
+        with self._lock:
+            return self._last
+
+    def put(self, step: int, metrics: Mapping[str, float], write: Write, stall_s: float) -> None:
+        """Writes, reads back, tells, prunes. `stall_s`: how long the training stood still for it.
+
+        A save that fails for want of space or a broken disk is told by events.
+
+        Raises:
+            NonFiniteError: `write` found that the state holds NaN or infinity.
+        """
+        started_s = time.perf_counter()
+        path = self.folder / checkpoint_name(step)
+        others = [entry for entry in self._stored() if entry.step != step]
+        current = [entry for entry in others if entry.step not in self._superseded]
+        tags = self._retention.tags(current, Stored(step, metrics))
+        described: dict[str, Any] = {"step": step, "path": f"{self.folder.name}/{path.name}"}
+        try:
+            manifest = write(path, self._manifest(step, metrics, tags))
+            write_s = time.perf_counter() - started_s
+            self._superseded.discard(step)
+            described |= {"size_bytes": manifest.size_bytes, "tags": tags, "metrics": dict(metrics)}
+            self._events.emit(
+                "checkpoint", action="saved", **described, stall_s=stall_s, write_s=write_s
+            )
+            drop_from_page_cache(path)
+            problems = verify(path)
+        except NonFiniteError as error:
+            self._failed(described, str(error))
+            raise
+        except OSError as error:
+            self._failed(described, f"{error.strerror or error}")
+            return
+        if problems:
+            remove_folder(path)
+            self._failed(described, f"read back, it differs: {'; '.join(problems)}")
+            return
+        self._events.emit("checkpoint", action="verified", **described)
+        with self._lock:
+            self._last = Written(step, stall_s, write_s)
+        self._prune(step)
+
+    def failed(self, step: int, reason: str) -> None:
+        """Tells of a checkpoint that could not even be written; from the thread of the loop."""
+        path = f"{self.folder.name}/{checkpoint_name(step)}"
+        self._failed({"step": step, "path": path}, reason)
+
+    def _manifest(self, step: int, metrics: Mapping[str, float], tags: list[str]) -> Manifest:
+        origin = self._origin
+        return Manifest(
+            step, origin.attempt, time.time(), metrics, tuple(tags), origin.config_sha256, ()
+        )
+
+    def _stored(self) -> list[Stored]:
+        found = []
+        for step in stored_steps(self.folder):
+            try:
+                found.append(Stored(step, read(self.folder / checkpoint_name(step)).metrics))
+            except ManifestError:
+                # Nothing can be resumed from it, so it goes as what the run has left does.
+                self._superseded.add(step)
+                found.append(Stored(step, {}))
+        return found
+
+    def _prune(self, verified_step: int) -> None:
+        held = held_steps(self.folder.parent)
+        for step in self._retention.to_prune(
+            self._stored(), verified_step, self._superseded, held - self._superseded
+        ):
+            path = self.folder / checkpoint_name(step)
+            remove_folder(path)
+            self._superseded.discard(step)
+            self._events.emit(
+                "checkpoint", action="pruned", step=step, path=f"{self.folder.name}/{path.name}"
+            )
+
+    def _failed(self, described: Mapping[str, Any], reason: str) -> None:
+        message = f"the checkpoint of step {described['step']} was not saved: {reason}"
+        print(f"warning: {message}", file=sys.stderr, flush=True)
+        self._events.emit("checkpoint", action="failed", **described, reason=reason)
+        self._events.emit(
+            "warning", code="checkpoint_failed", step=described["step"], message=message
+        )

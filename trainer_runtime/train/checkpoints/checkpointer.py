@@ -1,0 +1,161 @@
+"""Keeps a training: where it starts from, when it saves, and what it leaves at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainer_runtime.core.files.manifest import Manifest
+from trainer_runtime.train.attempt import optimizer as optimizer_state
+from trainer_runtime.train.attempt.config import ConfigError, TrainingConfig
+from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.exit_codes import NotSavedError
+from trainer_runtime.train.checkpoints import random_state, restore
+from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints, TensorFiles
+from trainer_runtime.train.checkpoints.checkpoint_store import Origin, Shelf
+from trainer_runtime.train.checkpoints.due import SavesDue
+from trainer_runtime.train.checkpoints.folder import remove_leftovers, write_folder
+from trainer_runtime.train.checkpoints.retention import Retention
+from trainer_runtime.train.data.batches import ShardsError, TrainingData
+
+CHECKPOINTS = Path("checkpoints")
+FINAL = Path("final")
+
+
+class Keeper:
+    """Restores and saves the model, the optimizer, the data position and the random numbers."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        events: EventLog,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler,
+        data: TrainingData,
+    ) -> None:
+        self._config = config
+        self._events = events
+        self._model = model
+        self._optimizer = optimizer
+        self._scaler = scaler
+        self._data = data
+        self._resumed_step = -1
+
+    def start(self) -> tuple[int, bool, list[restore.Skipped]]:
+        """(step, resumed, skipped): puts back the newest state that can be trusted.
+
+        Raises:
+            ConfigError: the checkpoint asked for is damaged, or is of another model or data.
+        """
+        restored, skipped = restore.find(CHECKPOINTS, self._config.attempt.resume)
+        step = 0
+        if restored is not None:
+            self._restore(restored)
+            step = self._resumed_step = restored.step
+        origin = Origin(self._config.attempt.number, self._config.sha256, step)
+        shelf = Shelf(CHECKPOINTS, origin, Retention.of(self._config.checkpoint), self._events)
+        self._checkpoints = Checkpoints(shelf, self._events)
+        resumed = restored is not None
+        self._due = SavesDue(self._config, shelf, self._events, step, resumed=resumed)
+        return step, resumed, skipped
+
+    def first_step_done(self) -> None:
+        """Makes the buffers of a save, now that the optimizer has its state."""
+        self._checkpoints.allocate(self._tensors())
+
+    def is_due(self, step: int, step_time_s: float) -> bool:
+        """True if a checkpoint belongs after this step; the last step's is `save_last`'s."""
+        return self._due.is_due(step, step_time_s)
+
+    def save(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Saves beside the training; raises NonFiniteError as `Checkpoints.wait` does."""
+        state = {
+            "step": step,
+            "attempt": self._config.attempt.number,
+            "config_sha256": self._config.sha256,
+            "random": random_state.capture(),
+            "data_position": self._data.position,
+            "tokens": step * self._config.batch.tokens,
+            "scaler": self._scaler.state_dict(),
+            "metrics": dict(metrics),
+        }
+        self._checkpoints.save(Checkpoint(step, self._tensors(), state, metrics))
+        self._due.saved(step)
+
+    def save_last(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Saves the state in which the process ends, unless it is saved, and waits for the check.
+
+        Raises:
+            NotSavedError: it could not be saved; the reason was told by events.
+            NonFiniteError: it holds NaN or infinity.
+        """
+        if step == self._resumed_step:
+            return
+        if step != self._due.saved_step:
+            self.save(step, metrics)
+        self._checkpoints.wait()
+        last = self._checkpoints.last_verified
+        if last is None or last.step != step:
+            raise NotSavedError(
+                f"the state of step {step} could not be saved; see the warnings above"
+            )
+
+    def export(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Leaves the weights and the configuration in ./final.
+
+        Raises:
+            NotSavedError: they can't be written.
+        """
+        remove_leftovers(FINAL.parent)
+        manifest = Manifest(
+            step,
+            self._config.attempt.number,
+            time.time(),
+            metrics,
+            ("final",),
+            self._config.sha256,
+            (),
+        )
+        weights = {
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in restore.model_tensors(self._model).items()
+        }
+        try:
+            write_folder(
+                FINAL,
+                {restore.MODEL: weights},
+                {"config": self._config.document},
+                manifest,
+                self._events.sync,
+            )
+        except OSError as error:
+            raise NotSavedError(f"the final model can't be written: {error}") from error
+
+    def close(self) -> None:
+        """Lets a save in flight come to its end."""
+        if hasattr(self, "_checkpoints"):
+            self._checkpoints.close()
+
+    def _tensors(self) -> TensorFiles:
+        return {
+            restore.MODEL: restore.model_tensors(self._model),
+            restore.OPTIMIZER: optimizer_state.state_tensors(self._optimizer, self._model),
+        }
+
+    def _restore(self, restored: restore.Restored) -> None:
+        restore.load_model(self._model, restored.model)
+        optimizer_state.load_state_tensors(self._optimizer, self._model, restored.optimizer)
+        state: Mapping[str, Any] = restored.state
+        try:
+            self._data.seek(state["data_position"])
+        except ShardsError as error:
+            raise ConfigError(f"the checkpoint of step {restored.step}: {error}") from None
+        if state["scaler"] and self._scaler.is_enabled():
+            self._scaler.load_state_dict(state["scaler"])
+        random_state.restore(state["random"])

@@ -1,0 +1,47 @@
+"""The state of every random number generator that a training draws from, as JSON."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer_runtime.train.checkpoints.tensors import tensor_bytes
+
+
+def capture() -> dict[str, Any]:
+    """Torch's CPU and CUDA generators and Python's own."""
+    version, numbers, gauss = random.getstate()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {
+        "torch": _encode(torch.get_rng_state()),
+        "cuda": [_encode(state) for state in cuda],
+        "python": [version, list(numbers), gauss],
+    }
+
+
+def restore(state: Mapping[str, Any]) -> None:
+    """Puts every generator back to what `capture` told."""
+    torch.set_rng_state(_decode(state["torch"]))
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all([_decode(text) for text in state["cuda"]])
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+
+
+def seed(value: int) -> None:
+    """Seeds every generator; what comes next is the same in every process that does so."""
+    random.seed(value)
+    torch.manual_seed(value)
+
+
+def _encode(state: Tensor) -> str:
+    return base64.b64encode(tensor_bytes(state)).decode()
+
+
+def _decode(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

@@ -1,0 +1,66 @@
+"""Which checkpoints go once a newer one is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from trainer_runtime.core.protocol.best_metric import badness
+from trainer_runtime.train.attempt.config import CheckpointConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A checkpoint on the disk with the metrics that were measured at its own step."""
+
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Kept are the latest N, the best N by `metric`, and every K steps."""
+
+    keep_latest: int
+    keep_best: int
+    keep_every_steps: int | None
+    metric: str
+
+    @classmethod
+    def of(cls, config: CheckpointConfig) -> Retention:
+        return cls(config.keep_latest, config.keep_best, config.keep_every_steps, config.metric)
+
+    def best(self, stored: Sequence[Stored]) -> list[int]:
+        """The steps of the best ones, best first; of equals the newer."""
+        rated = [entry for entry in stored if self.metric in entry.metrics]
+        rated.sort(
+            key=lambda entry: (badness(self.metric, entry.metrics[self.metric]), -entry.step)
+        )
+        return [entry.step for entry in rated[: self.keep_best]]
+
+    def to_prune(
+        self,
+        stored: Sequence[Stored],
+        last_verified: int,
+        superseded: Collection[int],
+        held: Collection[int] = (),
+    ) -> list[int]:
+        """The steps that go, oldest first; never the last verified one, nor one of `held`.
+
+        `superseded` are steps of a lineage that the run has left; they go whatever they are.
+        """
+        current = [entry for entry in stored if entry.step not in superseded]
+        latest = sorted(entry.step for entry in current)[-max(1, self.keep_latest) :]
+        kept = {last_verified, *latest, *self.best(current), *held}
+        if self.keep_every_steps:
+            kept.update(e.step for e in current if e.step % self.keep_every_steps == 0)
+        return sorted(entry.step for entry in stored if entry.step not in kept)
+
+    def tags(self, stored: Sequence[Stored], new: Stored) -> list[str]:
+        """Why a new checkpoint is worth keeping, as its manifest says it."""
+        tags = ["latest"]
+        if new.step in self.best([*stored, new])[:1]:
+            tags.append("best")
+        if self.keep_every_steps and new.step % self.keep_every_steps == 0:
+            tags.append("periodic")
+        return tags

@@ -1,0 +1,1 @@
+"""Checks of PyTorch and frameworks, run as programs."""

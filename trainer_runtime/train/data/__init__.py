@@ -1,0 +1,1 @@
+"""Batches, rows and shards, in an exact order."""

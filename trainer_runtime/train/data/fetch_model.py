@@ -1,0 +1,127 @@
+"""Downloads a model or tokenizer from the hub, with the huggingface_hub of the environment.
+
+`python -m trainer_runtime.train.data.fetch_model REQUEST`, started by `box.prepare.inputs`: exactly
+the files that the plan saw, at the revision that it saw, into a folder that keeps what has arrived.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.protocol.lines import ExitCode
+
+_REPORT_S = 2.0
+_NOT_NOW = 1
+_FOR_GOOD = (401, 403, 404)
+_TERMS = "accept its terms on its page, and list HF_TOKEN under secrets"
+
+
+def main(request_path: str) -> int:
+    """Fetch what a request names; 77 where it never will be had, 1 where not just now.
+
+    A fetch that is cut off goes on for as long as every try brings more.
+    """
+    request = json.loads(Path(request_path).read_bytes())
+    folder = Path(request["folder"])
+    with _progress(request["what"], folder, int(request["size_bytes"])):
+        while True:
+            before = _size_bytes(folder)
+            code, told = _fetch(request, folder)
+            if code != _NOT_NOW or _size_bytes(folder) <= before:
+                break
+            print(f"{told} It goes on.", flush=True)
+    if told:
+        print(told, flush=True)
+    return code
+
+
+def _fetch(request: Mapping[str, Any], folder: Path) -> tuple[int, str]:
+    """The exit code, and why it isn't 0."""
+    name = request["hub"]
+    try:
+        import huggingface_hub
+        from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+    except ImportError as error:
+        return ExitCode.UNUSABLE, f"The environment lacks {error.name}, which fetches {name}."
+    try:
+        huggingface_hub.snapshot_download(
+            name,
+            revision=request["revision"],
+            local_dir=folder,
+            allow_patterns=[glob.escape(file) for file, _ in request["files"]],
+        )
+    except (GatedRepoError, RepositoryNotFoundError):
+        return ExitCode.UNUSABLE, f"Cannot access gated repo {name}: {_TERMS}."
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", None)
+        code = ExitCode.UNUSABLE if status in _FOR_GOOD else _NOT_NOW
+        return code, f"{_unreached(name)} It answers {status}."
+    except Exception as error:  # those of the client's HTTP library, whichever that is
+        return _NOT_NOW, f"{_unreached(name)} {_cause(error)}"
+    missing = _missing(folder, request["files"])
+    if missing:
+        return _NOT_NOW, f"{name} came without {missing[0]} as it was planned with."
+    return 0, ""
+
+
+def _unreached(name: str) -> str:
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    return f"We couldn't connect to '{endpoint}' to load {name}."
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost words: what the client says itself is advice for others."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _missing(folder: Path, files: Sequence[tuple[str, int]]) -> list[str]:
+    """The files that are not there with the size that the hub told."""
+    return [
+        name
+        for name, size in files
+        if not (folder / name).is_file() or (folder / name).stat().st_size != size
+    ]
+
+
+@contextmanager
+def _progress(what: str, folder: Path, total_bytes: int) -> Iterator[None]:
+    """A line every other second of how much has arrived."""
+    done = threading.Event()
+
+    def tell() -> None:
+        while not done.wait(_REPORT_S):
+            here_mib, total_mib = _size_bytes(folder) / 2**20, total_bytes / 2**20
+            share = min(1.0, here_mib / total_mib) if total_mib else 0.0
+            told = f"{here_mib:,.1f} of {total_mib:,.1f} MiB ({share:.0%})"
+            print(f"fetching the {what}: {told}", flush=True)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _size_bytes(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # renamed into its place just now
+                total += Path(parent, name).stat().st_size
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

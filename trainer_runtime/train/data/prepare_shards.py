@@ -1,0 +1,179 @@
+"""Cuts token shards with the packages of the environment that trains.
+
+`python -m trainer_runtime.train.data.prepare_shards REQUEST`, started by `box.prepare.shards`,
+which looks after the cache entry: here one file of tokens per source and split is written, and
+`cut.json` last. Each text is followed by the token that ends it; windows don't mind where texts
+end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trainer_runtime.core.files.corpus import VALIDATION_SHARE
+from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
+from trainer_runtime.train.data.tokenizers import Tokenizer, open_tokenizer
+
+TOKENS = "tokens"
+_BATCH_CHARACTERS = 16 * PIECE_CHARACTERS
+_PROGRESS_INTERVAL_S = 2.0
+_COPIED_BYTES = 4 << 20
+# By the largest vocabulary: the name that `meta.json` has for it, and Python's.
+_DTYPES = ((1 << 16, "uint16", "H"), (1 << 32, "uint32", "I"))
+
+
+def main(request_path: str) -> int:
+    """Cut what a request asks for; the exit code."""
+    request = json.loads(Path(request_path).read_bytes())
+    try:
+        cut(request["data"], Path(request["folder"]), request["files"])
+    except ConfigError as error:
+        print(error, flush=True)
+        return ExitCode.UNUSABLE
+    return 0
+
+
+def cut(data: Mapping[str, Any], folder: Path, files: Mapping[str, Sequence[str]]) -> None:
+    """Write the shards of every source into `folder`; `files` are its files by a source's name.
+
+    Raises:
+        ConfigError: a source can't be read, or is too short.
+    """
+    tokenizer = open_tokenizer(data["tokenizer"])
+    dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
+    described = []
+    for source in data["sources"]:
+        whole = folder / f"train-{source['name']}.bin"
+        named = files[source["name"]]
+        with whole.open("wb") as out:
+            if source["format"] == TOKENS:
+                documents, tokens = _copy(out, source, named, tokenizer, code)
+            else:
+                documents, tokens = _write(out, _telling(source, named), tokenizer, code)
+        print(f"{source['name']}: {documents:,} documents, {tokens:,} tokens", flush=True)
+        held_out = _held_out(source, tokens, int(data["seq_len"]))
+        validation = folder / f"val-{source['name']}.bin"
+        _split_off(whole, validation, held_out * array(code).itemsize)
+        described.append(
+            {
+                "name": source["name"],
+                "documents": documents,
+                "train": {"file": whole.name, "tokens": tokens - held_out},
+                "val": {"file": validation.name, "tokens": held_out},
+            }
+        )
+    told = {
+        "vocab_size": tokenizer.vocab_size,
+        "end_of_text": tokenizer.end_of_text,
+        "dtype": dtype,
+        "sources": described,
+    }
+    (folder / "cut.json").write_text(json.dumps(told))
+
+
+def _write(
+    out: BinaryIO, read: Iterator[Piece], tokenizer: Tokenizer, code: str
+) -> tuple[int, int]:
+    """The numbers of documents and of tokens written."""
+    documents = tokens = 0
+    for batch in _batches(read):
+        written = array(code)
+        encoded = tokenizer.encode([text for text, _ in batch])
+        for (_, ends), numbers in zip(batch, encoded, strict=True):
+            written.extend(numbers)
+            if ends:
+                documents += 1
+                written.append(tokenizer.end_of_text)
+        tokens += len(written)
+        out.write(memoryview(written))
+    return documents, tokens
+
+
+def _copy(
+    out: BinaryIO,
+    source: Mapping[str, Any],
+    files: Sequence[str],
+    tokenizer: Tokenizer,
+    code: str,
+) -> tuple[int, int]:
+    """Files of tokens as nanoGPT has them: raw numbers of 16 bits, ended where a text ends."""
+    count = documents = 0
+    for file in files:
+        with open(file, "rb") as stream:
+            while data := stream.read(_COPIED_BYTES):
+                tokens = array("H")
+                if len(data) % tokens.itemsize:
+                    raise ConfigError(f"data source {source['name']}: {file} is cut off")
+                tokens.frombytes(data)
+                if max(tokens) >= tokenizer.vocab_size:
+                    raise ConfigError(
+                        f"data source {source['name']}: {file} holds token {max(tokens):,}, but "
+                        f"the tokenizer has {tokenizer.vocab_size:,}; name theirs by data.tokenizer"
+                    )
+                count += len(tokens)
+                documents += tokens.count(tokenizer.end_of_text)
+                out.write(memoryview(tokens if code == "H" else array(code, tokens)))
+    return documents, count
+
+
+def _batches(read: Iterator[Piece]) -> Iterator[list[tuple[str, bool]]]:
+    """As much as is cut at once, by all cores."""
+    batch: list[tuple[str, bool]] = []
+    held = 0
+    for text, ends, _ in read:
+        batch.append((text, ends))
+        held += len(text) + 1
+        if held >= _BATCH_CHARACTERS:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
+
+
+def _telling(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
+    """A source's pieces, with a line every other second of how much of it is read."""
+    total_mib = sum(Path(file).stat().st_size for file in files) / 2**20
+    reported_s = time.monotonic()
+    for piece in pieces(source, files):
+        yield piece
+        if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
+            reported_s, share = time.monotonic(), piece[2]
+            of_all = f"{share * total_mib:,.1f} of {total_mib:,.1f} MiB ({share:.0%})"
+            print(f"{source['name']}: {of_all}", flush=True)
+
+
+def _held_out(source: Mapping[str, Any], tokens: int, seq_len: int) -> int:
+    needed = 2 * (seq_len + 1)
+    if tokens < needed:
+        raise ConfigError(
+            f"data source {source['name']}: {tokens} tokens in {source['path']}, but training and "
+            f"validation need {needed} with data.seq_len {seq_len}; give more text or a shorter "
+            "data.seq_len"
+        )
+    return min(max(int(tokens * VALIDATION_SHARE), seq_len + 1), tokens // 2)
+
+
+def _split_off(whole: Path, tail: Path, size_bytes: int) -> None:
+    """Move the last bytes of a file into another one; both are on the disk then."""
+    with whole.open("r+b") as source, tail.open("wb") as out:
+        kept = source.seek(0, os.SEEK_END) - size_bytes
+        source.seek(kept)
+        shutil.copyfileobj(source, out, _COPIED_BYTES)
+        source.truncate(kept)
+        for file in (source, out):
+            file.flush()
+            os.fsync(file.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

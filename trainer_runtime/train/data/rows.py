@@ -1,0 +1,194 @@
+"""Rows for trainers that read datasets: every source by `datasets`, split and mixed.
+
+The same config gives the same rows in the same order, in every process and after every restart.
+What `datasets` makes of the files is cached beside the shards of other trainings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy
+
+from trainer_runtime.core.files.corpus import VALIDATION_SHARE, list_files
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig
+
+if TYPE_CHECKING:
+    import datasets
+
+Rows = Union["datasets.Dataset", "datasets.DatasetDict"]
+
+_HELD_OUT = ("validation", "test")
+_BUILDERS = {"text": "text", "jsonl": "json", "parquet": "parquet", "arrow": "arrow"}
+
+
+def load_rows(config: RunConfig) -> tuple[datasets.Dataset, dict[str, datasets.Dataset]]:
+    """The rows to train on, and those held out by source.
+
+    Text gives `text`, a row for each paragraph; the other formats give their columns as they are.
+    Of each source every twentieth row is held out, unless a saved `DatasetDict` brings its own
+    `validation` or `test`. Sources are mixed by weight: whichever is furthest behind its share
+    comes next, until each was read at least once; smaller ones repeat. Columns that not every
+    source has are left out.
+
+    Raises:
+        ConfigError: a source can't be read, or holds no rows to train on and to hold out.
+    """
+    return read_rows(config.document["data"])
+
+
+def read_rows(
+    data: Mapping[str, Any],
+) -> tuple[datasets.Dataset, dict[str, datasets.Dataset]]:
+    """What `load_rows` gives, by the config's `data` alone."""
+    cache = Path(data["cache_dir"]) / "data" / str(data["fingerprint"])
+    training, held_out, weights = [], {}, []
+    for source in data["sources"]:
+        rows = _load(source, cache)
+        train, validation = _split(rows, source["name"])
+        training.append(train)
+        held_out[source["name"]] = validation
+        weights.append(float(source.get("weight", 1.0)))
+    if len(training) == 1:
+        return training[0], held_out
+    columns = _shared_columns(training, list(held_out))
+    kept = {name: rows.select_columns(columns) for name, rows in held_out.items()}
+    return _mixed([rows.select_columns(columns) for rows in training], weights), kept
+
+
+def _load(source: Mapping[str, Any], cache: Path) -> Rows:
+    import datasets
+
+    path, name = Path(source["path"]), source["name"]
+    try:
+        if source["format"] == "hf":
+            return datasets.load_from_disk(str(path))
+        files = files_of(source)
+        builder = _BUILDERS.get(source["format"]) or _builder_of(files, name)
+        load = partial(datasets.load_dataset, builder, cache_dir=str(cache), split="train")
+        if builder == "text":
+            return load(data_files=files, sample_by="paragraph")
+        return load(data_files=files)
+    except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError) as error:
+        raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
+
+
+def stream_rows(source: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A source's rows to train on, read while they are asked for.
+
+    Raises:
+        ConfigError: they can't be read.
+    """
+    import datasets
+
+    path, name = Path(source["path"]), source["name"]
+    try:
+        if source["format"] == "hf":
+            rows = datasets.load_from_disk(str(path))
+            if isinstance(rows, datasets.DatasetDict):
+                rows = _train_split(rows, name)
+            yield from rows.to_iterable_dataset()
+            return
+        files = files_of(source)
+        builder = _BUILDERS.get(source["format"]) or _builder_of(files, name)
+        yield from datasets.load_dataset(builder, data_files=files, split="train", streaming=True)
+    except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError) as error:
+        raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
+
+
+def files_of(source: Mapping[str, Any]) -> list[str]:
+    """A source's files of its format.
+
+    Raises:
+        ConfigError: there are none.
+        OSError: they can't be listed.
+    """
+    path, data_format = Path(source["path"]), source["format"]
+    if not path.is_dir():
+        return [str(path)]
+    files = [str(path / file.name) for file in list_files(path, data_format)]
+    if not files:
+        raise ConfigError(f"data source {source['name']}: no {data_format} files in {path}")
+    return files
+
+
+def _builder_of(files: Sequence[str], name: str) -> str:
+    """By the names of files of a format that may be stored in more than one way."""
+    parquet = [file.endswith(".parquet") for file in files]
+    if any(parquet) and not all(parquet):
+        raise ConfigError(f"data source {name} mixes Parquet with JSON lines; make two of it")
+    return "parquet" if parquet[0] else "json"
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost words: what `datasets` says itself is only that something went wrong."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _split(rows: Rows, name: str) -> tuple[datasets.Dataset, datasets.Dataset]:
+    import datasets
+
+    if isinstance(rows, datasets.DatasetDict):
+        _train_split(rows, name)
+        own = next((rows[split] for split in _HELD_OUT if split in rows), None)
+        if own is not None and len(own) and len(rows["train"]):
+            return rows["train"], own
+        rows = rows["train"]
+    count = len(rows)
+    if count < 2:
+        raise ConfigError(f"data source {name} holds {count} rows; it takes 2, one to hold out")
+    held = max(1, int(count * VALIDATION_SHARE))
+    is_held = numpy.zeros(count, dtype=bool)
+    is_held[(numpy.arange(held) * 2 + 1) * count // (2 * held)] = True
+    return rows.select(numpy.flatnonzero(~is_held)), rows.select(numpy.flatnonzero(is_held))
+
+
+def _train_split(rows: datasets.DatasetDict, name: str) -> datasets.Dataset:
+    if "train" not in rows:
+        raise ConfigError(f"data source {name} holds {', '.join(rows)}, but no train split")
+    return rows["train"]
+
+
+def _shared_columns(sources: Sequence[datasets.Dataset], names: Sequence[str]) -> list[str]:
+    shared = [
+        column
+        for column in sources[0].column_names
+        if all(column in rows.column_names for rows in sources)
+    ]
+    if not shared:
+        told = "; ".join(
+            f"{name} has {', '.join(rows.column_names)}"
+            for name, rows in zip(names, sources, strict=True)
+        )
+        raise ConfigError(f"the sources have no column in common: {told}")
+    return shared
+
+
+def _mixed(sources: Sequence[datasets.Dataset], weights: Sequence[float]) -> datasets.Dataset:
+    """Row k of a source comes at the moment (k + 1/2) / share, so that shares hold all along."""
+    import datasets
+
+    lengths = numpy.array([len(rows) for rows in sources])
+    shares = numpy.array(weights) / sum(weights)
+    total = float((lengths / shares).max())
+    starts = numpy.concatenate([[0], numpy.cumsum(lengths)[:-1]])
+    drawn = numpy.maximum(lengths, numpy.rint(total * shares).astype(numpy.int64))
+    moments = numpy.concatenate(
+        [(numpy.arange(n) + 0.5) / share for n, share in zip(drawn, shares, strict=True)]
+    )
+    rows = numpy.concatenate(
+        [
+            start + numpy.arange(n) % length
+            for start, n, length in zip(starts, drawn, lengths, strict=True)
+        ]
+    )
+    try:
+        joined = datasets.concatenate_datasets(list(sources))
+    except ValueError as error:
+        raise ConfigError(f"the sources' columns don't fit together: {_cause(error)}") from None
+    return joined.select(rows[numpy.argsort(moments, kind="stable")])

@@ -1,0 +1,133 @@
+"""This process as one of an attempt's ranks: what they agree on, and how each of them ends.
+
+What is told from one to another goes over the launcher's own store, which needs no device and is
+there before the framework has made its groups; what all of them decide at every step goes over the
+framework's group.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+
+from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE, WORLD_VARIABLE
+from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.processes.parent_death import descends_from, die_with_parent
+from trainer_runtime.core.processes.rank_exits import FOLDER_VARIABLE, WATCHER_VARIABLE, end_file
+from trainer_runtime.train.attempt.config import ConfigError
+
+# Reading a large checkpoint through takes its time.
+_TELLING_TIMEOUT = timedelta(hours=12)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """How many there are, and which of them this process is."""
+
+    rank: int
+    size: int
+
+    @classmethod
+    def of_environment(cls) -> Ranks:
+        """As the launcher has told; a single one where there is none."""
+        environment = os.environ
+        return cls(
+            int(environment.get(RANK_VARIABLE, "0")), int(environment.get(WORLD_VARIABLE, "1"))
+        )
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the rank that records."""
+        return self.rank == 0
+
+    def told(self, name: str, decide: Callable[[], Any]) -> Any:
+        """What rank 0 decides, as JSON; every rank has to ask. `name` is used once per process.
+
+        Raises:
+            ConfigError: it can't be decided, which every rank hears.
+        """
+        if self.size == 1:
+            return decide()
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = distributed.TCPStore(  # type: ignore[attr-defined]
+            host, port, is_master=False, timeout=_TELLING_TIMEOUT
+        )
+        if self.is_main:
+            store.set(f"trainmaster/{name}", json.dumps(_decided(decide)))
+        answer = json.loads(store.get(f"trainmaster/{name}"))
+        if "refused" in answer:
+            raise ConfigError(answer["refused"])
+        return answer["decided"]
+
+    def any_of(self, *flags: bool, device: torch.device) -> tuple[bool, ...]:
+        """For each flag whether any rank has it set; every rank has to ask."""
+        if self.size == 1:
+            return flags
+        shared = torch.tensor(flags, dtype=torch.int32, device=device)
+        distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
+        return tuple(bool(flag) for flag in shared.tolist())
+
+    def leave(self) -> None:
+        """Waits until all ranks have come here, then gives up the framework's groups.
+
+        Left to the interpreter's end, a rank's connections break while another still uses its own,
+        which then aborts.
+        """
+        if self.size > 1 and distributed.is_initialized():
+            distributed.barrier()
+            distributed.destroy_process_group()
+
+
+def join() -> None:
+    """To be called first of all: from now on this process dies with its launcher.
+
+    Nothing is done where nobody watches over the launcher.
+    """
+    watcher = os.environ.get(WATCHER_VARIABLE, "")
+    if not watcher.isdigit():
+        return
+    die_with_parent()
+    if not descends_from(os.getpid(), int(watcher)):  # it is gone already
+        os.kill(os.getpid(), signal.SIGKILL)
+    _write(None)
+
+
+def left_with(code: int) -> int:
+    """Tells how this rank ends; what its process is to exit with.
+
+    Under a watcher that is 0: with any other code the launcher would end the other ranks.
+    """
+    if not os.environ.get(WATCHER_VARIABLE):
+        return code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        _write(code)
+    except OSError:
+        return code
+    return 0
+
+
+def _decided(decide: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"decided": decide()}
+    except ConfigError as error:
+        return {"refused": str(error)}
+
+
+def _write(code: int | None) -> None:
+    folder, rank = os.environ.get(FOLDER_VARIABLE), os.environ.get(RANK_VARIABLE, "0")
+    if folder:
+        end = {"pid": os.getpid(), "code": code, "t": time.time()}
+        write_atomic(Path(folder, end_file(int(rank))), json.dumps(end).encode() + b"\n")

@@ -1,0 +1,331 @@
+"""Keeps our promises inside Hugging Face Trainer, and inside TRL's trainers, which are made of it.
+
+Trainer logs after every step; from that log a step is recorded and judged, and then it is decided
+what comes next. The order within a step is Trainer's: optimizer, log, evaluation, save.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.state import AcceleratorState, GradientState
+from torch import nn
+from transformers import (
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_pt_utils import get_model_param_count
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from trainer_runtime.train.attempt.config import RunConfig
+from trainer_runtime.train.attempt.schedule import lr_factor
+from trainer_runtime.train.data.sequences import Drawn, write_position
+from trainer_runtime.train.loop.framework_run import FrameworkRun
+
+_EVALUATION = "eval_"
+_LOGS_KEPT = 1000
+# How long an evaluation took, which the event tells by itself; the epoch is the step's.
+_OF_THE_CLOCK = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+
+
+class TrainmasterCallback(TrainerCallback):
+    """Tells one attempt what its trainer does, and the trainer when to save and to stop."""
+
+    def __init__(self, attempt: FrameworkRun, sequences: Drawn | None = None) -> None:
+        """`sequences` are those it trains on, if their position belongs into the checkpoints."""
+        self._attempt = attempt
+        self._sequences = sequences
+        self._gradients_are_finite = True
+        self._evaluated: dict[str, float] = {}
+        self._told_at_s = 0.0
+        self._is_stopping = False
+        self._steps, self._summed_loss = 0, 0.0
+        self._is_written = True
+
+    def watch_saves(self, trainer: Any) -> None:
+        """Has a checkpoint for which there is no room be told, and the training go on."""
+        save: Callable[..., None] = trainer._save_checkpoint
+
+        def save_checkpoint(*given: Any) -> None:
+            written = checkpoint_folder(trainer.args, trainer.state)
+            self._is_written = self._attempt.wrote(lambda: save(*given), written)
+
+        trainer._save_checkpoint = save_checkpoint
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **trained: Any,
+    ) -> None:
+        divide_gradients_once()
+        take_present_settings(
+            args, trained["optimizer"], trained["lr_scheduler"], self._attempt.config
+        )
+        self._attempt.begin(get_model_param_count(trained["model"], trainable_only=True))
+
+    def on_step_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **trained: Any,
+    ) -> None:
+        self._end_evaluation()
+        self._attempt.clock.data_arrived()
+
+    def on_pre_optimizer_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **trained: Any,
+    ) -> None:
+        """Keeps the optimizer from a gradient that is no number; the step's log ends the attempt.
+
+        What has no gradient is left as it is by every optimizer. In fp16 the scaler sees to it.
+        """
+        if args.fp16:
+            return
+        # Where the model is shared out, a rank sees its own part alone.
+        is_broken = not gradients_are_finite(trained["model"])
+        self._gradients_are_finite = not self._attempt.is_so_anywhere(is_broken)
+        if not self._gradients_are_finite:
+            for parameter in trained["model"].parameters():
+                parameter.grad = None
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, Any] | None = None,
+        **trained: Any,
+    ) -> None:
+        """Takes a step, an evaluation or the summary at the end, whichever is logged.
+
+        Raises:
+            NonFiniteError: the step's loss or gradient is not finite.
+        """
+        values = {name: float(value) for name, value in (logs or {}).items() if _is_number(value)}
+        if any(name.startswith(_EVALUATION) for name in values):
+            self._evaluated |= values
+        elif "loss" in values:
+            self._end_step(args, state, control, values)
+        elif "train_loss" in values:
+            self._end_training()
+        else:
+            self._attempt.tell(values)
+        self._told_at_s = time.perf_counter()
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, Any] | None = None,
+        **trained: Any,
+    ) -> None:
+        # Of several sets each comes by itself: what they tell is put together before what follows.
+        self._evaluated |= {
+            name: float(value) for name, value in (metrics or {}).items() if _is_number(value)
+        }
+        self._attempt.clock.resume()
+        self._told_at_s = time.perf_counter()
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **trained: Any,
+    ) -> None:
+        """Makes a checkpoint of what all ranks have written.
+
+        Raises:
+            NonFiniteError: the evaluation before it gave no number.
+        """
+        self._end_evaluation()
+        if not self._is_written:
+            return
+        if self._attempt.world_size > 1:
+            torch.distributed.barrier()
+        written = checkpoint_folder(args, state)
+        if self._sequences is not None and self._attempt.is_main:
+            write_position(written, self._sequences.position(state.global_step))
+        self._attempt.saved(written, time.perf_counter() - self._told_at_s)
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **trained: Any,
+    ) -> None:
+        self._end_evaluation()
+        if self._is_stopping:
+            self._attempt.stopped()
+        else:
+            save_whole_models()
+
+    def _end_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        values: dict[str, float],
+    ) -> None:
+        attempt = self._attempt
+        grad_norm = values.get("grad_norm")
+        if not self._gradients_are_finite and (grad_norm is None or math.isfinite(grad_norm)):
+            grad_norm = math.nan
+        attempt.guard(values["loss"], None if args.fp16 else grad_norm)
+        attempt.end_step(state.global_step, self._of_a_step(values))
+        self._steps += 1
+        self._summed_loss += values["loss"]
+        # The events hold every step; each checkpoint would hold all of them again.
+        del state.log_history[:-_LOGS_KEPT]
+        due = attempt.due()
+        self._is_stopping = due.stop
+        control.should_save = control.should_save or due.save
+        control.should_training_stop = control.should_training_stop or due.stop
+        # Trainer's own interval leaves out the last step.
+        control.should_evaluate = control.should_evaluate or attempt.evaluation_is_due()
+
+    def _of_a_step(self, values: Mapping[str, float]) -> dict[str, float]:
+        told = dict(values)
+        told["lr"] = told.pop("learning_rate")
+        if self._sequences is not None:
+            # Of the run, since Trainer sees the run's sequences as one data set; not of the data.
+            told.pop("epoch", None)
+        return told
+
+    def _end_training(self) -> None:
+        """Tells the mean loss of this attempt's steps.
+
+        Trainer's own is of all of the run's steps or of these, by its version.
+        """
+        if self._steps:
+            self._attempt.tell({"train_loss_mean": self._summed_loss / self._steps})
+
+    def _end_evaluation(self) -> None:
+        if not self._evaluated:
+            return
+        weights = {source.name: source.weight for source in self._attempt.config.data.sources}
+        values = evaluation_values(self._evaluated, weights)
+        seconds = sum(s for name, s in self._evaluated.items() if name.endswith("_runtime"))
+        self._evaluated = {}
+        self._attempt.end_evaluation(values, seconds, self._attempt.config.evaluation.batches)
+
+
+def checkpoint_folder(args: TrainingArguments, state: TrainerState) -> Path:
+    """Where Trainer writes the present step's checkpoint."""
+    return Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+
+
+def evaluation_values(told: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
+    """What Trainer tells of an evaluation, in our names; `weights` by source.
+
+    `eval_loss` is `val_loss`; of a source's own set `eval_<source>_loss` is `val_loss/<source>`,
+    and `val_loss` then the sources' mean by weight. Others are told in the same way.
+    """
+    values: dict[str, float] = {}
+    for name, value in told.items():
+        if not name.startswith(_EVALUATION) or name.endswith(_OF_THE_CLOCK):
+            continue
+        rest = name.removeprefix(_EVALUATION)
+        sources = [source for source in weights if rest.startswith(f"{source}_")]
+        if sources:
+            source = max(sources, key=len)
+            values[f"val_{rest.removeprefix(f'{source}_')}/{source}"] = value
+        else:
+            values[f"val_{rest}"] = value
+    return _means(values, weights) | values
+
+
+def _means(values: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
+    """Of what is told by source, as `val_loss/<source>`, the mean over the sources by weight."""
+    means = {}
+    for name in {key.rpartition("/")[0]: None for key in values if "/" in key}:
+        of_sources = {of: values[key] for of in weights if (key := f"{name}/{of}") in values}
+        if of_sources:
+            total = sum(weights[of] for of in of_sources)
+            means[name] = sum(weights[of] * value for of, value in of_sources.items()) / total
+    return means
+
+
+def divide_gradients_once() -> None:
+    """Leaves the mean over accumulated batches to Trainer alone.
+
+    Trainer 5 tells Accelerate of them too, whose `backward` then divides by their number again
+    (transformers issue 40709). DeepSpeed has its own way, which does not ask here.
+    """
+    GradientState().plugin_kwargs["num_steps"] = 1
+
+
+def save_whole_models() -> None:
+    """From now on a model that FSDP has shared out is saved in one piece, as everybody reads it."""
+    plugin = getattr(AcceleratorState(), "fsdp_plugin", None)
+    if plugin is not None:
+        plugin.set_state_dict_type("FULL_STATE_DICT")
+
+
+def take_present_settings(
+    args: TrainingArguments, optimizer: Any, scheduler: Any, config: RunConfig
+) -> None:
+    """Sets the rates by our schedule, and the decay and betas of the present configuration.
+
+    Trainer has just put back those of the checkpoint, which would keep a changed setting from ever
+    coming into force; and of our schedules it knows only the cosine exactly.
+    """
+    scheduler = getattr(scheduler, "scheduler", scheduler)
+    rates = [partial(_lr_factor, config)] * len(optimizer.param_groups)
+    scheduler.lr_lambdas = rates
+    scheduler.base_lrs = [args.learning_rate] * len(rates)
+    learning_rate = args.learning_rate * rates[0](scheduler.last_epoch)
+    scheduler._last_lr = [learning_rate] * len(rates)
+    for group in optimizer.param_groups:
+        group["initial_lr"], group["lr"] = args.learning_rate, learning_rate
+        if "betas" in group:
+            group["betas"] = args.adam_beta1, args.adam_beta2
+    # Trainer's first group is what it decays.
+    optimizer.param_groups[0]["weight_decay"] = args.weight_decay
+
+
+def gradients_are_finite(model: nn.Module) -> bool:
+    """Whether every gradient that this rank holds is a number, in one pass over them."""
+    gradients = [
+        gradient.to_local() if hasattr(gradient, "to_local") else gradient
+        for gradient in (parameter.grad for parameter in model.parameters())
+        if gradient is not None
+    ]
+    if not gradients:
+        return True
+    norms = torch._foreach_norm(gradients)
+    first = norms[0]
+    total = torch.stack([norm.to(first.device, torch.float32) for norm in norms]).sum()
+    return bool(torch.isfinite(total))
+
+
+def _lr_factor(config: RunConfig, steps_done: int) -> float:
+    schedule = config.schedule
+    return lr_factor(
+        schedule.kind,
+        steps_done + 1,
+        config.steps,
+        schedule.warmup_steps,
+        schedule.min_lr_ratio,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,158 @@
+"""Fabric as a run needs it: LitGPT's commands make one each, and do everything through it.
+
+So it is here, and not in their loops, that losses and gradients are seen before the weights change,
+and that a loop which asks for its next batch has the run look after what the last step left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import lightning
+import torch
+from torch import Tensor, nn
+
+from trainer_runtime.core.frameworks.litgpt import PRECISIONS
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig
+
+if TYPE_CHECKING:
+    from trainer_runtime.train.litgpt.loop import Loop
+
+
+class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skipped
+    """`lightning.Fabric` by the run's `compute` and `precision`, watched by its loop."""
+
+    def __init__(
+        self, loop: Loop, *, strategy: Any = "auto", precision: str | None = None, **given: Any
+    ) -> None:
+        """`strategy` and `precision` are what the command would take by itself.
+
+        Raises:
+            ConfigError: LitGPT has no such strategy.
+        """
+        config = loop.attempt.config
+        super().__init__(
+            **given,
+            accelerator=config.compute.device,
+            strategy=_strategy(config, strategy),
+            # None: a quantized model's plugin decides.
+            precision=None if given.get("plugins") else PRECISIONS[config.precision],
+        )
+        self._loop = loop
+        if config.compute.device == "cpu":
+            # LitGPT's command has set `high`, which is for GPUs.
+            torch.set_float32_matmul_precision("highest")
+
+    def setup(self, module: nn.Module, *optimizers: Any, **given: Any) -> Any:
+        return super().setup(self._made_ready(module), *optimizers, **given)
+
+    def setup_module(self, module: nn.Module, **given: Any) -> Any:
+        return super().setup_module(self._made_ready(module), **given)
+
+    def setup_optimizers(self, *optimizers: Any) -> Any:
+        """The one optimizer, whose step is told before and after."""
+        optimizer = super().setup_optimizers(*optimizers)
+        take_step, loop = optimizer.step, self._loop
+
+        def step(self: Any) -> Any:
+            loop.before_step()
+            result = take_step()
+            loop.after_step()
+            return result
+
+        optimizer.step = MethodType(step, optimizer)
+        return optimizer
+
+    def setup_dataloaders(self, *loaders: Any, **given: Any) -> Any:
+        """The training's comes first; each rank's share of it is the data module's."""
+        given["use_distributed_sampler"] = False
+        training, *others = [super(RunFabric, self).setup_dataloaders(x, **given) for x in loaders]
+        return [_AskingLoader(training, self._loop), *others]
+
+    def backward(self, tensor: Tensor, *arguments: Any, **given: Any) -> None:
+        """Sums up the loss of a step, which LitGPT has divided by the accumulation."""
+        self._loop.add_loss(tensor.detach())
+        super().backward(tensor, *arguments, **given)
+
+    def clip_gradients(self, module: Any, optimizer: Any, **given: Any) -> Tensor | None:
+        """Tells the norm before the clipping, and leaves it to the guard if that is no number."""
+        norm: Tensor | None = super().clip_gradients(
+            module, optimizer, **given, error_if_nonfinite=False
+        )
+        self._loop.grad_norm = norm
+        return norm
+
+    def log_dict(self, metrics: Any, step: int | None = None) -> None:
+        super().log_dict(*self._loop.counted(metrics, step))
+
+    def _made_ready(self, module: nn.Module) -> Any:
+        """LitGPT compiles when it pretrains and never else; here it is as configured."""
+        config = self._loop.attempt.config
+        plain = getattr(module, "_orig_mod", module)
+        if _recomputes(config) and not _shards(config):
+            _recompute_blocks(plain)
+        return torch.compile(plain) if config.compute.compile else plain
+
+
+class _AskingLoader:
+    """A loader that has the run look after the last step before it gives the next batch."""
+
+    def __init__(self, loader: Any, loop: Loop) -> None:
+        self._loader, self._loop = loader, loop
+        self.dataset = loader.dataset
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._loader)
+        while True:
+            self._loop.between_steps()
+            with self._loop.reading():
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+            yield batch
+
+
+def _strategy(config: RunConfig, given: Any) -> Any:
+    from lightning.fabric.strategies import FSDPStrategy
+    from litgpt.model import Block
+
+    name = config.document["compute"].get("strategy") or "single"
+    if name == "single":
+        return "auto"
+    if name == "ddp":
+        return "ddp"
+    if name != "fsdp" or config.document.get("adapter"):
+        of = "LoRA in LitGPT" if config.document.get("adapter") else "LitGPT"
+        raise ConfigError(f"compute.strategy {name} is not for {of}; use ddp")
+    if not _recomputes(config) or config.document.get("method") == "sft":
+        return given
+    # As `litgpt pretrain` makes it, but for the recomputing; `finetune_full` always recomputes.
+    return FSDPStrategy(
+        auto_wrap_policy={Block},
+        activation_checkpointing_policy={Block},
+        state_dict_type="full",
+        sharding_strategy="HYBRID_SHARD",
+    )
+
+
+def _shards(config: RunConfig) -> bool:
+    return bool(config.document["compute"].get("strategy") == "fsdp")
+
+
+def _recomputes(config: RunConfig) -> bool:
+    return bool(config.document["compute"].get("activation_checkpointing"))
+
+
+def _recompute_blocks(model: nn.Module) -> None:
+    from litgpt.model import Block
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+        apply_activation_checkpointing,
+    )
+
+    apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, Block))

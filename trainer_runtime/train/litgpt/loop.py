@@ -1,0 +1,195 @@
+"""A run's part in a loop of LitGPT's: what happens before, after and between optimizer steps."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer_runtime.core.frameworks import litgpt as written
+from trainer_runtime.train.attempt.schedule import lr_factor
+from trainer_runtime.train.litgpt.data import RunData
+from trainer_runtime.train.litgpt.state import Trained
+from trainer_runtime.train.loop.framework_run import FrameworkRun
+
+
+class LoopLeftError(Exception):
+    """A signal came and the state is saved: the way out of LitGPT's loop."""
+
+
+class Loop:
+    """Follows one attempt; LitGPT's own counts of steps are never asked."""
+
+    def __init__(self, attempt: FrameworkRun) -> None:
+        """Raises: ConfigError: the checkpoint asked for is missing or damaged."""
+        self.attempt = attempt
+        self._checkpoint = attempt.choose_checkpoint()
+        self._loss = torch.zeros(())
+        self.grad_norm: Tensor | None = None
+        self._looked_after: int | None = None
+        self._evaluated_step = attempt.step
+        self._common = Trained.read_common(self._checkpoint) if self._checkpoint else {}
+        self._validation_loss = self._common.get("validation_loss", math.nan)
+        self._uncounted_steps = 0
+
+    def serve(self, data: RunData, fabric: Any) -> None:
+        """Has the data go on where the checkpoint stood; before LitGPT makes its loaders."""
+        self._data = data
+        data.follow(self.attempt.config, fabric.global_rank, fabric.world_size)
+        if self._checkpoint is not None:
+            data.seek(self.attempt.step, self._common["position"])
+
+    def begin(self, trained: Trained, parameters: int) -> None:
+        """Takes the checkpoint's state, once there is a model to put it into."""
+        self._trained = trained
+        self._data.fit_vocabulary(trained.model.config.padded_vocab_size)
+        if self._checkpoint is not None:
+            trained.load(self._checkpoint)
+        self.attempt.begin(parameters)
+
+    def uncount_steps(self) -> None:
+        """For a loop that counts from 0 even when it goes on: its logs are put right."""
+        self._uncounted_steps = self.attempt.step
+        if self._uncounted_steps:
+            self._trained.fabric.print(
+                f"LitGPT numbers its lines anew: its step 1 is step {self._uncounted_steps + 1}"
+            )
+
+    def counted(
+        self, metrics: Mapping[str, Any], step: int | None
+    ) -> tuple[dict[str, Any], int | None]:
+        """LitGPT's own metrics and iteration, with those of earlier attempts counted."""
+        iterations = self._uncounted_steps * self.attempt.config.batch.accumulation
+        behind = {"iter": iterations, "step": self._uncounted_steps}
+        told = {key: value + behind.get(key, 0) for key, value in metrics.items()}
+        return told, None if step is None else step + iterations
+
+    def learning_rate(self) -> float:
+        """The schedule's rate for the step that comes."""
+        config = self.attempt.config
+        schedule = config.schedule
+        return config.optimizer.lr * lr_factor(
+            schedule.kind,
+            min(self.attempt.step + 1, config.steps),
+            config.steps,
+            schedule.warmup_steps,
+            schedule.min_lr_ratio,
+        )
+
+    def add_loss(self, loss: Tensor) -> None:
+        self._loss = self._loss.to(loss.device) + loss.float()
+
+    def before_step(self) -> None:
+        """Clips where LitGPT has not, and keeps a step that is no number from the weights.
+
+        Raises:
+            NonFiniteError: the loss or the gradient is not finite; on every rank alike.
+        """
+        trained, config = self._trained, self.attempt.config
+        if self.grad_norm is None:
+            longest = config.optimizer.grad_clip or written.NO_CLIPPING
+            trained.fabric.clip_gradients(trained.model, trained.optimizer, max_norm=longest)
+        mean = trained.fabric.all_reduce(self._loss, reduce_op="mean")
+        assert self.grad_norm is not None
+        self._told = {
+            "loss": mean.item(),
+            "lr": float(trained.optimizer.param_groups[0]["lr"]),
+            "grad_norm": self.grad_norm.item(),
+        }
+        self._loss, self.grad_norm = torch.zeros(()), None
+        # With fp16 an overflow only makes the scaler skip the step.
+        norm = None if config.precision == "fp16" else self._told["grad_norm"]
+        self.attempt.guard(self._told["loss"], norm)
+
+    def after_step(self) -> None:
+        self.attempt.end_step(self.attempt.step + 1, self._told)
+
+    def between_steps(self) -> None:
+        """Evaluates, saves and ends where it is time to; asked before every batch.
+
+        Raises:
+            LoopLeftError: the training was asked to end.
+            NonFiniteError: the held-out loss is not finite.
+        """
+        step, is_first = self.attempt.step, self._looked_after is None
+        if step == self._looked_after:
+            return
+        self._looked_after = step
+        if is_first and self._checkpoint is not None:
+            self._trained.restore_random_state(self._checkpoint)
+        elif not is_first:
+            self.evaluate_if_due()
+        due = self.attempt.due()
+        if due.save and (due.stop or not is_first):
+            self._save()
+        if due.stop:
+            self.attempt.stopped()
+            raise LoopLeftError
+        self._data.step_begins(step)
+
+    def evaluate_if_due(self) -> Tensor:
+        """The held-out loss as last measured, which is now if a measurement is due.
+
+        Raises:
+            NonFiniteError: it is not finite.
+        """
+        step = self.attempt.step
+        if step != self._evaluated_step and self.attempt.evaluation_is_due():
+            self._evaluated_step = step
+            self._evaluate()
+        return torch.tensor(self._validation_loss)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Counts what passes inside as the time that data takes."""
+        started_s = time.perf_counter()
+        yield
+        self.attempt.clock.add_data_time(time.perf_counter() - started_s)
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        """Every rank evaluates all of it: the same batches whatever their number."""
+        from litgpt.utils import chunked_cross_entropy
+
+        started_s = time.perf_counter()
+        model, fabric = self._trained.model, self._trained.fabric
+        model.eval()
+        losses = {}
+        for source, batches in self._data.validation_sets():
+            of_batches = [
+                chunked_cross_entropy(model(inputs), targets)
+                for inputs, targets in map(fabric.to_device, batches)
+            ]
+            losses[source] = torch.stack(of_batches).mean().item()
+        model.train()
+        self._tell(losses, time.perf_counter() - started_s)
+
+    def _tell(self, losses: Mapping[str, float], seconds: float) -> None:
+        config = self.attempt.config
+        weights = {source.name: source.weight for source in config.data.sources}
+        total = sum(weights[name] for name in losses)
+        self._validation_loss = sum(weights[name] * loss for name, loss in losses.items()) / total
+        values = {"val_loss": self._validation_loss}
+        if len(losses) > 1:
+            values |= {f"val_loss/{name}": loss for name, loss in losses.items()}
+        self.attempt.end_evaluation(values, seconds, config.evaluation.batches)
+
+    def _save(self) -> None:
+        started_s = time.perf_counter()
+        # A name of its own: the folder of the save before may still be on its way.
+        folder = self.attempt.writing_folder / f"step-{self.attempt.step}"
+        common: dict[str, Any] = {"position": self._data.position}
+        if math.isfinite(self._validation_loss):
+            common["validation_loss"] = self._validation_loss
+        write = partial(self._trained.save, folder, self.attempt.step, common)
+        if self.attempt.world_size > 1:
+            write()  # in which ranks wait for each other
+        elif not self.attempt.wrote(write, folder):
+            return
+        self.attempt.saved(folder, time.perf_counter() - started_s)

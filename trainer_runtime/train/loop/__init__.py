@@ -1,0 +1,1 @@
+"""One attempt: the trainer's loop, or a framework's."""

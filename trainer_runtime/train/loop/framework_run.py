@@ -1,0 +1,430 @@
+"""One attempt at a training whose loop is a framework's: HF Trainer, TRL, LitGPT.
+
+The framework's callbacks tell a `FrameworkRun` what happens; it records, guards, says when to save
+and to stop, and makes the folders that the framework wrote into checkpoints that can be trusted.
+Of several ranks only rank 0 records; all of them ask, so that all decide alike.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import trainer_runtime
+from trainer_runtime.core.files.manifest import Manifest
+from trainer_runtime.core.frameworks.places import WRITING
+from trainer_runtime.train.attempt import nan_guard
+from trainer_runtime.train.attempt.config import (
+    ModelConfig,
+    RunConfig,
+    read_model_config,
+    read_run_config,
+)
+from trainer_runtime.train.attempt.device import Device
+from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.exit_codes import NotSavedError, StopRequestedError, ending
+from trainer_runtime.train.checkpoints import restore
+from trainer_runtime.train.checkpoints.checkpoint_store import Origin, Shelf, checkpoint_name
+from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
+from trainer_runtime.train.checkpoints.due import SavesDue
+from trainer_runtime.train.checkpoints.folder import remove_leftovers, seal_folder
+from trainer_runtime.train.checkpoints.retention import Retention
+from trainer_runtime.train.distributed import ranks
+from trainer_runtime.train.loop.report import Cost, StepClock
+from trainer_runtime.train.loop.signals import StopSignal
+
+_GIB = 2**30
+_LARGEST_EXPONENT = 700.0
+# The methods whose loss is the mean over tokens of the negative logarithm of their probability.
+_PER_TOKEN = ("pretrain", "sft")
+# The strategies whose ranks write their parts of a checkpoint without each other.
+_WRITTEN_ALONE = ("single", "ddp")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What belongs after a step. `stop`: save, then end."""
+
+    save: bool
+    stop: bool
+
+
+def is_failed_write(error: BaseException) -> bool:
+    """Whether a disk refused what was written, in the words of Python, PyTorch or safetensors."""
+    words = ("inline_container", "PytorchStreamWriter", "I/O error")
+    return isinstance(error, OSError) or any(word in str(error) for word in words)
+
+
+def run(train: Callable[[FrameworkRun], None], config_path: Path) -> int:
+    """Runs one attempt with the run's folder as working folder; the process's exit code."""
+    stop = StopSignal()
+    stop.install()
+
+    def whole() -> None:
+        attempt = FrameworkRun(config_path, stop)
+        try:
+            train(attempt)
+            attempt.ended()
+        finally:
+            attempt.close()
+
+    ranks.join()
+    try:
+        return ranks.left_with(ending(whole))
+    except (Exception, SystemExit):
+        ranks.left_with(1)
+        raise
+    finally:
+        stop.ignore()
+        # Else the interpreter looks through all that frameworks have made once more, for seconds.
+        gc.freeze()
+
+
+class FrameworkRun:
+    """The state of one attempt. `step` counts finished optimizer steps.
+
+    `folder` holds config.json and, beside it, the framework's own files (`core.frameworks`).
+    """
+
+    def __init__(self, config_path: Path, stop: StopSignal) -> None:
+        """Raises: ConfigError: see `read_run_config`, `Device`."""
+        self.folder = config_path.parent
+        self.config: RunConfig = read_run_config(config_path)
+        self._ranks = ranks.Ranks.of_environment()
+        self.rank, self.world_size = self._ranks.rank, self._ranks.size
+        self._hardware = Device.choose(self.config)
+        self._stop = stop
+        self._events = EventLog(self.folder / "events.jsonl") if self.is_main else None
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._in_flight: Future[None] | None = None
+        self._measured_at: int | None = None
+        self._measured: dict[str, float] = {}
+        self._stopped = self._completed = False
+        self._tokens: float | None = None
+        self.clock = StepClock()
+        self.step = 0
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank records."""
+        return self._ranks.is_main
+
+    @property
+    def writing_folder(self) -> Path:
+        """Where the framework is to write a checkpoint, in any subfolder, before `saved`."""
+        return Path(WRITING)
+
+    @property
+    def is_at_target(self) -> bool:
+        """Whether all steps are done."""
+        return self.step >= self.config.steps
+
+    def model_sizes(self) -> ModelConfig:
+        """The sizes of a model with new weights.
+
+        Raises:
+            ConfigError: one is missing, or they don't go together.
+        """
+        return read_model_config(self.config.document)
+
+    def choose_checkpoint(self) -> Path | None:
+        """The folder of the newest checkpoint that verifies, None to start anew; before `begin`.
+
+        Rank 0 reads every byte and tells the others.
+
+        Raises:
+            ConfigError: the checkpoint asked for is missing or damaged.
+        """
+        step, skipped = self._ranks.told("resume", self._chosen)
+        self._skipped = [restore.Skipped(*entry) for entry in skipped]
+        self._resumed = step is not None
+        self.step = self._start_step = step or 0
+        if self._events is not None:
+            origin = Origin(self.config.attempt.number, self.config.sha256, self.step)
+            retention = Retention.of(self.config.checkpoint)
+            self._shelf = Shelf(CHECKPOINTS, origin, retention, self._events)
+            self._due = SavesDue(
+                self.config, self._shelf, self._events, self.step, resumed=self._resumed
+            )
+        return None if step is None else CHECKPOINTS / checkpoint_name(step)
+
+    def begin(self, parameters: int) -> None:
+        """Tells the start, once there is a model; `parameters` are those that are trained."""
+        self._cost = Cost(
+            tokens_per_step=self.config.batch.tokens,
+            flops_per_token=float(self.config.derived.flops_per_token or 6 * parameters),
+            peak_flops=self._peak_flops(),
+        )
+        self._emit(
+            "started",
+            attempt=self.config.attempt.number,
+            pid=os.getpid(),
+            step=self.step,
+            target_step=self.config.steps,
+            resumed_from=self.step if self._resumed else None,
+            skipped=[{"step": entry.step, "reason": entry.reason} for entry in self._skipped],
+            parameters=parameters,
+            device=str(self._hardware.device),
+            precision=self.config.precision,
+            world_size=self.world_size,
+            tokens_per_step=self._cost.tokens_per_step,
+            peak_flops=self._cost.peak_flops,
+            peak_flops_source=self._hardware.peak_flops_source,
+            torch=torch.__version__,
+            runtime=trainer_runtime.__version__,
+        )
+        for entry in self._skipped:
+            self._say(f"checkpoint of step {entry.step} skipped: {entry.reason}")
+            self._emit("decision", what="skip_checkpoint", value=entry.step, reason=entry.reason)
+        if self._resumed:
+            reason = "the newest checkpoint that verifies"
+            self._emit("decision", what="resume", value=self.step, reason=reason)
+            self._say(f"resuming from step {self.step} of {self.config.steps}")
+        self.clock.resume()
+
+    def guard(self, loss: float, grad_norm: float | None) -> None:
+        """Keeps a non-finite step from the weights; to be called before the optimizer's step.
+
+        Raises:
+            NonFiniteError: one of them is not finite; recorded as the attempt's last metrics.
+        """
+        step = self.step + 1
+        try:
+            nan_guard.check(step, loss, grad_norm)
+        except nan_guard.NonFiniteError as error:
+            values = {"loss": loss} | ({} if grad_norm is None else {"grad_norm": grad_norm})
+            self._emit("metric", step=step, values=values)
+            self._emit("warning", code=error.code, step=step, message=str(error), values=values)
+            raise
+
+    def end_step(self, step: int, values: Mapping[str, float]) -> None:
+        """Counts a finished step and records its `loss lr grad_norm` and whatever else it tells."""
+        self.step = step
+        step_time_s, data_time_s = self.clock.step_ended()
+        told = dict(values)
+        clip, norm = self.config.optimizer.grad_clip, told.get("grad_norm")
+        if norm is not None:
+            told["clip_fraction"] = float(0.0 < clip < norm)
+        told.setdefault("tokens", step * self._cost.tokens_per_step)
+        told |= self._cost.speed(step_time_s, data_time_s, self._tokens_of_step(told["tokens"]))
+        if torch.cuda.is_available():
+            told["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
+        self._emit("metric", step=step, values=told)
+        if "loss" in told:
+            self._measure({"loss": told["loss"]})
+
+    def tell(self, values: Mapping[str, float]) -> None:
+        """Records what else is told of the present step, such as a summary at the end."""
+        self._emit("metric", step=self.step, values=dict(values))
+
+    def end_evaluation(self, values: Mapping[str, float], seconds: float, batches: int) -> None:
+        """Records an evaluation after the present step: `val_loss`, `val_loss/<source>`, others.
+
+        Raises:
+            NonFiniteError: `val_loss` is not finite.
+        """
+        told = dict(values)
+        loss = told.get("val_loss")
+        if loss is not None and self.config.document.get("method", "pretrain") in _PER_TOKEN:
+            told.setdefault("val_perplexity", math.exp(min(loss, _LARGEST_EXPONENT)))
+        self._emit("eval", step=self.step, values=told, batches=batches, seconds=seconds)
+        self._measure({name: value for name, value in told.items() if self._rates(name)})
+        if loss is not None:
+            try:
+                nan_guard.check(self.step, loss)
+            except nan_guard.NonFiniteError as error:
+                message = str(error)
+                self._emit("warning", code=error.code, step=self.step, message=message, values=told)
+                raise
+        self.clock.resume()
+
+    def evaluation_is_due(self) -> bool:
+        """True after every `eval.every_steps` steps and after the last one."""
+        every, batches = self.config.evaluation.every_steps, self.config.evaluation.batches
+        last = self.step == self.config.steps
+        return batches > 0 and (last or bool(every and self.step % every == 0))
+
+    def due(self) -> Due:
+        """What belongs after the present step; the same on every rank, which all have to ask."""
+        save = self.is_main and self._due.is_due(self.step, self.clock.last_step_time_s)
+        flags = save, bool(self._stop)
+        save, stop = self._ranks.any_of(*flags, device=self._hardware.device)
+        last = self.step >= self.config.steps
+        already = self.step == self._start_step and self._resumed
+        return Due(save=(save or stop or last) and not already, stop=stop and not last)
+
+    def is_so_anywhere(self, flag: bool) -> bool:
+        """Whether any rank says so; all of them have to ask."""
+        return self._ranks.any_of(flag, device=self._hardware.device)[0]
+
+    def wrote(self, write: Callable[[], object], written: Path) -> bool:
+        """Has the framework write a checkpoint to `written`; whether all ranks could.
+
+        Want of room costs that checkpoint alone, which is told; every rank has to ask. Where ranks
+        wait for each other while they write, it ends the attempt.
+        """
+        if self._strategy not in _WRITTEN_ALONE:
+            write()
+            return True
+        reason = None
+        try:
+            write()
+        except Exception as error:  # frameworks raise it in their own ways
+            if not is_failed_write(error):
+                raise
+            reason = str(error).partition("\n")[0]
+        if not self.is_so_anywhere(reason is not None):
+            return True
+        if self.is_main:
+            # What can't become a checkpoint would only take the room of the next one.
+            shutil.rmtree(written, ignore_errors=True)
+            self._wait()
+            self._shelf.failed(self.step, reason or "another rank could not write its part")
+            self._due.saved(self.step)
+            self.clock.resume()
+        return False
+
+    def saved(self, written: Path, stall_s: float) -> None:
+        """Makes what all ranks have written below `written` the present step's checkpoint.
+
+        Returns at once; digests, verification and pruning are a thread's. `written` is moved. Only
+        rank 0 acts; whoever calls sees to it that every rank has finished writing. `stall_s` is how
+        long the training has stood still for it so far.
+        """
+        if not self.is_main:
+            return
+        waiting_s = time.perf_counter()
+        self._wait()
+        stall_s += time.perf_counter() - waiting_s
+        step, measured = self.step, self._measured_now()
+        write = partial(self._seal, written)
+        self._in_flight = self._writer.submit(self._shelf.put, step, measured, write, stall_s)
+        self._due.saved(step)
+        self.clock.resume()
+
+    def stopped(self) -> None:
+        """To be called when the loop was left since `due` said so and the state is saved."""
+        self._stopped = True
+
+    def completed(self, final: Path) -> None:
+        """Tells the end: waits for the last checkpoint, then makes of `final` the run's ./final.
+
+        The last thing that all ranks do: from here on they have no groups in common.
+
+        Raises:
+            NotSavedError: one of them can't be written, or the target was not reached.
+        """
+        if self.step < self.config.steps:
+            raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
+        self._ranks.leave()
+        if self._events is not None:
+            self._require_saved()
+            remove_leftovers(FINAL.parent)
+            manifest = Manifest(
+                self.step,
+                self.config.attempt.number,
+                time.time(),
+                self._measured_now(),
+                ("final",),
+                self.config.sha256,
+                (),
+            )
+            try:
+                seal_folder(final, FINAL, manifest, self._events.sync)
+            except OSError as error:
+                raise NotSavedError(f"the final model can't be written: {error}") from error
+            self._emit("completed", step=self.step, final=FINAL.name)
+        self._completed = True
+
+    def ended(self) -> None:
+        """Checks how the loop was left.
+
+        Raises:
+            StopRequestedError: on a signal, and the state was saved.
+            NotSavedError: neither so nor completed: a framework that returns is no completion.
+        """
+        if self._stopped:
+            self._ranks.leave()
+            if self.is_main:
+                self._require_saved()
+            raise StopRequestedError(f"{self._stop.name or 'signal'}: saved at step {self.step}")
+        if not self._completed:
+            raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
+
+    def close(self) -> None:
+        """Lets a save in flight come to its end, and the events reach the disk."""
+        self._writer.shutdown(wait=True)
+        if self._events is not None:
+            shutil.rmtree(self.writing_folder, ignore_errors=True)
+            self._events.close()
+
+    @property
+    def _strategy(self) -> str:
+        return str(self.config.document["compute"].get("strategy") or "single")
+
+    def _rates(self, name: str) -> bool:
+        """Whether it belongs among the few values that say what a checkpoint is worth."""
+        losses = ("val_loss", "val_perplexity")
+        return name.partition("/")[0] in losses or name == self.config.checkpoint.metric
+
+    def _tokens_of_step(self, tokens: float) -> float:
+        """Those counted since the last step; of an attempt's first step what the plan says."""
+        known, self._tokens = self._tokens, tokens
+        return self._cost.tokens_per_step if known is None else tokens - known
+
+    def _require_saved(self) -> None:
+        self._wait()
+        last = self._shelf.last_verified
+        resumed_here = self._resumed and self.step == self._start_step
+        if not resumed_here and (last is None or last.step != self.step):
+            raise NotSavedError(
+                f"the state of step {self.step} could not be saved; see the warnings above"
+            )
+
+    def _wait(self) -> None:
+        if self._in_flight is not None:
+            self._in_flight.result()
+            self._in_flight = None
+
+    def _seal(self, written: Path, path: Path, manifest: Manifest) -> Manifest:
+        assert self._events is not None
+        try:
+            return seal_folder(written, path, manifest, self._events.sync)
+        except OSError:
+            shutil.rmtree(written, ignore_errors=True)  # as in `wrote`
+            raise
+
+    def _chosen(self) -> tuple[int | None, list[tuple[int, str]]]:
+        step, skipped = restore.choose(CHECKPOINTS, self.config.attempt.resume)
+        return step, [(entry.step, entry.reason) for entry in skipped]
+
+    def _measured_now(self) -> dict[str, float]:
+        return dict(self._measured) if self._measured_at == self.step else {}
+
+    def _measure(self, values: Mapping[str, float]) -> None:
+        if self._measured_at != self.step:
+            self._measured_at, self._measured = self.step, {}
+        self._measured |= values
+
+    def _peak_flops(self) -> float | None:
+        peak = self._hardware.peak_flops
+        return None if peak is None else peak * self.world_size
+
+    def _emit(self, kind: str, **fields: Any) -> None:
+        if self._events is not None:
+            self._events.emit(kind, **fields)
+
+    def _say(self, line: str) -> None:
+        if self.is_main:
+            print(line, flush=True)

@@ -1,0 +1,142 @@
+"""Records what the steps and evaluations of an attempt tell, and stops at what is no number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from trainer_runtime.train.attempt import nan_guard
+from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.loop.report import Cost, Lines, StepClock
+
+_GIB = 2**30
+
+
+class Recorder:
+    """Writes `metric` and `eval` events and the lines for people.
+
+    On a GPU a step's values are read when the next step ends, so that reading waits for nothing;
+    `catch_up` reads them at once.
+    """
+
+    def __init__(
+        self, events: EventLog, lines: Lines, cost: Cost, max_norm: float, skips_overflow: bool
+    ) -> None:
+        """`skips_overflow`: a loss scaler takes care of gradients that overflow."""
+        self._events = events
+        self._lines = lines
+        self._cost = cost
+        self._max_norm = max_norm
+        self._skips_overflow = skips_overflow
+        self._unread: tuple[int, float, Tensor] | None = None
+        self._measured_at: int | None = None
+        self._measured: dict[str, float] = {}
+        self.clock = StepClock()
+
+    def check(self, step: int, learning_rate: float, loss: float, grad_norm: float) -> None:
+        """Lets finite values pass; others are recorded as the last metrics of the attempt.
+
+        Raises:
+            NonFiniteError: one of them is not finite.
+        """
+        try:
+            nan_guard.check(step, loss, None if self._skips_overflow else grad_norm)
+        except nan_guard.NonFiniteError as error:
+            self._tell_non_finite(error, learning_rate, loss, grad_norm)
+            raise
+
+    def end_step(self, step: int, learning_rate: float, loss: Tensor, grad_norm: Tensor) -> None:
+        """Takes a finished step's values; raises NonFiniteError where `check` does."""
+        self.catch_up()
+        values = torch.stack((loss.detach(), grad_norm.detach()))
+        if values.is_cuda:
+            # Pinned memory, or the copy would not be asynchronous; read a step later.
+            landed = torch.empty(2, pin_memory=True)
+            landed.copy_(values, non_blocking=True)
+            self._landed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._landed.record()
+            self._unread = step, learning_rate, landed
+            return
+        self._unread = step, learning_rate, values
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Records the step whose values were not read yet, if there is one.
+
+        Raises:
+            NonFiniteError: they are not finite; the optimizer did nothing in that step.
+        """
+        if self._unread is None:
+            return
+        step, learning_rate, values = self._unread
+        self._unread = None
+        if hasattr(self, "_landed"):
+            self._landed.synchronize()
+        loss, grad_norm = values.tolist()
+        self.check(step, learning_rate, loss, grad_norm)
+        self._record(step, learning_rate, loss, grad_norm)
+
+    def evaluation(
+        self,
+        step: int,
+        losses: Mapping[str, float],
+        weights: Mapping[str, float],
+        batches: int,
+        seconds: float,
+    ) -> None:
+        """Records an evaluation: `val_loss` is the sources' mean by weight.
+
+        Raises:
+            NonFiniteError: it is not finite.
+        """
+        loss = sum(weights[name] * value for name, value in losses.items()) / sum(weights.values())
+        values = {"val_loss": loss, "val_perplexity": math.exp(min(loss, 700.0))}
+        if len(losses) > 1:
+            values |= {f"val_loss/{name}": value for name, value in losses.items()}
+        self._events.emit("eval", step=step, values=values, batches=batches, seconds=seconds)
+        self._lines.evaluation(step, loss, batches)
+        self._measure(step, values)
+        try:
+            nan_guard.check(step, loss)
+        except nan_guard.NonFiniteError as error:
+            self._events.emit(
+                "warning", code=error.code, step=step, message=str(error), values=values
+            )
+            raise
+
+    def measured(self, step: int) -> dict[str, float]:
+        """The losses that were measured at this very step."""
+        return dict(self._measured) if self._measured_at == step else {}
+
+    def _record(self, step: int, learning_rate: float, loss: float, grad_norm: float) -> None:
+        step_time_s, data_time_s = self.clock.step_ended()
+        values = {
+            "loss": loss,
+            "lr": learning_rate,
+            "grad_norm": grad_norm,
+            "clip_fraction": float(0.0 < self._max_norm < grad_norm),
+            "tokens": step * self._cost.tokens_per_step,
+            **self._cost.speed(step_time_s, data_time_s),
+        }
+        if torch.cuda.is_available():
+            values["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
+        self._events.emit("metric", step=step, values=values)
+        self._lines.step(step, values)
+        self._measure(step, {"loss": loss})
+
+    def _measure(self, step: int, values: Mapping[str, float]) -> None:
+        if self._measured_at != step:
+            self._measured_at, self._measured = step, {}
+        self._measured |= values
+
+    def _tell_non_finite(
+        self, error: nan_guard.NonFiniteError, learning_rate: float, loss: float, grad_norm: float
+    ) -> None:
+        values = {"loss": loss, "lr": learning_rate, "grad_norm": grad_norm}
+        self._events.emit("metric", step=error.step, values=values)
+        self._events.emit(
+            "warning", code=error.code, step=error.step, message=str(error), values=values
+        )

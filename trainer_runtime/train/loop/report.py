@@ -1,0 +1,106 @@
+"""What one optimizer step tells: the values of its `metric` event, and a line for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainer_runtime.train.attempt.config import TrainingConfig
+
+_LINE_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a step takes. FLOPs count the forward and the backward pass."""
+
+    tokens_per_step: int
+    flops_per_token: float
+    peak_flops: float | None
+
+    @classmethod
+    def of(cls, config: TrainingConfig, parameters: int, peak_flops: float | None) -> Cost:
+        """6 N + 12 L d T per token unless the plan knows better (Chowdhery et al. 2022,
+        arXiv:2204.02311, appendix B: PaLM's model FLOPs, with attention counted in full)."""
+        model, batch = config.model, config.batch
+        estimate = 6 * parameters + 12 * model.n_layer * model.d_model * config.data.seq_len
+        return cls(
+            tokens_per_step=batch.micro_batch * batch.accumulation * config.data.seq_len,
+            flops_per_token=float(config.derived.flops_per_token or estimate),
+            peak_flops=peak_flops,
+        )
+
+    def speed(
+        self, step_time_s: float, data_time_s: float, tokens: float | None = None
+    ) -> dict[str, float]:
+        """Throughput under the field's own names; `tokens` are this step's, if counted."""
+        tokens_per_s = (self.tokens_per_step if tokens is None else tokens) / step_time_s
+        flops = tokens_per_s * self.flops_per_token
+        values = {
+            "tokens_per_s": tokens_per_s,
+            "step_time_s": step_time_s,
+            "data_time_share": data_time_s / step_time_s,
+            "tflops": flops / 1e12,
+        }
+        if self.peak_flops:
+            values["mfu"] = flops / self.peak_flops
+        return values
+
+
+class StepClock:
+    """Times steps; evaluation and saving stand outside."""
+
+    def __init__(self) -> None:
+        self._mark_s = time.perf_counter()
+        self._data_time_s = 0.0
+        self.last_step_time_s = 0.0
+
+    def resume(self) -> None:
+        """Starts the time of a step anew, after whatever is not to be counted."""
+        self._mark_s = time.perf_counter()
+        self._data_time_s = 0.0
+
+    def data_arrived(self) -> None:
+        """Counts all the time of this step so far as waiting for data."""
+        self._data_time_s = time.perf_counter() - self._mark_s
+
+    def add_data_time(self, seconds: float) -> None:
+        self._data_time_s += seconds
+
+    def step_ended(self) -> tuple[float, float]:
+        """(step_time_s, data_time_s) since the last step ended or the clock was resumed."""
+        now_s = time.perf_counter()
+        times = max(now_s - self._mark_s, 1e-9), self._data_time_s
+        self._mark_s, self._data_time_s = now_s, 0.0
+        self.last_step_time_s = times[0]
+        return times
+
+
+class Lines:
+    """Prints at most about one line of steps a second; the events hold every step."""
+
+    def __init__(self, target_step: int) -> None:
+        self._target_step = target_step
+        self._printed_s = float("-inf")
+
+    def step(self, step: int, values: Mapping[str, float]) -> None:
+        now_s = time.monotonic()
+        if now_s - self._printed_s < _LINE_INTERVAL_S and step != self._target_step:
+            return
+        self._printed_s = now_s
+        parts = [
+            f"step {step}/{self._target_step}",
+            f"loss {values['loss']:.4f}",
+            f"lr {values['lr']:.2e}",
+            f"grad_norm {values['grad_norm']:.3f}",
+        ]
+        if "tokens_per_s" in values:
+            parts.append(f"{values['tokens_per_s']:,.0f} tok/s")
+            parts.append(f"{values['step_time_s'] * 1e3:,.0f} ms")
+        if "mfu" in values:
+            parts.append(f"mfu {values['mfu']:.1%}".replace("%", " %"))
+        print(" | ".join(parts), flush=True)
+
+    def evaluation(self, step: int, loss: float, batches: int) -> None:
+        print(f"step {step}: val_loss {loss:.4f} ({batches} batches)", flush=True)

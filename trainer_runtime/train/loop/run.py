@@ -1,0 +1,263 @@
+"""One attempt at a training: everything around the model and the loop.
+
+A script hands its loop to `run`, which turns the ways a training can end into exit codes. The loop
+asks the `TrainingRun` for steps and batches and tells it losses; the run resumes, guards, records,
+and says when to evaluate and to save.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import trainer_runtime
+from trainer_runtime.train.attempt import nan_guard
+from trainer_runtime.train.attempt.config import ConfigError, read_config
+from trainer_runtime.train.attempt.device import Device
+from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.exit_codes import StopRequestedError, ending
+from trainer_runtime.train.attempt.schedule import lr_factor
+from trainer_runtime.train.checkpoints import random_state, restore
+from trainer_runtime.train.checkpoints.checkpointer import FINAL, Keeper
+from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
+from trainer_runtime.train.loop.recorder import Recorder
+from trainer_runtime.train.loop.report import Cost, Lines
+from trainer_runtime.train.loop.signals import StopSignal
+
+# After so many steps everything that lives as long as the training has been allocated.
+_WARM_STEPS = 3
+
+
+def run(train: Callable[[TrainingRun], None], config_path: Path) -> int:
+    """Runs one attempt with the run's folder as working folder; the process's exit code."""
+    stop = StopSignal()
+    stop.install()
+
+    def whole() -> None:
+        attempt = TrainingRun(config_path, stop)
+        try:
+            train(attempt)
+        finally:
+            attempt.close()
+
+    try:
+        return ending(whole)
+    finally:
+        stop.ignore()
+
+
+class TrainingRun:
+    """The state of one attempt. `step` counts finished optimizer steps."""
+
+    def __init__(self, config_path: Path, stop: StopSignal) -> None:
+        """Raises: ConfigError, ShardsError: see `read_config`, `Device`, `Corpus`."""
+        self.config = config = read_config(config_path)
+        self._hardware = Device.choose(config)
+        self.device = self._hardware.device
+        self.scaler = self._hardware.scaler()
+        names = [source.name for source in config.data.sources]
+        self._corpus = Corpus.open(config.data.folder, names, config.data.seq_len)
+        if self._corpus.vocab_size > config.model.vocab_size:
+            raise ConfigError(
+                f"model.vocab_size {config.model.vocab_size} is less than the tokenizer's "
+                f"{self._corpus.vocab_size}"
+            )
+        random_state.seed(config.seed)
+        self._weights = {source.name: source.weight for source in config.data.sources}
+        self._data = TrainingData(self._corpus, list(self._weights.values()), config.seed)
+        self._events = EventLog(config_path.parent / "events.jsonl")
+        self._stop = stop
+        self.step = 0
+
+    def begin(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Takes the state to resume from, or of a new start, and tells which.
+
+        Raises:
+            ConfigError: the checkpoint asked for is damaged, or is of another model.
+        """
+        self._optimizer = optimizer
+        self._keeper = Keeper(self.config, self._events, model, optimizer, self.scaler, self._data)
+        self.step, resumed, skipped = self._keeper.start()
+        self._start_step = self.step
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        cost = Cost.of(self.config, parameters, self._hardware.peak_flops)
+        lines = Lines(self.config.steps)
+        self._recorder = Recorder(
+            self._events,
+            lines,
+            cost,
+            self.config.optimizer.grad_clip,
+            skips_overflow=self.scaler.is_enabled(),
+        )
+        self._tell_start(parameters, cost, resumed, skipped)
+
+    def steps(self) -> Iterator[int]:
+        """The numbers of the steps to do, from 1.
+
+        Raises:
+            StopRequestedError: a signal came, and the state was saved.
+            NotSavedError: a signal came, and the state could not be saved.
+        """
+        while self.step < self.config.steps:
+            if self._stop:
+                self._recorder.catch_up()
+                self._keeper.save_last(self.step, self._recorder.measured(self.step))
+                raise StopRequestedError(f"{self._stop.name}: saved at step {self.step}")
+            for skip in self.config.data.skip:
+                if skip.at_step == self.step:
+                    self._data.skip(skip.sequences)
+            self._recorder.clock.resume()
+            yield self.step + 1
+
+    def learning_rate(self, step: int) -> float:
+        """The schedule's rate for a step."""
+        schedule = self.config.schedule
+        factor = lr_factor(
+            schedule.kind, step, self.config.steps, schedule.warmup_steps, schedule.min_lr_ratio
+        )
+        return self.config.optimizer.lr * factor
+
+    def next_batch(self) -> Batch:
+        """The next micro-batch's inputs and targets on the device."""
+        started_s = time.perf_counter()
+        batch = self._to_device(self._data.next_batch(self.config.batch.micro_batch))
+        self._recorder.clock.add_data_time(time.perf_counter() - started_s)
+        return batch
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context of forward passes, by the configured precision."""
+        return self._hardware.autocast()
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the loss's gradients to the parameters'; in fp16 scaled, until `scaler.unscale_`."""
+        torch.autograd.backward(self.scaler.scale(loss))
+
+    def guard(self, loss: Tensor, grad_norm: Tensor) -> None:
+        """Keeps a non-finite step from the weights; to be called before the optimizer's step.
+
+        Raises:
+            NonFiniteError: on a CPU at once; on a GPU `end_step` or a save raises it.
+        """
+        if self.device.type == "cpu":
+            self._recorder.check(self.step + 1, self._present_rate, loss.item(), grad_norm.item())
+        elif not self.scaler.is_enabled():
+            nan_guard.skip_if_non_finite(self._optimizer, loss, grad_norm)
+
+    def end_step(self, loss: Tensor, grad_norm: Tensor) -> None:
+        """Counts the step and records it; on a GPU its values are read when the next one ends.
+
+        Raises:
+            NonFiniteError: the values that were read are not finite.
+        """
+        self.step += 1
+        self._recorder.end_step(self.step, self._present_rate, loss, grad_norm)
+        steps_done = self.step - self._start_step
+        if steps_done == 1:
+            self._keeper.first_step_done()
+        if steps_done == _WARM_STEPS:
+            # What lives now lives to the end: the collector need not walk it again and again.
+            gc.collect()
+            gc.freeze()
+            gc.disable()
+
+    def evaluation_is_due(self) -> bool:
+        """True after every `eval.every_steps` steps and after the last one."""
+        every, batches = self.config.evaluation.every_steps, self.config.evaluation.batches
+        last = self.step == self.config.steps
+        return batches > 0 and (last or bool(every and self.step % every == 0))
+
+    def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
+        """Each source's name and its held-out batches, the same ones every time."""
+        for name, shard in zip(self._corpus.names, self._corpus.validation, strict=True):
+            batches = validation_batches(
+                shard, self.config.evaluation.batches, self.config.batch.micro_batch
+            )
+            yield name, map(self._to_device, batches)
+
+    def end_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
+        """Records a mean loss per source; raises NonFiniteError if one is not finite."""
+        self._recorder.catch_up()
+        batches = self.config.evaluation.batches
+        self._recorder.evaluation(self.step, losses, self._weights, batches, seconds)
+        gc.collect()
+
+    def save_if_due(self) -> None:
+        """Saves where the cadence asks for it; the loop waits for a copy in memory only."""
+        if self._keeper.is_due(self.step, self._recorder.clock.last_step_time_s):
+            self._recorder.catch_up()
+            self._keeper.save(self.step, self._recorder.measured(self.step))
+
+    def finish(self) -> None:
+        """The last checkpoint, verified; then ./final; then `completed`.
+
+        Raises:
+            NotSavedError: one of them can't be written.
+        """
+        self._recorder.catch_up()
+        metrics = self._recorder.measured(self.step)
+        self._keeper.save_last(self.step, metrics)
+        self._keeper.export(self.step, metrics)
+        self._events.emit("completed", step=self.step, final=FINAL.name)
+
+    def close(self) -> None:
+        """Lets a save in flight come to its end, and the events reach the disk."""
+        if hasattr(self, "_keeper"):
+            self._keeper.close()
+        self._events.close()
+
+    @property
+    def _present_rate(self) -> float:
+        # What the loop really set, also in a script whose schedule someone changed.
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    def _to_device(self, batch: Batch) -> Batch:
+        inputs, targets = batch
+        if self.device.type == "cpu":
+            return inputs.contiguous(), targets.contiguous()
+        # Pinned by torch's caching allocator, which keeps the memory until the copy has been made.
+        return (
+            inputs.contiguous().pin_memory().to(self.device, non_blocking=True),
+            targets.contiguous().pin_memory().to(self.device, non_blocking=True),
+        )
+
+    def _tell_start(
+        self, parameters: int, cost: Cost, resumed: bool, skipped: list[restore.Skipped]
+    ) -> None:
+        self._events.emit(
+            "started",
+            attempt=self.config.attempt.number,
+            pid=os.getpid(),
+            step=self.step,
+            target_step=self.config.steps,
+            resumed_from=self.step if resumed else None,
+            skipped=[{"step": entry.step, "reason": entry.reason} for entry in skipped],
+            parameters=parameters,
+            device=str(self.device),
+            precision=self.config.precision,
+            tokens_per_step=cost.tokens_per_step,
+            peak_flops=self._hardware.peak_flops,
+            peak_flops_source=self._hardware.peak_flops_source,
+            torch=torch.__version__,
+            runtime=trainer_runtime.__version__,
+        )
+        for entry in skipped:
+            print(f"checkpoint of step {entry.step} skipped: {entry.reason}", flush=True)
+            self._events.emit(
+                "decision", what="skip_checkpoint", value=entry.step, reason=entry.reason
+            )
+        if resumed:
+            reason = "the newest checkpoint that verifies"
+            self._events.emit("decision", what="resume", value=self.step, reason=reason)
+        print(
+            f"{'resuming from' if resumed else 'starting at'} step {self.step} of "
+            f"{self.config.steps} | {parameters:,} parameters | {self.device} "
+            f"{self.config.precision} | {cost.tokens_per_step:,} tokens a step",
+            flush=True,
+        )

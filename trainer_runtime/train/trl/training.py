@@ -1,0 +1,73 @@
+"""Runs a trainer of TRL over its rows: in our order, from a checkpoint, to the exported model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import Trainer
+
+from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.data.row_order import training_order, validation_rows
+from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
+from trainer_runtime.train.loop.framework_run import FrameworkRun
+from trainer_runtime.train.trl.callback import TrlCallback
+
+_STATE = "trainer_state.json"
+
+
+def train_on_rows(
+    trainer: Trainer, attempt: FrameworkRun, *, repeats: int = 1, block: int = 1
+) -> None:
+    """Trains to the target step or until the attempt has to end; then ./final is the model.
+
+    The rows are those that the trainer has prepared. `repeats` and `block` as in `training_order`.
+
+    Raises:
+        ConfigError: too few of the rows can be used, or the checkpoint is another strategy's.
+    """
+    _put_in_order(trainer, attempt, repeats, block)
+    checkpoint = attempt.choose_checkpoint()
+    refuse_another_strategy(checkpoint, attempt.config, attempt.world_size)
+    if checkpoint is not None:
+        _resume_token_count(trainer, checkpoint)
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if attempt.is_at_target:
+        if trainer.is_fsdp_enabled:  # whose checkpoints are in parts
+            trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+        final = attempt.writing_folder / "final"
+        trainer.save_model(str(final))
+        attempt.completed(final)
+
+
+def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: int) -> None:
+    config, ranks = attempt.config, attempt.world_size
+    rows: Any = trainer.train_dataset
+    order = training_order(config, len(rows), ranks, repeats=repeats, block=block)
+    if attempt.is_main:
+        print(f"{len(rows):,} rows to train on; the run reads {len(order):,}", flush=True)
+    trainer.train_dataset = rows.select(order.numpy())
+    callback = TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
+    trainer.add_callback(callback)
+    callback.watch_saves(trainer)
+    at_most = config.evaluation.batches * config.batch.micro_batch * ranks
+    by_source: Any = trainer.eval_dataset
+    held_out = {source: _evenly(rows, at_most, source) for source, rows in by_source.items()}
+    trainer.eval_dataset = held_out if len(held_out) > 1 else next(iter(held_out.values()))
+
+
+def _evenly(rows: Any, at_most: int, source: str) -> Any:
+    if not len(rows):
+        raise ConfigError(
+            f"data source {source}: no held-out row fits data.seq_len; use a longer one"
+        )
+    return rows.select(validation_rows(len(rows), at_most))
+
+
+def _resume_token_count(trainer: Any, checkpoint: Path) -> None:
+    """TRL counts tokens from 0 in every process; what was read before goes on being counted."""
+    history = json.loads((checkpoint / _STATE).read_bytes())["log_history"]
+    told = [entry["num_tokens"] for entry in history if "num_tokens" in entry]
+    if told:
+        trainer._total_train_tokens = told[-1]
