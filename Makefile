@@ -21,10 +21,10 @@ demo: ## train a small GPT on real text, kill it half-way, see it come back
 	@scripts/setup.sh train
 	@.venv/bin/trainmaster demo
 
-test: setup check ## style, types, floors, and all tests
+test: setup check ## style, types, layers, and all tests
 	$(PYTEST)
 
-check: setup ## style, types, floors, oldest Python
+check: setup ## style, types, layers, oldest Python
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy server/trainmaster trainer_runtime templates/nanogpt/train.py templates/hf/train.py templates/litgpt/train.py
@@ -33,7 +33,7 @@ check: setup ## style, types, floors, oldest Python
 	@.venv/bin/lint-imports
 
 quick: setup ## the tests that neither train nor install
-	$(PYTEST) -m "not slow" tests/server tests/runtime
+	$(PYTEST) -m "not slow" --ignore=tests/contract --ignore=tests/e2e --ignore=tests/train
 
 test-live: setup ## look at the real services, with your keys; costs and changes nothing
 	$(PYTHON_BIN) -m pytest -rs tests/live

@@ -7,8 +7,23 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.box.box_fixtures import box, shared_cache  # noqa: F401 - fixtures
 from support.box.torch_check_cache import torch_checks
 from support.kaggle.site import KaggleSite, serving_kaggle
+from support.plan.small_plans import (  # noqa: F401 - fixtures
+    corpus,
+    cpu_host,
+    environment,
+    make_spec,
+    one_source,
+    operator,
+    plannable,
+    receiver,
+    remote,
+    small_spec,
+    sshd,
+    text_corpus,
+)
 from support.runs.running_run import CommandLine, kill_processes
 
 from trainmaster.sync.workspace import Workspace, open_workspace

@@ -12,6 +12,7 @@ from support.machines.rental_home import Renter, renting
 from support.providers.runpod_site import RunPodSite
 from support.runs.running_run import small_spec, wait_until
 
+from trainmaster.machines.renting.instances import advance_box
 from trainmaster.metrics.run_series import run_points
 from trainmaster.runs.launch import launch
 from trainmaster.runs.resume import resume
@@ -40,12 +41,16 @@ def test_a_run_goes_on_from_the_mirror_on_a_new_box_after_its_first_one_was_lost
     until_event(renter, run, "checkpoint")
     wait_until(lambda: mirrored(renter, run), "a checkpoint in the mirror", BOUND_S)
     with pytest.raises(StateError, match="RUN_IS_RUNNING"):
-        renter.do(lambda workspace: resume(workspace, run, host="local"))
+        renter.do(
+            lambda workspace: resume(workspace, run, host="local", refresh_instance=advance_box)
+        )
 
     renter.site.alive[0].end()  # by its provider, or whoever outbids
     second = renter.provision()
     saved = mirrored(renter, run)[-1]
-    resumed = renter.do(lambda workspace: resume(workspace, run, host=second.host))
+    resumed = renter.do(
+        lambda workspace: resume(workspace, run, host=second.host, refresh_instance=advance_box)
+    )
     assert resumed.host == second.host
     assert [box.state.value for box in renter.boxes()] == ["ended", "ready"]
 

@@ -136,7 +136,8 @@ def test_the_instructions_are_short(environment: dict[str, str], read_only: bool
 def test_importing_the_server_imports_no_service() -> None:
     script = (
         "import sys, trainmaster.mcp;"
-        "heavy = {'jinja2', 'sqlite3', 'torch', 'trainmaster.runs.launch', 'trainmaster.sync.workspace'};"
+        "heavy = {'jinja2', 'sqlite3', 'torch',"
+        " 'trainmaster.runs.launch', 'trainmaster.sync.workspace'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,17 +30,33 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
 from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
 
+# Of a rented instance, by its tag: `machines.renting.instances.advance_box`.
+RefreshInstance = Callable[[Workspace, str], Awaitable[object]]
+
 _CHECKPOINTS = "checkpoints"
 _REACHED_WITHIN_S = 20.0
 # Of an attempt whose processes were elsewhere: one that never lives here.
 _ELSEWHERE = {"pid": 1, "start_ticks": 0, "epoch": "elsewhere"}
 
 
+async def no_instances(workspace: Workspace, tag: str) -> object:
+    """A client that rents nothing."""
+    return None
+
+
 async def place_elsewhere(
-    workspace: Workspace, view: RunView, host: str, *, from_scratch: bool, abandon: bool
+    workspace: Workspace,
+    view: RunView,
+    host: str,
+    *,
+    from_scratch: bool,
+    abandon: bool,
+    refresh_instance: RefreshInstance = no_instances,
 ) -> None:
     """Lay a run down on another host as it is mirrored here, and note that it is there. May be
     repeated; until it is noted, nothing has changed.
+
+    `refresh_instance` brings the record of a rented instance up to date with its provider.
 
     Raises:
         StateError: `RUN_IS_RUNNING`, it may live where it was, and `abandon` was not given;
@@ -59,7 +75,7 @@ async def place_elsewhere(
             )
     backend = workspace.backend(host)
     if not abandon:
-        view = await _asked_provider(workspace, view)
+        view = await _refreshed(workspace, view, refresh_instance)
         _refuse_unless_over(view)
     if not view.host_is_gone and not await _take_leave(workspace, view):
         workspace.control.leave_behind(run.run_id, run.host, time.time())
@@ -76,17 +92,15 @@ async def place_elsewhere(
         ingest_placement(workspace.metrics, new, run.run_id, run.placement + 1)
 
 
-async def _asked_provider(workspace: Workspace, view: RunView) -> RunView:
-    """The run after a look whether its rented box is still there; nothing new where nobody says."""
-    from trainmaster.machines.renting.instances import (
-        advance_box,  # which may stop runs, so it lies above us
-    )
-
+async def _refreshed(
+    workspace: Workspace, view: RunView, refresh_instance: RefreshInstance
+) -> RunView:
+    """The run once its instance's record is current; unchanged where the provider gives no answer."""
     box = workspace.control.boxes.of_host(view.run.host)
     if box is None:
         return view
     with suppress(HostError):
-        await advance_box(workspace, box.tag)
+        await refresh_instance(workspace, box.tag)
     return load_view(workspace, view.run.run_id)
 
 

@@ -20,7 +20,7 @@ from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch, with_patch
 from trainmaster.runs.launch import launched
-from trainmaster.runs.migrate import place_elsewhere
+from trainmaster.runs.migrate import RefreshInstance, no_instances, place_elsewhere
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.resume_batch import of_one_batch
@@ -42,6 +42,7 @@ _NEVER_RESENT = ("data", "run_id", "name")
 class _Place:
     host: str
     abandon: bool
+    refresh_instance: RefreshInstance
 
 
 async def resume(
@@ -53,6 +54,7 @@ async def resume(
     apply: str | None = None,
     host: str | None = None,
     abandon: bool = False,
+    refresh_instance: RefreshInstance = no_instances,
     idempotency_key: str | None = None,
 ) -> LaunchAnswer:
     """Start an ended run again from a checkpoint, with the last attempt's configuration.
@@ -86,7 +88,7 @@ async def resume(
             sets=sets,
             apply=apply,
             key=key,
-            place=None if host is None else _Place(host, abandon),
+            place=None if host is None else _Place(host, abandon, refresh_instance),
         )
     except StateError:
         # The first call with this key may have come through in the meantime.
@@ -161,7 +163,12 @@ async def _where_it_goes_on(
             refuse_unless_ended(view)
         return view
     await place_elsewhere(
-        workspace, view, place.host, from_scratch=from_scratch, abandon=place.abandon
+        workspace,
+        view,
+        place.host,
+        from_scratch=from_scratch,
+        abandon=place.abandon,
+        refresh_instance=place.refresh_instance,
     )
     return load_view(workspace, run)
 

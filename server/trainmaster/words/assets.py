@@ -8,7 +8,7 @@ from pathlib import Path
 import trainer_runtime
 from trainmaster.words.errors import InternalError
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 # In a checkout this file is <root>/server/trainmaster/words/assets.py.
 _CHECKOUT = _PACKAGE.parent.parent
 

@@ -12,7 +12,7 @@ import pytest
 from support.runs.running_run import LONGEST_S, CommandLine, write_corpus
 from support.train.output_folders import write_nanogpt
 
-from trainer_runtime.train.attempt.schedule import lr_factor
+from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.foreign.records import stamp_of
 from trainmaster.runs.adopt import AdoptOptions, adopt
 from trainmaster.runs.adopt.agreement import (

@@ -18,7 +18,7 @@ from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.processes.hold import marker
 from trainer_runtime.box.processes.identity import carriers, identify, send
 
-_PROJECT = Path(__file__).parent.parent
+_PROJECT = Path(__file__).parents[3]
 _ANSWERS = "from trainer_runtime.train import stacks; stacks.answer_signals()\n"
 
 

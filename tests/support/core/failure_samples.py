@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_FOLDER = Path(__file__).with_name("failures")
+_FOLDER = Path(__file__).parents[2] / "failures"
 
 
 def _texts(path: Path) -> tuple[str, ...]:

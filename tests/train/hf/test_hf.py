@@ -26,9 +26,9 @@ from support.box.tiny_training import (
     prepared_config,
 )
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.attempt.exit_codes import ending
-from trainer_runtime.train.attempt.schedule import SCHEDULES, lr_factor
 from trainer_runtime.train.data.batches import Corpus, TrainingData
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.signals import StopSignal

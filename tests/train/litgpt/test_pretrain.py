@@ -10,8 +10,8 @@ import torch
 from support.box.tiny_training import REPOSITORY, Config, changed
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 
+from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.files.manifest import verify
-from trainer_runtime.train.attempt.schedule import lr_factor
 from trainer_runtime.train.litgpt.wrapper import SEAMS
 
 

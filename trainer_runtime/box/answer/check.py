@@ -15,15 +15,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from trainer_runtime.box.answer.check_gpus import gpus, torch
+from trainer_runtime.box.answer.check_row import Row, State
 from trainer_runtime.box.environment.cgroup_limits import limits
 from trainer_runtime.box.environment.interpreter_facts import facts
 from trainer_runtime.core.frameworks.packages import MODULES
-
-State = Literal["ok", "warn", "fail"]
 
 _GIB = 2.0**30
 _LEAST_ROOT_GIB = 5.0  # as `trainmaster doctor` has it: checkpoints and shards
@@ -33,24 +33,12 @@ _LEAST_MEMORY_GIB = 2.0
 _TOOL_TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One thing that was looked at. `fail`: no training can run like this."""
-
-    name: str
-    state: State
-    found: str
-    remedy: str | None = None
-
-
 def check(root: Path, cache: Path, within_s: float) -> dict[str, Any]:
     """All rows for runs in `root` and what they share in `cache`; `time`: the clock at the end.
 
     PyTorch gets what is left of `within_s` seconds.
     """
     deadline_s = time.monotonic() + within_s
-    from trainer_runtime.box.answer.check_gpus import gpus, torch
-
     rows: list[Row] = []
     for name, look in _looks(root, cache):
         rows += _independently(name, look)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import trainer_runtime
-from trainer_runtime.box.answer.check import Row
+from trainer_runtime.box.answer.check_row import Row
 from trainer_runtime.box.environment.interpreters import candidates, look_at
 from trainer_runtime.box.processes.commands import Ended, ask
 from trainer_runtime.box.processes.hold import MARKER

@@ -6,9 +6,8 @@ Nothing of a log comes in here: whoever reads the message may be an agent.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeGuard
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
 from trainer_runtime.core.alerts.condition import (
@@ -16,6 +15,7 @@ from trainer_runtime.core.alerts.condition import (
     MetricCondition,
     SilenceCondition,
 )
+from trainer_runtime.core.protocol.alert_record import Message
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.lines import named
 
@@ -36,28 +36,6 @@ class Place:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a receiver gets; `id` is the same however often it gets it. `t`: Unix seconds."""
-
-    id: str
-    run: str
-    host: str
-    alert: str
-    severity: str
-    state: str
-    step: int
-    text: str
-    t: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Message:
-        return cls(**{name: data[name] for name in cls.__slots__})
-
-
 def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
     """The message of an onset; `now` is when it is first told."""
     step = place.step if onset.step is None else onset.step
@@ -73,11 +51,6 @@ def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
         text=f"{told} See: trainmaster status {place.run_id}"[:_LONGEST_TEXT],
         t=round(now, 3),
     )
-
-
-def is_message(data: object) -> TypeGuard[dict[str, Any]]:
-    """Whether `Message.from_dict` takes it."""
-    return isinstance(data, dict) and set(Message.__slots__) <= set(data)
 
 
 def trial_message(destination: str, t: float, trial_id: str) -> Message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.config.lr_schedule import WSD_DECAY_SHARE
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import accelerate, deepspeed
 from trainer_runtime.core.frameworks.places import TENSORBOARD, WRITING
@@ -15,8 +16,6 @@ TRAINING_ARGUMENTS = "training_args.yaml"
 # What is not named here is passed on as it is: TrainingArguments has the last word.
 _OPTIMIZERS = {"adamw": "adamw_torch_fused", "lion": "lion_32bit"}
 _TRACKERS = {"comet": "comet_ml"}
-# As `train.attempt.schedule`, which torch keeps out of here.
-_WSD_DECAY_SHARE = 0.2
 
 
 def files(config: Mapping[str, Any]) -> dict[str, str]:
@@ -122,7 +121,7 @@ def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
         kwargs = {"power": 1.0, "lr_end": floor * float(config["optimizer"]["lr"])}
     elif kind == "wsd":
         name = "warmup_stable_decay"
-        decay_steps = max(1, round(_WSD_DECAY_SHARE * (steps - warmup_steps)))
+        decay_steps = max(1, round(WSD_DECAY_SHARE * (steps - warmup_steps)))
         kwargs = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt", "min_lr_ratio": floor}
     elif kind == "inverse_sqrt":
         name, kwargs = "inverse_sqrt", {"timescale": max(1, warmup_steps)}

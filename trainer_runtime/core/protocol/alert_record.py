@@ -7,10 +7,9 @@ taken it. Whoever is killed in between sends it once more, under the same id.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeGuard
 
-from trainer_runtime.core.alerts.message import Message, is_message
 from trainer_runtime.core.protocol.lines import Event, number
 
 FIRED, SENT, FAILED = "fired", "sent", "failed"
@@ -18,6 +17,33 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 900.0
 # A receiver that is down over a night still gets it.
 GIVE_UP_AFTER_S = 24 * 3600.0
 _MOST_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a receiver gets; `id` is the same however often it gets it. `t`: Unix seconds."""
+
+    id: str
+    run: str
+    host: str
+    alert: str
+    severity: str
+    state: str
+    step: int
+    text: str
+    t: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Message:
+        return cls(**{name: data[name] for name in cls.__slots__})
+
+
+def is_message(data: object) -> TypeGuard[dict[str, Any]]:
+    """Whether `Message.from_dict` takes it."""
+    return isinstance(data, dict) and set(Message.__slots__) <= set(data)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.attempt.nan_guard import NonFiniteError
-from trainer_runtime.train.data.batches import ShardsError
+
+
+class ShardsError(Exception):
+    """The prepared shards are missing, damaged, or do not fit the configuration."""
 
 
 class StopRequestedError(Exception):

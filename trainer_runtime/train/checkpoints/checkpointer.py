@@ -14,14 +14,14 @@ from trainer_runtime.core.files.manifest import Manifest
 from trainer_runtime.train.attempt import optimizer as optimizer_state
 from trainer_runtime.train.attempt.config import ConfigError, TrainingConfig
 from trainer_runtime.train.attempt.events import EventLog
-from trainer_runtime.train.attempt.exit_codes import NotSavedError
+from trainer_runtime.train.attempt.exit_codes import NotSavedError, ShardsError
 from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints, TensorFiles
 from trainer_runtime.train.checkpoints.checkpoint_store import Origin, Shelf
 from trainer_runtime.train.checkpoints.due import SavesDue
 from trainer_runtime.train.checkpoints.folder import remove_leftovers, write_folder
 from trainer_runtime.train.checkpoints.retention import Retention
-from trainer_runtime.train.data.batches import ShardsError, TrainingData
+from trainer_runtime.train.data.batches import TrainingData
 
 CHECKPOINTS = Path("checkpoints")
 FINAL = Path("final")

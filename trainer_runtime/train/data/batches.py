@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer_runtime.train.attempt.exit_codes import ShardsError
+
 META_NAME = "meta.json"
 META_VERSION = 1
 # torch reads the bytes as signed, few of its operations know the others; the mask undoes the sign.
@@ -24,10 +26,6 @@ _DTYPES = {"uint16": (torch.int16, 0xFFFF), "uint32": (torch.int32, 0xFFFFFFFF)}
 _DEFAULT_DTYPE = "uint16"
 
 Batch = tuple[Tensor, Tensor]
-
-
-class ShardsError(Exception):
-    """The prepared shards are missing, damaged, or do not fit the configuration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainer_runtime.train.attempt.schedule import lr_factor
+from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.foreign.records import Point
 
 # Trainer's own default first: of those that fit alike the first is taken.

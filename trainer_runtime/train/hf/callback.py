@@ -25,8 +25,8 @@ from transformers import (
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt.config import RunConfig
-from trainer_runtime.train.attempt.schedule import lr_factor
 from trainer_runtime.train.data.sequences import Drawn, write_position
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.frameworks import litgpt as written
-from trainer_runtime.train.attempt.schedule import lr_factor
 from trainer_runtime.train.litgpt.data import RunData
 from trainer_runtime.train.litgpt.state import Trained
 from trainer_runtime.train.loop.framework_run import FrameworkRun

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 import trainer_runtime
+from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import ConfigError, read_config
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import StopRequestedError, ending
-from trainer_runtime.train.attempt.schedule import lr_factor
 from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpointer import FINAL, Keeper
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches

@@ -60,6 +60,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Start an ended run again. Takes the newest verified checkpoint unless told otherwise."""
+    from trainmaster.machines.renting.instances import advance_box
     from trainmaster.runs import resume as service
 
     answer = ask(
@@ -71,6 +72,7 @@ def resume(
             apply=apply,
             host=host,
             abandon=abandon,
+            refresh_instance=advance_box,
             idempotency_key=idempotency_key,
         )
     )

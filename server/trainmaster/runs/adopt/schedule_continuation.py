@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.diagnosis.remedies import value_at
-from trainer_runtime.train.attempt.schedule import SCHEDULES, lr_factor
 from trainmaster.plan.spec.training import ScheduleSpec
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.words.yaml12 import load_yaml

@@ -54,8 +54,8 @@ _SIGNS = (
     ),
     _Sign(
         Place.CHECKPOINT,
-        r"/torch/serialization\.py|/safetensors/|/trainer_runtime/train/(checkpoint|keeper|folder|"
-        r"tensors)\.py|/transformers/trainer_pt_utils\.py",
+        r"/torch/serialization\.py|/safetensors/|/trainer_runtime/train/checkpoints/(checkpoint|"
+        r"checkpointer|folder|tensors)\.py|/transformers/trainer_pt_utils\.py",
         r"(?!.*load|start$|__init__$|first_step_done|is_due|allocate).*",
     ),
     _Sign(
@@ -63,7 +63,10 @@ _SIGNS = (
         "",
         r"_?(save|write|dump|async_save)_(checkpoint|model|state|pretrained|optimizer\w*|weights)",
     ),
-    _Sign(Place.DATA, r"/torch/utils/data/|/trainer_runtime/train/data\.py|/multiprocessing/pool"),
+    _Sign(
+        Place.DATA,
+        r"/torch/utils/data/|/trainer_runtime/train/data/batches\.py|/multiprocessing/pool",
+    ),
     _Sign(
         Place.DATA,
         r"-packages/(datasets|litdata|webdataset|streaming|pyarrow|tfrecord|ffcv|nvidia/dali|grain)/",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_runtime.train.attempt.schedule import SCHEDULES, lr_factor
+from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 
 
 @pytest.mark.parametrize("kind", sorted(SCHEDULES))

@@ -1,4 +1,4 @@
-"""A small spec, a host and a corpus that it can be planned for."""
+"""Fixtures: a small spec, a host and a corpus that it can be planned for."""
 
 from __future__ import annotations
 

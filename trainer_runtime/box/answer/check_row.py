@@ -1,0 +1,18 @@
+"""A row of `check`: what was examined, its state, what was found, the remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that was examined. `fail`: no training can run like this."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str | None = None

@@ -1,0 +1,1 @@
+"""The resolved configuration of a run, and the formulas that it names."""
