@@ -21,10 +21,14 @@ from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import StatusAnswer
+from trainmaster.words.answers.runs import LaunchAnswer, StatusAnswer
 from trainmaster.words.errors import StateError
 
 BOUND_S = 240.0
+
+
+async def moved(workspace: Workspace, run: str, host: str) -> LaunchAnswer:
+    return await resume(workspace, run, host=host, refresh_instance=advance_box)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainer_runtime.core.alerts.alert import Alert, Onset
-from trainer_runtime.core.alerts.message import Message, Place, message_of
+from trainer_runtime.core.alerts.message import Place, message_of
 from trainer_runtime.core.alerts.watcher import Watcher
-from trainer_runtime.core.protocol.alert_record import FAILED
+from trainer_runtime.core.protocol.alert_record import FAILED, Message
 from trainmaster.alerts.rules import alerts_of, watched
 from trainmaster.store.control_alerts import AlertRow
 from trainmaster.store.metrics_store import StoredEvent

@@ -95,7 +95,7 @@ async def place_elsewhere(
 async def _refreshed(
     workspace: Workspace, view: RunView, refresh_instance: RefreshInstance
 ) -> RunView:
-    """The run once its instance's record is current; unchanged where the provider gives no answer."""
+    """The run once its instance's record is current; unchanged without a provider's answer."""
     box = workspace.control.boxes.of_host(view.run.host)
     if box is None:
         return view

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainer_runtime.core.alerts.message import Message
+from trainer_runtime.core.protocol.alert_record import Message
 from trainer_runtime.core.protocol.finding import Severity
 from trainmaster.store.database import transaction
 

@@ -21,9 +21,9 @@ from trainer_runtime.box.alerts.post import LONGEST_S
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.alerts.alert import Alert, Onset
-from trainer_runtime.core.alerts.message import Message, Place, body_for, message_of
+from trainer_runtime.core.alerts.message import Place, body_for, message_of
 from trainer_runtime.core.alerts.watcher import Watcher
-from trainer_runtime.core.protocol.alert_record import failed, fired, sent
+from trainer_runtime.core.protocol.alert_record import Message, failed, fired, sent
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import ATTACHED, Event, number
 from trainer_runtime.core.protocol.progress import Progress

@@ -16,13 +16,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
-from trainer_runtime.train.data.batches import (
-    Corpus,
-    Shard,
-    ShardsError,
-    TrainingData,
-    validation_windows,
-)
+from trainer_runtime.train.attempt.exit_codes import ShardsError
+from trainer_runtime.train.data.batches import Corpus, Shard, TrainingData, validation_windows
 from trainer_runtime.train.data.stream import TRAIN, stream_dataset
 
 POSITION_NAME = "data_position.json"
