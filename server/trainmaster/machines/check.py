@@ -107,7 +107,7 @@ async def _whole(host: Host, found: Connection, within_s: float) -> _Box:
 
 
 async def _plain(host: Host, found: Connection) -> _Box:
-    script = (find_assets().runtime / "box" / "check_plain.sh").read_bytes()
+    script = (find_assets().runtime / "box" / "answer" / "check_plain.sh").read_bytes()
     root, cache = await host.root(), await host.cache()
     command = ["/bin/sh", "-s", root, cache]
     done = await host.run(command, folder="/", stdin=script, timeout_s=_LEAST_BOX_S)

@@ -31,7 +31,7 @@ async def find_python(run: Run) -> str:
     Raises:
         HostError: `PYTHON_MISSING`, with those that were found; whatever `run` raises.
     """
-    script = (find_assets().runtime / "box" / "find_python.sh").read_bytes()
+    script = (find_assets().runtime / "box" / "answer" / "find_python.sh").read_bytes()
     done = await run(["/bin/sh", "-s"], stdin=script, timeout_s=_TIMEOUT_S)
     seen = {}
     for line in done.output.splitlines():

@@ -87,7 +87,7 @@ async def put_tree(
         PlanError: `DATA_CHANGED`, a file changed or went while it was sent.
     """
     files = await asyncio.to_thread(list_tree, local, executable)
-    program = (find_assets().runtime / "box" / "receive.py").read_bytes()
+    program = (find_assets().runtime / "box" / "answer" / "receive.py").read_bytes()
     command = [await host.python(), "-c", BOOTSTRAP, str(len(program))]
     header = {
         "destination": destination,
