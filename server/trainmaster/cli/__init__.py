@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 import typer
 
+from trainmaster.cli.acting import acts
 from trainmaster.cli.commands import (
+    action_log,
     adopt,
     alerts,
     approve,
@@ -48,6 +50,20 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+ACTING = (
+    plan.launch,
+    attach.attach,
+    adopt.adopt,
+    lifecycle.stop,
+    lifecycle.resume,
+    fetch.fetch,
+    lifecycle.clean,
+    rent.provision,
+    rent.release,
+    approve.approve,
+    maintenance.tick,
+    maintenance.replay,
+)
 for command in (
     plan.plan,
     plan.launch,
@@ -74,9 +90,10 @@ for command in (
     maintenance.doctor,
     maintenance.tick,
     maintenance.replay,
+    action_log.log,
     mcp.mcp,
 ):
-    app.command()(command)
+    app.command()(acts(command.__name__)(command) if command in ACTING else command)
 app.command("demo")(demo_command)
 app.command("transfer", hidden=True)(maintenance.transfer)
 app.command("tend", hidden=True)(maintenance.tend)

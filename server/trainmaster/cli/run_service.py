@@ -44,4 +44,8 @@ def ask(
                 await workspace.disconnect()
 
     with nullcontext() if tells_itself else telling_to_wait():
-        return asyncio.run(within())
+        answer = asyncio.run(within())
+    from trainmaster.store.action_log import record_answer
+
+    record_answer(answer)
+    return answer

@@ -14,6 +14,7 @@ from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from trainmaster.mcp.maintenance import Background
 from trainmaster.words.answers.runs import Answer
+from trainmaster.words.paths import Home, find_home
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
@@ -51,6 +52,11 @@ class OpenWorkspace:
         self._read_only = read_only
         self._background = Background()
         self._workspace: Workspace | None = None
+
+    @property
+    def home(self) -> Home:
+        """The home, opened or not."""
+        return find_home(self._environment)
 
     def get(self) -> Workspace:
         """The open workspace. Raises: TrainmasterError when the home can't be used."""

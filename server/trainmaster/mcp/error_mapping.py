@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -27,6 +29,8 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     """
 
     longest_call_s = LONGEST_CALL_S
+    # The tools whose calls the home's action log records.
+    acting: frozenset[str] = frozenset()
 
     async def call_tool(
         self,
@@ -40,8 +44,9 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         """
         given = {key: value for key, value in arguments.items() if value is not None}
         try:
-            with anyio.fail_after(self.longest_call_s):
+            with self._logged(name, given, context), anyio.fail_after(self.longest_call_s):
                 result = await super().call_tool(name, given, context)
+                _record_result(result)
         except UnexpectedToolError as failure:
             raise _unexpected(failure, context) from failure.__cause__
         except ToolError as failure:
@@ -49,6 +54,24 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         except TimeoutError as failure:
             raise ToolError(str(_too_slow(name, self.longest_call_s))) from failure
         return _compact(result)
+
+    @contextmanager
+    def _logged(
+        self, name: str, arguments: Mapping[str, Any], context: Context[OpenWorkspace, Any] | None
+    ) -> Iterator[None]:
+        if name not in self.acting or context is None:
+            yield
+            return
+        from trainmaster.store.action_log import discard_action, logged_action
+
+        home = context.request_context.lifespan_context.home
+        with logged_action(home, "mcp", _client_of(context), name, arguments):
+            try:
+                yield
+            except ToolError as failure:
+                if isinstance(failure.__cause__, ValidationError):
+                    discard_action()
+                raise
 
     async def _refusal(self, name: str, failure: ToolError) -> TrainmasterError:
         """What the SDK refused by itself: an unknown tool, or arguments that don't validate."""
@@ -59,6 +82,22 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         return UsageError(
             "BAD_ARGUMENT", f"There is no tool {name!r}.", f"Call one of: {', '.join(schemas)}."
         )
+
+
+def _record_result(result: CallToolResult | InputRequiredResult) -> None:
+    """Name the run that a logged call made. A call that ends with a question did not act yet."""
+    from trainmaster.store.action_log import discard_action, record_answer
+
+    if isinstance(result, InputRequiredResult):
+        discard_action()
+    else:
+        record_answer(result.structured_content)
+
+
+def _client_of(context: Context[OpenWorkspace, Any]) -> str:
+    """The name and version that the client gave; empty where it gave none."""
+    parameters = context.session.client_params
+    return f"{parameters.client_info.name} {parameters.client_info.version}" if parameters else ""
 
 
 def _unexpected(

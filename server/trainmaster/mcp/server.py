@@ -59,7 +59,7 @@ def build_server(
 
     Raises: UsageError when a toolset does not exist.
     """
-    return AnsweringServer(
+    server = AnsweringServer(
         "trainmaster",
         title="Trainmaster",
         version=__version__,
@@ -68,6 +68,13 @@ def build_server(
         lifespan=_lifespan(environment, read_only),
         log_level="WARNING",
     )
+    server.acting = frozenset(
+        definition.function.__name__
+        for definitions in TOOLSETS.values()
+        for definition in definitions
+        if not definition.hints.read_only_hint
+    )
+    return server
 
 
 async def serve_stdio(

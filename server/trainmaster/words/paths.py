@@ -26,6 +26,11 @@ class Home:
         return self.root / "metrics.db"
 
     @property
+    def action_log(self) -> Path:
+        """Every call that acted; see `store.action_log`."""
+        return self.root / "log" / "trainmaster.jsonl"
+
+    @property
     def mirror(self) -> Path:
         return self.root / "mirror"
 

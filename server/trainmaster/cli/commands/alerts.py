@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from trainmaster.cli.acting import acts
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
@@ -35,6 +36,7 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @alerts.command()
+@acts("alerts add")
 def add(
     run: OneRun = None,
     *,
@@ -80,6 +82,7 @@ def list_alerts(run: OneRun = None, as_json: AsJson = False) -> None:
 
 
 @alerts.command()
+@acts("alerts remove")
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the alert is called.")],
     run: OneRun = None,
@@ -92,6 +95,7 @@ def remove(
 
 
 @alerts.command()
+@acts("alerts test")
 def test(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A destination, or an alert that goes to it.")

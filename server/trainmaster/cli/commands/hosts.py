@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from trainmaster.cli.acting import acts
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
@@ -33,6 +34,7 @@ def list_hosts(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @hosts.command()
+@acts("hosts add")
 def add(
     name: HostName,
     address: Annotated[
@@ -90,6 +92,7 @@ def check(name: HostName, as_json: AsJson = False) -> None:
 
 
 @hosts.command()
+@acts("hosts trust")
 def trust(name: HostName, as_json: AsJson = False) -> None:
     """Pin the key that a host shows now. Shows both fingerprints; compare them with its owner's."""
     from trainmaster.machines import registry as service
@@ -98,6 +101,7 @@ def trust(name: HostName, as_json: AsJson = False) -> None:
 
 
 @hosts.command()
+@acts("hosts remove")
 def remove(
     name: HostName,
     force: Annotated[
@@ -112,6 +116,7 @@ def remove(
 
 
 @hosts.command()
+@acts("hosts gc")
 def gc(
     name: HostName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell.")] = False,

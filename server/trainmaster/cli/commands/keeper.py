@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trainmaster.cli.acting import acts
 from trainmaster.cli.commands.maintenance import show
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
@@ -26,6 +27,7 @@ def tell(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @keeper.command()
+@acts("keeper install")
 def install(
     every: Annotated[
         str, typer.Option("--every", metavar="5m", help="1m to 1h, at even distances.")
@@ -43,6 +45,7 @@ def install(
 
 
 @keeper.command()
+@acts("keeper remove")
 def remove(as_json: AsJson = False) -> None:
     """Remove the keeper of this home, and nothing else."""
     from trainmaster.keeper import service

@@ -32,8 +32,12 @@ def tick(
 ) -> None:
     """Do what is due for every run and rented box, once. Meant for a timer: see `keeper`."""
     from trainmaster.keeper import tick as service
+    from trainmaster.store.action_log import discard_action
 
-    show(ask(lambda workspace: service.tick(workspace, every=every)), as_json)
+    answer = ask(lambda workspace: service.tick(workspace, every=every))
+    if not any(row.did for row in (*answer.runs, *(answer.boxes or ()))):
+        discard_action()
+    show(answer, as_json)
 
 
 def replay(as_json: AsJson = False) -> None:

@@ -1,0 +1,24 @@
+"""What people see of `trainmaster log`."""
+
+from __future__ import annotations
+
+from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.words.answers.actions import ActionLogAnswer
+
+
+@view.register
+def _(answer: ActionLogAnswer) -> list[Block]:
+    if not answer.actions:
+        return [f"No call has acted yet. They are recorded in {answer.path}"]
+    rows = [
+        (
+            row.time,
+            f"{row.face}, {row.client}" if row.client else row.face,
+            row.action,
+            " ".join(f"{name}={value}" for name, value in row.target.items()),
+            row.outcome,
+            f"{row.duration_s:.1f}",
+        )
+        for row in answer.actions
+    ]
+    return [Grid(("time (UTC)", "by", "action", "on", "outcome", "s"), rows), f"From {answer.path}"]
