@@ -67,7 +67,7 @@ def picture(lines: list[str]) -> str:
 
 
 def _some(lines: list[str]) -> list[str]:
-    """At most so many of the lines as are kept, evenly spread, the last of them included."""
+    """A few of the lines, evenly spread, the last of them included."""
     stride = max(1, len(lines) // _PROGRESS_KEPT)
     return lines[::-1][::stride][:_PROGRESS_KEPT][::-1]
 
