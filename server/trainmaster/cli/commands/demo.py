@@ -81,7 +81,7 @@ class _Demo:
         self._say(f"The spec, {spec}:\n\n{_indented(spec.read_text())}")
         launched = await launch(self._workspace, str(spec))
         run = launched.run_id
-        self._say(f"Launched {run}: detached, it goes on whatever happens to this command.\n")
+        self._say(f"\nLaunched {run}, detached: it continues without this command.\n")
         await self._wait(run, f"step:{self._steps // 2 + 20}")
         killed_at = await self._kill_trainer(run)
         ended = await self._wait(run, "completed")
@@ -90,7 +90,7 @@ class _Demo:
         resumed_at, repeated = await self._check_unbroken(run, killed_at)
         await self._show(run, killed_at)
         sample = await self._sample(run)
-        self._say(f"\nWhat it writes after {_PROMPT!r}:\n\n{_indented(sample)}")
+        self._say(f"\nSample after the prompt {_PROMPT!r}:\n\n{_indented(sample)}")
         await self._say_where(run)
         seconds = round(time.monotonic() - started, 1)
         self._say(f"\nDone in {spoken_duration(seconds)}.")
@@ -147,9 +147,9 @@ class _Demo:
         if not repeated or broken:
             raise _failed(f"the loss differs after the resume, at steps {broken[:5]}")
         self._say(
-            f"\nIt came back from its checkpoint at step {attempts[1].started_at_step} and took "
-            f"steps {repeated[0]} to {repeated[-1]} again: {len(repeated)} losses, each equal to "
-            "the last bit."
+            f"\nResumed from the checkpoint at step {attempts[1].started_at_step}; steps "
+            f"{repeated[0]}–{repeated[-1]} were recomputed: {len(repeated)} losses, equal bit for "
+            "bit."
         )
         return attempts[1].started_at_step, len(repeated)
 
@@ -164,7 +164,7 @@ class _Demo:
             (float(x), float(y))
             for x, y in zip(series["loss"].steps, series["loss"].values, strict=True)
         ]
-        self._say("\nloss over steps (the tick is where it was killed)")
+        self._say("\nloss over steps (the tick marks the kill)")
         self._say("\n".join(curve(points, mark_x=float(killed_at))))
         first, last = value(series["val_loss"].first), value(series["val_loss"].last)
         self._say(f"\nheld-out loss: {first} -> {last}")
