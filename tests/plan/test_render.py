@@ -93,7 +93,7 @@ def test_the_bundle_holds_the_trainer_and_the_whole_runtime(bundle: Bundle) -> N
     )
     assert (
         bundle.files["trainer_runtime/core/protocol/lines.py"]
-        == (runtime / "core" / "protocol.py").read_bytes()
+        == (runtime / "core" / "protocol" / "lines.py").read_bytes()
     )
     assert "trainer_runtime/__main__.py" in bundle.files
     assert not any("__pycache__" in path for path in bundle.files)

@@ -226,7 +226,7 @@ def test_a_receiver_and_a_removal_of_the_same_entry_take_turns(cache: Path) -> N
         "files": [["new", 3, None, 0o644, None]],
     }
     data = json.dumps(header).encode()
-    receiver = PROJECT / "trainer_runtime" / "box" / "receive.py"
+    receiver = PROJECT / "trainer_runtime" / "box" / "answer" / "receive.py"
     with subprocess.Popen(
         [sys.executable, str(receiver)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as receiving:
