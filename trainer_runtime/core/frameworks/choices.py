@@ -82,7 +82,6 @@ def _tuning(config: Mapping[str, Any]) -> object:
 CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
     {
         "nanogpt": (Choice("style", ("gpt2", "llama"), ("model.style",), _style),),
-        "hf": (Choice("weights", ("new", "existing"), ("model.path", "model.hub"), _weights),),
         "litgpt": (
             Choice(
                 "command",
@@ -91,6 +90,7 @@ CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
                 litgpt.command,
             ),
         ),
+        "hf": (Choice("weights", ("new", "existing"), ("model.path", "model.hub"), _weights),),
         "trl": (
             Choice("method", ("sft", "dpo", "kto", "reward", "grpo"), ("method",), _method),
             Choice("tuning", ("full", "lora"), ("adapter", "adapter.kind"), _tuning),
