@@ -228,6 +228,17 @@ def test_what_can_not_be_trained_ends_with_77_and_a_reason(
     assert told in errors
 
 
+def test_a_config_of_another_style_than_the_script_s_is_refused(
+    make_run: Callable[..., TinyRun],
+) -> None:
+    run = make_run()
+    run.write_config("config.json", changed(run.config, {"model__style": "llama"}))
+    code, _, errors = run.train()
+    assert code == 77
+    assert "made for style gpt2, config.json asks for llama" in errors
+    assert run.events() == []
+
+
 # Its last object goes after the interpreter has taken all handlers of signals back.
 _SIGNALLED_AT_ITS_END = """\
 import os, signal, sys

@@ -199,8 +199,9 @@ def refuse_another_script(config: RunConfig, choices: Mapping[str, str]) -> None
         raise ConfigError(str(error)) from None
     for name, value in choices.items():
         if wanted.get(name) != value:
+            asked = wanted.get(name) or f"framework {config.document['framework']}"
             raise ConfigError(
-                f"train.py is made for {name} {value}, config.json asks for {wanted.get(name)}: "
+                f"train.py is made for {name} {value}, config.json asks for {asked}: "
                 "that never changes in a run; launch a new one"
             )
 
