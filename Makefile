@@ -27,9 +27,9 @@ test: setup check ## style, types, layers, and all tests
 check: setup ## style, types, layers, oldest Python
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy server/trainmaster trainer_runtime templates/nanogpt/train.py templates/hf/train.py templates/litgpt/train.py
-	@.venv/bin/mypy --python-version 3.10 trainer_runtime
-	@.venv/bin/vermin --quiet --no-tips --violations --target=3.10- trainer_runtime
+	@.venv/bin/mypy server/trainmaster trainer_runtime tests/golden/scripts
+	@.venv/bin/mypy --python-version 3.10 trainer_runtime tests/golden/scripts
+	@.venv/bin/vermin --quiet --no-tips --violations --target=3.10- trainer_runtime tests/golden/scripts
 	@.venv/bin/lint-imports
 
 quick: setup ## the tests that neither train nor install

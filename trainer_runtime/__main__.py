@@ -52,10 +52,16 @@ def _hold(options: Options) -> int:
     return hold(_folder(options), options.attempt)
 
 
+def _train(options: Options) -> int:
+    from trainer_runtime.box.supervise import standalone
+
+    standalone.train(Path(options.config), this_python=options.this_python)
+
+
 def _ranks(options: Options) -> int:
     from trainer_runtime.box.processes.ranks import run_ranks
 
-    return run_ranks(Path(options.config), options.launcher)
+    return run_ranks(Path(options.config))
 
 
 def _prepare(options: Options) -> int:
@@ -199,13 +205,22 @@ COMMANDS = {
         _hold,
         (_argument("run"), _argument("attempt", type=int)),
     ),
+    "train": Command(
+        "train in the run's folder without a supervisor (train.sh does)",
+        _train,
+        (
+            _argument("config"),
+            _argument(
+                "--this-python",
+                action="store_true",
+                help="with this interpreter, not the one that was prepared",
+            ),
+        ),
+    ),
     "ranks": Command(
         "run the several ranks of one attempt (its command line does)",
         _ranks,
-        (
-            _argument("config"),
-            _argument("launcher", nargs="*", help="its command line, after --"),
-        ),
+        (_argument("config"),),
     ),
     "prepare": Command(
         "prepare the environment and the data's shards",

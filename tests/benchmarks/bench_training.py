@@ -42,8 +42,10 @@ from trainer_runtime.train.checkpoints.retention import Retention  # noqa: E402
 from trainer_runtime.train.data.batches import Corpus, TrainingData  # noqa: E402
 from trainer_runtime.train.loop.run import TrainingRun  # noqa: E402
 from trainer_runtime.train.loop.signals import StopSignal  # noqa: E402
+from trainmaster.plan.script import training_script  # noqa: E402
+from trainmaster.words.assets import find_assets  # noqa: E402
 
-SCRIPT = REPOSITORY / "templates/nanogpt/train.py"
+SCRIPT = "train.py"
 WARMUP_STEPS = 20
 
 
@@ -79,7 +81,7 @@ def main() -> None:
 
 
 def prepared(folder: Path, size: Size, threads: int) -> Path:
-    """A run's folder with its data in the cache: this repository's own sources."""
+    """A run's folder with its script, and its data in the cache: this repository's own sources."""
     folder.mkdir()
     corpus = REPOSITORY / "trainer_runtime"
     listed = Source("main", str(corpus), list_files(corpus))
@@ -87,6 +89,7 @@ def prepared(folder: Path, size: Size, threads: int) -> Path:
     model |= {"d_model": size.d_model, "d_ff": 4 * size.d_model, "vocab_size": 320}
     config: dict[str, Any] = {
         "config_version": 1,
+        "framework": "nanogpt",
         "model": {**model, "style": "gpt2", "dropout": 0.0},
         "data": {
             "sources": [{"name": "main", "path": str(corpus), "format": "text"}],
@@ -109,6 +112,7 @@ def prepared(folder: Path, size: Size, threads: int) -> Path:
         "compute": {"device": "cpu", "threads": threads},
     }
     (folder / "config.json").write_text(json.dumps(config))
+    (folder / SCRIPT).write_text(training_script(config, find_assets()))
     prepare(config, lambda line: None)
     return folder / "config.json"
 
@@ -183,7 +187,7 @@ def our_loop(config_path: Path, pipe: Connection) -> None:
         def finish(self) -> None:
             self.close()
 
-    script = runpy.run_path(str(SCRIPT))
+    script = runpy.run_path(SCRIPT)
     script["train"](GatedRun(config_path, StopSignal()))
 
 
@@ -194,7 +198,9 @@ def plain_loop(config_path: Path, pipe: Connection) -> None:
         torch.set_num_threads(config.compute.threads)
     torch.manual_seed(config.seed)
     model = PlainGPT(config)
-    of_script = runpy.run_path(str(SCRIPT))["GPT"](config.model, config.data.seq_len)
+    of_script = runpy.run_path(str(config_path.with_name(SCRIPT)))["GPT"](
+        config.model, config.data.seq_len
+    )
     for parameter, initial in zip(model.parameters(), of_script.parameters(), strict=True):
         parameter.data.copy_(initial)
     decayed = [parameter for parameter in model.parameters() if parameter.dim() >= 2]

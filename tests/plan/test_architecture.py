@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from rendered import load_script, write_script
 
 from trainmaster.plan.decisions.architecture import (
     Architecture,
@@ -14,8 +13,6 @@ from trainmaster.plan.decisions.architecture import (
     parameters,
     preset_sizes,
 )
-
-_TRAIN = Path(__file__).resolve().parents[2] / "templates" / "nanogpt" / "train.py"
 
 # Counts of the published checkpoints, which have biases; ours, like nanoGPT's, has none.
 PUBLISHED_GPT2 = {
@@ -66,20 +63,12 @@ def test_flops_leave_out_what_multiplies_no_matrix() -> None:
     ("style", "n_head", "n_kv_head"), [("gpt2", 4, 4), ("gpt2", 4, 1), ("llama", 4, 2)]
 )
 def test_the_count_is_that_of_the_model_that_trains(
-    style: Style, n_head: int, n_kv_head: int
+    style: Style, n_head: int, n_kv_head: int, tmp_path: Path
 ) -> None:
     from trainer_runtime.train.attempt.config import ModelConfig
 
     sizes = Architecture(style, 3, n_head, n_kv_head, 64, 192, 320, 32)
     config = ModelConfig(3, n_head, n_kv_head, 64, 192, 320, style)
-    model = _trainer().GPT(config, seq_len=32)
+    write_script(tmp_path, {"framework": "nanogpt", "model": {"style": style}})
+    model = load_script(tmp_path).GPT(config, seq_len=32)
     assert sum(weight.numel() for weight in model.parameters()) == parameters(sizes)
-
-
-def _trainer() -> ModuleType:
-    description = importlib.util.spec_from_file_location("nanogpt_train", _TRAIN)
-    assert description is not None
-    assert description.loader is not None
-    module = importlib.util.module_from_spec(description)
-    description.loader.exec_module(module)
-    return module

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
+from rendered import script_text
 
 from trainmaster.plan import CorpusFacts, Decision, HostFacts, Plan, plan
 from trainmaster.plan.render import Bundle, render, training_config
@@ -34,9 +35,7 @@ def bundle(planned: Plan) -> Bundle:
     return render(planned, _RUN_ID, find_assets())
 
 
-@pytest.mark.parametrize(
-    "name", ["train.sh", "training_config.yaml", "config.json", "requirements.txt"]
-)
+@pytest.mark.parametrize("name", ["training_config.yaml", "config.json", "requirements.txt"])
 def test_the_rendered_files_are_the_golden_ones(bundle: Bundle, name: str) -> None:
     golden = _GOLDEN / name
     if _UPDATE:
@@ -79,18 +78,18 @@ def test_odd_keys_and_texts_survive_the_readable_config() -> None:
 def test_scripts_are_the_same_bytes_for_every_spec(
     bundle: Bundle, make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:
-    spec = make_spec("name=other", "steps=7", "env.A=$(touch /tmp/x)", "model.style=llama")
+    values = ("name=other", "steps=7", "env.A=$(touch /tmp/x)", "labels.x='{{ 7 * 7 }}'")
+    spec = make_spec(*values, "model.dropout=0.5", "compute.compile=true")
     other = render(plan(spec, cpu_host, text_corpus), "other-abc234", find_assets())
     same = [path for path in bundle.files if path.endswith((".py", ".sh", ".txt"))]
-    assert "train.sh" in same
+    assert {"train.sh", "train.py"} <= set(same)
     assert all(bundle.files[path] == other.files[path] for path in same)
 
 
 def test_the_bundle_holds_the_trainer_and_the_whole_runtime(bundle: Bundle) -> None:
     runtime = find_assets().runtime
-    assert (
-        bundle.files["train.py"] == (find_assets().templates / "nanogpt" / "train.py").read_bytes()
-    )
+    assert bundle.files["train.py"].decode() == script_text("nanogpt", style="gpt2")
+    assert bundle.files["train.sh"] == (find_assets().templates / "launch/train.sh").read_bytes()
     assert (
         bundle.files["trainer_runtime/core/protocol/lines.py"]
         == (runtime / "core" / "protocol" / "lines.py").read_bytes()
@@ -102,98 +101,59 @@ def test_the_bundle_holds_the_trainer_and_the_whole_runtime(bundle: Bundle) -> N
 def test_a_template_that_asks_for_what_it_is_not_given_fails(planned: Plan, tmp_path: Path) -> None:
     for name in ("launch", "nanogpt"):
         (tmp_path / name).mkdir()
-    (tmp_path / "nanogpt" / "train.py").write_text("")
-    (tmp_path / "launch" / "train.sh.j2").write_text("{{ run_name }}")
+    (tmp_path / "launch" / "train.sh").touch()
+    (tmp_path / "nanogpt" / "train.py.j2").write_text("{{ run_name }}")
     with pytest.raises(UndefinedError, match="run_name"):
         render(planned, _RUN_ID, Assets(tmp_path, find_assets().runtime))
 
 
-def test_train_sh_prepares_then_trains_with_the_configs_environment(
-    bundle: Bundle, tmp_path: Path
-) -> None:
-    """With stand-ins for the runtime and the trainer, which write down how they were called."""
-    told = "import os, sys\nprint(sys.argv[1:], os.environ.get('LEVEL'), flush=True)\n"
-    folder = tmp_path / "a folder"
+# In place of the runtime, to print how it is called.
+_RUNTIME = "import os, sys\nprint(sys.argv[1:], os.getcwd(), flush=True)\n"
+
+
+def _run_by_hand(
+    bundle: Bundle, folder: Path, runtime: str = _RUNTIME, **variables: str
+) -> subprocess.CompletedProcess[str]:
     stand_ins = {
         "train.sh": bundle.files["train.sh"],
-        "config.json": bundle.files["config.json"],
-        "train.py": told.encode(),
         "trainer_runtime/__init__.py": b"",
-        "trainer_runtime/__main__.py": told.encode(),
+        "trainer_runtime/__main__.py": runtime.encode(),
     }
     _lay_down(stand_ins, folder)
-    ended = subprocess.run(
+    return subprocess.run(
         ["sh", str(folder / "train.sh")],
         cwd="/",
-        env={"PATH": os.environ["PATH"]},
+        env={"PATH": os.environ["PATH"], **variables},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert ended.stderr == ""
+
+
+def test_train_sh_prepares_then_trains_in_its_own_folder(bundle: Bundle, tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    ended = _run_by_hand(bundle, folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines() == [
-        "['prepare', 'config.json'] None",
-        "['config.json'] INFO",
+        f"['prepare', 'config.json'] {folder}",
+        f"['train', 'config.json'] {folder}",
     ]
 
 
-def _run_by_hand(bundle: Bundle, folder: Path, **variables: str) -> list[str]:
-    """What runtime and trainer are told where both write down how they were called."""
-    prepare = (
-        "import json, sys\n"
-        "print(sys.argv[1:])\n"
-        "settled = {'python': sys.executable, 'variables': {'LOADED': 'yes', 'GONE': None}}\n"
-        "if '--data-only' not in sys.argv: json.dump(settled, open('environment.json', 'w'))\n"
-    )
-    train = "import os\nprint([os.environ.get(name) for name in ('LOADED', 'GONE', 'LEVEL')])\n"
-    stand_ins = {
-        "train.sh": bundle.files["train.sh"],
-        "config.json": bundle.files["config.json"],
-        "train.py": train.encode(),
-        "trainer_runtime/__init__.py": b"",
-        "trainer_runtime/__main__.py": prepare.encode(),
-    }
-    _lay_down(stand_ins, folder)
-    environment = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", "GONE": "there"}
-    ended = subprocess.run(
-        ["sh", "train.sh"],
-        cwd=folder,
-        env={**environment, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return ended.stdout.splitlines()
-
-
-def test_train_sh_trains_in_the_environment_that_was_settled(
-    bundle: Bundle, tmp_path: Path
-) -> None:
-    told = _run_by_hand(bundle, tmp_path / "run")
-    assert told == ["['prepare', 'config.json']", "['yes', None, 'INFO']"]
-
-
 def test_train_sh_takes_the_interpreter_that_it_is_given(bundle: Bundle, tmp_path: Path) -> None:
-    told = _run_by_hand(bundle, tmp_path / "run", PYTHON=sys.executable)
-    assert told == ["['prepare', '--data-only', 'config.json']", "[None, 'there', 'INFO']"]
+    runtime = "import sys\nprint(sys.argv[1:], sys.executable, flush=True)\n"
+    ended = _run_by_hand(bundle, tmp_path / "run", runtime, PYTHON=sys.executable)
+    assert ended.stdout.splitlines() == [
+        f"['prepare', '--data-only', 'config.json'] {sys.executable}",
+        f"['train', '--this-python', 'config.json'] {sys.executable}",
+    ]
 
 
 def test_train_sh_does_not_train_when_preparing_fails(bundle: Bundle, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    stand_ins = {
-        "train.sh": bundle.files["train.sh"],
-        "config.json": bundle.files["config.json"],
-        "train.py": b"print('trained')\n",
-        "trainer_runtime/__init__.py": b"",
-        "trainer_runtime/__main__.py": b"raise SystemExit(77)\n",
-    }
-    _lay_down(stand_ins, folder)
-    ended = subprocess.run(
-        ["sh", "train.sh"], cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.returncode, ended.stdout) == (77, "")
+    ended = _run_by_hand(bundle, tmp_path / "run", f"{_RUNTIME}raise SystemExit(77)\n")
+    assert ended.returncode == 77
+    assert "['train'" not in ended.stdout
 
 
 def _lay_down(files: dict[str, bytes], folder: Path) -> None:

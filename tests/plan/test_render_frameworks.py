@@ -27,7 +27,7 @@ Corpora = Callable[..., CorpusFacts]
 
 _GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
-_TEMPLATES = find_assets().templates
+_SCRIPTS = _GOLDEN.parent / "scripts"
 _SIZES = "model: {n_layer: 12, n_head: 12, d_model: 768, style: llama}\n"
 _WEIGHTS = "model: {path: host:/models/llama}\n"
 _ROWS = "jsonl"
@@ -49,31 +49,32 @@ _LLAMA = ModelFacts(
 _TOKENIZER = TokenizerFacts(
     path="host:/models/llama", of_model=True, digest="0123456789abcdef", vocab_size=32000
 )
-# By the name of the golden folder: what the spec says, the format of its data, and train.py.
+# By the name of the golden folder: what the spec says, the format of its data, and the golden of
+# its train.py.
 _CASES = {
-    "litgpt": ("framework: litgpt\nmodel: {preset: pythia-160m}\n", "text", "litgpt/train.py"),
+    "litgpt": ("framework: litgpt\nmodel: {preset: pythia-160m}\n", "text", "litgpt_pretrain"),
     "litgpt-ddp": (
         f"framework: litgpt\ncompute: {{gpus: 2, strategy: ddp}}\n{_SIZES}",
         "text",
-        "litgpt/train.py",
+        "litgpt_pretrain",
     ),
-    "hf": (f"framework: hf\n{_SIZES}", "text", "hf/train.py"),
-    "hf-ddp": (f"framework: hf\ncompute: {{gpus: 2}}\n{_SIZES}", "text", "hf/train.py"),
+    "hf": (f"framework: hf\n{_SIZES}", "text", "hf_new"),
+    "hf-ddp": (f"framework: hf\ncompute: {{gpus: 2}}\n{_SIZES}", "text", "hf_new"),
     "hf-zero3": (
         f"framework: hf\ncompute: {{gpus: 2, strategy: zero3}}\n{_WEIGHTS}",
         "text",
-        "hf/train.py",
+        "hf_existing",
     ),
     "trl-sft-lora": (
         f"framework: trl\nadapter: {{r: 16, quantize: nf4}}\n{_WEIGHTS}",
         _ROWS,
-        "trl/sft.py",
+        "trl_sft_lora",
     ),
-    "trl-dpo": (f"framework: trl\nmethod: dpo\n{_WEIGHTS}", "preference", "trl/dpo.py"),
+    "trl-dpo": (f"framework: trl\nmethod: dpo\n{_WEIGHTS}", "preference", "trl_dpo_full"),
     "trl-grpo": (
         f"framework: trl\nmethod: grpo\nmethod_args: {{reward_file: /reward.py}}\n{_WEIGHTS}",
         _ROWS,
-        "trl/grpo.py",
+        "trl_grpo_full",
     ),
 }
 # What each bundle holds besides the framework's own files.
@@ -125,25 +126,7 @@ def test_the_frameworks_own_files_are_the_golden_ones(
 
 
 @pytest.mark.parametrize("case", _CASES)
-def test_the_script_is_the_template_itself(case: str, bundles: Callable[[str], Bundle]) -> None:
-    assert bundles(case).files["train.py"] == (_TEMPLATES / _CASES[case][2]).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("case", "golden"),
-    [
-        ("litgpt", "train.sh"),
-        ("hf", "train.sh"),
-        ("trl-dpo", "train.sh"),
-        ("litgpt-ddp", "train_by_torchrun.sh"),
-        ("hf-ddp", "train_by_accelerate.sh"),
-        ("hf-zero3", "train_by_accelerate.sh"),
-    ],
-)
-def test_train_sh_launches_as_the_frameworks_processes_need(
-    case: str, golden: str, bundles: Callable[[str], Bundle]
-) -> None:
-    script = bundles(case).files["train.sh"]
-    if _UPDATE and golden != "train.sh":
-        (_GOLDEN / golden).write_bytes(script)
-    assert script == (_GOLDEN / golden).read_bytes()
+def test_the_script_is_that_of_the_runs_kind(case: str, bundles: Callable[[str], Bundle]) -> None:
+    files, script = bundles(case).files, _CASES[case][2]
+    assert files["train.py"].decode() == (_SCRIPTS / f"{script}.py").read_text()
+    assert files["train.sh"] == (find_assets().templates / "launch/train.sh").read_bytes()

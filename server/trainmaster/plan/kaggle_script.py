@@ -10,14 +10,13 @@ import textwrap
 import zipfile
 from collections.abc import Iterable, Mapping
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from trainer_runtime.core.kaggle.session_order import ORDER, RUN_FOLDER, KernelOrder
 from trainer_runtime.core.protocol.desired import Desired
+from trainmaster.plan.templates import rendered
 from trainmaster.words.assets import Assets
 
 _RUNTIME = "trainer_runtime/"
-_TEMPLATE = "launch/kaggle.py"
+_TEMPLATE = "launch/kaggle.py.j2"
 _WIDTH = 96
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
 
@@ -33,13 +32,7 @@ def kernel_script(
     # As one piece: that is little more than half of what its files would take each for itself.
     packed = bz2.compress(_zip(_members(order, files, desired)))
     lines = textwrap.wrap(base64.b64encode(packed).decode(), _WIDTH)
-    environment = Environment(
-        loader=FileSystemLoader(assets.templates),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # base64 alone goes in
-    )
-    return environment.get_template(_TEMPLATE).render(payload="\n".join(lines))
+    return rendered(assets, _TEMPLATE, {"payload": "\n".join(lines)})
 
 
 def _members(

@@ -1,7 +1,7 @@
-"""Renders a plan into the bundle that is placed on the box.
+"""Renders a plan into the bundle that is placed on the host.
 
-Templates take only choices, such as the strategy; every value stands in config.json, which the
-scripts read. So train.sh and train.py are the same bytes for every spec of their kind.
+train.py is rendered by choices alone, train.sh is the same for every run: each value stands in
+config.json, which both read.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from trainer_runtime.core import frameworks
 from trainmaster.plan import Decision, Plan
+from trainmaster.plan.script import training_script
 from trainmaster.words.assets import Assets
 from trainmaster.words.yaml12 import dump_yaml
 
@@ -46,15 +45,13 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
     """The bundle of a plan under a run's id; the same bytes for the same input.
 
     Raises:
-        jinja2.UndefinedError: a template asks for a choice that it is not given.
+        UnknownChoiceError, jinja2.UndefinedError: see `training_script`.
     """
     version = {"config_version": plan.config["config_version"], "run_id": run_id}
     config = {**version, **plan.config}
-    framework = str(config["framework"])
-    choices = {"launcher": frameworks.launcher(config)}
     files = {
-        "train.sh": _template(assets, "launch/train.sh.j2", choices),
-        "train.py": _script(assets.templates / framework, str(config["method"])),
+        "train.sh": (assets.templates / "launch" / "train.sh").read_bytes(),
+        "train.py": training_script(config, assets).encode(),
         **{name: text.encode() for name, text in frameworks.files(config).items()},
         "training_config.yaml": training_config(config, plan.decisions).encode(),
         "config.json": _json(config),
@@ -105,26 +102,8 @@ def _reason(decision: Decision) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _script(templates: Path, method: str) -> bytes:
-    """The method's own script where a framework has one, else the one for all."""
-    own = templates / f"{method}.py"
-    return (own if own.exists() else templates / "train.py").read_bytes()
-
-
 def _json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _template(assets: Assets, name: str, choices: Mapping[str, str]) -> bytes:
-    environment = Environment(
-        loader=FileSystemLoader(assets.templates),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # shell text, and only choices from closed lists go in
-    )
-    return environment.get_template(name).render(choices).encode()
 
 
 def _runtime(package: Path) -> dict[str, bytes]:

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendered import script_text
 from support.box.kaggle_kernels import RUN_SLUG, Copy, Kernel, Session, carried
-from support.box.tiny_training import REPOSITORY, TinyRun, prepared_config
+from support.box.tiny_training import TinyRun, prepared_config
 
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 from trainer_runtime.core.protocol.states import PlacementState
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = (REPOSITORY / "templates/nanogpt/train.py").read_text()
+SCRIPT = script_text("nanogpt", style="gpt2")
 # A step that lasts, where a test says so: until the trainer is told to save.
 LASTING = """
         while str(attempt.step) == os.environ.get("LASTING_STEP") and not attempt._stop:
@@ -58,7 +59,7 @@ def test_sessions_train_as_one_bit_for_bit_whatever_becomes_of_them(
     config |= {"recovery": {"max_restarts": 3}, "derived": {"sequences_per_step": 8}}
     kernel = Kernel(tmp_path, config, LASTING_SCRIPT)
     request.addfinalizer(kernel.close)
-    whole = TinyRun(tmp_path / "whole", config, REPOSITORY / "templates/nanogpt/train.py")
+    whole = TinyRun(tmp_path / "whole", config)
     assert whole.train()[0] == 0
 
     first = ended_early(kernel.push())

@@ -107,7 +107,7 @@ def test_a_single_gpu_that_offloads_has_a_launcher_too() -> None:
     assert told["zero_optimization"]["offload_param"]["device"] == "cpu"
     assert told["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
     assert told["train_batch_size"] == 8
-    assert frameworks.launcher(given) == "accelerate"
+    assert launching.launcher(given) == "accelerate"
 
 
 def test_how_wide_given_weights_are_is_left_to_trainer() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rendered import SCRIPT, write_script
 from support.runs.running_run import LONGEST_S, own_run_id
 
 from trainer_runtime.box.prepare.shards import prepare
@@ -100,6 +101,7 @@ class RunFolder:
         self.folder = folder
         self.config = config
         folder.mkdir()
+        write_script(folder, config)
         self.write_config("config.json", config)
 
     def write_config(self, name: str, config: Config) -> Path:
@@ -140,13 +142,9 @@ class RunFolder:
 class TinyRun(RunFolder):
     """A run's folder, and its attempts at training in it, in processes of their own."""
 
-    def __init__(self, folder: Path, config: Config, script: Path) -> None:
-        super().__init__(folder, config)
-        self.script = script
-
     def start(self, config: str = "config.json") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, str(self.script), config],
+            [sys.executable, SCRIPT, config],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rendered import SCRIPT, script_text
 from support.box.tiny_training import REPOSITORY, Config, RunFolder, changed, prepared_config
 
-SCRIPT = REPOSITORY / "templates/litgpt/train.py"
 STEPS = 12
 KEYS = ("loss", "grad_norm", "lr", "val_loss", "val_loss/main", "val_loss/docs")
 
@@ -23,7 +23,8 @@ KEYS = ("loss", "grad_norm", "lr", "val_loss", "val_loss/main", "val_loss/docs")
 def pretraining(folder: Path) -> Config:
     """A pretraining of a small Llama on two sources, three to one, prepared under `folder`."""
     docs = (REPOSITORY / "CHANGELOG.md").read_bytes()
-    config = prepared_config(folder, "litgpt", SCRIPT.read_bytes() * 4, docs=docs)
+    text = script_text("litgpt", command="pretrain").encode() * 4
+    config = prepared_config(folder, "litgpt", text, docs=docs)
     config["data"]["sources"][0]["weight"] = 3.0
     config["model"] |= {"n_kv_head": 1, "style": "llama", "dropout": 0.0}
     return changed(
@@ -43,9 +44,9 @@ class Run(RunFolder):
     def train(self, **attempt: Any) -> int:
         """The exit code of one attempt in this process; `attempt` goes into its own config."""
         name = self.attempt_config(**attempt) if attempt else "config.json"
-        with _a_process_of_its_own(self.folder), _arguments("train.py", name):
+        with _a_process_of_its_own(self.folder), _arguments(SCRIPT, name):
             try:
-                runpy.run_path(str(SCRIPT), run_name="__main__")
+                runpy.run_path(SCRIPT, run_name="__main__")
             except SystemExit as end:
                 return int(end.code or 0)
         raise AssertionError("a script ends with its exit code")

@@ -6,21 +6,19 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from tests.rendered import load_script, write_script
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.inputs import byte_tokenizer
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
-REPOSITORY = Path(__file__).parents[3]
 SEQ_LEN = 64
 Row = dict[str, Any]
 
@@ -50,8 +48,9 @@ class TrlRun:
     attempts: int = field(default=0, init=False)
 
     def prepare(self, resume: Mapping[str, Any] | None = None) -> Path:
-        """The next attempt's config.json, with the framework's files beside it."""
+        """The next attempt's config.json, with the framework's files beside it, and train.py."""
         self.attempts += 1
+        write_script(self.folder, self.config)
         attempt = {"number": self.attempts, "resume": dict(resume or {"mode": "latest"})}
         config = {**self.config, "attempt": attempt}
         path = self.folder / "attempts" / str(self.attempts) / "config.json"
@@ -63,8 +62,8 @@ class TrlRun:
 
     def train(self, **resume: Any) -> int:
         """The exit code of one attempt in this process."""
-        script = load_script(self.config["method"])
         config_path = self.prepare(resume or None).relative_to(self.folder)
+        script = load_script(self.folder)
         with contextlib.chdir(self.folder), kept_signals():
             return int(script.run(script.train, config_path))
 
@@ -84,16 +83,6 @@ class TrlRun:
             for event in self.events()
             if event["kind"] == kind and key in event["values"]
         }
-
-
-def load_script(method: str) -> ModuleType:
-    """The method's template as a module; what it does before its imports is a process's."""
-    path = REPOSITORY / f"templates/trl/{method}.py"
-    described = importlib.util.spec_from_file_location(f"trl_{method}", path)
-    assert described is not None and described.loader is not None
-    module = importlib.util.module_from_spec(described)
-    described.loader.exec_module(module)
-    return module
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.box.tiny_training import REPOSITORY, Config, changed, prepared_config
+from rendered import script_text
+from support.box.tiny_training import Config, changed, prepared_config
 from torch import Tensor
 
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_run_config
@@ -31,7 +32,7 @@ class Prepared:
     """A prepared corpus of two sources, and sequences of runs on it."""
 
     def __init__(self, folder: Path) -> None:
-        text = (REPOSITORY / "templates/nanogpt/train.py").read_bytes()
+        text = script_text("nanogpt", style="llama").encode()
         config = prepared_config(folder, "hf", text, other=text[:5000])
         config["data"]["sources"][1]["weight"] = WEIGHTS[1]
         self.config: Config = config

@@ -1,4 +1,4 @@
-"""Two ranks of templates/hf/train.py on this machine's CPU, by their real launchers.
+"""Two ranks of the script for HF Trainer on this machine's CPU, by their real launchers.
 
 Each launch costs some twenty seconds of a processor, so each tells several things. The strategies
 that a checkpoint is resumed under are `TRAINMASTER_STRATEGIES`; by default the one that shares out
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from safetensors import safe_open
 from support.box.tiny_training import (
     REPOSITORY,
@@ -33,6 +32,7 @@ from support.runs.running_run import begin_with, standing_after, wait_until
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.processes.rank_exits import RANKS
+from trainmaster.words.assets import find_assets
 
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3").split(",")
 STEPS, SAVED_EVERY = 12, 4
@@ -69,7 +69,6 @@ class RanksRun(RunFolder):
 
     def __init__(self, folder: Path, config: Config) -> None:
         super().__init__(folder, config)
-        shutil.copy(REPOSITORY / "templates/hf/train.py", folder)
         path = f"{folder / 'packages'}:{REPOSITORY}"
         self._environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
@@ -169,15 +168,7 @@ def by_hand(base: tuple[Path, Config]) -> Iterator[RanksRun]:
     """Two ranks by train.sh, as it lies in a bundle; without dropout, whose numbers each rank draws
     for itself."""
     run = RanksRun(base[0] / "by_hand", changed(base[1], {"model__dropout": 0.0}))
-    templates = Environment(
-        loader=FileSystemLoader(REPOSITORY / "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    script = templates.get_template("launch/train.sh.j2")
-    launcher = frameworks.launcher(run.config)
-    (run.folder / "train.sh").write_text(script.render(launcher=launcher))
+    shutil.copy(find_assets().templates / "launch/train.sh", run.folder)
     code = run.run("sh", "train.sh")
     assert code == 0, (run.folder / "log").read_text()
     yield run

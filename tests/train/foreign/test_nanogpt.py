@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from rendered import load_script, write_script
 from support.train.output_folders import (
     BLOCK,
     VOCABULARY,
@@ -32,7 +32,6 @@ from trainer_runtime.train.foreign.inspect import look_at_output
 from trainer_runtime.train.foreign.nanogpt import renamed
 from trainer_runtime.train.foreign.records import files_of, stamp_of
 
-SCRIPT = Path(__file__).parents[3] / "templates/nanogpt/train.py"
 TEXT = b"the loss falls slowly while every step reads another line\n" * 60
 STEPS = 30
 
@@ -51,13 +50,10 @@ def out(made: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    description = importlib.util.spec_from_file_location("nanogpt_script", SCRIPT)
-    assert description is not None
-    assert description.loader is not None
-    module = importlib.util.module_from_spec(description)
-    description.loader.exec_module(module)
-    return module
+def script(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    folder = tmp_path_factory.mktemp("script")
+    write_script(folder, {"framework": "nanogpt", "model": {"style": "gpt2"}})
+    return load_script(folder)
 
 
 def looked(folder: Path) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""templates/hf/train.py with the installed transformers, on a tiny model, in this process."""
+"""The script for HF Trainer with the installed transformers, on a tiny model, in this process."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import itertools
 import os
@@ -11,20 +10,12 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from support.box.tiny_training import (
-    LOSSES,
-    REPOSITORY,
-    SEQ_LEN,
-    Config,
-    RunFolder,
-    changed,
-    prepared_config,
-)
+from rendered import load_script, script_text
+from support.box.tiny_training import LOSSES, SEQ_LEN, Config, RunFolder, changed, prepared_config
 
 from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.files.manifest import verify
@@ -33,7 +24,6 @@ from trainer_runtime.train.data.batches import Corpus, TrainingData
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.signals import StopSignal
 
-SCRIPT = REPOSITORY / "templates/hf/train.py"
 STEPS = 24
 SOURCES = ("main", "other")
 Disturbance = tuple[int, Callable[[], None]]
@@ -65,15 +55,14 @@ class DisturbedRun(FrameworkRun):
 class Attempts:
     """Runs attempts in this process, each as `framework_run.run` does; keeps what they print."""
 
-    def __init__(self, script: ModuleType) -> None:
-        self._script = script
+    def __init__(self) -> None:
         self.printed = self.errors = ""
 
     def __call__(
         self, run: RunFolder, config: str = "config.json", disturbance: Disturbance | None = None
     ) -> int:
         """The exit code of one attempt in a run's folder."""
-        stop = StopSignal()
+        script, stop = load_script(run.folder), StopSignal()
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         stop.install()
         output, errors = io.StringIO(), io.StringIO()
@@ -82,7 +71,7 @@ class Attempts:
             attempt = DisturbedRun(Path(config), stop)
             attempt.disturbance = disturbance
             try:
-                self._script.train(attempt)
+                script.train(attempt)
                 attempt.ended()
             finally:
                 attempt.close()
@@ -101,7 +90,7 @@ class Attempts:
 
     def first_batches(self, count: int) -> list[dict[str, torch.Tensor]]:
         """What the trainer's loader gives first to an attempt in the working folder."""
-        script = self._script
+        script = load_script(Path())
         attempt = FrameworkRun(Path("config.json"), StopSignal())
         attempt.choose_checkpoint()
         tokenizer = script.AutoTokenizer.from_pretrained(script.tokenizer_source(attempt))
@@ -118,18 +107,15 @@ class Attempts:
 
 @pytest.fixture(scope="module")
 def attempt() -> Attempts:
-    specification = importlib.util.spec_from_file_location("hf_train_script", SCRIPT)
-    assert specification is not None and specification.loader is not None
-    script = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(script)
-    return Attempts(script)
+    return Attempts()
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
     """A prepared corpus of two sources and the configuration of a run on it, with dropout."""
     folder = tmp_path_factory.mktemp("hf")
-    config = prepared_config(folder, "hf", Path(__file__).read_bytes(), other=SCRIPT.read_bytes())
+    other = script_text("hf", weights="new").encode()
+    config = prepared_config(folder, "hf", Path(__file__).read_bytes(), other=other)
     config["data"]["sources"][1]["weight"] = 3.0
     changes = {"steps": STEPS, "eval__every_steps": 6, "checkpoint__every": 6}
     return folder, changed(config, changes)

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rendered import SCRIPT
 from support.box.tiny_training import REPOSITORY, Config, changed
 from support.runs.running_run import begin_with, standing_after
-from support.train.litgpt_training import SCRIPT, STEPS, Run, assert_same_tensors, pretraining
+from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 
 from trainer_runtime.core.files.manifest import verify
 
@@ -93,7 +94,7 @@ def start(run: Run, **attempt: int) -> subprocess.Popen[bytes]:
     name = run.attempt_config(**attempt) if attempt else "config.json"
     with (run.folder / "train.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, str(SCRIPT), name],
+            [sys.executable, SCRIPT, name],
             cwd=run.folder,
             env={**run.environment, "PYTHONPATH": f"{run.folder / 'own'}:{REPOSITORY}"},
             stdout=log,
@@ -107,7 +108,7 @@ def launched(run: Run, **attempt: int) -> None:
     local = ["--local-addr", "127.0.0.1"]
     name = run.attempt_config(**attempt)
     done = subprocess.run(
-        [sys.executable, *torchrun, *local, str(SCRIPT), name],
+        [sys.executable, *torchrun, *local, SCRIPT, name],
         cwd=run.folder,
         env={**run.environment, "GLOO_SOCKET_IFNAME": "lo"},
         capture_output=True,

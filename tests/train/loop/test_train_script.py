@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendered import SCRIPT, script_text
 from support.box.tiny_training import (
     LOSSES,
     REPOSITORY,
@@ -29,7 +30,6 @@ from support.runs.running_run import LONGEST_S
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.checkpoints.cadence import best_interval_s
 
-SCRIPT = REPOSITORY / "templates/nanogpt/train.py"
 FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 STEPS = 40
 
@@ -38,21 +38,21 @@ STEPS = 40
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
     """A prepared corpus and the configuration of a run on it, with dropout and bf16."""
     folder = tmp_path_factory.mktemp("training")
-    text = Path(__file__).read_bytes() + SCRIPT.read_bytes()
+    text = Path(__file__).read_bytes() + script_text("nanogpt", style="llama").encode()
     return folder, prepared_config(folder, "nanogpt", text)
 
 
 @pytest.fixture
 def make_run(tmp_path: Path, base: tuple[Path, Config]) -> Callable[..., TinyRun]:
     def make(name: str = "run", **changes: Any) -> TinyRun:
-        return TinyRun(tmp_path / name, changed(base[1], changes), SCRIPT)
+        return TinyRun(tmp_path / name, changed(base[1], changes))
 
     return make
 
 
 @pytest.fixture(scope="module")
 def undisturbed(base: tuple[Path, Config]) -> Iterator[TinyRun]:
-    run = TinyRun(base[0] / "undisturbed", base[1], SCRIPT)
+    run = TinyRun(base[0] / "undisturbed", base[1])
     code, run.output, errors = run.train()  # type: ignore[attr-defined]
     assert (code, errors) == (0, "")
     yield run
@@ -103,7 +103,7 @@ def test_a_person_reads_steps_and_evaluations(undisturbed: TinyRun) -> None:
 def test_the_trained_model_writes_the_same_text_for_the_same_seed(undisturbed: TinyRun) -> None:
     texts = [
         subprocess.run(
-            [sys.executable, str(SCRIPT), "--sample", "def ", "--tokens", "30", "--seed", seed],
+            [sys.executable, SCRIPT, "--sample", "def ", "--tokens", "30", "--seed", seed],
             cwd=undisturbed.folder,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             capture_output=True,
@@ -226,6 +226,17 @@ def test_what_can_not_be_trained_ends_with_77_and_a_reason(
     code, _, errors = make_run(**changes).train()
     assert code == 77
     assert told in errors
+
+
+def test_a_config_of_another_style_than_the_script_s_is_refused(
+    make_run: Callable[..., TinyRun],
+) -> None:
+    run = make_run()
+    run.write_config("config.json", changed(run.config, {"model__style": "llama"}))
+    code, _, errors = run.train()
+    assert code == 77
+    assert "made for style gpt2, config.json asks for llama" in errors
+    assert run.events() == []
 
 
 # Its last object goes after the interpreter has taken all handlers of signals back.

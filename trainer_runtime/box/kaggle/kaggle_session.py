@@ -1,6 +1,6 @@
 """One session of a run as a Kaggle kernel: lays the run down, supervises it, tells of it.
 
-The pushed script (`templates/launch/kaggle.py`) unpacks its payload and calls `run_session`. The
+The pushed script (`templates/launch/kaggle.py.j2`) unpacks its payload and calls `run_session`. The
 supervisor is the same as anywhere, as a child; what it leaves in `<working>/run` is the next
 session's input. The exit code is 0 wherever the session itself did its work, so that its output is
 kept: how the training ended stands in the journal.

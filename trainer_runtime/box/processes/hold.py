@@ -24,7 +24,7 @@ from typing import Any
 
 from trainer_runtime.box.files.files import write_json
 from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
-from trainer_runtime.box.files.resolved_environment import trainer_environment
+from trainer_runtime.box.files.resolved_environment import OPENMP, trainer_environment
 from trainer_runtime.box.files.secret_file import SecretsMissingError, secret_environment
 from trainer_runtime.box.processes.identity import identify
 from trainer_runtime.core.diagnosis.stacks.names import ATTEMPT_VARIABLE
@@ -35,9 +35,7 @@ from trainer_runtime.core.protocol.lines import ExitCode
 MARKER = ATTEMPT_VARIABLE
 _LOCK_WAIT_S = 20.0
 _WRITE_WAIT_S = 600.0
-# OpenMP threads that wait spin 300,000 rounds before they sleep: beside one other busy process a
-# step of 32 ms then took 545. With 10,000 rounds it took about 100, and alone 32 as before.
-_DEFAULTS = {"GOMP_SPINCOUNT": "10000", "PYTHONUNBUFFERED": "1"}
+_DEFAULTS = {**OPENMP, "PYTHONUNBUFFERED": "1"}
 _NOT_STARTED = 127  # what a shell says of a command that it can't find
 _MOST_READS_AFTER_THE_END = 100  # of up to 4 KiB each; a terminal holds less
 

@@ -51,17 +51,16 @@ _FOLLOW_S = 45.0  # launchers give the others 30 s, once one has failed
 _TIDY_S = 2.0  # for helpers that end by themselves once their rank has
 
 
-def run_ranks(config_path: Path, given: Sequence[str] = ()) -> int:
+def run_ranks(config_path: Path) -> int:
     """Starts the ranks and waits for their end; the attempt's exit code.
 
-    `given` is the launcher's command line; without it, it is made from the configuration. Does not
-    return where the attempt died by a signal: this process then dies by the same.
+    Does not return where the attempt died by a signal: this process then dies by the same.
     """
     config = json.loads(config_path.read_bytes())
     folder = config_path.parent / RANKS
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    launch = list(given) or launching.launch_command(config, sys.executable, str(config_path))
+    launch = launching.launch_command(config, sys.executable, str(config_path))
     environment = {
         **launching.variables(config),
         **os.environ,

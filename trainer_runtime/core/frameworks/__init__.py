@@ -25,8 +25,3 @@ def files(config: Mapping[str, Any]) -> dict[str, str]:
 def command(config: Mapping[str, Any], python: str, config_path: str) -> list[str]:
     """What starts an attempt, in the run's folder; `config_path` as seen from there."""
     return launching.command(config, python, config_path)
-
-
-def launcher(config: Mapping[str, Any]) -> str:
-    """Who starts the ranks: `python` where it is one alone, else `accelerate` or `torchrun`."""
-    return launching.launcher(config)

@@ -13,17 +13,15 @@ from transformers.pytorch_utils import Conv1D
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 
 
-def lora_config(config: RunConfig, model: str, task: str = "CAUSAL_LM") -> LoraConfig | None:
-    """What the configuration asks for, None without an adapter; `model`: a folder or a hub's name.
+def lora_config(config: RunConfig, model: str, task: str = "CAUSAL_LM") -> LoraConfig:
+    """The configured adapter; `model`: a folder or a hub's name.
 
     `task` is peft's: SEQ_CLS keeps a head of its own, which is trained whole and saved with it.
 
     Raises:
         ConfigError: a target is no linear module of the model.
     """
-    adapter = config.document.get("adapter")
-    if adapter is None:
-        return None
+    adapter = config.document["adapter"]
     targets = adapter["targets"]
     if targets != "auto":
         _refuse_unknown(targets, model, config.document["model"].get("revision"))
@@ -41,7 +39,7 @@ def quantization(config: RunConfig) -> BitsAndBytesConfig | None:
     Raises:
         ConfigError: 4 bits need a CUDA device and bitsandbytes.
     """
-    adapter: Mapping[str, Any] = config.document.get("adapter") or {}
+    adapter: Mapping[str, Any] = config.document["adapter"]
     if adapter.get("quantize") is None:
         return None
     _refuse_without_bitsandbytes(config.compute.device)

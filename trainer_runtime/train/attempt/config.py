@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from trainer_runtime.core.frameworks.choices import UnknownChoiceError, choices_of
 from trainer_runtime.core.protocol.duration import parse_duration
 
 CONFIG_VERSION = 1
@@ -182,6 +183,27 @@ def read_config(path: Path) -> TrainingConfig:
     config = TrainingConfig(**_parts(document), model=read_model_config(document))
     _refuse_impossible(config)
     return config
+
+
+def refuse_another_script(config: RunConfig, choices: Mapping[str, str]) -> None:
+    """Nothing, if train.py was rendered for such a configuration; `choices` are the script's.
+
+    Raises:
+        ConfigError: the configuration asks for what stands in another script.
+    """
+    if not choices:
+        return
+    try:
+        wanted = choices_of(config.document)
+    except UnknownChoiceError as error:
+        raise ConfigError(str(error)) from None
+    for name, value in choices.items():
+        if wanted.get(name) != value:
+            asked = wanted.get(name) or f"framework {config.document['framework']}"
+            raise ConfigError(
+                f"train.py is made for {name} {value}, config.json asks for {asked}: "
+                "that never changes in a run; launch a new one"
+            )
 
 
 def read_model_config(document: Mapping[str, Any]) -> ModelConfig:

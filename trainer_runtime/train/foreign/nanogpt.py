@@ -101,7 +101,7 @@ def _step(iterations: Any) -> int:
 def _sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     if arguments.get("bias", True):
         raise UnusableError(
-            "its model has biases (bias=True), which the model of templates/nanogpt has none of; "
+            "its model has biases (bias=True), and the model of framework nanogpt has none; "
             "export it to a Hugging Face folder and go on from its weights with framework: hf and "
             "model.path"
         )

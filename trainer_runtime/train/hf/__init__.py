@@ -1,1 +1,1 @@
-"""Hugging Face Trainer."""
+"""What trainings by Hugging Face's libraries share."""

@@ -26,6 +26,19 @@ def tokenizer_source(attempt: FrameworkRun) -> str:
     return str(attempt.folder / byte_tokenizer.FOLDER) if named == "byte" else named
 
 
+def weights_source(attempt: FrameworkRun) -> tuple[str, str]:
+    """What AutoModel loads, a folder or a name on the hub, and the revision there.
+
+    Raises:
+        ConfigError: the configuration names neither.
+    """
+    described = attempt.config.document["model"]
+    source = described.get("path") or described.get("hub")
+    if not source:
+        raise ConfigError("model.path or model.hub is missing")
+    return str(source), described.get("revision") or "main"
+
+
 def training_sequences(
     attempt: FrameworkRun, vocab_size: int, checkpoint: Path | None
 ) -> TokenSequences | StreamedItems:

@@ -34,8 +34,8 @@ _EVERY = (written.PRETRAIN, *_FINETUNING)
 
 
 @contextlib.contextmanager
-def kept_promises(attempt: FrameworkRun) -> Iterator[list[str]]:
-    """For the time in which LitGPT's command runs: its arguments; then the end that it came to.
+def kept_promises(attempt: FrameworkRun) -> Iterator[None]:
+    """For the time in which LitGPT's command runs; then records the end that it came to.
 
     Raises:
         ConfigError: another LitGPT, a model that it can't train, or values that it refuses.
@@ -53,7 +53,7 @@ def kept_promises(attempt: FrameworkRun) -> Iterator[list[str]]:
     command = written.command(config.document)
     try:
         with _patched(command, loop):
-            yield ["litgpt", command, "--config", str(attempt.folder / written.FILE)]
+            yield
         _keep_weights_only(FINAL, attempt)
         attempt.completed(FINAL)
     except LoopLeftError:

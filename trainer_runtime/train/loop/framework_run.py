@@ -30,6 +30,7 @@ from trainer_runtime.train.attempt.config import (
     RunConfig,
     read_model_config,
     read_run_config,
+    refuse_another_script,
 )
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
@@ -66,14 +67,18 @@ def is_failed_write(error: BaseException) -> bool:
     return isinstance(error, OSError) or any(word in str(error) for word in words)
 
 
-def run(train: Callable[[FrameworkRun], None], config_path: Path) -> int:
-    """Runs one attempt with the run's folder as working folder; the process's exit code."""
+def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str) -> int:
+    """Runs one attempt with the run's folder as working folder; the process's exit code.
+
+    `choices` are those that the script was rendered by; a config that asks for others is refused.
+    """
     stop = StopSignal()
     stop.install()
 
     def whole() -> None:
         attempt = FrameworkRun(config_path, stop)
         try:
+            refuse_another_script(attempt.config, choices)
             train(attempt)
             attempt.ended()
         finally:

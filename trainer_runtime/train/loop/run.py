@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import trainer_runtime
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt import nan_guard
-from trainer_runtime.train.attempt.config import ConfigError, read_config
+from trainer_runtime.train.attempt.config import ConfigError, read_config, refuse_another_script
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import StopRequestedError, ending
@@ -35,14 +35,18 @@ from trainer_runtime.train.loop.signals import StopSignal
 _WARM_STEPS = 3
 
 
-def run(train: Callable[[TrainingRun], None], config_path: Path) -> int:
-    """Runs one attempt with the run's folder as working folder; the process's exit code."""
+def run(train: Callable[[TrainingRun], None], config_path: Path, **choices: str) -> int:
+    """Runs one attempt with the run's folder as working folder; the process's exit code.
+
+    `choices` are those that the script was rendered by; a config that asks for others is refused.
+    """
     stop = StopSignal()
     stop.install()
 
     def whole() -> None:
         attempt = TrainingRun(config_path, stop)
         try:
+            refuse_another_script(attempt.config, choices)
             train(attempt)
         finally:
             attempt.close()

@@ -8,16 +8,15 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
-    GPT2Config,
-    LlamaConfig,
     PretrainedConfig,
     PreTrainedTokenizerBase,
     TrainingArguments,
     set_seed,
 )
 
-from trainer_runtime.train.attempt.config import ConfigError, ModelConfig
+from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.hf.inputs import tokenizer_source
+from trainer_runtime.train.hf.new_model import new_model_config
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 # In the run's folder: the reference of DPO is read from there again, also when resuming.
@@ -62,40 +61,12 @@ def initial_model(
 
 def _made(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> str:
     if attempt.is_main and not (INITIAL_MODEL / "config.json").is_file():
-        config = _of_sizes(attempt.model_sizes(), attempt.config.data.seq_len)
-        for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-            setattr(config, name, getattr(tokenizer, name))
         set_seed(attempt.config.seed)
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(new_model_config(attempt, tokenizer))
         writing = INITIAL_MODEL.with_name(f".writing-{INITIAL_MODEL.name}")
         model.save_pretrained(writing)
         writing.rename(INITIAL_MODEL)
     return str(INITIAL_MODEL)
-
-
-def _of_sizes(sizes: ModelConfig, seq_len: int) -> PretrainedConfig:
-    if sizes.style == "llama":
-        return LlamaConfig(
-            vocab_size=sizes.vocab_size,
-            hidden_size=sizes.d_model,
-            intermediate_size=sizes.d_ff,
-            num_hidden_layers=sizes.n_layer,
-            num_attention_heads=sizes.n_head,
-            num_key_value_heads=sizes.n_kv_head,
-            max_position_embeddings=seq_len,
-            attention_dropout=sizes.dropout,
-        )
-    return GPT2Config(
-        vocab_size=sizes.vocab_size,
-        n_positions=seq_len,
-        n_embd=sizes.d_model,
-        n_inner=sizes.d_ff,
-        n_layer=sizes.n_layer,
-        n_head=sizes.n_head,
-        embd_pdrop=sizes.dropout,
-        resid_pdrop=sizes.dropout,
-        attn_pdrop=sizes.dropout,
-    )
 
 
 def _refuse_misfits(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.train.attempt.config import ConfigError
+
+if TYPE_CHECKING:
+    from trl.trainer.grpo_trainer import RewardFunc
 
 REWARD_NAME = "reward.py"
 
 
-def reward_functions(path: Path) -> list[Callable[..., Any]]:
+def reward_functions(path: Path) -> list[RewardFunc]:
     """The functions of the file whose names begin with `reward` and that take completions.
 
     In the file's order; planning looks for the same (`plan/spec/attached.py`), without running the

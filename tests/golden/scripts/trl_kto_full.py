@@ -14,25 +14,23 @@ import os
 import sys
 from pathlib import Path
 
-from trainer_runtime.train.loop import stacks
+from trainer_runtime.train import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL tells its makers of each run
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run to its makers
 
+from trainer_runtime.train.config import ConfigError
+from trainer_runtime.train.framework_run import FrameworkRun, run
+from trainer_runtime.train.hf_arguments import read_arguments
+from trainer_runtime.train.rows import load_rows
+from trainer_runtime.train.trl_inputs import initial_model, load_tokenizer
+from trainer_runtime.train.trl_rows import refuse_unusable
+from trainer_runtime.train.trl_training import train_on_rows
 from trl import KTOConfig, KTOTrainer
-
-from trainer_runtime.train.attempt.adapter import lora_config, quantization
-from trainer_runtime.train.attempt.config import ConfigError
-from trainer_runtime.train.data.rows import load_rows
-from trainer_runtime.train.hf.arguments import read_arguments
-from trainer_runtime.train.loop.framework_run import FrameworkRun, run
-from trainer_runtime.train.trl.inputs import initial_model, load_tokenizer
-from trainer_runtime.train.trl.rows import refuse_unusable
-from trainer_runtime.train.trl.training import train_on_rows
 
 
 def train(attempt: FrameworkRun) -> None:
-    """The reference is the initial model; with an adapter, the model without it."""
+    """The reference is the initial model."""
     config = attempt.config
     if config.batch.micro_batch < 2:
         raise ConfigError("KTO compares the rows of a batch: batch.micro_batch must be at least 2")
@@ -49,8 +47,6 @@ def train(attempt: FrameworkRun) -> None:
         train_dataset=rows,
         eval_dataset=held_out,
         processing_class=tokenizer,
-        quantization_config=quantization(config),
-        peft_config=lora_config(config, model),
     )
     train_on_rows(trainer, attempt, block=config.batch.micro_batch)
 
@@ -58,7 +54,7 @@ def train(attempt: FrameworkRun) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config", nargs="?", type=Path, default=Path("config.json"))
-    return run(train, parser.parse_args().config)
+    return run(train, parser.parse_args().config, method="kto", tuning="full")
 
 
 if __name__ == "__main__":

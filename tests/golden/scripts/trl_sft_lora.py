@@ -2,6 +2,8 @@
 
     python train.py attempts/1/config.json     in the run's folder
 
+What is trained is a LoRA adapter; the model's own weights stay as they are.
+
 Every value comes from the configuration: config.json, and training_args.yaml beside it, which holds
 the arguments of TRL's SFTConfig. `train_on_rows` keeps the rows in an exact order, records and
 guards the steps, and has checkpoints saved and verified.
@@ -14,20 +16,19 @@ import os
 import sys
 from pathlib import Path
 
-from trainer_runtime.train.loop import stacks
+from trainer_runtime.train import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL tells its makers of each run
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run to its makers
 
+from trainer_runtime.train.adapter import lora_config, quantization
+from trainer_runtime.train.framework_run import FrameworkRun, run
+from trainer_runtime.train.hf_arguments import read_arguments
+from trainer_runtime.train.rows import load_rows
+from trainer_runtime.train.trl_inputs import initial_model, load_tokenizer
+from trainer_runtime.train.trl_rows import refuse_unusable
+from trainer_runtime.train.trl_training import train_on_rows
 from trl import SFTConfig, SFTTrainer
-
-from trainer_runtime.train.attempt.adapter import lora_config, quantization
-from trainer_runtime.train.data.rows import load_rows
-from trainer_runtime.train.hf.arguments import read_arguments
-from trainer_runtime.train.loop.framework_run import FrameworkRun, run
-from trainer_runtime.train.trl.inputs import initial_model, load_tokenizer
-from trainer_runtime.train.trl.rows import refuse_unusable
-from trainer_runtime.train.trl.training import train_on_rows
 
 
 def train(attempt: FrameworkRun) -> None:
@@ -53,7 +54,7 @@ def train(attempt: FrameworkRun) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config", nargs="?", type=Path, default=Path("config.json"))
-    return run(train, parser.parse_args().config)
+    return run(train, parser.parse_args().config, method="sft", tuning="lora")
 
 
 if __name__ == "__main__":

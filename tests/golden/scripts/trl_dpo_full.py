@@ -14,24 +14,22 @@ import os
 import sys
 from pathlib import Path
 
-from trainer_runtime.train.loop import stacks
+from trainer_runtime.train import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL tells its makers of each run
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run to its makers
 
+from trainer_runtime.train.framework_run import FrameworkRun, run
+from trainer_runtime.train.hf_arguments import read_arguments
+from trainer_runtime.train.rows import load_rows
+from trainer_runtime.train.trl_inputs import initial_model, load_tokenizer
+from trainer_runtime.train.trl_rows import refuse_unusable
+from trainer_runtime.train.trl_training import train_on_rows
 from trl import DPOConfig, DPOTrainer
-
-from trainer_runtime.train.attempt.adapter import lora_config, quantization
-from trainer_runtime.train.data.rows import load_rows
-from trainer_runtime.train.hf.arguments import read_arguments
-from trainer_runtime.train.loop.framework_run import FrameworkRun, run
-from trainer_runtime.train.trl.inputs import initial_model, load_tokenizer
-from trainer_runtime.train.trl.rows import refuse_unusable
-from trainer_runtime.train.trl.training import train_on_rows
 
 
 def train(attempt: FrameworkRun) -> None:
-    """The reference is the initial model; with an adapter, the model without it."""
+    """The reference is the initial model."""
     config = attempt.config
     args = read_arguments(attempt, DPOConfig)
     tokenizer = load_tokenizer(attempt)
@@ -44,8 +42,6 @@ def train(attempt: FrameworkRun) -> None:
         train_dataset=rows,
         eval_dataset=held_out,
         processing_class=tokenizer,
-        quantization_config=quantization(config),
-        peft_config=lora_config(config, model),
     )
     train_on_rows(trainer, attempt)
 
@@ -53,7 +49,7 @@ def train(attempt: FrameworkRun) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config", nargs="?", type=Path, default=Path("config.json"))
-    return run(train, parser.parse_args().config)
+    return run(train, parser.parse_args().config, method="dpo", tuning="full")
 
 
 if __name__ == "__main__":

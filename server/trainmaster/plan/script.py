@@ -1,0 +1,33 @@
+"""Renders train.py, a run's training script, by the choices of its config.
+
+No value of the config gets into it: what may change while a run exists stands in config.json alone,
+so a patch needs no rendering, and nothing can be injected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_runtime.core.frameworks.choices import Choices, choices_of
+from trainmaster.plan.templates import rendered
+from trainmaster.words.assets import Assets
+
+
+def training_script(config: Mapping[str, Any], assets: Assets) -> str:
+    """The script of a resolved config: the same text for the same choices.
+
+    Raises:
+        UnknownChoiceError: the config asks for a script that there is no template for.
+    """
+    choices = choices_of(config)  # which knows the framework's name, before it becomes a path
+    return script_by(str(config["framework"]), choices, assets)
+
+
+def script_by(framework: str, choices: Choices, assets: Assets) -> str:
+    """A framework's script by given choices.
+
+    Raises:
+        jinja2.UndefinedError: the template asks for a choice that the framework doesn't have.
+    """
+    return rendered(assets, f"{framework}/train.py.j2", choices)

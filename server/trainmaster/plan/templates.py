@@ -1,0 +1,26 @@
+"""How every template is rendered: one that asks for a name that it is not given fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from trainmaster.words.assets import Assets
+
+
+def rendered(assets: Assets, name: str, values: Mapping[str, str]) -> str:
+    """A template's text; `name` is its path below the templates' folder.
+
+    Raises:
+        jinja2.UndefinedError: the template asks for what is not among the values.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(assets.templates),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # what comes out is Python; values are choices, or base64
+    )
+    return environment.get_template(name).render(values)

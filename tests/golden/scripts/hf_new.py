@@ -1,0 +1,107 @@
+"""Trains a causal language model from scratch, with Hugging Face Trainer.
+
+    python train.py attempts/1/config.json     trains, in the run's folder
+
+Every value comes from the configuration: config.json, and training_args.yaml beside it. The model
+and the Trainer stand here, to be read and changed; `TrainmasterCallback` records the steps, guards
+them, and has checkpoints saved and verified.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.train import stacks
+
+stacks.answer_signals()  # before what follows, which may hang as well
+
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.data import SequentialSampler
+from trainer_runtime.train.framework_run import FrameworkRun, run
+from trainer_runtime.train.hf_arguments import read_arguments
+from trainer_runtime.train.hf_callback import TrainmasterCallback
+from trainer_runtime.train.hf_checkpoint import refuse_another_strategy
+from trainer_runtime.train.hf_inputs import held_out, tokenizer_source, training_sequences
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
+
+from trainer_runtime.train.hf.new_model import new_model_config
+
+
+def train(attempt: FrameworkRun) -> None:
+    """The configured number of optimizer steps, from wherever it stood."""
+    arguments = read_arguments(attempt, TrainingArguments)
+    set_seed(arguments.seed)
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_source(attempt))
+    model = make_model(attempt, tokenizer)
+    checkpoint = attempt.choose_checkpoint()
+    refuse_another_strategy(checkpoint, attempt.config, attempt.world_size)
+    vocab_size = model.config.get_text_config().vocab_size
+    sequences = training_sequences(attempt, vocab_size, checkpoint)
+    callback = TrainmasterCallback(attempt, sequences)
+
+    trainer = InOrderTrainer(
+        model=model,
+        args=arguments,
+        data_collator=default_data_collator,
+        train_dataset=sequences,
+        eval_dataset=held_out(attempt),
+        processing_class=tokenizer,
+        compute_loss_func=mean_of_targets,
+        callbacks=[callback],
+    )
+    callback.watch_saves(trainer)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+    if attempt.is_at_target:
+        final = attempt.writing_folder / "final"
+        trainer.save_model(str(final))
+        attempt.completed(final)
+
+
+def make_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """A model of the configured sizes, its weights drawn from the seed."""
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(new_model_config(attempt, tokenizer))
+    return model
+
+
+class InOrderTrainer(Trainer):
+    """Takes the sequences in the order in which the data set has them; a stream has no other."""
+
+    def _get_train_sampler(self, *_: Any) -> SequentialSampler:
+        sequences: Any = self.train_dataset
+        return SequentialSampler(sequences)
+
+
+def mean_of_targets(
+    outputs: Mapping[str, Tensor], labels: Tensor, num_items_in_batch: Tensor | int | None = None
+) -> Tensor:
+    """The mean loss over the labels, which the data set has shifted already."""
+    # In bf16 the sum over a vocabulary would lose what distinguishes two good models.
+    logits = outputs["logits"].float().flatten(0, 1)
+    if num_items_in_batch is None:
+        return functional.cross_entropy(logits, labels.flatten())
+    return functional.cross_entropy(logits, labels.flatten(), reduction="sum") / num_items_in_batch
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config", nargs="?", type=Path, default=Path("config.json"))
+    return run(train, parser.parse_args().config, weights="new")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

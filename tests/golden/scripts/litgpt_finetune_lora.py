@@ -1,0 +1,34 @@
+"""Fine-tunes a LoRA adapter with LitGPT: its own command, with every value from litgpt.yaml.
+
+    python train.py attempts/1/config.json
+
+trains in the run's folder; `litgpt finetune_lora --config litgpt.yaml` would train the same model
+without checkpoints that resume exactly, events, and an end on signals, which
+`trainer_runtime.train.litgpt_wrapper` adds. `litgpt generate final` and `litgpt chat final` let the
+trained model speak.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from trainer_runtime.train import stacks
+
+stacks.answer_signals()  # before what follows, which may hang as well
+
+from trainer_runtime.train.framework_run import FrameworkRun, run
+from trainer_runtime.train.litgpt_wrapper import kept_promises
+
+
+def train(attempt: FrameworkRun) -> None:
+    with kept_promises(attempt):
+        from litgpt.__main__ import main as litgpt
+
+        sys.argv = ["litgpt", "finetune_lora", "--config", str(attempt.folder / "litgpt.yaml")]
+        litgpt()
+
+
+if __name__ == "__main__":
+    config = Path(sys.argv[1] if len(sys.argv) > 1 else "config.json")
+    sys.exit(run(train, config, command="finetune_lora"))

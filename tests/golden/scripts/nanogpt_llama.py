@@ -1,0 +1,256 @@
+"""Trains a small GPT from scratch, or writes text with one that was trained.
+
+    python train.py attempts/1/config.json         trains, in the run's folder
+    python train.py --sample "def " --tokens 200   prints text from ./final or the newest checkpoint
+
+Every value comes from the configuration. The model and the loop stand here, to be read and changed;
+data, checkpoints, events and signals are `trainer_runtime.train`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+from trainer_runtime.train import stacks
+
+stacks.answer_signals()  # before what follows, which may hang as well
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from trainer_runtime.train.config import ConfigError, ModelConfig
+from trainer_runtime.train.optimizer import adamw, clip_gradients, set_learning_rate
+from trainer_runtime.train.restore import load_model
+from trainer_runtime.train.run import TrainingRun, run
+
+from trainer_runtime.train import sampling
+
+ROPE_BASE = 10_000.0
+NORM_EPSILON = 1e-5
+# Below this length torch's bf16 attention on a CPU takes up to four times as long as fp32's.
+SHORT_FOR_BF16_ATTENTION = 256
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+def train(attempt: TrainingRun) -> None:
+    """The training loop: the configured number of optimizer steps, from wherever it stood."""
+    config = attempt.config
+    model = GPT(config.model, config.data.seq_len).to(attempt.device)
+    optimizer = adamw(model, config.optimizer)
+    attempt.begin(model, optimizer)
+    compiled: LossFunction = model
+    if config.compute.compile:
+        compiled = torch.compile(model, dynamic=False)
+    parameters = list(model.parameters())
+
+    for step in attempt.steps():
+        set_learning_rate(optimizer, attempt.learning_rate(step))
+        loss = torch.zeros((), device=attempt.device)
+        for _ in range(config.batch.accumulation):
+            inputs, targets = attempt.next_batch()
+            with attempt.autocast():
+                micro_loss = compiled(inputs, targets) / config.batch.accumulation
+            attempt.backward(micro_loss)
+            loss += micro_loss.detach()
+        attempt.scaler.unscale_(optimizer)
+        grad_norm = clip_gradients(parameters, config.optimizer.grad_clip)
+        attempt.guard(loss, grad_norm)
+        attempt.scaler.step(optimizer)
+        attempt.scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        attempt.end_step(loss, grad_norm)
+        if attempt.evaluation_is_due():
+            evaluate(attempt, model, compiled)
+        attempt.save_if_due()
+    attempt.finish()
+
+
+@torch.no_grad()
+def evaluate(attempt: TrainingRun, model: nn.Module, compiled: LossFunction) -> None:
+    """The mean loss over each source's held-out batches."""
+    started_s = time.perf_counter()
+    model.eval()
+    losses = {}
+    for source, batches in attempt.validation_sets():
+        of_batches = []
+        for inputs, targets in batches:
+            with attempt.autocast():
+                of_batches.append(compiled(inputs, targets))
+        losses[source] = torch.stack(of_batches).mean().item()
+    model.train()
+    attempt.end_evaluation(losses, time.perf_counter() - started_s)
+
+
+class GPT(nn.Module):
+    """A decoder-only transformer in the style of Llama (Touvron et al. 2023, arXiv:2302.13971).
+
+    Rotary positions, RMSNorm, SwiGLU, and an output that is not tied to the embedding.
+    """
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __init__(self, config: ModelConfig, seq_len: int) -> None:
+        super().__init__()
+        self.seq_len = seq_len
+        self.token_embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head)
+        self.register_buffer("cosine", cosine, persistent=False)
+        self.register_buffer("sine", sine, persistent=False)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.final_norm = nn.RMSNorm(config.d_model, eps=NORM_EPSILON)
+        self.initialize(config.n_layer)
+
+    def initialize(self, n_layer: int) -> None:
+        """Normal 0.02; what ends a residual branch is scaled by 1/sqrt(2 L), as in GPT-2."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() >= 2:
+                scale = (2 * n_layer) ** -0.5 if name.endswith("to_residual.weight") else 1.0
+                nn.init.normal_(parameter, mean=0.0, std=0.02 * scale)
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+        """The mean loss with targets, else the logits after the last token; tokens (B, T)."""
+        length = tokens.shape[1]
+        angles = self.cosine[:length], self.sine[:length]
+        x = self.dropout(self.token_embedding(tokens))
+        for block in self.blocks:
+            x = block(x, angles)
+        x = self.final_norm(x)
+        weight = self.output.weight
+        if targets is None:
+            return functional.linear(x[:, -1], weight)
+        logits = functional.linear(x, weight).flatten(0, 1)
+        # In bf16 the sum over a vocabulary would lose what distinguishes two good models.
+        return functional.cross_entropy(logits.float(), targets.flatten())
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each added to the residual stream after a norm before it."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(config.d_model, eps=NORM_EPSILON)
+        self.attention = Attention(config)
+        self.feed_forward_norm = nn.RMSNorm(config.d_model, eps=NORM_EPSILON)
+        self.feed_forward = FeedForward(config)
+
+    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), angles)
+        summed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
+        return summed
+
+
+class Attention(nn.Module):
+    """Causal self-attention; keys and values may be shared by groups of heads."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.n_head, self.n_kv_head = config.n_head, config.n_kv_head
+        self.d_head = config.d_model // config.n_head
+        heads = config.n_head + 2 * config.n_kv_head
+        self.to_heads = nn.Linear(config.d_model, heads * self.d_head, bias=False)
+        self.to_residual = nn.Linear(config.d_model, config.d_model, bias=False)
+        self.dropout_share = config.dropout
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        batch, length, width = x.shape
+        heads = self.to_heads(x).view(batch, length, -1, self.d_head).transpose(1, 2)
+        in_fp32 = heads.device.type == "cpu" and length < SHORT_FOR_BF16_ATTENTION
+        if in_fp32:
+            heads = heads.float()
+        query, key, value = heads.split([self.n_head, self.n_kv_head, self.n_kv_head], dim=1)
+        query, key = rotate(query, *angles), rotate(key, *angles)
+        with torch.autocast("cpu", enabled=False) if in_fp32 else nullcontext():
+            mixed = functional.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                is_causal=True,
+                dropout_p=self.dropout_share if self.training else 0.0,
+                enable_gqa=self.n_kv_head != self.n_head,
+            )
+        x = self.to_residual(mixed.transpose(1, 2).reshape(batch, length, width))
+        kept: Tensor = self.dropout(x)
+        return kept
+
+
+class FeedForward(nn.Module):
+    """A gated feed-forward, SwiGLU (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.widen = nn.Linear(config.d_model, 2 * config.d_ff, bias=False)
+        self.to_residual = nn.Linear(config.d_ff, config.d_model, bias=False)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = self.widen(x).chunk(2, dim=-1)
+        x = self.to_residual(functional.silu(gate) * value)
+        kept: Tensor = self.dropout(x)
+        return kept
+
+
+def rotary_angles(seq_len: int, d_head: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, each (seq_len, d_head / 2) (Su et al. 2021, arXiv:2104.09864)."""
+    frequencies = ROPE_BASE ** (-torch.arange(0, d_head, 2) / d_head)
+    angles = torch.outer(torch.arange(seq_len), frequencies)
+    return angles.cos(), angles.sin()
+
+
+def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Turns each pair of a head's dimensions by its position's angle; heads (B, H, T, d_head)."""
+    first, second = heads.float().chunk(2, dim=-1)
+    turned = torch.cat((first * cosine - second * sine, first * sine + second * cosine), dim=-1)
+    return turned.type_as(heads)
+
+
+@torch.no_grad()
+def write_text(prompt: str, tokens: int, temperature: float, seed: int) -> str:
+    """The prompt, continued by the trained model; `temperature` 0 always takes the likeliest."""
+    trained = sampling.trained_model(Path.cwd())
+    model = GPT(trained.config.model, trained.config.data.seq_len).eval()
+    load_model(model, trained.weights)
+    generator = torch.Generator().manual_seed(seed)
+    text = sampling.encode(prompt)
+    for _ in range(tokens):
+        logits = model(torch.tensor([text[-model.seq_len :]]))[0]
+        if temperature > 0:
+            likelihoods = functional.softmax(logits / temperature, dim=-1)
+            token = int(torch.multinomial(likelihoods, 1, generator=generator))
+        else:
+            token = int(logits.argmax())
+        text.append(token)
+        if token >= sampling.END_OF_TEXT:
+            break
+    return sampling.decode(text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config", nargs="?", type=Path, default=Path("config.json"))
+    parser.add_argument("--sample", metavar="PROMPT", help="write text instead of training")
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--seed", type=int, default=1337)
+    arguments = parser.parse_args()
+    if arguments.sample is None:
+        return run(train, arguments.config, style="llama")
+    try:
+        print(write_text(arguments.sample, arguments.tokens, arguments.temperature, arguments.seed))
+    except ConfigError as error:
+        print(f"unusable: {error}", file=sys.stderr)
+        return 77
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Aligns a model with answers that are each desirable or not, with TRL: KTO.
+
+    python train.py attempts/1/config.json     in the run's folder
+
+What is trained is a LoRA adapter; the model's own weights stay as they are.
+
+Every value comes from the configuration: config.json, and training_args.yaml beside it, which holds
+the arguments of TRL's KTOConfig. `train_on_rows` keeps the rows in an exact order, records and
+guards the steps, and has checkpoints saved and verified.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from trainer_runtime.train import stacks
+
+stacks.answer_signals()  # before what follows, which may hang as well
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run to its makers
+
+from trainer_runtime.train.adapter import lora_config, quantization
+from trainer_runtime.train.config import ConfigError
+from trainer_runtime.train.framework_run import FrameworkRun, run
+from trainer_runtime.train.hf_arguments import read_arguments
+from trainer_runtime.train.rows import load_rows
+from trainer_runtime.train.trl_inputs import initial_model, load_tokenizer
+from trainer_runtime.train.trl_rows import refuse_unusable
+from trainer_runtime.train.trl_training import train_on_rows
+from trl import KTOConfig, KTOTrainer
+
+
+def train(attempt: FrameworkRun) -> None:
+    """The reference is the model without the adapter."""
+    config = attempt.config
+    if config.batch.micro_batch < 2:
+        raise ConfigError("KTO compares the rows of a batch: batch.micro_batch must be at least 2")
+    args = read_arguments(attempt, KTOConfig)
+    tokenizer = load_tokenizer(attempt)
+    rows, held_out = load_rows(config)
+    refuse_unusable(rows, "kto", tokenizer)
+    # TRL pairs the neighbours of a batch to estimate the KL term: batches are made once and stay.
+    rows = rows.shuffle(seed=config.seed)
+    model = initial_model(attempt, args, tokenizer)
+    trainer = KTOTrainer(
+        model=model,
+        args=args,
+        train_dataset=rows,
+        eval_dataset=held_out,
+        processing_class=tokenizer,
+        quantization_config=quantization(config),
+        peft_config=lora_config(config, model),
+    )
+    train_on_rows(trainer, attempt, block=config.batch.micro_batch)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config", nargs="?", type=Path, default=Path("config.json"))
+    return run(train, parser.parse_args().config, method="kto", tuning="lora")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

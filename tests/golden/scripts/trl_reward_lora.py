@@ -1,0 +1,61 @@
+"""Trains a reward model on pairs of a better and a worse answer, with TRL.
+
+    python train.py attempts/1/config.json     in the run's folder
+
+What is trained is a LoRA adapter; the model's own weights stay as they are.
+
+Every value comes from the configuration: config.json, and training_args.yaml beside it, which holds
+the arguments of TRL's RewardConfig. `train_on_rows` keeps the rows in an exact order, records and
+guards the steps, and has checkpoints saved and verified.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from trainer_runtime.train import stacks
+
+stacks.answer_signals()  # before what follows, which may hang as well
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run to its makers
+
+from trainer_runtime.train.adapter import lora_config, quantization
+from trainer_runtime.train.framework_run import FrameworkRun, run
+from trainer_runtime.train.hf_arguments import read_arguments
+from trainer_runtime.train.rows import load_rows
+from trainer_runtime.train.trl_inputs import initial_model, load_tokenizer
+from trainer_runtime.train.trl_rows import refuse_unusable
+from trainer_runtime.train.trl_training import train_on_rows
+from trl import RewardConfig, RewardTrainer
+
+
+def train(attempt: FrameworkRun) -> None:
+    """A head for one number, the reward, takes the place of the model's own."""
+    config = attempt.config
+    args = read_arguments(attempt, RewardConfig)
+    tokenizer = load_tokenizer(attempt)
+    rows, held_out = load_rows(config)
+    refuse_unusable(rows, "reward", tokenizer)
+    model = initial_model(attempt, args, tokenizer)
+    trainer = RewardTrainer(
+        model=model,
+        args=args,
+        train_dataset=rows,
+        eval_dataset=held_out,
+        processing_class=tokenizer,
+        quantization_config=quantization(config),
+        peft_config=lora_config(config, model, task="SEQ_CLS"),
+    )
+    train_on_rows(trainer, attempt)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config", nargs="?", type=Path, default=Path("config.json"))
+    return run(train, parser.parse_args().config, method="reward", tuning="lora")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
