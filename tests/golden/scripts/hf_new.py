@@ -15,18 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.train import stacks
+from trainer_runtime.train.loop import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
 
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import SequentialSampler
-from trainer_runtime.train.framework_run import FrameworkRun, run
-from trainer_runtime.train.hf_arguments import read_arguments
-from trainer_runtime.train.hf_callback import TrainmasterCallback
-from trainer_runtime.train.hf_checkpoint import refuse_another_strategy
-from trainer_runtime.train.hf_inputs import held_out, tokenizer_source, training_sequences
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -38,7 +33,12 @@ from transformers import (
     set_seed,
 )
 
+from trainer_runtime.train.hf.arguments import read_arguments
+from trainer_runtime.train.hf.callback import TrainmasterCallback
+from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
+from trainer_runtime.train.hf.inputs import held_out, tokenizer_source, training_sequences
 from trainer_runtime.train.hf.new_model import new_model_config
+from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
 
 def train(attempt: FrameworkRun) -> None:

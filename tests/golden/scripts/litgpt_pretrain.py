@@ -4,7 +4,7 @@
 
 trains in the run's folder; `litgpt pretrain --config litgpt.yaml` would train the same model
 without checkpoints that resume exactly, events, and an end on signals, which
-`trainer_runtime.train.litgpt_wrapper` adds. `litgpt generate final` and `litgpt chat final` let the
+`trainer_runtime.train.litgpt.wrapper` adds. `litgpt generate final` and `litgpt chat final` let the
 trained model speak.
 """
 
@@ -13,12 +13,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trainer_runtime.train import stacks
+from trainer_runtime.train.loop import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
 
-from trainer_runtime.train.framework_run import FrameworkRun, run
-from trainer_runtime.train.litgpt_wrapper import kept_promises
+from trainer_runtime.train.litgpt.wrapper import kept_promises
+from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
 
 def train(attempt: FrameworkRun) -> None:

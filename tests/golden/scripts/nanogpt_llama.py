@@ -16,19 +16,19 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-from trainer_runtime.train import stacks
+from trainer_runtime.train.loop import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from trainer_runtime.train.config import ConfigError, ModelConfig
-from trainer_runtime.train.optimizer import adamw, clip_gradients, set_learning_rate
-from trainer_runtime.train.restore import load_model
-from trainer_runtime.train.run import TrainingRun, run
 
-from trainer_runtime.train import sampling
+from trainer_runtime.train.attempt.config import ConfigError, ModelConfig
+from trainer_runtime.train.attempt.optimizer import adamw, clip_gradients, set_learning_rate
+from trainer_runtime.train.checkpoints.restore import load_model
+from trainer_runtime.train.loop import sampling
+from trainer_runtime.train.loop.run import TrainingRun, run
 
 ROPE_BASE = 10_000.0
 NORM_EPSILON = 1e-5

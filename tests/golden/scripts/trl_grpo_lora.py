@@ -16,20 +16,21 @@ import os
 import sys
 from pathlib import Path
 
-from trainer_runtime.train import stacks
+from trainer_runtime.train.loop import stacks
 
 stacks.answer_signals()  # before what follows, which may hang as well
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run to its makers
 
-from trainer_runtime.train.adapter import lora_config, quantization
-from trainer_runtime.train.framework_run import FrameworkRun, run
-from trainer_runtime.train.hf_arguments import read_arguments
-from trainer_runtime.train.reward_functions import REWARD_NAME, reward_functions
-from trainer_runtime.train.rows import load_rows
-from trainer_runtime.train.trl_inputs import initial_model, load_tokenizer
-from trainer_runtime.train.trl_rows import fitting_prompts, refuse_unusable
-from trainer_runtime.train.trl_training import train_on_rows
 from trl import GRPOConfig, GRPOTrainer
+
+from trainer_runtime.train.attempt.adapter import lora_config, quantization
+from trainer_runtime.train.data.rows import load_rows
+from trainer_runtime.train.hf.arguments import read_arguments
+from trainer_runtime.train.loop.framework_run import FrameworkRun, run
+from trainer_runtime.train.trl.inputs import initial_model, load_tokenizer
+from trainer_runtime.train.trl.reward_functions import REWARD_NAME, reward_functions
+from trainer_runtime.train.trl.rows import fitting_prompts, refuse_unusable
+from trainer_runtime.train.trl.training import train_on_rows
 
 
 def train(attempt: FrameworkRun) -> None:
