@@ -7,8 +7,6 @@ from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.backends import Backend
 from trainmaster.words.errors import HostError
 
-_AWAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST"})
-
 
 async def refuse_unwritable_mirror(backend: Backend, mirror: str | None) -> None:
     """See whether the box can write there; a box that is away is not waited for.
@@ -21,7 +19,7 @@ async def refuse_unwritable_mirror(backend: Backend, mirror: str | None) -> None
     try:
         problem = await backend.try_folder(mirror.removeprefix(ON_BOX))
     except HostError as error:
-        if error.code in _AWAY:
+        if error.unanswered:
             return
         raise
     if problem is not None:
