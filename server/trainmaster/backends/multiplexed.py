@@ -20,6 +20,7 @@ from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.hosts import Host, Stream
 from trainmaster.backends.polled import PolledFollower
 from trainmaster.backends.ssh.error_mapping import link_lost
+from trainmaster.hosts.runtime_call import runtime_command
 from trainmaster.store.mirror import MirrorWriter
 from trainmaster.words.errors import HostError
 
@@ -92,7 +93,7 @@ class MultiplexedFollower:
 
     async def _connect(self) -> _Frames:
         try:
-            command = [await self._host.python(), "-m", "trainer_runtime", "follow"]
+            command = runtime_command(await self._host.python(), "follow")
             running = self._host.stream(command, folder=await self._host.runtime())
             stream = await self._connection.enter_async_context(running)
         except HostError as error:

@@ -18,6 +18,7 @@ from trainmaster.backends.hosts.interpreter import find_python
 from trainmaster.backends.hosts.trees import put_tree
 from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.backends.ssh.link import Link
+from trainmaster.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError
@@ -114,18 +115,14 @@ class SshHost:
                 f"{path} does not lie among the runs of a root of {self.name}.",
                 "Remove it by hand if that is what you want.",
             )
-        done = await self.run(
-            [await self.python(), "-m", "trainer_runtime", "remove", path],
-            folder=await self.runtime(),
-            timeout_s=_REMOVE_S,
+        failure = Failure(
+            f"{path} on {self.name} can't be removed",
+            "Make the folder writable for the host's user.",
+            code="ROOT_NOT_WRITABLE",
+            retryable=False,
         )
-        if done.code != 0:
-            raise HostError(
-                "ROOT_NOT_WRITABLE",
-                f"{path} on {self.name} can't be removed: {done.errors.strip()[-300:]}",
-                "Make the folder writable for the host's user.",
-            )
-        return int(json.loads(done.output)["freed_bytes"])
+        call = RuntimeCall("remove", [path], failure, _REMOVE_S)
+        return await runtime_call(self, call, lambda answer: int(answer["freed_bytes"]))
 
     async def disconnect(self) -> None:
         await self._link.disconnect()

@@ -15,7 +15,7 @@ from typing import Any
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.backends import DEBUG, LOCAL
+from trainmaster.backends import DEBUG, LOCAL, OutputReader
 from trainmaster.plan.spec import load_spec
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.adopt.agreement import (
@@ -77,8 +77,8 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
     """
     _refuse_bad(options)
     host, path = _place(folder, options.host)
-    backend = workspace.backend(host)
-    output = Output(host, await backend.look_at_output(_python(options), path))
+    reader = OutputReader.of(workspace.backend(host))
+    output = Output(host, await reader.read_output(_python(options), path))
     checkpoint = output.chosen(options.start)
     if options.spec is None and options.data is None:
         return _looked_at(output, checkpoint, options)
