@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from trainer_runtime.core.decoding import Fields
 from trainmaster.backends.hosts import Completed, LocalHost
 from trainmaster.hosts.runtime_call import (
     Failure,
@@ -29,6 +30,10 @@ class Ran:
     folder: str
     timeout_s: float
     stdin: bytes
+
+
+def _values(answer: Fields) -> dict[str, Any]:
+    return dict(answer.values)
 
 
 class AnsweringHost(LocalHost):
@@ -52,14 +57,14 @@ def call(**changes: Any) -> RuntimeCall:
 
 def answered(output: str, code: int = 0, errors: str = "", **changes: Any) -> dict[str, Any]:
     host = AnsweringHost(Completed(code, output, errors))
-    return asyncio.run(runtime_call(host, call(**changes), dict))
+    return asyncio.run(runtime_call(host, call(**changes), _values))
 
 
 def refused(
     output: str,
     code: int = 0,
     errors: str = "",
-    parse: Callable[[Any], Any] = dict,
+    parse: Callable[[Fields], Any] = lambda answer: answer.values,
     **changes: Any,
 ) -> HostError:
     host = AnsweringHost(Completed(code, output, errors))
@@ -70,8 +75,8 @@ def refused(
 
 def test_a_verb_runs_by_the_host_s_interpreter_with_its_runtime() -> None:
     host = AnsweringHost(Completed(0, "{}", ""))
-    asyncio.run(runtime_call(host, call(stdin=b"names"), dict))
-    asyncio.run(runtime_call(host, call(python="/opt/python", folder="/runs/a"), dict))
+    asyncio.run(runtime_call(host, call(stdin=b"names"), _values))
+    asyncio.run(runtime_call(host, call(python="/opt/python", folder="/runs/a"), _values))
     first, second = host.ran
     python, runtime = asyncio.run(host.python()), asyncio.run(host.runtime())
     assert first.command == [python, "-m", "trainer_runtime", "gc", "/cache", "--named"]
@@ -109,9 +114,9 @@ def test_without_a_usable_answer_it_fails_with_the_host_s_last_words(
 
 
 def test_an_answer_that_can_not_be_parsed_is_none() -> None:
-    error = refused('{"freed": "much"}', parse=lambda answer: int(answer["freed"]))
+    error = refused('{"freed": "much"}', parse=lambda answer: answer.integer("freed"))
     assert error.message == 'The cache can\'t be searched: {"freed": "much"}'
-    assert refused("{}", parse=lambda answer: answer["freed"]).code == "ROOT_NOT_WRITABLE"
+    assert refused("{}", parse=lambda answer: answer.text("freed")).code == "ROOT_NOT_WRITABLE"
 
 
 def test_an_exit_code_may_have_a_failure_of_its_own() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.manifest import verify
 
 _FOLDER = re.compile(r"step-([0-9]+)")
@@ -26,8 +26,8 @@ class CheckpointCheck:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> CheckpointCheck:
-        return cls(int(data["step"]), str(data["path"]), tuple(map(str, data["problems"])))
+    def from_fields(cls, fields: Fields) -> CheckpointCheck:
+        return cls(fields.integer("step"), fields.text("path"), fields.texts("problems"))
 
 
 def check_checkpoints(checkpoints: Path) -> list[CheckpointCheck]:

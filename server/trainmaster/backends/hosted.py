@@ -169,8 +169,7 @@ class HostedBackend(
             code="ROOT_NOT_WRITABLE",
         )
         call = RuntimeCall("try", [path], failure, _FACTS_TIMEOUT_S)
-        problem: object = await runtime_call(self._host, call, lambda answer: answer["problem"])
-        return None if problem is None else str(problem)
+        return await runtime_call(self._host, call, lambda answer: answer.find_text("problem"))
 
     async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:
         return await run_files.list_files(self._host, await self.folder(run_id), pattern)
@@ -196,7 +195,7 @@ class HostedBackend(
         options = ["--allow-py-spy"] if allow_py_spy else []
         arguments = [*options, "--", folder, str(attempt)]
         call = RuntimeCall("inspect", arguments, failure, _INSPECT_TIMEOUT_S)
-        return await runtime_call(self._host, call, InspectionReport.from_dict)
+        return await runtime_call(self._host, call, InspectionReport.from_fields)
 
     async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
         return await foreign.examine_source(self._host, kind, target, begin)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainmaster.backends.hosts.host import Host
-from trainmaster.hosts.runtime_call import Answer, Failure, RuntimeCall, runtime_call
+from trainmaster.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 
 _SOURCE_TIMEOUT_S = 30.0
 _OUTPUT_TIMEOUT_S = 3600.0
@@ -42,11 +43,11 @@ async def read_output(host: Host, python: str | None, folder: str) -> Mapping[st
     return await runtime_call(host, call, lambda answer: _object(answer, "output"))
 
 
-def _object(answer: Answer, name: str) -> Mapping[str, Any]:
-    found = answer[name]
-    if not isinstance(found, dict):
-        raise TypeError(f"{name} is not an object")
-    return found
+def _object(answer: Fields, name: str) -> Mapping[str, Any]:
+    found = answer.find_section(name)
+    if found is None:
+        raise answer.error(name, "is missing")
+    return found.values
 
 
 def _unread(host: Host, target: str) -> Failure:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from trainer_runtime.core.checkpoint_check import CheckpointCheck
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, parse_listed
 from trainmaster.backends.hosts.host import Host
 from trainmaster.hosts.runtime_call import (
-    Answer,
     Failure,
     RuntimeCall,
     runtime_call,
@@ -61,9 +61,9 @@ def _call(host: Host, verb: str, folder: str, *arguments: str) -> RuntimeCall:
     return RuntimeCall(verb, ["--", folder, *arguments], failure, _LIST_TIMEOUT_S)
 
 
-def _digest(answer: Answer) -> str | None:
-    return None if answer["sha256"] is None else str(answer["sha256"])
+def _digest(answer: Fields) -> str | None:
+    return answer.find_text("sha256")
 
 
-def _checks(answer: Answer) -> list[CheckpointCheck]:
-    return [CheckpointCheck.from_dict(item) for item in answer["checkpoints"]]
+def _checks(answer: Fields) -> list[CheckpointCheck]:
+    return [CheckpointCheck.from_fields(item) for item in answer.sections("checkpoints")]

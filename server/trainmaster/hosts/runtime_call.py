@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from trainer_runtime.core.decoding import decode_json
+from trainer_runtime.core.decoding import (
+    MAX_DOCUMENT_BYTES,
+    Fields,
+    decode_fields,
+    decode_value,
+)
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.hosts.host import Host
@@ -19,9 +24,7 @@ from trainmaster.backends.ssh import Completed
 from trainmaster.words.errors import CODES, HostError
 
 Parsed = TypeVar("Parsed")
-Answer = Mapping[str, Any]
 
-_LARGEST_ANSWER = 64 << 20  # characters: listings of a corpus and of a run's files are long
 _LAST_WORDS = 300
 _MALFORMED = (*ODD_FIELDS, LookupError)
 
@@ -63,7 +66,7 @@ def runtime_command(python: str, verb: str, *arguments: str) -> list[str]:
     return [python, "-m", "trainer_runtime", verb, *arguments]
 
 
-async def runtime_call(host: Host, call: RuntimeCall, parse: Callable[[Answer], Parsed]) -> Parsed:
+async def runtime_call(host: Host, call: RuntimeCall, parse: Callable[[Fields], Parsed]) -> Parsed:
     """The answer of a verb that prints one JSON object.
 
     Raises:
@@ -72,11 +75,12 @@ async def runtime_call(host: Host, call: RuntimeCall, parse: Callable[[Answer], 
     """
     done = await _run(host, call)
     try:
-        answer = _object(done.output.strip().rpartition("\n")[2])
-        if "refused" in answer:
-            raise _refusal(answer["refused"])
-        if "error" in answer:
-            raise _error(call.failure, str(answer["error"]))
+        line = done.output.strip().rpartition("\n")[2]
+        answer = decode_fields(line, call.verb, max_bytes=MAX_DOCUMENT_BYTES)
+        if refused := answer.find_section("refused"):
+            raise _refusal(refused)
+        if words := answer.find_text("error"):
+            raise _error(call.failure, words)
         return parse(answer)
     except _MALFORMED as error:
         raise _failed(call, done) from error
@@ -91,11 +95,10 @@ async def runtime_lines(
         HostError: as `runtime_call`.
     """
     done = await _run(host, call)
-    if done.code != 0 or len(done.output) > _LARGEST_ANSWER:
+    if done.code != 0 or len(done.output) > MAX_DOCUMENT_BYTES:
         raise _failed(call, done)
     try:
-        lines = done.output.splitlines()
-        return [parse(decode_json(line, largest=_LARGEST_ANSWER)) for line in lines]
+        return [parse(decode_value(line, call.verb)) for line in done.output.splitlines()]
     except _MALFORMED as error:
         raise _failed(call, done) from error
 
@@ -110,16 +113,9 @@ async def _run(host: Host, call: RuntimeCall) -> Completed:
     )
 
 
-def _object(line: str) -> Answer:
-    answer = decode_json(line, largest=_LARGEST_ANSWER)
-    if not isinstance(answer, dict):
-        raise TypeError("the answer is not an object")
-    return answer
-
-
-def _refusal(refused: Mapping[str, Any]) -> HostError:
-    code = str(refused["code"])
-    message, fix = _one_line(refused["message"]), _one_line(refused["fix"])
+def _refusal(refused: Fields) -> HostError:
+    code = refused.text("code")
+    message, fix = _one_line(refused.text("message")), _one_line(refused.text("fix"))
     return HostError(code if code in CODES else "INTERNAL", message, fix)
 
 
@@ -139,6 +135,6 @@ def _error(failure: Failure, words: str) -> HostError:
     )
 
 
-def _one_line(text: object) -> str:
+def _one_line(text: str) -> str:
     """Text of a host, which may hold names that anybody has chosen."""
-    return shown(" ".join(str(text).splitlines()).encode(errors="replace"))
+    return shown(" ".join(text.splitlines()).encode(errors="replace"))

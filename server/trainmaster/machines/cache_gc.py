@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import posixpath
 
-from trainmaster.hosts.runtime_call import Answer, Failure, RuntimeCall, runtime_call
+from trainer_runtime.core.decoding import Fields
+from trainmaster.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.registry import open_host
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.hosts import CacheEntry, GcAnswer
@@ -50,7 +51,10 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
     )
 
 
-def _entries(answer: Answer) -> tuple[list[CacheEntry], list[CacheEntry]]:
+def _entries(answer: Fields) -> tuple[list[CacheEntry], list[CacheEntry]]:
     """Those that were removed, and those that were kept."""
-    removed = [CacheEntry.model_validate(entry) for entry in answer["removed"]]
-    return removed, [CacheEntry.model_validate(entry) for entry in answer["kept"]]
+    removed, kept = (
+        [CacheEntry.model_validate(entry.values) for entry in answer.sections(name)]
+        for name in ("removed", "kept")
+    )
+    return removed, kept

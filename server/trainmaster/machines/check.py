@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.durable import write_atomic
 from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
-from trainmaster.hosts.runtime_call import Answer, Failure, RuntimeCall, runtime_call
+from trainmaster.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.registry import CONNECT_S, known_record, open_host
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.hosts import HostCheckAnswer, HostCheckRow
@@ -96,10 +95,10 @@ async def _whole(host: Host, found: Connection, within_s: float) -> _Box:
     return await runtime_call(host, call, lambda answer: _box(answer, found.command_s or 0.0))
 
 
-def _box(answer: Answer, command_s: float) -> _Box:
-    rows = [HostCheckRow.model_validate(row) for row in answer["checks"]]
-    rows.append(_clock(float(answer["time"]) - time.time() + command_s / 2))
-    return _Box(rows, [_gpu(gpu) for gpu in answer["gpus"]])
+def _box(answer: Fields, command_s: float) -> _Box:
+    rows = [HostCheckRow.model_validate(row.values) for row in answer.sections("checks")]
+    rows.append(_clock(answer.time("time") - time.time() + command_s / 2))
+    return _Box(rows, [_gpu(gpu) for gpu in answer.sections("gpus")])
 
 
 async def _plain(host: Host, found: Connection) -> _Box:
@@ -136,9 +135,10 @@ def _clock(skew_s: float) -> HostCheckRow:
     )
 
 
-def _gpu(gpu: Mapping[str, Any]) -> str:
-    size = "" if gpu["memory_gib"] is None else f" ({gpu['memory_gib']:.0f} GiB)"
-    return f"{gpu['name']}{size}"
+def _gpu(gpu: Fields) -> str:
+    memory_gib = gpu.find_number("memory_gib")
+    size = "" if memory_gib is None else f" ({memory_gib:.0f} GiB)"
+    return f"{gpu.text('name')}{size}"
 
 
 def _failed(name: str, error: HostError) -> HostCheckRow:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.stacks.messages import ADVICE, REASONS
 from trainer_runtime.core.diagnosis.stacks.verdict import STALL, Pace, Verdict
 from trainer_runtime.core.protocol.finding import as_evidence
@@ -28,15 +29,15 @@ class ProcessReport:
     blocked: tuple[str, ...]
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ProcessReport:
+    def from_fields(cls, fields: Fields) -> ProcessReport:
         return cls(
-            pid=int(data["pid"]),
-            state=str(data["state"]),
-            cpu_share=float(data["cpu_share"]),
-            samples=int(data["samples"]),
-            moves=bool(data["moves"]),
-            frames=tuple(map(str, data["frames"])),
-            blocked=tuple(map(str, data["blocked"])),
+            pid=fields.integer("pid"),
+            state=fields.text("state"),
+            cpu_share=fields.number("cpu_share"),
+            samples=fields.integer("samples"),
+            moves=fields.flag("moves"),
+            frames=fields.texts("frames"),
+            blocked=fields.texts("blocked"),
         )
 
 
@@ -51,13 +52,13 @@ class RankReport:
     workers: tuple[ProcessReport, ...]
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RankReport:
+    def from_fields(cls, fields: Fields) -> RankReport:
         return cls(
-            rank=int(data["rank"]),
-            step=_optional_int(data["step"]),
-            at=str(data["at"]),
-            process=ProcessReport.from_dict(data["process"]),
-            workers=tuple(ProcessReport.from_dict(worker) for worker in data["workers"]),
+            rank=fields.integer("rank"),
+            step=fields.find_integer("step"),
+            at=fields.text("at"),
+            process=ProcessReport.from_fields(fields.section("process")),
+            workers=tuple(map(ProcessReport.from_fields, fields.sections("workers"))),
         )
 
 
@@ -79,53 +80,45 @@ class InspectionReport:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> InspectionReport:
-        """Raises KeyError, TypeError, ValueError: it is not such a report."""
+    def from_fields(cls, fields: Fields) -> InspectionReport:
         return cls(
-            attempt=int(data["attempt"]),
-            world_size=_optional_int(data["world_size"]),
-            pace=_pace(data["pace"]),
-            verdict=_verdict(data["verdict"]),
-            ranks=tuple(RankReport.from_dict(rank) for rank in data["ranks"]),
-            gpus={str(key): value for key, value in data["gpus"].items()},
-            py_spy=None if data["py_spy"] is None else str(data["py_spy"]),
-            stacks=str(data["stacks"]),
+            attempt=fields.integer("attempt"),
+            world_size=fields.find_integer("world_size"),
+            pace=_pace(fields.section("pace")),
+            verdict=_verdict(fields.section("verdict")),
+            ranks=tuple(map(RankReport.from_fields, fields.sections("ranks"))),
+            gpus=fields.open_map("gpus"),
+            py_spy=fields.find_text("py_spy"),
+            stacks=fields.text("stacks"),
         )
 
 
-def _pace(data: Mapping[str, Any]) -> Pace:
+def _pace(fields: Fields) -> Pace:
     return Pace(
-        step=_optional_int(data["step"]),
-        silent_s=_optional_float(data["silent_s"]),
-        usual_s=_optional_float(data["usual_s"]),
-        recent_s=_optional_float(data["recent_s"]),
-        gained=int(data["gained"]),
+        step=fields.find_integer("step"),
+        silent_s=fields.find_number("silent_s"),
+        usual_s=fields.find_number("usual_s"),
+        recent_s=fields.find_number("recent_s"),
+        gained=fields.integer("gained"),
     )
 
 
-def _verdict(data: Mapping[str, Any]) -> Verdict:
+def _verdict(fields: Fields) -> Verdict:
     """One with a code or reason that is not known here says no more than that it stalls."""
-    code, reason = str(data["code"]), str(data["reason"])
+    code, reason = fields.text("code"), fields.text("reason")
     if code not in ADVICE or reason not in REASONS:
         return _UNKNOWN_VERDICT
-    evidence: Sequence[object] = data["evidence"]
+    slots = fields.section("slots")
     return Verdict(
         code,
-        float(data["confidence"]),
+        fields.number("confidence"),
         reason,
-        _optional_int(data["rank"]),
-        {str(name): value for name, value in data["slots"].items() if _is_number(value)},
-        as_evidence(str(line).encode(errors="replace") for line in evidence),
+        fields.find_integer("rank"),
+        {name: _number(slots, name) for name in slots.values},
+        as_evidence(line.encode(errors="replace") for line in fields.texts("evidence")),
     )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float))
-
-
-def _optional_int(value: Any) -> int | None:
-    return None if value is None else int(value)
-
-
-def _optional_float(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _number(fields: Fields, name: str) -> float | int:
+    """A whole number stays one: it may be a rank or a process."""
+    return fields.integer(name) if isinstance(fields.values[name], int) else fields.number(name)

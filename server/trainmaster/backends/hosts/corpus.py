@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.corpus import AskedSource, Listing
 from trainer_runtime.core.files.model_folder import ModelFolder
 from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
 from trainmaster.backends.hosts.host import Host
-from trainmaster.hosts.runtime_call import Answer, Failure, Parsed, RuntimeCall, runtime_call
+from trainmaster.hosts.runtime_call import Failure, Parsed, RuntimeCall, runtime_call
 
 _TIMEOUT_S = 600.0
 
@@ -31,7 +32,7 @@ async def has_shards(host: Host, fingerprint: str) -> bool:
         HostError: no usable answer.
     """
     arguments = ["--cache", await host.cache(), "--fingerprint", fingerprint]
-    return await _ask(host, "corpus", arguments, lambda answer: bool(answer["cached"]))
+    return await _ask(host, "corpus", arguments, lambda answer: answer.flag("cached"))
 
 
 async def examine_model(host: Host, path: str) -> ModelFolder:
@@ -40,7 +41,8 @@ async def examine_model(host: Host, path: str) -> ModelFolder:
     Raises:
         HostError: no usable answer.
     """
-    return await _ask(host, "input", ["--", "model", path], ModelFolder.from_dict)
+    arguments = ["--", "model", path]
+    return await _ask(host, "input", arguments, lambda answer: ModelFolder.from_dict(answer.values))
 
 
 async def examine_tokenizer(host: Host, path: str) -> TokenizerFolder:
@@ -49,7 +51,10 @@ async def examine_tokenizer(host: Host, path: str) -> TokenizerFolder:
     Raises:
         HostError: no usable answer.
     """
-    return await _ask(host, "input", ["--", "tokenizer", path], TokenizerFolder.from_dict)
+    arguments = ["--", "tokenizer", path]
+    return await _ask(
+        host, "input", arguments, lambda answer: TokenizerFolder.from_dict(answer.values)
+    )
 
 
 async def cached_from_hub(host: Host, name: str, revision: str | None) -> str | None:
@@ -62,16 +67,16 @@ async def cached_from_hub(host: Host, name: str, revision: str | None) -> str | 
     return await _ask(host, "input", [*options, "--", "cached", name], _path)
 
 
-def _listings(answer: Answer) -> list[Listing]:
-    return [Listing.from_dict(item) for item in answer["listed"]]
+def _listings(answer: Fields) -> list[Listing]:
+    return [Listing.from_dict(dict(item.values)) for item in answer.sections("listed")]
 
 
-def _path(answer: Answer) -> str | None:
-    return None if answer["path"] is None else str(answer["path"])
+def _path(answer: Fields) -> str | None:
+    return answer.find_text("path")
 
 
 async def _ask(
-    host: Host, verb: str, arguments: Sequence[str], parse: Callable[[Answer], Parsed]
+    host: Host, verb: str, arguments: Sequence[str], parse: Callable[[Fields], Parsed]
 ) -> Parsed:
     failure = Failure(
         f"{host.name} could not list its data and models",

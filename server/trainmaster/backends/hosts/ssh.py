@@ -122,7 +122,7 @@ class SshHost:
             retryable=False,
         )
         call = RuntimeCall("remove", [path], failure, _REMOVE_S)
-        return await runtime_call(self, call, lambda answer: int(answer["freed_bytes"]))
+        return await runtime_call(self, call, lambda answer: answer.integer("freed_bytes"))
 
     async def disconnect(self) -> None:
         await self._link.disconnect()

@@ -18,4 +18,4 @@ class ProcessLauncher:
             code="SUPERVISOR_DID_NOT_START",
         )
         call = RuntimeCall("start", ["."], failure, _TIMEOUT_S, folder=folder)
-        return await runtime_call(host, call, lambda answer: bool(answer["started"]))
+        return await runtime_call(host, call, lambda answer: answer.flag("started"))

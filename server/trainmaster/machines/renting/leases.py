@@ -6,10 +6,10 @@ import asyncio
 import json
 import posixpath
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.lease.lease import LEASE, Lease
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainmaster.backends.hosts import Host
@@ -49,9 +49,8 @@ class TimerState:
     t: float
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TimerState:
-        lacks = data["lacks"]
-        return cls(bool(data["runs"]), None if lacks is None else str(lacks), float(data["t"]))
+    def from_fields(cls, fields: Fields) -> TimerState:
+        return cls(fields.flag("runs"), fields.find_text("lacks"), fields.time("t"))
 
 
 def lease_of(box: RentedBox, cloud: Cloud) -> Lease:
@@ -172,4 +171,4 @@ async def _timer(host: Host, option: str) -> TimerState:
         f"`trainmaster hosts check {host.name}` finds the cause.",
     )
     call = RuntimeCall("lease", [await host.root(), option], failure, _TIMEOUT_S)
-    return await runtime_call(host, call, TimerState.from_dict)
+    return await runtime_call(host, call, TimerState.from_fields)
