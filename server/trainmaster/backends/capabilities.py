@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainer_runtime.core.files.listing import LeftOut, ListedFile
     from trainer_runtime.core.files.model_folder import ModelFolder
     from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
+    from trainer_runtime.core.foreign_output import FoundOutput
     from trainer_runtime.core.stacks.report import InspectionReport
     from trainmaster.backends.hosts.tree_files import TreeFile
     from trainmaster.backends.hosts.trees import OnTreeProgress
@@ -198,9 +199,9 @@ class OutputReader(Capability):
     instead = "Copy it here and adopt it from `local`."
 
     @abstractmethod
-    async def read_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
+    async def read_output(self, python: str | None, folder: str) -> FoundOutput:
         """What an output folder holds, every checkpoint read whole by `python` (None: whichever
-        interpreter of the place has PyTorch); see `train.foreign.inspect`. Changes nothing.
+        interpreter of the place has PyTorch). Changes nothing.
 
         Raises:
             HostError: it is not a known kind of output, or belongs to a run of ours;

@@ -13,6 +13,7 @@ from trainer_runtime.core.files.corpus import AskedSource, Listing
 from trainer_runtime.core.files.listing import LeftOut, ListedFile
 from trainer_runtime.core.files.model_folder import ModelFolder
 from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
+from trainer_runtime.core.foreign_output import FoundOutput
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.stacks.report import InspectionReport
 from trainmaster.backends.capabilities import (
@@ -200,7 +201,7 @@ class HostedBackend(
     async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
         return await foreign.examine_source(self._host, kind, target, begin)
 
-    async def read_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
+    async def read_output(self, python: str | None, folder: str) -> FoundOutput:
         return await foreign.read_output(self._host, python, folder)
 
     async def _put_json(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.foreign_output import FoundOutput
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainmaster.backends.hosts.host import Host
 from trainmaster.hosts.runtime_call import Failure, RuntimeCall, runtime_call
@@ -22,11 +23,11 @@ async def examine_source(host: Host, kind: str, target: str, begin: str) -> Mapp
     """
     arguments = ["--begin", begin, "--", kind, target]
     call = RuntimeCall("source", arguments, _unread(host, target), _SOURCE_TIMEOUT_S)
-    return await runtime_call(host, call, lambda answer: _object(answer, "source"))
+    return await runtime_call(host, call, lambda answer: _section(answer, "source").values)
 
 
-async def read_output(host: Host, python: str | None, folder: str) -> Mapping[str, Any]:
-    """What an output folder holds; see `train.foreign.inspect`.
+async def read_output(host: Host, python: str | None, folder: str) -> FoundOutput:
+    """What an output folder holds.
 
     Raises:
         HostError: it is not known, or a run's of ours; `ENVIRONMENT_UNUSABLE`; no usable answer.
@@ -40,14 +41,18 @@ async def read_output(host: Host, python: str | None, folder: str) -> Mapping[st
         failures={ExitCode.UNUSABLE: _without_torch(host, python)},
         python=python,
     )
-    return await runtime_call(host, call, lambda answer: _object(answer, "output"))
+    return await runtime_call(host, call, _output)
 
 
-def _object(answer: Fields, name: str) -> Mapping[str, Any]:
+def _output(answer: Fields) -> FoundOutput:
+    return FoundOutput.from_fields(_section(answer, "output"))
+
+
+def _section(answer: Fields, name: str) -> Fields:
     found = answer.find_section(name)
     if found is None:
         raise answer.error(name, "is missing")
-    return found.values
+    return found
 
 
 def _unread(host: Host, target: str) -> Failure:
