@@ -175,11 +175,11 @@ def _lease(options: Options) -> int:
 
 def _inspect(options: Options) -> int:
     from trainer_runtime.box.files.layout import RunFolder
-    from trainer_runtime.box.watch.inspection import described, inspect
+    from trainer_runtime.box.watch.inspection import inspect, report
 
     run = RunFolder(_folder(options))
     found = inspect(run, options.attempt, allow_py_spy=options.allow_py_spy)
-    return _tell(described(found))
+    return _tell(report(found).to_dict())
 
 
 def _folder(options: Options) -> Path:

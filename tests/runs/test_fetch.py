@@ -6,9 +6,9 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.runs.running_run import (
@@ -24,6 +24,8 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.durable import is_locked
 from trainer_runtime.core.files.manifest import verify
 from trainmaster.backends import Backend
+from trainmaster.backends.debug import DebugBackend
+from trainmaster.backends.hosts import Completed, LocalHost
 from trainmaster.cli.views.views import view
 from trainmaster.runs.clean import clean
 from trainmaster.runs.fetch import fetch, fetch_below
@@ -32,6 +34,7 @@ from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import FetchAnswer
 from trainmaster.words.errors import StateError, StorageError, TrainmasterError, UsageError
+from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.slow
 
@@ -214,25 +217,26 @@ def test_out_of_time_it_pauses_and_the_next_call_goes_on(place: Place) -> None:
     place.assert_same()
 
 
-class HostileBackend:
-    """A box that names whatever it likes; everything else is a real one's."""
+class HostileHost(LocalHost):
+    """A host that lists whatever it likes; everything else is this machine."""
 
-    def __init__(self, backend: Backend, row: Any) -> None:
-        self._backend = backend
-        self._row = row
+    row: Any = None
 
-    async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:
-        return [self._row]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
+    async def run(
+        self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
+    ) -> Completed:
+        if "files" in command:
+            return Completed(0, f"{json.dumps(self.row)}\n", "")
+        return await super().run(command, folder=folder, timeout_s=timeout_s, stdin=stdin)
 
 
 class HostileWorkspace(Workspace):
-    row: Any = None
+    def __init__(self, home: Home) -> None:
+        super().__init__(home)
+        self.hostile = HostileHost("debug", home.debug_root)
 
     def backend(self, host: str) -> Backend:
-        return cast(Backend, HostileBackend(super().backend(host), self.row))
+        return DebugBackend(self.hostile)
 
 
 HOSTILE_ROWS = (
@@ -261,10 +265,10 @@ def test_hostile_lists_bring_nothing_and_leave_the_folder_alone(
     place: Place, tmp_path: Path
 ) -> None:
     before = set(tmp_path.rglob("*"))
-    place.workspace = HostileWorkspace(place.workspace.home)
+    place.workspace = workspace = HostileWorkspace(place.workspace.home)
     for row in HOSTILE_ROWS:
         told = {"size": 0, "mtime_ns": 0, "sha256": [], **row} if "path" in row else row
-        place.workspace.row = told
+        workspace.hostile.row = told
         answer = place.fetch("hostile")
         assert (answer.files, len(answer.skipped)) == (0, 1), row
         assert answer.skipped[0].path.isprintable() and answer.skipped[0].reason.isprintable()

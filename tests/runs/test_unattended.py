@@ -28,7 +28,7 @@ WEBHOOK = "ops: {kind: webhook, url: 'http://127.0.0.1:9/', defaults: false}"
 
 
 def ends_itself(own_end: dict[str, str] | None, lacks: str | None = None) -> bool:
-    told = own_timer(Lease("tm-a", "vast", "1", 0.0, own_end), {"lacks": lacks})
+    told = own_timer(Lease("tm-a", "vast", "1", 0.0, own_end), lacks)
     assert told.ends_itself == ("can't end itself" not in told.words)
     return told.ends_itself
 

@@ -35,8 +35,30 @@ def test_a_code_that_is_not_registered_is_refused() -> None:
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_every_code_is_upper_snake_and_has_a_one_line_meaning(code: str) -> None:
     assert re.fullmatch(r"[A-Z]+(_[A-Z]+)*", code)
-    assert CODES[code].endswith(".")
-    assert "\n" not in CODES[code]
+    assert CODES[code].meaning.endswith(".")
+    assert "\n" not in CODES[code].meaning
+
+
+@pytest.mark.parametrize(
+    ("code", "unanswered", "unreachable", "outcome_unknown"),
+    [
+        ("HOST_UNREACHABLE", True, True, True),
+        ("LINK_LOST", True, True, True),
+        ("KAGGLE_UNREACHABLE", True, True, True),
+        ("AUTH_FAILED", False, True, False),
+        ("KAGGLE_KEY_REFUSED", False, True, False),
+        ("CLOUD_ODD_REPLY", False, False, True),
+        ("CLOUD_BUSY", False, False, False),
+        ("DISK_FULL", False, False, False),
+    ],
+)
+def test_how_far_a_request_got_follows_from_the_code(
+    code: str, unanswered: bool, unreachable: bool, outcome_unknown: bool
+) -> None:
+    error = TrainmasterError(code, "m", "f")
+    assert error.unanswered is unanswered
+    assert error.unreachable is unreachable
+    assert error.outcome_unknown is outcome_unknown
 
 
 def test_several_problems_are_all_told_under_the_first_ones_code() -> None:

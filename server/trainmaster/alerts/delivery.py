@@ -11,6 +11,7 @@ from typing import Any
 from trainer_runtime.core.protocol.desired import DETACH, Desired
 from trainmaster.alerts.destinations import address, destinations
 from trainmaster.alerts.rules import alerts_of, watched
+from trainmaster.backends import AlertSender
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
@@ -39,7 +40,7 @@ async def deliver_alerts(workspace: Workspace, run: Run, desired: Desired) -> bo
     given["generation"] = desired.generation
     if desired.why == DETACH:
         given["last_tries_s"] = 0.0
-    await workspace.backend(run.host).deliver_alerts(run.run_id, given)
+    await AlertSender.of(workspace.backend(run.host)).deliver_alerts(run.run_id, given)
     records.set_delivered(run.run_id, delivered)
     return True
 
@@ -58,7 +59,7 @@ async def take_over_alerts(workspace: Workspace, run: Run) -> None:
         return
     given |= {"generation": workspace.control.desired(run.run_id)[0].generation}
     given |= {"last_tries_s": 0.0}
-    await workspace.backend(run.host).deliver_alerts(run.run_id, given)
+    await AlertSender.of(workspace.backend(run.host)).deliver_alerts(run.run_id, given)
 
 
 def _has_said_all(workspace: Workspace, run: Run) -> bool:

@@ -1,10 +1,23 @@
-"""Where trainings run: the one port that services see, and which backend a host's name means."""
+"""Where trainings run: the port that services see, its capabilities, and which backend a host's
+name means."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from trainmaster.backends.backend import Backend
+from trainmaster.backends.capabilities import (
+    AlertSender,
+    Capability,
+    FolderTester,
+    InputExaminer,
+    InputReceiver,
+    Inspector,
+    OutputReader,
+    RunFiles,
+    RunReceiver,
+    SourceExaminer,
+)
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
@@ -62,4 +75,22 @@ def open_backend(home: Home, host: str, record: HostRecord | None, control: Cont
     )
 
 
-__all__ = ["DEBUG", "HERE", "KAGGLE", "LOCAL", "NAMES", "Backend", "open_backend"]
+__all__ = [
+    "DEBUG",
+    "HERE",
+    "KAGGLE",
+    "LOCAL",
+    "NAMES",
+    "AlertSender",
+    "Backend",
+    "Capability",
+    "FolderTester",
+    "InputExaminer",
+    "InputReceiver",
+    "Inspector",
+    "OutputReader",
+    "RunFiles",
+    "RunReceiver",
+    "SourceExaminer",
+    "open_backend",
+]

@@ -8,32 +8,53 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from trainer_runtime.core.checkpoints.checkpoint_check import CheckpointCheck
+from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
 from trainer_runtime.core.files.corpus import AskedSource, Listing
+from trainer_runtime.core.files.foreign_output import FoundOutput
+from trainer_runtime.core.files.listing import LeftOut, ListedFile
+from trainer_runtime.core.files.model_folder import ModelFolder
+from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.lines import ExitCode
-from trainer_runtime.core.protocol.text import shown
+from trainmaster.backends.capabilities import (
+    AlertSender,
+    FolderTester,
+    InputExaminer,
+    InputReceiver,
+    Inspector,
+    OutputReader,
+    RunFiles,
+    RunReceiver,
+    SourceExaminer,
+)
 from trainmaster.backends.follower import Follower
-from trainmaster.backends.hosts import Host
-from trainmaster.backends.hosts.corpus import examine_input, has_shards, list_corpus
+from trainmaster.backends.hosts import Host, corpus, foreign, run_files
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.hosts.trees import OnTreeProgress, put_tree
 from trainmaster.backends.launchers import Launcher
 from trainmaster.backends.multiplexed import MultiplexedFollower
 from trainmaster.backends.polled import PolledFollower
-from trainmaster.backends.ssh import Completed
-from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import HostFacts
 
-_VERIFY_TIMEOUT_S = 3600.0
 _FACTS_TIMEOUT_S = 30.0
-_LIST_TIMEOUT_S = 300.0
 _INSPECT_TIMEOUT_S = 35.0
 
 
-class HostedBackend:
-    """`host` says how files and commands get there, `launcher` what holds the supervisor.
+class HostedBackend(
+    AlertSender,
+    FolderTester,
+    InputExaminer,
+    InputReceiver,
+    Inspector,
+    OutputReader,
+    RunFiles,
+    RunReceiver,
+    SourceExaminer,
+):
+    """`host` transports files and commands, `launcher` holds the supervisor.
 
     `multiplexed`: runs are followed by a process on the host rather than by asking for each file.
     `recorded`: where a run that is on record lies, whatever the host's root is by now.
@@ -54,33 +75,33 @@ class HostedBackend:
         self.name = host.name
         self.launcher_name = launcher.name
 
-    async def folder(self, run_id: str) -> str:
-        return self._recorded(run_id) or posixpath.join(await self._host.root(), "runs", run_id)
-
     async def facts(self, python: str | None) -> HostFacts:
         from trainmaster.backends.hosts.facts import examine_host
 
         return await examine_host(self._host, python, timeout_s=_FACTS_TIMEOUT_S)
+
+    async def folder(self, run_id: str) -> str:
+        return self._recorded(run_id) or posixpath.join(await self._host.root(), "runs", run_id)
 
     async def place(
         self, run_id: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:
         await self._host.put_folder(await self.folder(run_id), files, executable)
 
+    async def put_run(self, run_id: str, files: Sequence[TreeFile]) -> None:
+        await put_tree(self._host, files, await self.folder(run_id))
+
     async def request(self, run_id: str, desired: Desired) -> None:
-        path = posixpath.join(await self.folder(run_id), "desired.json")
-        await self._host.put_file(path, json.dumps(desired.to_dict()).encode())
+        await self._put_json(run_id, "desired.json", desired.to_dict())
 
     async def deliver_secrets(
         self, run_id: str, generation: int, values: Mapping[str, str]
     ) -> None:
-        path = posixpath.join(await self.folder(run_id), ".secrets.json")
         given = {"v": 1, "generation": generation, "values": dict(values)}
-        await self._host.put_file(path, json.dumps(given).encode(), mode=0o600)
+        await self._put_json(run_id, ".secrets.json", given, mode=0o600)
 
     async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
-        path = posixpath.join(await self.folder(run_id), ".alerts.json")
-        await self._host.put_file(path, json.dumps({"v": 1, **given}).encode(), mode=0o600)
+        await self._put_json(run_id, ".alerts.json", {"v": 1, **given}, mode=0o600)
 
     async def start(self, run_id: str) -> bool:
         return await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
@@ -93,125 +114,6 @@ class HostedBackend:
             yield follower
         finally:
             await follower.close()
-
-    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
-        done = await self._host.run(
-            [
-                *(await self._host.python(), "-m", "trainer_runtime", "source"),
-                *("--begin", begin, "--", kind, target),
-            ],
-            folder=await self._host.runtime(),
-            timeout_s=_FACTS_TIMEOUT_S,
-        )
-        return self._found(done, "source", target)
-
-    async def look_at_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
-        elsewhere = [] if python else ["--cache", await self._host.cache()]
-        interpreter = python or await self._host.python()
-        done = await self._host.run(
-            [interpreter, "-m", "trainer_runtime", "output", *elsewhere, "--", folder],
-            folder=await self._host.runtime(),
-            timeout_s=_VERIFY_TIMEOUT_S,
-        )
-        if done.code != ExitCode.UNUSABLE:
-            return self._found(done, "output", folder)
-        raise HostError(
-            "ENVIRONMENT_UNUSABLE",
-            f"Reading checkpoints takes PyTorch; {python or 'no interpreter'} on {self.name} "
-            f"{'lacks' if python else 'has'} it.",
-            "Name one that has it (`--python PATH`), or install it there (`pip install torch`).",
-            field="python",
-        )
-
-    async def list_corpus(self, asked: Sequence[AskedSource]) -> Sequence[Listing]:
-        return await list_corpus(self._host, asked)
-
-    async def examine_input(self, kind: str, name: str, revision: str | None) -> Mapping[str, Any]:
-        return await examine_input(self._host, kind, name, revision)
-
-    async def has_shards(self, fingerprint: str) -> bool:
-        return await has_shards(self._host, fingerprint)
-
-    async def try_folder(self, path: str) -> str | None:
-        done = await self._host.run(
-            [await self._host.python(), "-m", "trainer_runtime", "try", path],
-            folder=await self._host.runtime(),
-            timeout_s=_FACTS_TIMEOUT_S,
-        )
-        try:
-            problem: str | None = json.loads(done.output)["problem"]
-        except ValueError:
-            problem = f"{path} could not be tried: {(done.errors or done.output).strip()[-300:]}"
-        return problem
-
-    async def send(
-        self,
-        files: Sequence[TreeFile],
-        destination: str,
-        *,
-        whole: bool = False,
-        mark: bool = False,
-        on_progress: OnTreeProgress | None = None,
-    ) -> None:
-        await put_tree(
-            self._host, files, destination, whole=whole, mark=mark, on_progress=on_progress
-        )
-
-    async def refuse_upload(self, run_id: str, attempt: int, message: str) -> None:
-        path = posixpath.join(await self.folder(run_id), "upload_refused.json")
-        told = {"attempt": attempt, "message": message}
-        await self._host.put_file(path, json.dumps(told).encode())
-
-    async def verify(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        done = await self._host.run(
-            [await self._host.python(), "-m", "trainer_runtime", "verify", "."],
-            folder=await self.folder(run_id),
-            timeout_s=_VERIFY_TIMEOUT_S,
-        )
-        if done.code != 0:
-            raise HostError(
-                "INTERNAL",
-                f"The checkpoints on {self.name} could not be read: {done.errors.strip()[-300:]}",
-                "Run `python3 -m trainer_runtime verify .` in the run's folder by hand.",
-                retryable=True,
-            )
-        found: list[Mapping[str, Any]] = json.loads(done.output)["checkpoints"]
-        return found
-
-    async def inspect(
-        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
-    ) -> Mapping[str, Any]:
-        allowed = ["--allow-py-spy"] if allow_py_spy else []
-        folder = await self.folder(run_id)
-        python = await self._host.python()
-        done = await self._host.run(
-            [python, "-m", "trainer_runtime", "inspect", *allowed, "--", folder, str(attempt)],
-            folder=await self._host.runtime(),
-            timeout_s=_INSPECT_TIMEOUT_S,
-        )
-        try:
-            found: Mapping[str, Any] = json.loads(done.output)
-        except ValueError as error:
-            raise HostError(
-                "INTERNAL",
-                f"The processes of {run_id} on {self.name} could not be looked at: "
-                f"{(done.errors or done.output).strip()[-300:]}",
-                f"Look at {folder} there; `trainmaster doctor` checks the host.",
-                retryable=True,
-            ) from error
-        return found
-
-    async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:
-        return await self._ask(run_id, "files", pattern, timeout_s=_LIST_TIMEOUT_S)
-
-    async def read(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
-        return await self._host.read(f"{await self.folder(run_id)}/{path}", offset, limit)
-
-    async def digest(self, run_id: str, path: str, chunk: int, size_bytes: int) -> str | None:
-        wanted = (path, str(chunk), str(size_bytes))
-        told = await self._ask(run_id, "digest", *wanted, timeout_s=_LIST_TIMEOUT_S)
-        found: str | None = told[0]["sha256"]
-        return found
 
     async def contents(self, run_id: str) -> list[str]:
         folder = await self.folder(run_id)
@@ -229,49 +131,81 @@ class HostedBackend:
     async def disconnect(self) -> None:
         await self._host.disconnect()
 
-    def _found(self, done: Completed, what: str, target: str) -> Mapping[str, Any]:
-        """What the box's side tells under a name, or the error that it refuses with instead."""
-        try:
-            answer = json.loads(done.output)
-        except ValueError:
-            raise HostError(
-                "INTERNAL",
-                f"{self.name} could not be asked for {target}: "
-                f"{_one_line((done.errors or done.output).strip()[-300:])}",
-                "`trainmaster doctor` checks the host.",
-                retryable=True,
-            ) from None
-        if "refused" in answer:
-            refused = answer["refused"]
-            message, fix = _one_line(refused["message"]), _one_line(refused["fix"])
-            raise HostError(str(refused["code"]), message, fix)
-        found: Mapping[str, Any] = answer[what]
-        return found
+    async def list_corpus(self, asked: Sequence[AskedSource]) -> Sequence[Listing]:
+        return await corpus.list_corpus(self._host, asked)
 
-    async def _ask(
-        self, run_id: str, command: str, *arguments: str, timeout_s: float
-    ) -> list[Mapping[str, Any]]:
-        """What the box's side says about a run, a line of JSON each."""
+    async def examine_model(self, path: str) -> ModelFolder:
+        return await corpus.examine_model(self._host, path)
+
+    async def examine_tokenizer(self, path: str) -> TokenizerFolder:
+        return await corpus.examine_tokenizer(self._host, path)
+
+    async def cached_from_hub(self, name: str, revision: str | None) -> str | None:
+        return await corpus.cached_from_hub(self._host, name, revision)
+
+    async def has_shards(self, fingerprint: str) -> bool:
+        return await corpus.has_shards(self._host, fingerprint)
+
+    async def send(
+        self,
+        files: Sequence[TreeFile],
+        destination: str,
+        *,
+        whole: bool = False,
+        mark: bool = False,
+        on_progress: OnTreeProgress | None = None,
+    ) -> None:
+        await put_tree(
+            self._host, files, destination, whole=whole, mark=mark, on_progress=on_progress
+        )
+
+    async def refuse_upload(self, run_id: str, attempt: int, message: str) -> None:
+        refused = {"attempt": attempt, "message": message}
+        await self._put_json(run_id, "upload_refused.json", refused)
+
+    async def test_folder(self, path: str) -> str | None:
+        failure = Failure(
+            f"{path} on {self.name} could not be tested",
+            f"`trainmaster hosts check {self.name}` finds the cause.",
+            code="ROOT_NOT_WRITABLE",
+        )
+        call = RuntimeCall("try", [path], failure, _FACTS_TIMEOUT_S)
+        return await runtime_call(self._host, call, lambda answer: answer.find_text("problem"))
+
+    async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:
+        return await run_files.list_files(self._host, await self.folder(run_id), pattern)
+
+    async def read_file(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
+        return await self._host.read(f"{await self.folder(run_id)}/{path}", offset, limit)
+
+    async def chunk_digest(self, run_id: str, path: str, chunk: int, size_bytes: int) -> str | None:
         folder = await self.folder(run_id)
-        done = await self._host.run(
-            [await self._host.python(), "-m", "trainer_runtime", command, "--", folder, *arguments],
-            folder=await self._host.runtime(),
-            timeout_s=timeout_s,
-        )
-        try:
-            if done.code == 0:
-                return [json.loads(line) for line in done.output.splitlines()]
-        except ValueError:
-            pass
-        raise HostError(
-            "INTERNAL",
-            f"The files of {run_id} on {self.name} could not be listed: "
-            f"{(done.errors or done.output).strip()[-300:]}",
+        return await run_files.chunk_digest(self._host, folder, path, chunk, size_bytes)
+
+    async def verify_checkpoints(self, run_id: str) -> Sequence[CheckpointCheck]:
+        return await run_files.verify_checkpoints(self._host, await self.folder(run_id))
+
+    async def inspect(
+        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
+    ) -> InspectionReport:
+        folder = await self.folder(run_id)
+        failure = Failure(
+            f"The processes of {run_id} on {self.name} could not be inspected",
             f"Look at {folder} there; `trainmaster doctor` checks the host.",
-            retryable=True,
         )
+        options = ["--allow-py-spy"] if allow_py_spy else []
+        arguments = [*options, "--", folder, str(attempt)]
+        call = RuntimeCall("inspect", arguments, failure, _INSPECT_TIMEOUT_S)
+        return await runtime_call(self._host, call, InspectionReport.from_fields)
 
+    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
+        return await foreign.examine_source(self._host, kind, target, begin)
 
-def _one_line(text: object) -> str:
-    """What a box says of names that anybody may have given."""
-    return shown(" ".join(str(text).splitlines()).encode(errors="replace"))
+    async def read_output(self, python: str | None, folder: str) -> FoundOutput:
+        return await foreign.read_output(self._host, python, folder)
+
+    async def _put_json(
+        self, run_id: str, name: str, content: Mapping[str, Any], *, mode: int = 0o644
+    ) -> None:
+        path = posixpath.join(await self.folder(run_id), name)
+        await self._host.put_file(path, json.dumps(content).encode(), mode=mode)

@@ -18,6 +18,7 @@ from trainer_runtime.core.protocol.followed_files import (
 )
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.hosts import Host, Stream
+from trainmaster.backends.hosts.runtime_call import runtime_command
 from trainmaster.backends.polled import PolledFollower
 from trainmaster.backends.ssh.error_mapping import link_lost
 from trainmaster.store.mirror import MirrorWriter
@@ -33,17 +34,6 @@ _READ_BYTES = 256 << 10
 _LONGEST_HEADER_BYTES = 64 << 10
 _NO_FOLDER = 126  # what runs it was taken away; it is put there again for the next follower
 _FIRST_SIGNAL = 128  # exit codes from here on are a shell's words for a death by signal
-# Errors after which there is no other way to the machine's files either.
-_NO_WAY_IN = frozenset(
-    {
-        "HOST_UNREACHABLE",
-        "LINK_LOST",
-        "AUTH_FAILED",
-        "KEY_LOCKED",
-        "HOST_KEY_CHANGED",
-        "TRANSPORT_MISSING",
-    }
-)
 
 
 class MultiplexedFollower:
@@ -103,11 +93,11 @@ class MultiplexedFollower:
 
     async def _connect(self) -> _Frames:
         try:
-            command = [await self._host.python(), "-m", "trainer_runtime", "follow"]
+            command = runtime_command(await self._host.python(), "follow")
             running = self._host.stream(command, folder=await self._host.runtime())
             stream = await self._connection.enter_async_context(running)
         except HostError as error:
-            if error.code in _NO_WAY_IN:
+            if error.unreachable:  # polling would not reach its files either
                 raise
             raise _HelperUnusable from error
         self._frames = _Frames(stream, self._host.name)

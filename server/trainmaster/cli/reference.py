@@ -82,7 +82,7 @@ def _escaped(text: str) -> str:
 
 
 def _error_codes() -> str:
-    rows = "\n".join(f"| `{code}` | {meaning} |" for code, meaning in CODES.items())
+    rows = "\n".join(f"| `{code}` | {row.meaning} |" for code, row in CODES.items())
     return f"## Error codes\n\n| code | meaning |\n|---|---|\n{rows}\n"
 
 

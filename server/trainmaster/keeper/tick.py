@@ -22,7 +22,6 @@ from trainmaster.words.errors import HostError, TrainmasterError
 
 # A tick sends by itself: a timer that called it may end whatever it leaves behind.
 _SENDS_S = 20.0
-_OUT_OF_REACH = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "KAGGLE_UNREACHABLE", "TOOK_TOO_LONG"})
 # Of one run: what takes longer goes by itself (uploads), or hangs.
 _RUN_S = 180.0
 
@@ -88,7 +87,7 @@ async def _tick_run(
     except TrainmasterError as error:
         did = [f"{error.code}: {error.message}"]
         failed[run.run_id] = did[0]
-        if error.code in _OUT_OF_REACH:
+        if error.unanswered:
             away[run.host] = did[0]
     if run.closed and not did:
         return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import posixpath
 
-from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.decoding import Fields
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.registry import open_host
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.hosts import CacheEntry, GcAnswer
-from trainmaster.words.errors import HostError
 
 _TIMEOUT_S = 1800.0  # a large environment on a network disk takes its time to be removed
 
@@ -21,35 +21,40 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
         HostError: `HOST_UNKNOWN`; it can't be reached; `ROOT_NOT_WRITABLE`.
     """
     host = open_host(workspace, name)
+    failure = Failure(
+        f"The cache of {name} can't be searched",
+        f"`trainmaster hosts check {name}` finds the cause.",
+        code="ROOT_NOT_WRITABLE",
+        retryable=False,
+    )
     runs = [run for run in workspace.control.runs(only_open=True) if run.host == name]
     named = json.dumps([[dict(run.config), dict(run.plan)] for run in runs])
     try:
-        cache = await host.cache()
-        done = await host.run(
-            [
-                *(await host.python(), "-m", "trainer_runtime", "gc"),
-                *(cache, posixpath.join(await host.root(), "runs"), "--named"),
-                *(["--dry-run"] if dry_run else []),
-            ],
-            folder=await host.runtime(),
+        runs_folder = posixpath.join(await host.root(), "runs")
+        options = ["--named", *(["--dry-run"] if dry_run else [])]
+        call = RuntimeCall(
+            "gc",
+            [await host.cache(), runs_folder, *options],
+            failure,
+            _TIMEOUT_S,
             stdin=named.encode(),
-            timeout_s=_TIMEOUT_S,
         )
-        answer = json.loads(done.output)
-    except ValueError as error:
-        told = shown(done.errors.strip()[-300:].replace("\n", " ").encode())
-        raise HostError(
-            "ROOT_NOT_WRITABLE",
-            f"The cache {cache} on {name} can't be looked through: {told}",
-            f"`trainmaster hosts check {name}` tells what is wrong with it.",
-        ) from error
+        removed, kept = await runtime_call(host, call, _entries)
     finally:
         await host.disconnect()
-    removed = [CacheEntry.model_validate(entry) for entry in answer["removed"]]
     return GcAnswer(
         host=name,
         removed=removed,
-        kept=[CacheEntry.model_validate(entry) for entry in answer["kept"]],
+        kept=kept,
         freed_bytes=sum(entry.size_bytes for entry in removed),
         dry_run=True if dry_run else None,
     )
+
+
+def _entries(answer: Fields) -> tuple[list[CacheEntry], list[CacheEntry]]:
+    """Those that were removed, and those that were kept."""
+    removed, kept = (
+        [CacheEntry.model_validate(entry.values) for entry in answer.sections(name)]
+        for name in ("removed", "kept")
+    )
+    return removed, kept

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.durable import write_atomic
-from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends import LOCAL
-from trainmaster.backends.hosts import Completed, Host
+from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.registry import CONNECT_S, known_record, open_host
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.hosts import HostCheckAnswer, HostCheckRow
@@ -85,25 +84,21 @@ async def _whole(host: Host, found: Connection, within_s: float) -> _Box:
     began = time.monotonic()
     folder = await host.runtime()
     left_s = max(_LEAST_BOX_S, within_s - (time.monotonic() - began))
-    done = await host.run(
-        [
-            *(await host.python(), "-m", "trainer_runtime", "check"),
-            *(await host.root(), await host.cache()),
-            *("--within", f"{max(1.0, left_s - _REST_S):.0f}"),
-        ],
-        folder=folder,
-        timeout_s=left_s,
+    failure = Failure(
+        f"The check on {host.name} gave no answer",
+        "Try again; where it stays so, run it on the machine by hand.",
+        code="ENVIRONMENT_UNUSABLE",
     )
-    received = time.time()
-    try:
-        answer: Mapping[str, Any] = json.loads(done.output.splitlines()[-1])
-        rows = [HostCheckRow.model_validate(row) for row in answer["checks"]]
-        gpus = [_gpu(gpu) for gpu in answer["gpus"]]
-        clock = float(answer["time"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise _no_answer(host, done) from error
-    rows.append(_clock(clock - received + (found.command_s or 0.0) / 2))
-    return _Box(rows, gpus)
+    within = ["--within", f"{max(1.0, left_s - _REST_S):.0f}"]
+    arguments = [await host.root(), await host.cache(), *within]
+    call = RuntimeCall("check", arguments, failure, left_s, folder=folder)
+    return await runtime_call(host, call, lambda answer: _box(answer, found.command_s or 0.0))
+
+
+def _box(answer: Fields, command_s: float) -> _Box:
+    rows = [HostCheckRow.model_validate(row.values) for row in answer.sections("checks")]
+    rows.append(_clock(answer.time("time") - time.time() + command_s / 2))
+    return _Box(rows, [_gpu(gpu) for gpu in answer.sections("gpus")])
 
 
 async def _plain(host: Host, found: Connection) -> _Box:
@@ -140,19 +135,10 @@ def _clock(skew_s: float) -> HostCheckRow:
     )
 
 
-def _gpu(gpu: Mapping[str, Any]) -> str:
-    size = "" if gpu["memory_gib"] is None else f" ({gpu['memory_gib']:.0f} GiB)"
-    return f"{gpu['name']}{size}"
-
-
-def _no_answer(host: Host, done: Completed) -> HostError:
-    told = shown((done.errors or done.output).strip()[-300:].replace("\n", " ").encode())
-    return HostError(
-        "ENVIRONMENT_UNUSABLE",
-        f"The check on {host.name} gave no answer: {told or f'exit code {done.code}'}",
-        "Try again; where it stays so, run it on the machine by hand.",
-        retryable=True,
-    )
+def _gpu(gpu: Fields) -> str:
+    memory_gib = gpu.find_number("memory_gib")
+    size = "" if memory_gib is None else f" ({memory_gib:.0f} GiB)"
+    return f"{gpu.text('name')}{size}"
 
 
 def _failed(name: str, error: HostError) -> HostCheckRow:

@@ -19,13 +19,6 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.errors import HostError
 
-# What keeps a host from being reached at all.
-_AWAY = frozenset(
-    {
-        *("HOST_UNREACHABLE", "LINK_LOST", "AUTH_FAILED", "HOST_KEY_CHANGED"),
-        *("KAGGLE_UNREACHABLE", "KAGGLE_KEY_MISSING", "KAGGLE_KEY_REFUSED"),
-    }
-)
 # So long an answer waits for a host that may be away.
 LOOK_S = 10.0
 
@@ -46,7 +39,7 @@ async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -
         try:
             return await _advance(workspace, run, thorough)
         except HostError as error:
-            if error.code in _AWAY:
+            if error.unreachable:
                 note_away(workspace, run.host, error)
             raise
     finally:

@@ -28,9 +28,6 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer, PlanAnswer
 from trainmaster.words.errors import HostError
 
-# The host was there when the run was planned: what went on its way may have arrived.
-_ON_THE_WAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "KAGGLE_UNREACHABLE"})
-
 
 async def plan_run(
     workspace: Workspace, spec: str, *, host: str | None = None, sets: Sequence[str] = ()
@@ -89,7 +86,8 @@ async def start_run(
     try:
         await advance(workspace, run.run_id)
     except HostError as error:
-        if error.code not in _ON_THE_WAY:
+        # The host answered when the run was planned: what was sent may have arrived.
+        if not error.unanswered:
             await _take_back(workspace, run)
             raise
         return run.run_id  # placed or not: it is started when it can be

@@ -19,7 +19,7 @@ from pathlib import Path
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.backends import LOCAL, NAMES
+from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
 from trainmaster.runs.rerender import bundle_of
 from trainmaster.store.mirror import PlacementMirror
@@ -87,7 +87,7 @@ async def place_elsewhere(
         await asyncio.to_thread(_copy_mirror, old, new)
     folder = await backend.folder(run.run_id)
     files = await asyncio.to_thread(_files, view, new)
-    await backend.send(files, folder)
+    await RunReceiver.of(backend).put_run(run.run_id, files)
     if workspace.control.place_elsewhere(run, host, backend.launcher_name, folder, time.time()):
         ingest_placement(workspace.metrics, new, run.run_id, run.placement + 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.protocol.duration import in_utc
@@ -13,6 +13,7 @@ from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.status_page import eta_s, run_risks
+from trainmaster.backends import RunFiles
 from trainmaster.metrics.compare import metrics_of
 from trainmaster.metrics.log_file import is_file
 from trainmaster.metrics.rank import ranked
@@ -177,9 +178,9 @@ async def list_checkpoints(
         return CheckpointsAnswer(checkpoints=kept, skipped=[], resume_from=None)
     if not verify:
         return answer
+    files = RunFiles.of(workspace.backend(view.run.host))
     problems = {
-        item["step"]: item["problems"]
-        for item in await workspace.backend(view.run.host).verify(view.run.run_id)
+        check.step: check.problems for check in await files.verify_checkpoints(view.run.run_id)
     }
     return _verified(answer, problems)
 
@@ -357,7 +358,9 @@ def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:
     return CheckpointRow(**{key: entry[key] for key in entry if key != "attempt"})
 
 
-def _verified(answer: CheckpointsAnswer, problems: dict[int, list[str]]) -> CheckpointsAnswer:
+def _verified(
+    answer: CheckpointsAnswer, problems: Mapping[int, Sequence[str]]
+) -> CheckpointsAnswer:
     rows, skipped = [], {item.step: item.reason for item in answer.skipped}
     for row in answer.checkpoints:
         found = problems.get(row.step, ["its folder is gone"])

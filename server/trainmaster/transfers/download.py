@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import sync_folder
-from trainer_runtime.core.files.listing import ListedFile
+from trainer_runtime.core.files.listing import ListedFile, count_chunks
 from trainer_runtime.core.files.manifest import CHUNK_BYTES
-from trainmaster.transfers.file_sources import FileSource, chunks_of
+from trainmaster.transfers.file_sources import FileSource
 from trainmaster.words.errors import HostError, StorageError
 
 _RANGE_BYTES = 1 << 20
@@ -91,7 +91,7 @@ async def _fill(source: FileSource, file: ListedFile, descriptor: int, arrived: 
     """Bring the part to the whole file; whenever this is cancelled, it can be gone on from."""
     have = min(os.fstat(descriptor).st_size, file.size_bytes)
     os.ftruncate(descriptor, have)
-    for chunk in range(chunks_of(file.size_bytes)):
+    for chunk in range(count_chunks(file.size_bytes)):
         start = chunk * CHUNK_BYTES
         end = min(start + CHUNK_BYTES, file.size_bytes)
         position = max(start, min(have, end))

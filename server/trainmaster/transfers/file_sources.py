@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from trainer_runtime.core.files import listing
 from trainer_runtime.core.files.listing import LeftOut, ListedFile
-from trainer_runtime.core.files.manifest import CHUNK_BYTES
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
-from trainmaster.backends import Backend
+from trainmaster.backends import Backend, RunFiles
 
 # Of the eight channels of a connection, some stay for what else goes on.
 _MOST_READS = 5
@@ -37,22 +36,24 @@ class BoxFiles:
     """The run's folder on its host."""
 
     def __init__(self, backend: Backend, run_id: str) -> None:
-        self._backend = backend
+        self._run_files = RunFiles.of(backend)
         self._run_id = run_id
         self._reads = asyncio.Semaphore(_MOST_READS)
 
     async def files(self, pattern: str) -> Sequence[ListedFile | LeftOut]:
-        return [_item(told) for told in await self._backend.files(self._run_id, pattern)]
+        return await self._run_files.list_files(self._run_id, pattern)
 
     async def read(self, path: str, offset: int, limit: int) -> bytes:
         async with self._reads:
-            return await self._backend.read(self._run_id, path, offset, limit)
+            return await self._run_files.read_file(self._run_id, path, offset, limit)
 
     async def digest(self, file: ListedFile, chunk: int) -> str | None:
         if file.sha256 is not None:
             return _known(file, chunk)
         async with self._reads:
-            return await self._backend.digest(self._run_id, file.path, chunk, file.size_bytes)
+            return await self._run_files.chunk_digest(
+                self._run_id, file.path, chunk, file.size_bytes
+            )
 
 
 class MirroredFiles:
@@ -96,25 +97,3 @@ def _is_brought(path: str) -> bool:
 
 def _known(file: ListedFile, chunk: int) -> str | None:
     return file.sha256[chunk] if file.sha256 and chunk < len(file.sha256) else None
-
-
-def _item(told: Any) -> ListedFile | LeftOut:
-    """A line of the box's list; one that makes no sense is left out by name.
-
-    What the other side says is not to be trusted: paths are checked where they are used.
-    """
-    try:
-        if "skipped" in told:
-            return LeftOut(str(told["skipped"]), str(told["reason"]))
-        size, digests = int(told["size"]), told["sha256"]
-        listed = None if digests is None else tuple(map(str, digests))
-        if size < 0 or (listed is not None and len(listed) != chunks_of(size)):
-            raise ValueError("sizes that don't fit")
-        return ListedFile(str(told["path"]), size, int(told["mtime_ns"]), listed)
-    except (KeyError, TypeError, ValueError):
-        return LeftOut(ascii(told)[:200], "was not understood")
-
-
-def chunks_of(size_bytes: int) -> int:
-    """How many digests a file of this size has."""
-    return -(-size_bytes // CHUNK_BYTES)

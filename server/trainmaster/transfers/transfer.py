@@ -37,7 +37,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 10.0
 _RATE_OVER_S = 10.0
 # Whoever looks at the run later starts another.
 _GIVE_UP_AFTER_S = 3600.0
-_AWAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST"})
 
 
 class Report(Protocol):
@@ -172,7 +171,7 @@ class _Transfers:
         return due_transfers(self._workspace, self._run_id)
 
     def _note_away(self, error: HostError) -> None:
-        if error.code not in _AWAY or self._moved:
+        if not error.unanswered or self._moved:
             self._away_since_s = None
         elif self._away_since_s is None:
             self._away_since_s = time.monotonic()

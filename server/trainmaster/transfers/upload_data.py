@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.files.corpus import Listing, Source, listing_digest, look_at
-from trainmaster.backends import Backend
+from trainmaster.backends import InputReceiver
+from trainmaster.backends.hosts.runtime_call import runtime_command
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at, files_of_folder
 from trainmaster.backends.hosts.trees import TreeProgress
 from trainmaster.store.run import Run
@@ -41,7 +42,7 @@ class Upload:
         self.attempt = attempt
         self._run_id = run.run_id
         self._home = workspace.home
-        self._backend: Backend = workspace.backend(run.host)
+        self._receiver = InputReceiver.of(workspace.backend(run.host))
         self._data: dict[str, Any] = run.config["data"]
 
     async def carry_out(self, report: Report) -> None:
@@ -51,7 +52,7 @@ class Upload:
             HostError: the box refuses or can't be reached; what has arrived is kept.
             PlanError: `DATA_CHANGED`, `DATA_MISSING`, `DATA_UNUSABLE`; the box was told.
         """
-        if await self._backend.has_shards(self._data["fingerprint"]):
+        if await self._receiver.has_shards(self._data["fingerprint"]):
             return
         try:
             if self._data["prepare"] == "here":
@@ -59,13 +60,13 @@ class Upload:
             else:
                 await self._send_sources(report)
         except PlanError as error:
-            await self._backend.refuse_upload(self._run_id, self.attempt, error.message)
+            await self._receiver.refuse_upload(self._run_id, self.attempt, error.message)
             raise
 
     async def _send_sources(self, report: Report) -> None:
         files = await asyncio.to_thread(_listed, self._data)
         folder = f"{self._data['cache_dir']}/sources/{self._data['fingerprint']}"
-        await self._backend.send(files, folder, mark=True, on_progress=_reporting(report))
+        await self._receiver.send(files, folder, mark=True, on_progress=_reporting(report))
 
     async def _send_shards(self, report: Report) -> None:
         await asyncio.to_thread(_listed, self._data)  # changed files are told as ever
@@ -73,10 +74,10 @@ class Upload:
         shards = await _cut_here(self._home, self._run_id, self._data)
         files = await asyncio.to_thread(files_of_folder, shards)
         folder = f"{self._data['cache_dir']}/data/{self._data['fingerprint']}"
-        while not await self._backend.has_shards(self._data["fingerprint"]):
-            await self._backend.send(files, folder, whole=True, on_progress=_reporting(report))
+        while not await self._receiver.has_shards(self._data["fingerprint"]):
+            await self._receiver.send(files, folder, whole=True, on_progress=_reporting(report))
             # Damaged ones that were there are kept, until the preparation has put them away.
-            if not await self._backend.has_shards(self._data["fingerprint"]):
+            if not await self._receiver.has_shards(self._data["fingerprint"]):
                 await asyncio.sleep(_FOR_THE_BOX_S)
 
 
@@ -157,7 +158,7 @@ async def _cut_here(home: Home, run_id: str, data: dict[str, Any]) -> Path:
     config = folder / "config.json"
     config.write_text(json.dumps({"data": local}))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trainer_runtime", "prepare", "--data-only", str(config)),
+        *runtime_command(sys.executable, "prepare", "--data-only", str(config)),
         cwd=folder,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=2,  # the transfer's log

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.protocol.states import AttemptState, DesiredState
+from trainmaster.backends import InputReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
@@ -43,7 +44,7 @@ class FolderUpload:
         self.what = folder.what
         self.attempt = attempt
         self._run_id = run.run_id
-        self._backend = workspace.backend(run.host)
+        self._receiver = InputReceiver.of(workspace.backend(run.host))
         self._folder = folder
 
     async def carry_out(self, report: Report) -> None:
@@ -56,9 +57,9 @@ class FolderUpload:
         try:
             files = await asyncio.to_thread(self._listed)
         except PlanError as error:
-            await self._backend.refuse_upload(self._run_id, self.attempt, error.message)
+            await self._receiver.refuse_upload(self._run_id, self.attempt, error.message)
             raise
-        await self._backend.send(
+        await self._receiver.send(
             files,
             self._folder.there,
             mark=True,

@@ -329,7 +329,7 @@ def test_files_are_fetched_from_the_newest_output(stage: Stage) -> None:
     stage.place()
 
     async def files() -> list[str]:
-        return [str(file["path"]) for file in await stage.backend.files(RUN, "final")]
+        return [file.path for file in await stage.backend.list_files(RUN, "final")]
 
     with pytest.raises(HostError) as error:
         asyncio.run(files())
@@ -339,7 +339,7 @@ def test_files_are_fetched_from_the_newest_output(stage: Stage) -> None:
     session.files |= {"final/model.bin": b"weights", "checkpoints/x": b"-"}
     stage.complete(session, step=10)
     assert asyncio.run(files()) == ["final/model.bin"]
-    assert asyncio.run(stage.backend.read(RUN, "final/model.bin", 2, 3)) == b"igh"
+    assert asyncio.run(stage.backend.read_file(RUN, "final/model.bin", 2, 3)) == b"igh"
 
 
 def test_sessions_that_leave_no_time_to_train_are_refused(stage: Stage) -> None:

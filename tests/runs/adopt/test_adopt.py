@@ -13,6 +13,7 @@ from support.runs.running_run import LONGEST_S, CommandLine, write_corpus
 from support.train.output_folders import write_nanogpt
 
 from trainer_runtime.core.config.lr_schedule import lr_factor
+from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
 from trainer_runtime.train.foreign.records import stamp_of
 from trainmaster.runs.adopt import AdoptOptions, adopt
 from trainmaster.runs.adopt.agreement import (
@@ -147,25 +148,15 @@ def test_options_that_contradict_are_refused_at_once(
     assert refused(workspace, Path(folder), **options).field == field
 
 
-def row(step: int, problem: str | None = None) -> dict[str, Any]:
-    return {
-        "path": f"checkpoint-{step}",
-        "step": step,
-        "time": 1.0,
-        "size_bytes": 1,
-        "stamp": "",
-        "metrics": {},
-        "problem": problem,
-    }
+def row(step: int, problem: str | None = None, rate: float | None = None) -> FoundCheckpoint:
+    return FoundCheckpoint(f"checkpoint-{step}", step, 1.0, 1, "", rate=rate, problem=problem)
 
 
 def test_the_newest_that_verifies_is_taken_and_a_step_only_if_it_does() -> None:
-    rows = [row(5), row(10), row(15, "optimizer.pt missing")]
-    output = Output(
-        "local", {"framework": "hf", "folder": "/out", "checkpoints": rows, "notes": []}
-    )
-    assert output.chosen("latest")["step"] == 10
-    assert output.chosen("5")["step"] == 5
+    rows = (row(5), row(10), row(15, "optimizer.pt missing"))
+    output = Output("local", FoundOutput("hf", "/out", rows))
+    assert output.chosen("latest").step == 10
+    assert output.chosen("5").step == 5
     for start, code in (
         ("15", "CHECKPOINT_DAMAGED"),
         ("7", "NO_CHECKPOINT"),
@@ -189,13 +180,9 @@ def test_framework_and_length_have_to_agree_with_the_checkpoint() -> None:
 
 
 def test_a_starting_spec_names_what_it_can_not_tell() -> None:
-    told = {
-        "framework": "hf",
-        "folder": "/srv/out",
-        "described": {"model.path": "/srv/out/checkpoint-5", "steps": -1},
-        "open": ["data.tokenizer"],
-    }
-    text, needed = starting_spec(Output("box", told), {"step": 5}, "out", None)
+    described = {"model.path": "/srv/out/checkpoint-5", "steps": -1}
+    found = FoundOutput("hf", "/srv/out", (), described=described, open=("data.tokenizer",))
+    text, needed = starting_spec(Output("box", found), row(5), "out", None)
     assert needed == ["data.sources[].path", "data.tokenizer", "steps"]
     assert "path: host:/srv/out/checkpoint-5" in text
     assert "# Fill in steps" in text
@@ -205,16 +192,8 @@ def test_a_starting_spec_names_what_it_can_not_tell() -> None:
 def of_trainer(rate: float, **described: Any) -> Output:
     """A folder of Trainer at step 50, laid out for 100 with a rate of 0.001 at most."""
     told = {"optimizer.lr": 1e-3, "steps": 100, "batch.micro_batch": 4, "data.seq_len": 64}
-    return Output(
-        "local",
-        {
-            "framework": "hf",
-            "folder": "/srv/out",
-            "checkpoints": [{**row(50), "rate": rate}],
-            "notes": [],
-            "described": {**told, **described},
-        },
-    )
+    rows = (row(50, rate=rate),)
+    return Output("local", FoundOutput("hf", "/srv/out", rows, described={**told, **described}))
 
 
 LINEAR = {"schedule.kind": "linear", "schedule.warmup_steps": 0, "schedule.min_lr_ratio": 0.0}

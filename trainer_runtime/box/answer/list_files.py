@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.files.listing import LeftOut, ListedFile, chunk_digest, list_files
+from trainer_runtime.core.files.listing import chunk_digest, list_files
 
 
 def tell(folder: Path, options: argparse.Namespace) -> int:
@@ -23,19 +23,7 @@ def tell(folder: Path, options: argparse.Namespace) -> int:
 
 def _files(folder: Path, pattern: str) -> Iterator[Mapping[str, Any]]:
     for item in list_files(folder, pattern):
-        if isinstance(item, LeftOut):
-            yield {"skipped": item.path, "reason": item.reason}
-        else:
-            yield _described(item)
-
-
-def _described(file: ListedFile) -> Mapping[str, Any]:
-    return {
-        "path": file.path,
-        "size": file.size_bytes,
-        "mtime_ns": file.mtime_ns,
-        "sha256": file.sha256,
-    }
+        yield item.to_dict()
 
 
 def _digest(folder: Path, options: argparse.Namespace) -> Iterator[Mapping[str, Any]]:

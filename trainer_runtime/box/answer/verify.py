@@ -6,20 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.core.files.manifest import verify
+from trainer_runtime.core.checkpoints.checkpoint_check import check_checkpoints
 
 
 def verify_checkpoints(folder: Path) -> dict[str, Any]:
     """`{"checkpoints": [{"step", "path", "problems"}]}`, by step; no problems means whole."""
-    found = []
-    checkpoints = RunFolder(folder).checkpoints
-    for path in sorted(checkpoints.glob("step-*")) if checkpoints.is_dir() else []:
-        if path.is_dir() and path.name[5:].isdigit():
-            found.append(
-                {
-                    "step": int(path.name[5:]),
-                    "path": path.relative_to(folder).as_posix(),
-                    "problems": verify(path),
-                }
-            )
-    return {"checkpoints": found}
+    found = check_checkpoints(RunFolder(folder).checkpoints)
+    return {"checkpoints": [check.to_dict() for check in found]}

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.box.files.files import read_json
@@ -19,6 +19,7 @@ from trainer_runtime.box.watch.stacks import Taken, as_text, take
 from trainer_runtime.box.watch.telemetry import parse_gpus, start_gpu_query
 from trainer_runtime.core.diagnosis.stacks.frames import read_stacks, top
 from trainer_runtime.core.diagnosis.stacks.places import standing
+from trainer_runtime.core.diagnosis.stacks.report import InspectionReport, ProcessReport, RankReport
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Process, Rank, Verdict, judge
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.masking import Mask
@@ -93,42 +94,41 @@ def inspect(
     return Inspection(attempt, ranks, world_size, pace, verdict, gpus, text, outside, steps)
 
 
-def described(found: Inspection) -> dict[str, Any]:
-    """An inspection as JSON."""
-    return {
-        "attempt": found.attempt,
-        "world_size": found.world_size,
-        "pace": asdict(found.pace),
-        "verdict": asdict(found.verdict),
-        "ranks": [_described_rank(one, found.steps.get(one.rank)) for one in found.ranks],
-        "gpus": found.gpus,
-        "py_spy": found.py_spy,
-        "stacks": found.text[:_LARGEST_TEXT],
-    }
+def report(found: Inspection) -> InspectionReport:
+    """An inspection as it is sent away."""
+    return InspectionReport(
+        attempt=found.attempt,
+        world_size=found.world_size,
+        pace=found.pace,
+        verdict=found.verdict,
+        ranks=tuple(_report_rank(one, found.steps.get(one.rank)) for one in found.ranks),
+        gpus=found.gpus,
+        py_spy=found.py_spy,
+        stacks=found.text[:_LARGEST_TEXT],
+    )
 
 
-def _described_rank(one: Rank, step: int | None) -> dict[str, Any]:
-    return {
-        "rank": one.rank,
-        "step": step,
-        **_described_process(one.process, _FRAMES),
-        "at": standing(one.process.main).place.value,
-        "workers": [_described_process(worker, _WORKER_FRAMES) for worker in one.workers][
-            :_WORKERS
-        ],
-    }
+def _report_rank(one: Rank, step: int | None) -> RankReport:
+    return RankReport(
+        rank=one.rank,
+        step=step,
+        at=standing(one.process.main).place.value,
+        process=_report_process(one.process, _FRAMES),
+        workers=tuple(_report_process(worker, _WORKER_FRAMES) for worker in one.workers[:_WORKERS]),
+    )
 
 
-def _described_process(one: Process, frames: int) -> dict[str, Any]:
-    return {
-        "pid": one.pid,
-        "state": one.state,
-        "cpu_share": one.cpu_share,
-        "samples": len(one.samples),
-        "moves": one.moves,
-        "frames": top(one.main, frames),
-        "blocked": [f"{call} {target}" for call, target, _ in one.blocked][:_WORKER_FRAMES],
-    }
+def _report_process(one: Process, frames: int) -> ProcessReport:
+    blocked = [f"{call} {target}" for call, target, _ in one.blocked]
+    return ProcessReport(
+        pid=one.pid,
+        state=one.state,
+        cpu_share=one.cpu_share,
+        samples=len(one.samples),
+        moves=one.moves,
+        frames=tuple(top(one.main, frames)),
+        blocked=tuple(blocked[:_WORKER_FRAMES]),
+    )
 
 
 def _look(

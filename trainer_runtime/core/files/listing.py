@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainer_runtime.core.files.manifest import (
     CHUNK_BYTES,
@@ -45,6 +46,14 @@ class ListedFile:
     mtime_ns: int
     sha256: tuple[str, ...] | None
 
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "size": self.size_bytes,
+            "mtime_ns": self.mtime_ns,
+            "sha256": self.sha256,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
@@ -52,6 +61,29 @@ class LeftOut:
 
     path: str
     reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"skipped": self.path, "reason": self.reason}
+
+
+def parse_listed(row: Any) -> ListedFile | LeftOut:
+    """A row of another machine's list, from its `to_dict`; one that makes no sense is left out by
+    name. Paths are not to be trusted: they are checked where they are used."""
+    try:
+        if "skipped" in row:
+            return LeftOut(str(row["skipped"]), str(row["reason"]))
+        size, digests = int(row["size"]), row["sha256"]
+        listed = None if digests is None else tuple(map(str, digests))
+        if size < 0 or (listed is not None and len(listed) != count_chunks(size)):
+            raise ValueError("sizes that don't fit")
+        return ListedFile(str(row["path"]), size, int(row["mtime_ns"]), listed)
+    except (KeyError, TypeError, ValueError):
+        return LeftOut(ascii(row)[:200], "was not understood")
+
+
+def count_chunks(size_bytes: int) -> int:
+    """How many digests a file of this size has."""
+    return -(-size_bytes // CHUNK_BYTES)
 
 
 def list_files(root: Path, pattern: str) -> Iterator[ListedFile | LeftOut]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.train.foreign.huggingface import HUGGING_FACE
@@ -34,33 +36,17 @@ class RefusedError(Exception):
 
 
 def look_at_output(target: str) -> dict[str, Any]:
-    """`{"output": …}`, or `{"refused": …}` with an error.
-
-    `output`: `framework folder checkpoints shape described open notes`. Each checkpoint has `path`
-    (below the folder), `step` (None where it can't be told), `time`, `size_bytes`, `stamp`,
-    `metrics`, `rate` and `problem` (None: it can be resumed from). The others are as `Examined` has
-    them, of the newest that can.
-    """
+    """`{"output": …}` (a `FoundOutput`), or `{"refused": …}` with an error."""
     try:
         folder = _folder(target)
         kind, places = _recognised(folder)
     except RefusedError as error:
         return {"refused": error.refusal}
-    looked = [_looked_at(kind, place, folder) for place in places]
-    usable = [(told["step"], index) for index, (told, found) in enumerate(looked) if found]
-    newest = looked[max(usable)[1]][1] if usable else None
-    described = dict(newest.described) if newest else {}
-    return {
-        "output": {
-            "framework": described.pop("framework", kind.framework),
-            "folder": str(folder),
-            "checkpoints": [told for told, _ in looked],
-            "shape": dict(newest.shape) if newest else {},
-            "described": {name: value for name, value in described.items() if value is not None},
-            "open": list(newest.open) if newest else [],
-            "notes": list(newest.notes) if newest else [],
-        }
-    }
+    read = [_read(kind, place, folder) for place in places]
+    usable = [(found.step, index) for index, (_, found) in enumerate(read) if found]
+    newest = read[max(usable)[1]][1] if usable else None
+    checkpoints = tuple(checkpoint for checkpoint, _ in read)
+    return {"output": _output(kind, folder, checkpoints, newest).to_dict()}
 
 
 def kind_of(framework: str) -> Kind:
@@ -115,24 +101,39 @@ def _recognised(folder: Path) -> tuple[Kind, list[Path]]:
     )
 
 
-def _looked_at(kind: Kind, place: Path, folder: Path) -> tuple[dict[str, Any], Examined | None]:
+def _read(kind: Kind, place: Path, folder: Path) -> tuple[FoundCheckpoint, Examined | None]:
     files: Sequence[Path] = files_of(place)
-    told: dict[str, Any] = {
-        "path": "." if place == folder else place.relative_to(folder).as_posix(),
-        "step": kind.named_step(place),
-        "time": max((path.stat().st_mtime for path in files), default=0.0),
-        "size_bytes": sum(path.stat().st_size for path in files),
-        "stamp": stamp_of(place),
-        "metrics": {},
-        "rate": None,
-        "problem": None,
-    }
+    checkpoint = FoundCheckpoint(
+        path="." if place == folder else place.relative_to(folder).as_posix(),
+        step=kind.named_step(place),
+        time=max((path.stat().st_mtime for path in files), default=0.0),
+        size_bytes=sum(path.stat().st_size for path in files),
+        stamp=stamp_of(place),
+    )
     try:
         found = examined(kind, place)
     except UnusableError as error:
-        return {**told, "problem": _plain(error)}, None
-    measured = {"metrics": finite_or_named(found.metrics), "rate": found.rate}
-    return {**told, "step": found.step, **measured}, found
+        return replace(checkpoint, problem=_plain(error)), None
+    metrics = finite_or_named(found.metrics)
+    return replace(checkpoint, step=found.step, metrics=metrics, rate=found.rate), found
+
+
+def _output(
+    kind: Kind, folder: Path, checkpoints: tuple[FoundCheckpoint, ...], newest: Examined | None
+) -> FoundOutput:
+    """`newest`: of the checkpoints that can be used."""
+    if newest is None:
+        return FoundOutput(kind.framework, str(folder), checkpoints)
+    described = {name: value for name, value in newest.described.items() if value is not None}
+    return FoundOutput(
+        str(described.pop("framework", kind.framework)),
+        str(folder),
+        checkpoints,
+        dict(newest.shape),
+        described,
+        tuple(newest.open),
+        tuple(newest.notes),
+    )
 
 
 def _plain(text: object) -> str:

@@ -7,15 +7,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.box.watch.inspection import SAMPLES, Inspection, described
+from trainer_runtime.box.watch.inspection import SAMPLES, Inspection, report
 from trainer_runtime.box.watch.pace import read_pace
 from trainer_runtime.core.diagnosis.stacks.frames import Frame, Thread
+from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
 from trainer_runtime.core.diagnosis.stacks.verdict import Process, Rank, judge
 from trainmaster.backends.debug.launcher import InProcessLauncher
 from trainmaster.backends.debug.trainer import thread_name
@@ -31,7 +30,7 @@ class DebugBackend(HostedBackend):
 
     async def inspect(
         self, run_id: str, attempt: int, *, allow_py_spy: bool = False
-    ) -> Mapping[str, Any]:
+    ) -> InspectionReport:
         events = RunFolder(Path(await self.folder(run_id))).attempt(attempt).events
         before = read_pace(events, time.time())
         samples: list[tuple[Thread, ...]] = []
@@ -45,7 +44,7 @@ class DebugBackend(HostedBackend):
         ranks = [Rank(0, Process(0, tuple(samples)))] if samples else []
         pace = read_pace(events, time.time(), before.step)
         verdict = judge(ranks, pace)
-        return described(Inspection(attempt, ranks, None, pace, verdict, {}, text))
+        return report(Inspection(attempt, ranks, None, pace, verdict, {}, text))
 
 
 def _frame(name: str) -> FrameType | None:

@@ -1,14 +1,16 @@
-"""Asking a machine what data, models and tokenizers it has."""
+"""What data, models and tokenizers a machine has."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.corpus import AskedSource, Listing
+from trainer_runtime.core.files.model_folder import ModelFolder
+from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
 from trainmaster.backends.hosts.host import Host
-from trainmaster.words.errors import HostError
+from trainmaster.backends.hosts.runtime_call import Failure, Parsed, RuntimeCall, runtime_call
 
 _TIMEOUT_S = 600.0
 
@@ -17,46 +19,68 @@ async def list_corpus(host: Host, asked: Sequence[AskedSource]) -> list[Listing]
     """The documents at each of these paths of the machine.
 
     Raises:
-        HostError: it can't be asked.
+        HostError: no usable answer.
     """
-    told = await _ask(host, "corpus", ["--asked", json.dumps([one.to_list() for one in asked])])
-    return [Listing.from_dict(item) for item in told["listed"]]
+    sources = json.dumps([one.to_list() for one in asked])
+    return await _ask(host, "corpus", ["--asked", sources], _listings)
 
 
 async def has_shards(host: Host, fingerprint: str) -> bool:
     """Whether the machine's cache holds the shards of a fingerprint, whole.
 
     Raises:
-        HostError: it can't be asked.
+        HostError: no usable answer.
     """
-    told = await _ask(host, "corpus", ["--cache", await host.cache(), "--fingerprint", fingerprint])
-    return bool(told["cached"])
+    arguments = ["--cache", await host.cache(), "--fingerprint", fingerprint]
+    return await _ask(host, "corpus", arguments, lambda answer: answer.flag("cached"))
 
 
-async def examine_input(host: Host, kind: str, name: str, revision: str | None) -> dict[str, Any]:
-    """A model's or a tokenizer's folder of the machine, or its cache of the hub.
+async def examine_model(host: Host, path: str) -> ModelFolder:
+    """What a folder of the machine holds as a model.
 
     Raises:
-        HostError: it can't be asked.
+        HostError: no usable answer.
     """
-    at = ["--revision", revision] if revision else []
-    return await _ask(host, "input", [*at, "--", kind, name])
+    arguments = ["--", "model", path]
+    return await _ask(host, "input", arguments, lambda answer: ModelFolder.from_dict(answer.values))
 
 
-async def _ask(host: Host, command: str, arguments: Sequence[str]) -> dict[str, Any]:
-    done = await host.run(
-        [await host.python(), "-m", "trainer_runtime", command, *arguments],
-        folder=await host.runtime(),
-        timeout_s=_TIMEOUT_S,
+async def examine_tokenizer(host: Host, path: str) -> TokenizerFolder:
+    """What a folder of the machine holds as a tokenizer.
+
+    Raises:
+        HostError: no usable answer.
+    """
+    arguments = ["--", "tokenizer", path]
+    return await _ask(
+        host, "input", arguments, lambda answer: TokenizerFolder.from_dict(answer.values)
     )
-    try:
-        told: dict[str, Any] = json.loads(done.output)
-    except ValueError as error:
-        last = (done.errors or done.output).strip()[-300:] or f"exit code {done.code}"
-        raise HostError(
-            "INTERNAL",
-            f"{host.name} could not say what data it has: {last}",
-            f"`trainmaster hosts check {host.name}` looks for the cause.",
-            retryable=True,
-        ) from error
-    return told
+
+
+async def cached_from_hub(host: Host, name: str, revision: str | None) -> str | None:
+    """The folder of a model in the machine's cache of the hub; None where it has none.
+
+    Raises:
+        HostError: no usable answer.
+    """
+    options = ["--revision", revision] if revision else []
+    return await _ask(host, "input", [*options, "--", "cached", name], _path)
+
+
+def _listings(answer: Fields) -> list[Listing]:
+    return [Listing.from_dict(dict(item.values)) for item in answer.sections("listed")]
+
+
+def _path(answer: Fields) -> str | None:
+    return answer.find_text("path")
+
+
+async def _ask(
+    host: Host, verb: str, arguments: Sequence[str], parse: Callable[[Fields], Parsed]
+) -> Parsed:
+    failure = Failure(
+        f"{host.name} could not list its data and models",
+        f"`trainmaster hosts check {host.name}` finds the cause.",
+    )
+    call = RuntimeCall(verb, arguments, failure, _TIMEOUT_S)
+    return await runtime_call(host, call, parse)

@@ -1,12 +1,11 @@
-"""Asking a machine what it has to offer."""
+"""What a machine has to offer a training."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from trainmaster.backends.hosts.host import Host
-from trainmaster.words.errors import HostError
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import HostFacts
@@ -18,20 +17,15 @@ async def examine_host(host: Host, python: str | None, *, timeout_s: float) -> H
     Raises:
         HostError: `ENVIRONMENT_UNUSABLE` where that interpreter can't be run.
     """
-    interpreter = python or await host.python()
-    done = await host.run(
-        [interpreter, "-m", "trainer_runtime", "facts", await host.root(), await host.cache()],
-        folder=await host.runtime(),
-        timeout_s=timeout_s,
-    )
-    from trainmaster.plan.facts import HostFacts  # with it comes all of planning
+    from trainmaster.plan.facts import HostFacts  # imports all of planning
 
-    try:
-        return HostFacts.model_validate(json.loads(done.output))
-    except ValueError as error:
-        told = (done.errors or done.output).strip()[-300:] or f"exit code {done.code}"
-        raise HostError(
-            "ENVIRONMENT_UNUSABLE",
-            f"{interpreter} on {host.name} can't run the training's side: {told}",
-            "Set `environment: {python: PATH}` to a Python 3.10 or newer that has PyTorch.",
-        ) from error
+    interpreter = python or await host.python()
+    failure = Failure(
+        f"{interpreter} on {host.name} can't run the training's side",
+        "Set `environment: {python: PATH}` to a Python 3.10 or newer that has PyTorch.",
+        code="ENVIRONMENT_UNUSABLE",
+        retryable=False,
+    )
+    arguments = [await host.root(), await host.cache()]
+    call = RuntimeCall("facts", arguments, failure, timeout_s, python=interpreter)
+    return await runtime_call(host, call, lambda answer: HostFacts.model_validate(answer.values))

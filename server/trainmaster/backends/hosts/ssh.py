@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 
 from trainer_runtime.core.files.durable import write_atomic
 from trainmaster.backends.hosts.interpreter import find_python
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.hosts.trees import put_tree
 from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.backends.ssh.link import Link
@@ -114,18 +115,14 @@ class SshHost:
                 f"{path} does not lie among the runs of a root of {self.name}.",
                 "Remove it by hand if that is what you want.",
             )
-        done = await self.run(
-            [await self.python(), "-m", "trainer_runtime", "remove", path],
-            folder=await self.runtime(),
-            timeout_s=_REMOVE_S,
+        failure = Failure(
+            f"{path} on {self.name} can't be removed",
+            "Make the folder writable for the host's user.",
+            code="ROOT_NOT_WRITABLE",
+            retryable=False,
         )
-        if done.code != 0:
-            raise HostError(
-                "ROOT_NOT_WRITABLE",
-                f"{path} on {self.name} can't be removed: {done.errors.strip()[-300:]}",
-                "Make the folder writable for the host's user.",
-            )
-        return int(json.loads(done.output)["freed_bytes"])
+        call = RuntimeCall("remove", [path], failure, _REMOVE_S)
+        return await runtime_call(self, call, lambda answer: answer.integer("freed_bytes"))
 
     async def disconnect(self) -> None:
         await self._link.disconnect()

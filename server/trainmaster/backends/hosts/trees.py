@@ -29,12 +29,20 @@ _FRAME = struct.Struct(">cI")
 _AT_ONCE_BYTES = 4 << 20
 _ANSWER_BYTES = 1 << 16
 _PING_EVERY_S = 10.0
-_FIXES = {
-    "DISK_FULL": "Free some room there, or give the host another cache or root.",
-    "ROOT_NOT_WRITABLE": "Make the folder writable, or give the host another cache or root.",
-    "PLACE_BUSY": "Look at that process there, end it if it hangs, and try again.",
-    "UNSAFE_NAME": "Rename it, or leave it out.",
-    "DIGEST_MISMATCH": "Try again; if it comes back, look at the disks and memory of both sides.",
+# What the receiving side may refuse with: the fix, and whether the same call may succeed later.
+_REFUSALS = {
+    "DISK_FULL": ("Free some room there, or give the host another cache or root.", True),
+    "ROOT_NOT_WRITABLE": (
+        "Make the folder writable, or give the host another cache or root.",
+        False,
+    ),
+    "PLACE_BUSY": ("Look at that process there, end it if it hangs, and try again.", True),
+    "UNSAFE_NAME": ("Rename it, or leave it out.", False),
+    "DIGEST_MISMATCH": (
+        "Try again; if it comes back, look at the disks and memory of both sides.",
+        True,
+    ),
+    "INTERNAL": ("Report this with the message.", False),
 }
 
 
@@ -216,13 +224,10 @@ class _Sending:
         )
 
     def _refused(self, error: Mapping[str, str]) -> HostError:
-        code = error["code"] if error["code"] in _FIXES else "INTERNAL"
-        return HostError(
-            code,
-            f"{self._host} did not take the files: {error['message']}.",
-            _FIXES.get(code, "Report this with the message."),
-            retryable=code in ("DISK_FULL", "DIGEST_MISMATCH", "PLACE_BUSY"),
-        )
+        code = error["code"] if error["code"] in _REFUSALS else "INTERNAL"
+        fix, retryable = _REFUSALS[code]
+        message = f"{self._host} did not take the files: {error['message']}."
+        return HostError(code, message, fix, retryable)
 
     def _report(self, progress: TreeProgress) -> None:
         if self._on_progress is not None:

@@ -7,14 +7,14 @@ import posixpath
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from trainer_runtime.core.checkpoints.checkpoint_check import CheckpointCheck, check_checkpoints
 from trainer_runtime.core.files import listing
-from trainer_runtime.core.files.corpus import AskedSource, Listing
-from trainer_runtime.core.files.listing import ListedFile
+from trainer_runtime.core.files.listing import LeftOut, ListedFile
 from trainer_runtime.core.kaggle.session_order import RUN_FOLDER
 from trainer_runtime.core.protocol.desired import Desired
+from trainmaster.backends.capabilities import InputReceiver, RunFiles
 from trainmaster.backends.follower import Follower
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.hosts.trees import OnTreeProgress, TreeProgress
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 _PLACEMENT = 1  # its folder travels from session to session
 
 
-class KaggleBackend:
-    """Nothing can be asked of a session, and nothing told it, once it is pushed: what it says comes
-    by its log, what it has by its output."""
+class KaggleBackend(InputReceiver, RunFiles):
+    """A session can't be sent or asked anything once it is pushed: what happens in it comes by its
+    log, its files by its output. Alerts are sent from here, and no session is given an address."""
 
     name = "kaggle"
     launcher_name = IN_SESSIONS
@@ -94,9 +94,6 @@ class KaggleBackend:
     ) -> None:
         await self._mounting.put_secrets(run_id, generation, values)
 
-    async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
-        """Nothing: a session is never given an address; see `alerting.book`."""
-
     async def start(self, run_id: str) -> bool:
         """Push the next session where one is due: none is alive, the run isn't over, and the quota
         has room for it."""
@@ -120,33 +117,8 @@ class KaggleBackend:
         over = self._mounting.remove_secrets
         yield KernelFollower(self._kaggle, self._records, self._stay, over, self._clock)
 
-    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
-        raise _unsupported("watch a training that others started", "Attach on a host with a shell.")
-
-    async def look_at_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
-        raise _unsupported("look at a folder", "Bring it here and adopt it from `local`.")
-
-    async def list_corpus(self, asked: Sequence[AskedSource]) -> Sequence[Listing]:
-        raise _unsupported(
-            f"look at data of its own ({asked[0].path})",
-            "Name data of this machine, without `host:`: it becomes a private data set.",
-            "data.sources",
-        )
-
-    async def examine_input(self, kind: str, name: str, revision: str | None) -> Mapping[str, Any]:
-        if kind == "cached":
-            return {"problem": "a session's cache begins empty"}
-        raise _unsupported(
-            f"look at a {kind} of its own ({name})",
-            "Name a folder of this machine, without `host:`, or one of the hub.",
-            "model",
-        )
-
     async def has_shards(self, fingerprint: str) -> bool:
         return self._mounting.has(f"data/{fingerprint}")
-
-    async def try_folder(self, path: str) -> str | None:
-        return f"a session reaches no folder but its own, so nothing can be mirrored to {path}"
 
     async def send(
         self,
@@ -168,28 +140,22 @@ class KaggleBackend:
         """No session can begin: the run fails for it; see `between.py`."""
         await asyncio.to_thread(self._stay(run_id).refuse, message)
 
-    async def verify(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        names = await self._outputs(run_id, "read its checkpoints").names()
-        return await self._verify(run_id, [name for name in names if name[:12] == "checkpoints/"])
+    async def verify_checkpoints(self, run_id: str) -> Sequence[CheckpointCheck]:
+        outputs = self._outputs(run_id, "read its checkpoints")
+        for name in await outputs.names():
+            if name.startswith("checkpoints/"):
+                await outputs.fetch(name)
+        return await asyncio.to_thread(check_checkpoints, self._stay(run_id).output / "checkpoints")
 
-    async def inspect(
-        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
-    ) -> Mapping[str, Any]:
-        raise _unsupported(
-            "be asked for the stacks of its processes",
-            f"`trainmaster logs {run_id}` shows what it says; the box looks for stalls by itself.",
-        )
-
-    async def files(self, run_id: str, pattern: str) -> Sequence[Mapping[str, Any]]:
+    async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:
         outputs = self._outputs(run_id, "give out files")
         for name in await outputs.names():
             if listing.is_meant(pattern, name):
                 await outputs.fetch(name)
         root = self._stay(run_id).output
-        found = await asyncio.to_thread(lambda: list(listing.list_files(root, pattern)))
-        return [_told(item) for item in found]
+        return await asyncio.to_thread(lambda: list(listing.list_files(root, pattern)))
 
-    async def read(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
+    async def read_file(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
         try:
             with (self._stay(run_id).output / path).open("rb") as file:
                 file.seek(offset)
@@ -197,7 +163,7 @@ class KaggleBackend:
         except FileNotFoundError:
             return b""
 
-    async def digest(self, run_id: str, path: str, chunk: int, size_bytes: int) -> str | None:
+    async def chunk_digest(self, run_id: str, path: str, chunk: int, size_bytes: int) -> str | None:
         root = self._stay(run_id).output
         return await asyncio.to_thread(listing.chunk_digest, root, path, chunk, size_bytes)
 
@@ -238,36 +204,3 @@ class KaggleBackend:
                 retryable=True,
             )
         return Outputs(self._kaggle, kept.body["ref"], self._stay(run_id).output)
-
-    async def _verify(self, run_id: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        from trainer_runtime.core.files.manifest import verify
-
-        outputs = self._outputs(run_id, "read its checkpoints")
-        root = self._stay(run_id).output
-        for name in names:
-            await outputs.fetch(name)
-        folders = sorted({Path(name).parts[1] for name in names})
-        return [
-            {
-                "step": int(folder.rpartition("-")[2]),
-                "path": f"checkpoints/{folder}",
-                "problems": await asyncio.to_thread(verify, root / "checkpoints" / folder),
-            }
-            for folder in folders
-        ]
-
-
-def _unsupported(what: str, fix: str, field: str | None = None) -> HostError:
-    return HostError("UNSUPPORTED", f"Kaggle can't {what}.", fix, field=field)
-
-
-def _told(item: ListedFile | listing.LeftOut) -> Mapping[str, Any]:
-    if isinstance(item, listing.LeftOut):
-        return {"skipped": item.path, "reason": item.reason}
-    digests = None if item.sha256 is None else list(item.sha256)
-    return {
-        "path": item.path,
-        "size": item.size_bytes,
-        "mtime_ns": item.mtime_ns,
-        "sha256": digests,
-    }

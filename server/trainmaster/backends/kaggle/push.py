@@ -180,8 +180,8 @@ class Pusher:
         try:
             pushed = await self._kaggle.push(push)
         except CloudError as error:
-            if error.code == "KAGGLE_UNREACHABLE":
-                raise  # it may have come through
+            if error.outcome_unknown:
+                raise
             if not await self._arrived(session):
                 self._records.withdraw(stay.run_id, session.number)
                 told = Waiting(f"{error.code}: {error.message}", now + _REFUSAL_HOLDS_S)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from trainmaster.backends.hosts import Host
-from trainmaster.words.errors import HostError
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 
 _TIMEOUT_S = 30.0
 
@@ -14,20 +12,10 @@ class ProcessLauncher:
     name = "process"
 
     async def ensure_supervisor(self, host: Host, folder: str) -> bool:
-        done = await host.run(
-            [await host.python(), "-m", "trainer_runtime", "start", "."],
-            folder=folder,
-            timeout_s=_TIMEOUT_S,
+        failure = Failure(
+            f"The supervisor on {host.name} did not start",
+            f"Read logs/supervisor.err in {folder}; `trainmaster doctor` checks the host.",
+            code="SUPERVISOR_DID_NOT_START",
         )
-        try:
-            answer = json.loads(done.output)
-        except ValueError:
-            answer = {"error": (done.errors or done.output).strip()[-500:]}
-        if "error" in answer:
-            raise HostError(
-                "SUPERVISOR_DID_NOT_START",
-                f"The supervisor on {host.name} did not start: {answer['error']}",
-                f"Look into logs/supervisor.err in {folder}; `trainmaster doctor` checks the host.",
-                retryable=True,
-            )
-        return bool(answer["started"])
+        call = RuntimeCall("start", ["."], failure, _TIMEOUT_S, folder=folder)
+        return await runtime_call(host, call, lambda answer: answer.flag("started"))

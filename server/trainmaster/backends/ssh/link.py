@@ -22,7 +22,6 @@ REPEAT_FOR_S = 8.0
 # What was never reached is more likely wrong than away.
 REPEAT_AT_FIRST_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
-_MAY_PASS = ("LINK_LOST", "HOST_UNREACHABLE")
 
 
 class Link:
@@ -83,7 +82,7 @@ class Link:
             except HostError as error:
                 lasts_s = REPEAT_FOR_S if self._was_reached else REPEAT_AT_FIRST_S
                 over = loop.time() + pause_s > begun + lasts_s
-                if error.code not in _MAY_PASS or not error.retryable:
+                if not error.unanswered or not error.retryable:
                     raise
                 if over:
                     self._was_reached = False  # whoever asks next is told sooner

@@ -6,13 +6,14 @@ import asyncio
 import json
 import posixpath
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.lease.lease import LEASE, Lease
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainmaster.backends.hosts import Host
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.clouds import Cloud
 from trainmaster.machines.registry import open_host
 from trainmaster.store.control_instances import RentedBox
@@ -37,6 +38,19 @@ class OwnTimer:
     def to_body(self) -> dict[str, Any]:
         """As the box's record holds it."""
         return {"ends_itself": self.ends_itself, "own_timer": self.words}
+
+
+@dataclass(frozen=True, slots=True)
+class TimerState:
+    """A box's timer: whether it `runs`, what it `lacks` to end the box, and the clock there."""
+
+    runs: bool
+    lacks: str | None
+    t: float
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> TimerState:
+        return cls(fields.flag("runs"), fields.find_text("lacks"), fields.time("t"))
 
 
 def lease_of(box: RentedBox, cloud: Cloud) -> Lease:
@@ -78,15 +92,15 @@ async def put(host: Host, lease: Lease) -> OwnTimer:
     there = replace(lease, end_t=lease.end_t + skew_s)
     path = posixpath.join(await host.root(), LEASE)
     await host.put_file(path, json.dumps(there.to_dict()).encode())
-    answer = await _timer(host, "--start")
-    if not answer.get("runs"):
+    timer = await _timer(host, "--start")
+    if not timer.runs:
         raise HostError(
             "ENVIRONMENT_UNUSABLE",
             f"The timer that is to end {host.name} with its lease does not start.",
             f"Look into lease.log in {await host.root()} there.",
             retryable=True,
         )
-    return own_timer(lease, answer, skew_s)
+    return own_timer(lease, timer.lacks, skew_s)
 
 
 async def read(host: Host) -> Lease | None:
@@ -117,11 +131,10 @@ async def answers(workspace: Workspace, box: RentedBox) -> bool:
     return known is not None and known.tag == box.tag
 
 
-def own_timer(lease: Lease, answer: Mapping[str, Any], skew_s: float = 0.0) -> OwnTimer:
-    """What a box can do by itself; `answer`: what its timer tells, `skew_s`: how far its clock is
-    ahead of ours, where that was made up for."""
+def own_timer(lease: Lease, lacks: str | None, skew_s: float = 0.0) -> OwnTimer:
+    """What a box can do by itself; `lacks`: what its timer would need to end it, `skew_s`: how far
+    its clock is ahead of ours, where that was made up for."""
     told = "Stops its trainings in time, so that they are saved, and "
-    lacks = answer.get("lacks")
     if lease.own_end is None:
         told += (
             f"can't end itself: {lease.provider} gives a box no key for that. "
@@ -147,25 +160,15 @@ def expected_timer(cloud: Cloud) -> OwnTimer:
     return OwnTimer(True, "the box's own timer ends it then by itself")
 
 
-def _skew_s(answer: Mapping[str, Any]) -> float:
-    skew_s = float(answer["t"]) - time.time()
+def _skew_s(timer: TimerState) -> float:
+    skew_s = timer.t - time.time()
     return skew_s if abs(skew_s) > _MOST_SKEW_S else 0.0
 
 
-async def _timer(host: Host, option: str) -> Mapping[str, Any]:
-    done = await host.run(
-        [await host.python(), "-m", "trainer_runtime", "lease", await host.root(), option],
-        folder=await host.runtime(),
-        timeout_s=_TIMEOUT_S,
+async def _timer(host: Host, option: str) -> TimerState:
+    failure = Failure(
+        f"{host.name} could not be asked for its lease",
+        f"`trainmaster hosts check {host.name}` finds the cause.",
     )
-    try:
-        answer: Mapping[str, Any] = json.loads(done.output)
-    except ValueError:
-        raise HostError(
-            "INTERNAL",
-            f"{host.name} could not be asked for its lease: "
-            f"{(done.errors or done.output).strip()[-300:]}",
-            "`trainmaster hosts check` looks at the host.",
-            retryable=True,
-        ) from None
-    return answer
+    call = RuntimeCall("lease", [await host.root(), option], failure, _TIMEOUT_S)
+    return await runtime_call(host, call, TimerState.from_fields)

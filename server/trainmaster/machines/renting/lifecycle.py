@@ -18,8 +18,6 @@ from trainmaster.store.control_instances import RentedBox, RentState
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import CloudError, HostError, StateError
 
-# After these it is open whether something was created; after any other, nothing was.
-_OPEN = frozenset({"CLOUD_UNREACHABLE", "CLOUD_ODD_REPLY"})
 # What a listed price may be above the quote: it is rounded.
 _PRICE_SLACK_USD = 0.01
 _OTHERS_TOLD = 3
@@ -116,7 +114,7 @@ async def _create(due: Due) -> list[str]:
         if error.code == "CLOUD_BUSY":  # it took no request: another one may go out
             due.change(body={"asked_t": None})
             raise
-        if error.code in _OPEN:
+        if error.outcome_unknown:  # the provider's list tells whether there is an instance
             raise
         told = await _with_others(due.cloud, offer, error)
         await due.close(error.code, told.to_dict())

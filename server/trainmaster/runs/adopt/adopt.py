@@ -7,15 +7,15 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.backends import DEBUG, LOCAL
+from trainmaster.backends import DEBUG, LOCAL, OutputReader
 from trainmaster.plan.spec import load_spec
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.adopt.agreement import (
@@ -77,8 +77,8 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
     """
     _refuse_bad(options)
     host, path = _place(folder, options.host)
-    backend = workspace.backend(host)
-    output = Output(host, await backend.look_at_output(_python(options), path))
+    reader = OutputReader.of(workspace.backend(host))
+    output = Output(host, await reader.read_output(_python(options), path))
     checkpoint = output.chosen(options.start)
     if options.spec is None and options.data is None:
         return _looked_at(output, checkpoint, options)
@@ -89,7 +89,7 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
         again = "Adopt it: the same command without --dry-run."
         return output.answer(
             again,
-            resume_from=checkpoint["step"],
+            resume_from=checkpoint.step,
             spec_text=dump_yaml(json.loads(planned.spec_text)),
             warnings=_warnings(planned, output, time.time()) or None,
             notes=notes,
@@ -107,7 +107,7 @@ class _Made:
     known: Sequence[str] = ()
 
 
-def _made(output: Output, checkpoint: Mapping[str, Any], options: AdoptOptions) -> _Made:
+def _made(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) -> _Made:
     """The spec that was given, or the one that the folder tells."""
     if options.spec is not None:
         return _Made(options.spec)
@@ -166,7 +166,7 @@ def _python(options: AdoptOptions) -> str | None:
     return plan_run.given_python(load_spec(options.spec, list(options.sets)))
 
 
-def _looked_at(output: Output, checkpoint: Mapping[str, Any], options: AdoptOptions) -> AdoptAnswer:
+def _looked_at(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) -> AdoptAnswer:
     """The folder, and its starting spec written where there is none yet."""
     place = output.folder if output.host == LOCAL else f"{output.host}:{output.folder}"
     command = f"trainmaster adopt {shlex.quote(place)}"
@@ -211,7 +211,7 @@ def _write_new(path: Path, text: str) -> Path:
 async def _planned(
     workspace: Workspace,
     output: Output,
-    checkpoint: Mapping[str, Any],
+    checkpoint: FoundCheckpoint,
     options: AdoptOptions,
     spec: str,
 ) -> Planned:
@@ -226,15 +226,15 @@ async def _planned(
     loaded = load_spec(spec, [*sets, f"host={json.dumps(output.host)}"])
     refuse_another_framework(loaded.framework, output.framework)
     planned = await plan_run.plan_spec(workspace, spec, output.host, sets)
-    refuse_another_shape(planned.config, output.told["shape"])
-    refuse_no_steps(int(planned.config["steps"]), int(checkpoint["step"]))
+    refuse_another_shape(planned.config, output.found.shape)
+    refuse_no_steps(int(planned.config["steps"]), checkpoint.resume_step)
     plan_run.refuse_unlaunchable(planned)
     adopted = {
         "framework": output.framework,
         "folder": output.folder,
-        "path": checkpoint["path"],
-        "step": checkpoint["step"],
-        "stamp": checkpoint["stamp"],
+        "path": checkpoint.path,
+        "step": checkpoint.step,
+        "stamp": checkpoint.stamp,
     }
     plan = planned.plan.model_copy(update={"config": {**planned.config, ADOPT: adopted}})
     return replace(planned, plan=plan)
@@ -255,11 +255,11 @@ def _refuse_open(output: Output, needed: Sequence[str], sets: Sequence[str]) -> 
 async def _begun(
     workspace: Workspace,
     output: Output,
-    checkpoint: Mapping[str, Any],
+    checkpoint: FoundCheckpoint,
     planned: Planned,
     notes: Sequence[str],
 ) -> AdoptAnswer:
-    step = int(checkpoint["step"])
+    step = checkpoint.resume_step
     desired = Desired(DesiredState.RUNNING, generation=1, mode="step", step=step, why=ADOPT)
     run_id = await start_run(workspace, planned, desired)
     assert run_id is not None  # no key that another could have taken
@@ -281,7 +281,7 @@ async def _begun(
 def _warnings(planned: Planned, output: Output, now: float) -> list[str]:
     """The plan's, and what can't be told from a folder."""
     told = list(planned.plan.warnings)
-    age_s = now - max(float(one["time"]) for one in output.told["checkpoints"])
+    age_s = now - max(one.time for one in output.found.checkpoints)
     if age_s < _JUST_WRITTEN_S:
         told.append(
             f"{output.folder} was written to {spoken_duration(max(0.0, age_s))} ago: if its "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
 from trainmaster.runs.adopt.answers import AdoptAnswer, OutputRow, SkippedOutput
 from trainmaster.words.errors import StateError, UsageError
 
@@ -14,35 +14,35 @@ _MOST_REASONS = 3
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """`told` is as `trainer_runtime.train.foreign.inspect` gives it."""
+    """`found` lies on `host`."""
 
     host: str
-    told: Mapping[str, Any]
+    found: FoundOutput
 
     @property
     def framework(self) -> str:
-        return str(self.told["framework"])
+        return self.found.framework
 
     @property
     def folder(self) -> str:
-        return str(self.told["folder"])
+        return self.found.folder
 
     @property
-    def usable(self) -> list[Mapping[str, Any]]:
+    def usable(self) -> list[FoundCheckpoint]:
         """The checkpoints that verify, oldest first; of one step in two places the later one."""
         by_step = {
-            one["step"]: one
-            for one in sorted(self.told["checkpoints"], key=lambda one: one["time"])
-            if one["problem"] is None
+            one.resume_step: one
+            for one in sorted(self.found.checkpoints, key=lambda one: one.time)
+            if one.problem is None
         }
         return [by_step[step] for step in sorted(by_step)]
 
     @property
     def newest_step(self) -> int | None:
         """What a run would begin with; None where nothing verifies."""
-        return max((int(one["step"]) for one in self.usable), default=None)
+        return max((one.resume_step for one in self.usable), default=None)
 
-    def chosen(self, start: str) -> Mapping[str, Any]:
+    def chosen(self, start: str) -> FoundCheckpoint:
         """The checkpoint of `latest` or of a step.
 
         Raises:
@@ -73,31 +73,31 @@ class Output:
         return AdoptAnswer(
             framework=self.framework,
             folder=self.folder,
-            checkpoints=[_row(one) for one in self.told["checkpoints"]],
+            checkpoints=[_row(one) for one in self.found.checkpoints],
             skipped=[
-                SkippedOutput(step=one["step"], path=one["path"], reason=one["problem"])
-                for one in self.told["checkpoints"]
-                if one["problem"] is not None
+                SkippedOutput(step=one.step, path=one.path, reason=one.problem)
+                for one in self.found.checkpoints
+                if one.problem is not None
             ],
             resume_from=fields.pop("resume_from", self.newest_step),
             host=self.host,
-            notes=[*self.told["notes"], *fields.pop("notes", ())] or None,
+            notes=[*self.found.notes, *fields.pop("notes", ())] or None,
             next_step=next_step,
             **fields,
         )
 
-    def _of_step(self, step: int) -> Mapping[str, Any]:
+    def _of_step(self, step: int) -> FoundCheckpoint:
         for one in self.usable:
-            if one["step"] == step:
+            if one.step == step:
                 return one
-        for one in self.told["checkpoints"]:
-            if one["step"] == step:
+        for one in self.found.checkpoints:
+            if one.step == step:
                 raise StateError(
                     "CHECKPOINT_DAMAGED",
-                    f"The checkpoint of step {step} can't be resumed from: {one['problem']}.",
+                    f"The checkpoint of step {step} can't be resumed from: {one.problem}.",
                     f"Begin with step {self.newest_step}, the newest that is whole.",
                 )
-        steps = ", ".join(str(one["step"]) for one in self.usable)
+        steps = ", ".join(str(one.step) for one in self.usable)
         raise StateError(
             "NO_CHECKPOINT",
             f"{self.folder} has no checkpoint of step {step}; there are: {steps}.",
@@ -105,18 +105,18 @@ class Output:
         )
 
     def _reasons(self) -> str:
-        problems = [f"{one['path']}: {one['problem']}" for one in self.told["checkpoints"]]
+        problems = [f"{one.path}: {one.problem}" for one in self.found.checkpoints]
         more = len(problems) - _MOST_REASONS
         told = "; ".join(problems[-_MOST_REASONS:])
         return f"{told}; and {more} more" if more > 0 else told
 
 
-def _row(one: Mapping[str, Any]) -> OutputRow:
+def _row(one: FoundCheckpoint) -> OutputRow:
     return OutputRow(
-        step=one["step"],
-        time=one["time"],
-        path=one["path"],
-        size_bytes=one["size_bytes"],
-        metrics=one["metrics"],
-        verified=one["problem"] is None,
+        step=one.step,
+        time=one.time,
+        path=one.path,
+        size_bytes=one.size_bytes,
+        metrics=dict(one.metrics),
+        verified=one.problem is None,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.diagnosis.remedies import value_at
+from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainmaster.plan.spec.training import ScheduleSpec
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.words.yaml12 import load_yaml
@@ -33,16 +34,16 @@ _USUAL = ScheduleSpec()
 
 
 def fields_to_go_on(
-    output: Output, checkpoint: Mapping[str, Any], sets: Sequence[str]
+    output: Output, checkpoint: FoundCheckpoint, sets: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Dotted fields for the spec besides what the folder describes, and what to know of them.
 
     `sets`: what the user sets; of fields among them nothing is said.
     """
     given = _given(sets)
-    fields = {**output.told["described"], **given}
+    fields = {**output.found.described, **given}
     batch, of_batch = _batch(fields, given)
-    rate, of_rate = _rate(output.told["described"], fields, checkpoint, given)
+    rate, of_rate = _rate(output.found.described, fields, checkpoint, given)
     return {**batch, **rate}, [*of_batch, *of_rate]
 
 
@@ -51,7 +52,7 @@ def what_differs(output: Output, config: Mapping[str, Any], known: Sequence[str]
 
     `known`: the fields that were derived or given.
     """
-    untold = [field for field in _SHAPING if field not in {*output.told["described"], *known}]
+    untold = [field for field in _SHAPING if field not in {*output.found.described, *known}]
     chosen = [
         f"{field} {value}" for field in untold if (value := value_at(config, field)) is not None
     ]
@@ -91,13 +92,13 @@ def _batch(fields: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[st
 def _rate(
     described: Mapping[str, Any],
     fields: Mapping[str, Any],
-    checkpoint: Mapping[str, Any],
+    checkpoint: FoundCheckpoint,
     given: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
     """The highest rate of the schedule with which the next step takes the rate that it would have
     taken; nothing where the folder's own schedule simply goes on."""
-    rate, highest = checkpoint.get("rate"), described.get("optimizer.lr")
-    steps, step = fields.get("steps"), int(checkpoint["step"])
+    rate, highest = checkpoint.rate, described.get("optimizer.lr")
+    steps, step = fields.get("steps"), checkpoint.resume_step
     if "optimizer.lr" in given or _is_unchanged(described, fields):
         return {}, []
     if rate is None or not highest or not isinstance(steps, int) or steps <= step:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.files.foreign_output import FoundCheckpoint
 from trainmaster.backends import LOCAL
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.words.yaml12 import dump_yaml
@@ -29,7 +30,7 @@ _HEADER = """\
 
 def starting_spec(
     output: Output,
-    checkpoint: Mapping[str, Any],
+    checkpoint: FoundCheckpoint,
     name: str,
     data: str | None,
     derived: Mapping[str, Any] | None = None,
@@ -39,7 +40,7 @@ def starting_spec(
     `data`: the one source's path, where it is given. `derived`: fields besides those that the
     folder describes, see `going_on`.
     """
-    described = dict(output.told["described"])
+    described = dict(output.found.described)
     if "model.path" in described and output.host != LOCAL:
         described["model.path"] = f"{ON_BOX}{described['model.path']}"
     fields: dict[str, Any] = {
@@ -49,15 +50,13 @@ def starting_spec(
         **(derived or {}),
         "host": output.host,
     }
-    needed = [*([DATA] if data is None else []), *output.told["open"]]
+    needed = [*([DATA] if data is None else []), *output.found.open]
     if not isinstance(fields.get("steps"), int) or fields["steps"] < 1:
         fields.pop("steps", None)
         needed.append("steps")
     document = _nested(fields)
     document.setdefault("data", {})["sources"] = [{"path": data or "FILL_IN"}]
-    header = _HEADER.format(
-        folder=output.folder, framework=output.framework, step=checkpoint["step"]
-    )
+    header = _HEADER.format(folder=output.folder, framework=output.framework, step=checkpoint.step)
     unknown = [field for field in _FILL_IN if field not in (*fields, *needed, DATA)]
     return header + _remarks(needed, unknown) + dump_yaml(document), needed
 

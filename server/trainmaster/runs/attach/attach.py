@@ -16,7 +16,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.backends import DEBUG, LOCAL
+from trainmaster.backends import DEBUG, LOCAL, SourceExaminer
 from trainmaster.metrics.log_file import refuse_private
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.advance import advance
@@ -81,8 +81,8 @@ async def attach(
         if known is not None:
             await advance(workspace, known)
             return launched(workspace, known)
-    backend = workspace.backend(host)
-    source = await backend.examine_source(kind, target, options.start)
+    examiner = SourceExaminer.of(workspace.backend(host))
+    source = await examiner.examine_source(kind, target, options.start)
     _refuse_watched(workspace, host, source)
     note = _watched_already(workspace, host, source)
     source = {**source, "ends_after_s": _silence_s(options.ends_after)}

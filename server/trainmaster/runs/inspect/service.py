@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from trainer_runtime.core.diagnosis.stacks import messages
-from trainer_runtime.core.diagnosis.stacks.verdict import STALL, Verdict
+from trainer_runtime.core.diagnosis.stacks.report import InspectionReport, RankReport
+from trainer_runtime.core.diagnosis.stacks.verdict import Verdict
 from trainer_runtime.core.files.durable import write_atomic
-from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.text import shown
+from trainmaster.backends import Inspector
 from trainmaster.runs.inspect.answer import Code, InspectionAnswer, RanksSeen
 from trainmaster.runs.inspect.next_step import next_step
 from trainmaster.runs.status import current_view
@@ -45,10 +46,10 @@ async def inspect_run(
     _refuse_unreachable(view)
     left_s = max(_LEAST_S, within_s - (time.monotonic() - began))
     attempt = max(1, view.attempt)
-    backend = workspace.backend(view.run.host)
+    inspector = Inspector.of(workspace.backend(view.run.host))
     try:
         async with asyncio.timeout(left_s):
-            told = await backend.inspect(view.run.run_id, attempt, allow_py_spy=allow_py_spy)
+            report = await inspector.inspect(view.run.run_id, attempt, allow_py_spy=allow_py_spy)
     except TimeoutError as error:
         raise HostError(
             "HOST_UNREACHABLE",
@@ -56,7 +57,7 @@ async def inspect_run(
             f"`trainmaster hosts check {view.run.host}` tells what is wrong with it.",
             retryable=True,
         ) from error
-    return _answer(workspace, view, attempt, told)
+    return _answer(workspace, view, attempt, report)
 
 
 def _refuse_ended(view: RunView) -> None:
@@ -82,15 +83,13 @@ def _refuse_unreachable(view: RunView) -> None:
 
 
 def _answer(
-    workspace: Workspace, view: RunView, attempt: int, told: Mapping[str, Any]
+    workspace: Workspace, view: RunView, attempt: int, report: InspectionReport
 ) -> InspectionAnswer:
-    verdict, pace = _verdict(told.get("verdict") or {}), told.get("pace") or {}
-    step = pace.get("step")
+    verdict, pace = report.verdict, report.pace
     ours = not view.run.is_attached
     finding = messages.as_finding(
-        verdict, placement=view.run.placement, attempt=attempt, step=step, ours=ours
+        verdict, placement=view.run.placement, attempt=attempt, step=pace.step, ours=ours
     )
-    py_spy = told.get("py_spy")
     return InspectionAnswer(
         run_id=view.run.run_id,
         attempt=attempt,
@@ -99,75 +98,52 @@ def _answer(
         why=messages.explain(verdict),
         rank=verdict.rank,
         advice=list(messages.advice(verdict, ours=ours)),
-        step=step,
-        silent_s=_rounded(pace.get("silent_s")),
-        usual_step_s=_rounded(pace.get("usual_s")),
-        world_size=told.get("world_size"),
-        ranks=_groups(told.get("ranks") or (), verdict),
-        gpus=_columns(told.get("gpus") or {}) or None,
+        step=pace.step,
+        silent_s=_rounded(pace.silent_s),
+        usual_step_s=_rounded(pace.usual_s),
+        world_size=report.world_size,
+        ranks=_groups(report.ranks, verdict),
+        gpus=_columns(report.gpus) or None,
         finding=finding.id if finding else None,
-        stacks_file=_keep(workspace, view, attempt, str(told.get("stacks") or "")),
-        py_spy=None if py_spy is None else shown(str(py_spy).encode())[:40],
-        next_step=next_step(view.run, verdict, py_spy),
+        stacks_file=_keep(workspace, view, attempt, report.stacks),
+        py_spy=None if report.py_spy is None else shown(report.py_spy.encode())[:40],
+        next_step=next_step(view.run, verdict, report.py_spy),
     )
 
 
-def _verdict(told: Mapping[str, Any]) -> Verdict:
-    """The box's verdict; a word of it that we don't know is none."""
-    code, reason = str(told.get("code")), str(told.get("reason"))
-    if code not in messages.ADVICE or reason not in messages.REASONS:
-        return Verdict(STALL, 0.0, "unknown_place")
-    slots = {
-        str(name): number
-        for name, number in (told.get("slots") or {}).items()
-        if isinstance(number, int | float)
-    }
-    evidence = as_evidence(str(line).encode() for line in told.get("evidence") or ())
-    rank = told.get("rank")
-    return Verdict(
-        code,
-        float(told.get("confidence") or 0.0),
-        reason,
-        rank if isinstance(rank, int) else None,
-        slots,
-        evidence,
-    )
-
-
-def _groups(ranks: Sequence[Mapping[str, Any]], verdict: Verdict) -> list[RanksSeen]:
+def _groups(ranks: Sequence[RankReport], verdict: Verdict) -> list[RanksSeen]:
     """Ranks that stand alike as one row; the one that differs first, then the smaller groups."""
-    groups: dict[object, list[Mapping[str, Any]]] = {}
+    groups: dict[object, list[RankReport]] = {}
     for one in ranks:
-        groups.setdefault((one["at"], tuple(one["frames"][:_FRAMES])), []).append(one)
+        groups.setdefault((one.at, one.process.frames[:_FRAMES]), []).append(one)
     ordered = sorted(
         groups.values(),
-        key=lambda group: (verdict.rank not in [one["rank"] for one in group], len(group)),
+        key=lambda group: (verdict.rank not in [one.rank for one in group], len(group)),
     )
     return [_group(group) for group in ordered[:_MOST_GROUPS]]
 
 
-def _group(group: Sequence[Mapping[str, Any]]) -> RanksSeen:
+def _group(group: Sequence[RankReport]) -> RanksSeen:
     first = group[0]
-    workers = first.get("workers") or []
-    stuck = next((worker for worker in workers if worker["frames"]), None)
+    stuck = next((worker for worker in first.workers if worker.frames), None)
     return RanksSeen(
-        ranks=[int(one["rank"]) for one in group],
-        at=str(first["at"])[:20],
-        state=str(first["state"])[:1],
-        cpu_share=float(first["cpu_share"]),
-        step=first.get("step"),
-        lines=_lines(first["frames"][:_FRAMES]),
-        blocked=_lines(first["blocked"]) or None,
-        workers=len(workers) or None,
-        worker_lines=_lines(stuck["frames"][:2]) if stuck else None,
+        ranks=[one.rank for one in group],
+        at=first.at[:20],
+        state=first.process.state[:1],
+        cpu_share=first.process.cpu_share,
+        step=first.step,
+        lines=_lines(first.process.frames[:_FRAMES]),
+        blocked=_lines(first.process.blocked) or None,
+        workers=len(first.workers) or None,
+        worker_lines=_lines(stuck.frames[:2]) if stuck else None,
     )
 
 
-def _lines(texts: Sequence[Any]) -> list[str]:
-    return [shown(str(text).encode(errors="replace"))[:_LONGEST_LINE] for text in texts]
+def _lines(texts: Sequence[str]) -> list[str]:
+    return [shown(text.encode(errors="replace"))[:_LONGEST_LINE] for text in texts]
 
 
-def _columns(gpus: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _columns(gpus: Mapping[str, object]) -> dict[str, list[Any]]:
     """`{"gpu_util/0": 1.0, …}` as a column per key, a row per GPU."""
     indices = sorted({int(key.partition("/")[2]) for key in gpus if "/" in key})
     names = sorted({key.partition("/")[0] for key in gpus if "/" in key})
@@ -196,5 +172,5 @@ def _harmless(text: str) -> str:
     return "".join(f"{shown(line.encode(errors='replace'))}\n" for line in lines)
 
 
-def _rounded(value: Any) -> float | None:
-    return None if value is None else float(f"{float(value):.4g}")
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

@@ -4,24 +4,23 @@ needed."""
 from __future__ import annotations
 
 from trainer_runtime.core.files.corpus import ON_BOX
-from trainmaster.backends import Backend
+from trainmaster.backends import Backend, FolderTester
 from trainmaster.words.errors import HostError
-
-_AWAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST"})
 
 
 async def refuse_unwritable_mirror(backend: Backend, mirror: str | None) -> None:
     """See whether the box can write there; a box that is away is not waited for.
 
     Raises:
-        HostError: `ROOT_NOT_WRITABLE`, it can't.
+        HostError: `ROOT_NOT_WRITABLE`, it can't; `UNSUPPORTED`, it has no folders of its own.
     """
     if mirror is None or not mirror.startswith(ON_BOX):
         return
+    tester = FolderTester.of(backend, field="checkpoint.mirror")
     try:
-        problem = await backend.try_folder(mirror.removeprefix(ON_BOX))
+        problem = await tester.test_folder(mirror.removeprefix(ON_BOX))
     except HostError as error:
-        if error.code in _AWAY:
+        if error.unanswered:
             return
         raise
     if problem is not None:

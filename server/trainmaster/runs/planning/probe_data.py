@@ -10,7 +10,7 @@ from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Sour
 from trainer_runtime.core.files.tokenizer_folder import BYTE
 from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.core.inputs.rows_check import look_at_source
-from trainmaster.backends import HERE, Backend
+from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.plan.spec import SourceSpec, TrainingSpec
 
@@ -32,7 +32,8 @@ async def look_at_data(
     facts = await asyncio.to_thread(_facts, spec, {**here, **there}, set(here), tokenizer)
     if any(source.problem for source in facts.sources):
         return facts
-    return facts.model_copy(update={"cached": await backend.has_shards(facts.fingerprint)})
+    cached = await InputReceiver.of(backend).has_shards(facts.fingerprint)
+    return facts.model_copy(update={"cached": cached})
 
 
 def _facts_here(spec: TrainingSpec, tokenizer: TokenizerFacts | None) -> CorpusFacts:
@@ -56,7 +57,8 @@ async def _look_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing
     }
     if not asked:
         return {}
-    listed = await backend.list_corpus(list(asked.values()))
+    examiner = InputExaminer.of(backend, field="data.sources")
+    listed = await examiner.list_corpus(list(asked.values()))
     return dict(zip(asked, listed, strict=True))
 
 

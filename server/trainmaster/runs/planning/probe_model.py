@@ -30,7 +30,7 @@ from trainer_runtime.core.files.tokenizer_folder import (
     holds_tokenizer,
     look_at_tokenizer,
 )
-from trainmaster.backends import HERE, Backend
+from trainmaster.backends import HERE, Backend, InputExaminer
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.planning.hf_config import sizes_of_hf, sizes_of_litgpt
@@ -94,8 +94,8 @@ async def _model(looking: _Looking) -> ModelFacts | None:
 async def _model_folder(looking: _Looking, path: str) -> ModelFolder:
     if looking.is_here or not path.startswith(ON_BOX):
         return await asyncio.to_thread(look_at_model, path.removeprefix(ON_BOX))
-    told = await looking.backend.examine_input("model", path.removeprefix(ON_BOX), None)
-    return ModelFolder.from_dict(told)
+    examiner = InputExaminer.of(looking.backend, field="model")
+    return await examiner.examine_model(path.removeprefix(ON_BOX))
 
 
 def _facts(found: ModelFolder) -> ModelFacts:
@@ -184,8 +184,8 @@ async def _own_tokenizer(looking: _Looking, model: ModelFacts) -> TokenizerFacts
 async def _tokenizer_folder(looking: _Looking, path: str) -> TokenizerFolder:
     if looking.is_here or not path.startswith(ON_BOX):
         return await asyncio.to_thread(look_at_tokenizer, path.removeprefix(ON_BOX))
-    told = await looking.backend.examine_input("tokenizer", path.removeprefix(ON_BOX), None)
-    return TokenizerFolder.from_dict(told)
+    examiner = InputExaminer.of(looking.backend, field="data.tokenizer")
+    return await examiner.examine_tokenizer(path.removeprefix(ON_BOX))
 
 
 def _tokenizer_facts(found: TokenizerFolder) -> TokenizerFacts:
@@ -231,8 +231,9 @@ async def _cached(looking: _Looking, name: str, revision: str | None, field: str
     Raises:
         PlanError: `HUB_NOT_FOUND`.
     """
-    told = await looking.backend.examine_input("cached", name, revision)
-    if told.get("path") is None:
+    examiner = InputExaminer.find(looking.backend)  # a session's cache begins empty
+    path = None if examiner is None else await examiner.cached_from_hub(name, revision)
+    if path is None:
         raise PlanError(
             "HUB_NOT_FOUND",
             f"HF_HUB_OFFLINE is set, and {looking.spec.host} has no {name!r} in its cache.",
@@ -240,7 +241,7 @@ async def _cached(looking: _Looking, name: str, revision: str | None, field: str
             f"(`hf download {name}`), or give a folder instead.",
             field=field,
         )
-    return f"{ON_BOX}{told['path']}"
+    return f"{ON_BOX}{path}"
 
 
 def _placed(looking: _Looking, path: str, names: Sequence[str]) -> dict[str, Any]:

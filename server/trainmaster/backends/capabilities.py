@@ -1,0 +1,209 @@
+"""What some backends can do and others can't. A service asks for a capability by its class:
+
+    inspector = Inspector.of(workspace.backend(host))
+
+A backend declares a capability by inheriting from it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from trainmaster.backends.backend import Backend
+from trainmaster.words.errors import HostError
+
+if TYPE_CHECKING:
+    from trainer_runtime.core.checkpoints.checkpoint_check import CheckpointCheck
+    from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
+    from trainer_runtime.core.files.corpus import AskedSource, Listing
+    from trainer_runtime.core.files.foreign_output import FoundOutput
+    from trainer_runtime.core.files.listing import LeftOut, ListedFile
+    from trainer_runtime.core.files.model_folder import ModelFolder
+    from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
+    from trainmaster.backends.hosts.tree_files import TreeFile
+    from trainmaster.backends.hosts.trees import OnTreeProgress
+
+
+class Capability(ABC):
+    """`cannot` completes "NAME can't …" for a backend without it; `instead` says what to do.
+
+    Raises, each method of each capability: `HostError` where the place refuses or can't be reached.
+    """
+
+    cannot: ClassVar[str]
+    instead: ClassVar[str]
+
+    @classmethod
+    def of(cls, backend: Backend, *, field: str | None = None) -> Self:
+        """The backend as one that has this capability; `field`: of the spec that asks for it.
+
+        Raises:
+            HostError: `UNSUPPORTED`, it has not.
+        """
+        found = cls.find(backend)
+        if found is None:
+            message = f"{backend.name} can't {cls.cannot}."
+            raise HostError("UNSUPPORTED", message, cls.instead, field=field)
+        return found
+
+    @classmethod
+    def find(cls, backend: Backend) -> Self | None:
+        """As `of`; None where the backend has not this capability."""
+        return backend if isinstance(backend, cls) else None
+
+
+class InputExaminer(Capability):
+    """Reads data, models and tokenizers that lie at the place, for planning."""
+
+    cannot = "read data, models or tokenizers of its own"
+    instead = "Name a path of this machine, without `host:`, or a model of the hub."
+
+    @abstractmethod
+    async def list_corpus(self, asked: Sequence[AskedSource]) -> Sequence[Listing]:
+        """The documents at these paths, one listing each."""
+
+    @abstractmethod
+    async def examine_model(self, path: str) -> ModelFolder:
+        """What a folder holds as a model."""
+
+    @abstractmethod
+    async def examine_tokenizer(self, path: str) -> TokenizerFolder:
+        """What a folder holds as a tokenizer."""
+
+    @abstractmethod
+    async def cached_from_hub(self, name: str, revision: str | None) -> str | None:
+        """The folder of a model in the place's own cache of the hub; None where it has none."""
+
+
+class InputReceiver(Capability):
+    """Takes the files that a run waits for into the cache that runs share."""
+
+    cannot = "be sent files for its cache"
+    instead = "Name data and models that are there already."
+
+    @abstractmethod
+    async def has_shards(self, fingerprint: str) -> bool:
+        """Whether the cache holds the shards of a fingerprint, whole."""
+
+    @abstractmethod
+    async def send(
+        self,
+        files: Sequence[TreeFile],
+        destination: str,
+        *,
+        whole: bool = False,
+        mark: bool = False,
+        on_progress: OnTreeProgress | None = None,
+    ) -> None:
+        """Make a folder of the cache hold exactly these files; see `hosts.trees.put_tree`."""
+
+    @abstractmethod
+    async def refuse_upload(self, run_id: str, attempt: int, message: str) -> None:
+        """Let the preparation of an attempt fail: the files that it waits for do not come."""
+
+
+class RunReceiver(Capability):
+    """Takes over a run that began at another place."""
+
+    cannot = "take over a run from another host"
+    instead = "Launch it again there."
+
+    @abstractmethod
+    async def put_run(self, run_id: str, files: Sequence[TreeFile]) -> None:
+        """Make the run's folder hold exactly these files; nothing is started."""
+
+
+class FolderTester(Capability):
+    """Tests folders outside of the root, such as a second disk for checkpoints."""
+
+    cannot = "write to a folder of its own"
+    instead = "Use `operator`, which copies checkpoints to this machine."
+
+    @abstractmethod
+    async def test_folder(self, path: str) -> str | None:
+        """Why nothing can be written into a folder; None where it can."""
+
+
+class AlertSender(Capability):
+    """Sends a run's alerts from the place itself, also while nobody is connected."""
+
+    cannot = "send alerts"
+    instead = "Install the keeper, which sends them from here: `trainmaster keeper install`."
+
+    @abstractmethod
+    async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
+        """Give a placed run the alerts that it sends, in a file of its owner alone."""
+
+
+class RunFiles(Capability):
+    """Gives out the files of a run's folder."""
+
+    cannot = "give out files"
+    instead = "What is mirrored of the run is here: `trainmaster status`, `logs` and `metrics`."
+
+    @abstractmethod
+    async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:
+        """What a pattern means in the run's folder; see `core.files.listing`."""
+
+    @abstractmethod
+    async def read_file(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
+        """At most `limit` bytes of a file of the run's folder; empty where there is none."""
+
+    @abstractmethod
+    async def chunk_digest(self, run_id: str, path: str, chunk: int, size_bytes: int) -> str | None:
+        """The sha256 of a chunk (of 64 MiB) of a file's first `size_bytes`; None if it has less."""
+
+    @abstractmethod
+    async def verify_checkpoints(self, run_id: str) -> Sequence[CheckpointCheck]:
+        """Read every byte of every checkpoint."""
+
+
+class Inspector(Capability):
+    """Samples the processes of a run."""
+
+    cannot = "be asked for the stacks of its processes"
+    instead = "`trainmaster logs` shows its output; stalls are detected there by itself."
+
+    @abstractmethod
+    async def inspect(
+        self, run_id: str, attempt: int, *, allow_py_spy: bool = False
+    ) -> InspectionReport:
+        """Where an attempt's processes stand. Starts, stops and changes nothing.
+
+        `allow_py_spy`: py-spy may read processes of an attached run.
+        """
+
+
+class SourceExaminer(Capability):
+    """Finds trainings that others have started, to attach to them."""
+
+    cannot = "watch a training that others started"
+    instead = "Attach on a host with a shell."
+
+    @abstractmethod
+    async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
+        """What a log, pane, session or process is, as a run's config holds it; see
+        `box.attach.examine_source`.
+
+        Raises:
+            HostError: it can't be watched.
+        """
+
+
+class OutputReader(Capability):
+    """Reads output folders of other trainings, to adopt them."""
+
+    cannot = "read an output folder"
+    instead = "Copy it here and adopt it from `local`."
+
+    @abstractmethod
+    async def read_output(self, python: str | None, folder: str) -> FoundOutput:
+        """What an output folder holds, every checkpoint read whole by `python` (None: whichever
+        interpreter of the place has PyTorch). Changes nothing.
+
+        Raises:
+            HostError: it is not a known kind of output, or belongs to a run of ours;
+                `ENVIRONMENT_UNUSABLE` where no interpreter has PyTorch.
+        """

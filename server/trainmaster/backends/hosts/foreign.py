@@ -1,0 +1,72 @@
+"""Trainings of a machine that others have started: running ones, and the output of any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.files.foreign_output import FoundOutput
+from trainer_runtime.core.protocol.lines import ExitCode
+from trainmaster.backends.hosts.host import Host
+from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+
+_SOURCE_TIMEOUT_S = 30.0
+_OUTPUT_TIMEOUT_S = 3600.0
+
+
+async def examine_source(host: Host, kind: str, target: str, begin: str) -> Mapping[str, Any]:
+    """What a log, pane, session or process is; see `box.attach.examine_source`.
+
+    Raises:
+        HostError: it can't be watched, or no usable answer.
+    """
+    arguments = ["--begin", begin, "--", kind, target]
+    call = RuntimeCall("source", arguments, _unread(host, target), _SOURCE_TIMEOUT_S)
+    return await runtime_call(host, call, lambda answer: _section(answer, "source").values)
+
+
+async def read_output(host: Host, python: str | None, folder: str) -> FoundOutput:
+    """What an output folder holds.
+
+    Raises:
+        HostError: it is not known, or a run's of ours; `ENVIRONMENT_UNUSABLE`; no usable answer.
+    """
+    cache = [] if python else ["--cache", await host.cache()]
+    call = RuntimeCall(
+        "output",
+        [*cache, "--", folder],
+        _unread(host, folder),
+        _OUTPUT_TIMEOUT_S,
+        failures={ExitCode.UNUSABLE: _without_torch(host, python)},
+        python=python,
+    )
+    return await runtime_call(host, call, _output)
+
+
+def _output(answer: Fields) -> FoundOutput:
+    return FoundOutput.from_fields(_section(answer, "output"))
+
+
+def _section(answer: Fields, name: str) -> Fields:
+    found = answer.find_section(name)
+    if found is None:
+        raise answer.error(name, "is missing")
+    return found
+
+
+def _unread(host: Host, target: str) -> Failure:
+    return Failure(
+        f"{target} could not be read on {host.name}", "`trainmaster doctor` checks the host."
+    )
+
+
+def _without_torch(host: Host, python: str | None) -> Failure:
+    who = f"{python} on {host.name} lacks" if python else f"no interpreter on {host.name} has"
+    return Failure(
+        f"Reading checkpoints takes PyTorch; {who} it",
+        "Name one that has it (`--python PATH`), or install it there (`pip install torch`).",
+        code="ENVIRONMENT_UNUSABLE",
+        retryable=False,
+        field="python",
+    )

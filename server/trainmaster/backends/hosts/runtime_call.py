@@ -1,0 +1,140 @@
+"""Calls of `python -m trainer_runtime VERB …` on a host: the one way to run them, to decode their
+answers, and to raise their errors.
+
+A verb prints its answer as one line of JSON, the last of its output. In place of an answer it may
+print `{"refused": {"code", "message", "fix"}}`, an error of its own, or `{"error": TEXT}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from trainer_runtime.core.decoding import (
+    MAX_DOCUMENT_BYTES,
+    Fields,
+    decode_fields,
+    decode_value,
+)
+from trainer_runtime.core.protocol.lines import ODD_FIELDS
+from trainer_runtime.core.protocol.text import shown
+from trainmaster.backends.hosts.host import Host
+from trainmaster.backends.ssh import Completed
+from trainmaster.words.errors import CODES, HostError
+
+Parsed = TypeVar("Parsed")
+
+_LAST_WORDS = 300
+_MALFORMED = (*ODD_FIELDS, LookupError)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The error of a call that gives no usable answer.
+
+    `message` says what could not be done; the host's last words are appended to it.
+    """
+
+    message: str
+    fix: str
+    code: str = "INTERNAL"
+    retryable: bool = True
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeCall:
+    """One call. `failures`: those that have an exit code of their own.
+
+    `python`: the interpreter, None for the host's. `folder`: where it runs, None for the runtime
+    that the host was given last; a run's folder holds the one that the run was launched with.
+    """
+
+    verb: str
+    arguments: Sequence[str]
+    failure: Failure
+    timeout_s: float
+    failures: Mapping[int, Failure] = field(default_factory=dict)
+    python: str | None = None
+    folder: str | None = None
+    stdin: bytes = b""
+
+
+def runtime_command(python: str, verb: str, *arguments: str) -> list[str]:
+    """The command line of a verb; its working folder has to hold `trainer_runtime`."""
+    return [python, "-m", "trainer_runtime", verb, *arguments]
+
+
+async def runtime_call(host: Host, call: RuntimeCall, parse: Callable[[Fields], Parsed]) -> Parsed:
+    """The answer of a verb that prints one JSON object.
+
+    Raises:
+        HostError: the call's failure, where the answer is missing, or `parse` can't use it; what
+            the verb refuses with; what keeps the host from being reached.
+    """
+    done = await _run(host, call)
+    try:
+        line = done.output.strip().rpartition("\n")[2]
+        answer = decode_fields(line, call.verb, max_bytes=MAX_DOCUMENT_BYTES)
+        if refused := answer.find_section("refused"):
+            raise _refusal(refused)
+        if words := answer.find_text("error"):
+            raise _error(call.failure, words)
+        return parse(answer)
+    except _MALFORMED as error:
+        raise _failed(call, done) from error
+
+
+async def runtime_lines(
+    host: Host, call: RuntimeCall, parse: Callable[[object], Parsed]
+) -> list[Parsed]:
+    """The answer of a verb that prints a line of JSON for each item, and ends with code 0.
+
+    Raises:
+        HostError: as `runtime_call`.
+    """
+    done = await _run(host, call)
+    if done.code != 0 or len(done.output) > MAX_DOCUMENT_BYTES:
+        raise _failed(call, done)
+    try:
+        return [parse(decode_value(line, call.verb)) for line in done.output.splitlines()]
+    except _MALFORMED as error:
+        raise _failed(call, done) from error
+
+
+async def _run(host: Host, call: RuntimeCall) -> Completed:
+    python = call.python or await host.python()
+    return await host.run(
+        runtime_command(python, call.verb, *call.arguments),
+        folder=call.folder or await host.runtime(),
+        timeout_s=call.timeout_s,
+        stdin=call.stdin,
+    )
+
+
+def _refusal(refused: Fields) -> HostError:
+    code = refused.text("code")
+    message, fix = _one_line(refused.text("message")), _one_line(refused.text("fix"))
+    return HostError(code if code in CODES else "INTERNAL", message, fix)
+
+
+def _failed(call: RuntimeCall, done: Completed) -> HostError:
+    words = (done.errors or done.output).strip()[-_LAST_WORDS:]
+    failure = call.failures.get(done.code, call.failure)
+    return _error(failure, words or f"exit code {done.code}")
+
+
+def _error(failure: Failure, words: str) -> HostError:
+    return HostError(
+        failure.code,
+        f"{failure.message}: {_one_line(words)}",
+        failure.fix,
+        failure.retryable,
+        failure.field,
+    )
+
+
+def _one_line(text: str) -> str:
+    """Text of a host, which may hold names that anybody has chosen."""
+    return shown(" ".join(text.splitlines()).encode(errors="replace"))

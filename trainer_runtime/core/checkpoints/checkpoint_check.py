@@ -1,0 +1,41 @@
+"""Reading every byte of a run's checkpoints, and what that finds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.files.manifest import verify
+
+_FOLDER = re.compile(r"step-([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCheck:
+    """A checkpoint that was read; `path` is relative to the run's folder. No `problems`: it is
+    what its manifest says."""
+
+    step: int
+    path: str
+    problems: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> CheckpointCheck:
+        return cls(fields.integer("step"), fields.text("path"), fields.texts("problems"))
+
+
+def check_checkpoints(checkpoints: Path) -> list[CheckpointCheck]:
+    """Every checkpoint in the folder `checkpoints` of a run, by step."""
+    found = []
+    for path in sorted(checkpoints.glob("step-*")) if checkpoints.is_dir() else []:
+        name = _FOLDER.fullmatch(path.name)
+        if name is not None and path.is_dir():
+            relative = f"{checkpoints.name}/{path.name}"
+            found.append(CheckpointCheck(int(name[1]), relative, tuple(verify(path))))
+    return found
