@@ -16,7 +16,7 @@ from trainer_runtime.core.files.durable import try_lock
 REPOSITORY = Path(__file__).resolve().parents[3]
 NAMES = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "LOADED", "GONE", "LEVEL")
 # In place of an interpreter: prints its arguments, its environment, and whether the lock is held.
-TELLING = f"""\
+PRINTING = f"""\
 #!{sys.executable}
 import json, os, sys
 sys.path.insert(0, {str(REPOSITORY)!r})
@@ -33,7 +33,7 @@ class ByHand:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.python = folder / "python"
-        self.python.write_text(TELLING)
+        self.python.write_text(PRINTING)
         self.python.chmod(0o755)
 
     def write(self, name: str, document: dict[str, Any]) -> None:
@@ -50,7 +50,7 @@ class ByHand:
             timeout=60,
         )
 
-    def told(self, **variables: str) -> tuple[list[str], dict[str, str | None], bool]:
+    def started(self, **variables: str) -> tuple[list[str], dict[str, str | None], bool]:
         """The trainer's arguments, its environment, and whether the run's lock is held."""
         ended = self.train(**variables)
         assert (ended.returncode, ended.stderr) == (0, "")
@@ -71,7 +71,7 @@ def by_hand(tmp_path: Path) -> ByHand:
 def test_the_trainer_has_the_interpreter_and_environment_that_were_prepared(
     by_hand: ByHand,
 ) -> None:
-    arguments, environment, locked = by_hand.told(GONE="there", LEVEL="of the shell")
+    arguments, environment, locked = by_hand.started(GONE="there", LEVEL="of the shell")
     assert arguments == ["train.py", "config.json"]
     assert environment == {
         "OMP_NUM_THREADS": "3",
@@ -84,14 +84,14 @@ def test_the_trainer_has_the_interpreter_and_environment_that_were_prepared(
 
 
 def test_what_the_shell_says_of_threads_counts(by_hand: ByHand) -> None:
-    _, environment, _ = by_hand.told(OMP_NUM_THREADS="7", GOMP_SPINCOUNT="1")
+    _, environment, _ = by_hand.started(OMP_NUM_THREADS="7", GOMP_SPINCOUNT="1")
     assert (environment["OMP_NUM_THREADS"], environment["GOMP_SPINCOUNT"]) == ("7", "1")
 
 
 def test_several_ranks_are_started_as_a_supervised_run_s(by_hand: ByHand) -> None:
     compute = {"device": "cpu", "threads": 3, "processes": 2, "strategy": "ddp"}
     by_hand.write("config.json", {"framework": "hf", "compute": compute, "env": {}})
-    arguments, _, _ = by_hand.told()
+    arguments, _, _ = by_hand.started()
     assert arguments == ["-m", "trainer_runtime", "ranks", "config.json"]
 
 

@@ -50,7 +50,7 @@ def test_a_config_decides_its_script(config: dict[str, Any], choices: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"method": "kto"}, "method dpo, config.json asks for kto"),
         ({"adapter": None}, "tuning lora, config.json asks for full"),
@@ -59,11 +59,11 @@ def test_a_config_decides_its_script(config: dict[str, Any], choices: dict[str, 
     ],
 )
 def test_a_script_refuses_a_config_for_another_one(
-    changed: dict[str, Any], told: str, tmp_path: Path
+    changed: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, **ALIGNED, **changed}))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         refuse_another_script(read_run_config(path), {"method": "dpo", "tuning": "lora"})
 
 
