@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -110,9 +110,24 @@ class Fields:
             raise self.error(name, "is not an object")
         return Fields(value, self.place, self._path_of(name))
 
+    def part(self, name: str, read: Callable[[Fields], T]) -> T | None:
+        """What `read` makes of an object; None where it is absent."""
+        section = self.find_section(name)
+        return None if section is None else read(section)
+
     def sections(self, name: str) -> tuple[Fields, ...]:
         """The objects of a list; none where it is absent."""
         return tuple(self._item(name, index, value) for index, value in enumerate(self._list(name)))
+
+    def rows(self, name: str, *columns: str) -> tuple[Fields, ...]:
+        """The rows of a list of lists, by the names of their columns; none where it is absent."""
+        found = []
+        for index, row in enumerate(self._list(name)):
+            if not isinstance(row, (list, tuple)) or len(row) < len(columns):
+                raise self.error(f"{name}[{index}]", f"is not a list of {len(columns)} values")
+            values = dict(zip(columns, row, strict=False))
+            found.append(Fields(values, self.place, self._path_of(f"{name}[{index}]")))
+        return tuple(found)
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The strings of a list; none where it is absent."""
