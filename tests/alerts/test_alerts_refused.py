@@ -10,7 +10,7 @@ from support.runs.operator import SLOW, Operator
 from support.runs.running_run import run_async, small_spec
 
 from trainmaster.runs import alerts as service
-from trainmaster.runs.launch import plan_run
+from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.words.errors import SpecError, StateError, TrainmasterError, UsageError
 
 

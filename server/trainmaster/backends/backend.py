@@ -44,6 +44,10 @@ class Backend(Protocol):
     ) -> None:
         """Give a placed run the secrets for a request, in a file that its owner alone can read."""
 
+    async def withdraw_secrets(self, run_id: str) -> bool:
+        """Remove what the place still holds of an ended run's secrets, True if that was anything;
+        where a supervisor does so by itself, nothing is left to do."""
+
     async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
         """Give a placed run the alerts that its box sends, in a file of its owner alone."""
 
@@ -63,8 +67,7 @@ class Backend(Protocol):
 
     async def look_at_output(self, python: str | None, folder: str) -> Mapping[str, Any]:
         """What an output folder of the place holds, every checkpoint read whole by `python` (None:
-        whichever of the place has PyTorch); as `train.foreign.inspect` tells of it. Changes
-        nothing.
+        whichever of the place has PyTorch); as `train.foreign.inspect` tells of it. Changes nothing.
 
         Raises:
             HostError: it is none that is known, or belongs to a run of ours; `ENVIRONMENT_UNUSABLE`
@@ -81,8 +84,9 @@ class Backend(Protocol):
     async def has_shards(self, fingerprint: str) -> bool:
         """Whether the cache of the place holds the shards of a fingerprint, whole."""
 
-    async def try_folder(self, path: str) -> str | None:
-        """Why nothing can be written into a folder of the place; None where it can."""
+    async def try_folder(self, path: str, *, write: bool) -> str | None:
+        """Why nothing can be written into a folder of the place; None where it can. `write`: by
+        writing there; else by its permissions alone, which changes nothing."""
 
     async def send(
         self,

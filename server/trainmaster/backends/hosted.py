@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.files.corpus import AskedSource, Listing
@@ -65,6 +65,7 @@ class HostedBackend:
     async def place(
         self, run_id: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:
+        await self._host.place_runtime()
         await self._host.put_folder(await self.folder(run_id), files, executable)
 
     async def request(self, run_id: str, desired: Desired) -> None:
@@ -78,12 +79,18 @@ class HostedBackend:
         given = {"v": 1, "generation": generation, "values": dict(values)}
         await self._host.put_file(path, json.dumps(given).encode(), mode=0o600)
 
+    async def withdraw_secrets(self, run_id: str) -> bool:
+        return False
+
     async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
         path = posixpath.join(await self.folder(run_id), ".alerts.json")
         await self._host.put_file(path, json.dumps({"v": 1, **given}).encode(), mode=0o600)
 
     async def start(self, run_id: str) -> bool:
-        return await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
+        started = await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
+        with suppress(HostError):  # those who read send it along until then
+            await self._host.place_runtime()
+        return started
 
     @asynccontextmanager
     async def follower(self) -> AsyncIterator[Follower]:
@@ -110,7 +117,7 @@ class HostedBackend:
         interpreter = python or await self._host.python()
         done = await self._host.run(
             [interpreter, "-m", "trainer_runtime", "output", *elsewhere, "--", folder],
-            folder=await self._host.runtime(),
+            folder=await self._host.place_runtime(),
             timeout_s=_VERIFY_TIMEOUT_S,
         )
         if done.code != ExitCode.UNUSABLE:
@@ -132,9 +139,10 @@ class HostedBackend:
     async def has_shards(self, fingerprint: str) -> bool:
         return await has_shards(self._host, fingerprint)
 
-    async def try_folder(self, path: str) -> str | None:
+    async def try_folder(self, path: str, *, write: bool) -> str | None:
+        how = ["--write"] if write else []
         done = await self._host.run(
-            [await self._host.python(), "-m", "trainer_runtime", "try", path],
+            [await self._host.python(), "-m", "trainer_runtime", "try", *how, "--", path],
             folder=await self._host.runtime(),
             timeout_s=_FACTS_TIMEOUT_S,
         )
@@ -164,7 +172,7 @@ class HostedBackend:
 
     async def verify(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         done = await self._host.run(
-            [await self._host.python(), "-m", "trainer_runtime", "verify", "."],
+            [await self._host.python(), "-B", "-m", "trainer_runtime", "verify", "."],
             folder=await self.folder(run_id),
             timeout_s=_VERIFY_TIMEOUT_S,
         )

@@ -94,6 +94,9 @@ class KaggleBackend:
     ) -> None:
         await self._mounting.put_secrets(run_id, generation, values)
 
+    async def withdraw_secrets(self, run_id: str) -> bool:
+        return await self._mounting.remove_secrets(run_id)
+
     async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
         """Nothing: a session is never given an address; see `alerting.book`."""
 
@@ -117,8 +120,7 @@ class KaggleBackend:
 
     @asynccontextmanager
     async def follower(self) -> AsyncIterator[Follower]:
-        over = self._mounting.remove_secrets
-        yield KernelFollower(self._kaggle, self._records, self._stay, over, self._clock)
+        yield KernelFollower(self._kaggle, self._records, self._stay, self._clock)
 
     async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
         raise _unsupported("watch a training that others started", "Attach on a host with a shell.")
@@ -145,7 +147,7 @@ class KaggleBackend:
     async def has_shards(self, fingerprint: str) -> bool:
         return self._mounting.has(f"data/{fingerprint}")
 
-    async def try_folder(self, path: str) -> str | None:
+    async def try_folder(self, path: str, *, write: bool) -> str | None:
         return f"a session reaches no folder but its own, so nothing can be mirrored to {path}"
 
     async def send(

@@ -60,7 +60,7 @@ async def keep(workspace: Workspace, box: RentedBox, lease: Lease) -> OwnTimer:
     """
     host = open_host(workspace, box.host)
     try:
-        await host.runtime()  # its root comes to be by that
+        await host.place_runtime()  # its root comes to be by that
         return await put(host, lease)
     finally:
         await host.disconnect()
@@ -155,7 +155,7 @@ def _skew_s(answer: Mapping[str, Any]) -> float:
 async def _timer(host: Host, option: str) -> Mapping[str, Any]:
     done = await host.run(
         [await host.python(), "-m", "trainer_runtime", "lease", await host.root(), option],
-        folder=await host.runtime(),
+        folder=await host.place_runtime(),
         timeout_s=_TIMEOUT_S,
     )
     try:

@@ -10,8 +10,11 @@ from trainmaster.words.errors import HostError
 _AWAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST"})
 
 
-async def refuse_unwritable_mirror(backend: Backend, mirror: str | None) -> None:
-    """See whether the box can write there; a box that is away is not waited for.
+async def refuse_unwritable_mirror(
+    backend: Backend, mirror: str | None, *, write: bool = True
+) -> None:
+    """See whether the host can write there, by writing unless `write` is false; a host that is away
+    is not waited for.
 
     Raises:
         HostError: `ROOT_NOT_WRITABLE`, it can't.
@@ -19,7 +22,7 @@ async def refuse_unwritable_mirror(backend: Backend, mirror: str | None) -> None
     if mirror is None or not mirror.startswith(ON_BOX):
         return
     try:
-        problem = await backend.try_folder(mirror.removeprefix(ON_BOX))
+        problem = await backend.try_folder(mirror.removeprefix(ON_BOX), write=write)
     except HostError as error:
         if error.code in _AWAY:
             return
