@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
@@ -38,6 +39,9 @@ _RATE_OVER_S = 10.0
 # Whoever looks at the run later starts another.
 _GIVE_UP_AFTER_S = 3600.0
 _AWAY = frozenset({"HOST_UNREACHABLE", "LINK_LOST"})
+
+
+Advance = Callable[[Workspace, str], Awaitable[object]]
 
 
 class Report(Protocol):
@@ -90,10 +94,12 @@ async def transfer(
     *,
     lock_descriptor: int | None = None,
     patience_s: float = _GIVE_UP_AFTER_S,
+    advance: Advance | None = None,
 ) -> TransferAnswer:
     """Carry out whatever is due for a run, until nothing is; returns at once where another process
     does. `lock_descriptor`: the run's transfer lock, where the caller was given it. A host that is
-    away for `patience_s` is given up.
+    away for `patience_s` is given up. `advance`: does what is due for a run at Kaggle once its data
+    is there; None: the next who acts does.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -109,17 +115,10 @@ async def transfer(
         done = await transfers.to_the_end()
     finally:
         os.close(lock)
-    if load_view(workspace, run_id).kernel is not None:
-        await _push_what_waited(workspace, run_id)
+    if advance is not None and load_view(workspace, run_id).kernel is not None:
+        with suppress(HostError):  # the next who acts tries again
+            await advance(workspace, run_id)
     return TransferAnswer(run_id=run_id, done=done)
-
-
-async def _push_what_waited(workspace: Workspace, run_id: str) -> None:
-    """A session is pushed once its data is there; where that fails, whoever looks next tries."""
-    from trainmaster.runs.advance import advance  # which begins transfers
-
-    with suppress(HostError):
-        await advance(workspace, run_id)
 
 
 def _may_travel(run: Run) -> bool:
