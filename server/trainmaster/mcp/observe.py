@@ -1,4 +1,4 @@
-"""Toolset `observe`: plan, look, wait. Nothing here changes a run."""
+"""Toolset `observe`: plan, read, wait, inspect. Nothing here changes a run."""
 
 from __future__ import annotations
 
