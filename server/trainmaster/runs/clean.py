@@ -12,10 +12,10 @@ from trainmaster.runs.advance import fire_alerts
 from trainmaster.runs.attach import detach
 from trainmaster.runs.maintain import until_closed
 from trainmaster.store import secret_values
+from trainmaster.sync.mirrored_checkpoints import is_mirrored_here, mirrored_step
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.words.answers.runs import CleanAnswer
 from trainmaster.words.confirmation import Confirm, Quote
 from trainmaster.words.errors import StateError, UsageError

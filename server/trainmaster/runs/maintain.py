@@ -17,9 +17,9 @@ from trainmaster.backends import KAGGLE
 from trainmaster.runs.advance import advance, fire_alerts
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up, last_pass, record_unreachable
+from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import is_mirrored_here
 from trainmaster.words.errors import HostError, TrainmasterError
 
 # So long a command waits for a host that may be away.

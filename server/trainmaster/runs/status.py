@@ -24,11 +24,11 @@ from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.unattended import unattended_run
 from trainmaster.sync.follow import catch_up
+from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import HEARTBEAT_S, RunView, load_view
 from trainmaster.sync.transfer_progress import AWAITED
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import mirrored_step
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.runs import (
     AttemptRow,

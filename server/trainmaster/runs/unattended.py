@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainmaster.alerts.destinations import destinations, sender_of
 from trainmaster.sync.keeper_state import keeper_problem
+from trainmaster.sync.mirrored_checkpoints import OPERATOR
 from trainmaster.sync.run_view import HEARTBEAT_S, RunView
 from trainmaster.sync.transfer_progress import AWAITED, TransferProgress
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import OPERATOR
 from trainmaster.words.errors import StateError
 
 if TYPE_CHECKING:

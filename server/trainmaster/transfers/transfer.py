@@ -21,10 +21,11 @@ from trainmaster.backends import NAMES
 from trainmaster.store.detached import begin_locked
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
+from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress, write_progress
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import due_mirror, is_mirrored_here
+from trainmaster.transfers.checkpoint_mirror import due_mirror
 from trainmaster.transfers.upload_data import due_upload, wants_upload
 from trainmaster.transfers.upload_folder import due_inputs, wants_inputs
 from trainmaster.transfers.upload_wheels import due_wheels

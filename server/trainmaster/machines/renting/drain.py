@@ -15,9 +15,10 @@ from trainmaster.runs.stop import stop
 from trainmaster.store.control_instances import RentedBox
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
+from trainmaster.sync.mirrored_checkpoints import wanted_here
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import bring_wanted, wanted_here
+from trainmaster.transfers.checkpoint_mirror import bring_wanted
 from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
 
 # A trainer that is stopped saves first, then is killed; its supervisor tells of it.
