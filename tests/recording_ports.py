@@ -21,6 +21,7 @@ from trainmaster.words.errors import HostError
 READS = frozenset({"check", "corpus", "digest", "facts", "files", "follow", "input", "verify"})
 # What libraries start when they are imported, or first used, to find others.
 _LOOKS_AROUND = frozenset({"cc", "gcc", "ld", "objdump", "ldconfig", "uname", "fc-list"})
+_ASKS = (["-V"], ["--version"], ["-l"], ["--user", "show-environment"])
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.system", "os.exec"})
 
 
@@ -110,7 +111,7 @@ class RecordingKaggle(FakeKaggle):
 def is_read(command: Sequence[str]) -> bool:
     """Whether a command only reads the machine that it runs on."""
     words = [os.fsdecode(word) for word in command]
-    if Path(words[0]).name in _LOOKS_AROUND or words[1:] in (["-V"], ["--version"], ["-l"]):
+    if Path(words[0]).name in _LOOKS_AROUND or words[1:] in _ASKS:
         return True
     if "trainer_runtime" not in words:
         return False

@@ -279,6 +279,7 @@ def test_checkpoints_come_by_themselves_whoever_is_killed_meanwhile(
             kill(pid)
             killed += 1
         let_it_run(chosen.uniform(0.0, 0.3))
+        command("tick")
     print(f"{killed} killed")
     command("wait", run, "--until", "completed", "--timeout", "60")
 

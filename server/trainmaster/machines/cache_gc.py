@@ -31,7 +31,7 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
                 *(cache, posixpath.join(await host.root(), "runs"), "--named"),
                 *(["--dry-run"] if dry_run else []),
             ],
-            folder=await host.place_runtime(),
+            folder=await (host.runtime() if dry_run else host.place_runtime()),
             stdin=named.encode(),
             timeout_s=_TIMEOUT_S,
         )
