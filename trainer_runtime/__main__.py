@@ -125,7 +125,7 @@ def _collect(options: Options) -> int:
 def _try_folder(options: Options) -> int:
     from trainer_runtime.box.answer.try_folder import try_folder
 
-    return _tell(try_folder(Path(options.path)))
+    return _tell(try_folder(Path(options.path), write=options.write))
 
 
 def _remove(options: Options) -> int:
@@ -289,7 +289,14 @@ COMMANDS = {
             _argument("--named", action="store_true", help="what standard input names stays too"),
         ),
     ),
-    "try": Command("whether a folder can be written", _try_folder, (_argument("path"),)),
+    "try": Command(
+        "whether a folder can be written",
+        _try_folder,
+        (
+            _argument("--write", action="store_true", help="by writing there, for a moment"),
+            _argument("path"),
+        ),
+    ),
     "remove": Command(
         "remove a file or folder, and tell what that freed", _remove, (_argument("path"),)
     ),

@@ -14,6 +14,8 @@ from support.runs.running_run import run_async
 from trainmaster.alerts.rules import DEFAULTS
 from trainmaster.keeper.tick import tick
 from trainmaster.runs import alerts as service
+from trainmaster.runs.list_alerts import list_alerts
+from trainmaster.runs.maintain import maintain
 from trainmaster.runs.resume import resume
 from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
@@ -31,16 +33,17 @@ def test_an_alert_of_the_spec_is_told_by_whoever_is_to_tell_it(
         run = await operator.launch(alerts=HIGH)
         await operator.ended(run)
         await operator.until(lambda: receiver.taken, run)
-        answer = await service.list_alerts(operator.workspace, run)
+        answer = await list_alerts(operator.workspace, run)
         assert [(row.sender, row.origin) for row in answer.alerts] == [(sender, "spec")]
-        await operator.until(lambda: sent(run) == [("high", sender, "sent")], run)
+        while await messages(run) != [("high", sender, "sent")]:
+            await maintain(operator.workspace, [operator.workspace.control.run(run)])
         return run
 
-    def sent(run: str) -> list[tuple[str, str, str]]:
-        rows = service._messages(operator.workspace, run)
+    async def messages(run: str) -> list[tuple[str, str, str]]:
+        rows = (await list_alerts(operator.workspace, run)).messages or ()
         return [(row.alert, row.sender, row.phase) for row in rows]
 
-    run = run_async(work)
+    run = run_async(lambda: asyncio.wait_for(work(), 120.0))
     assert {body["id"] for body in receiver.taken} == {receiver.taken[0]["id"]}
     assert receiver.taken[0]["run"] == run
     assert receiver.taken[0]["step"] == 3
@@ -79,7 +82,7 @@ def test_a_destination_is_told_of_failures_by_itself(
         return state
 
     assert run_async(work) == "failed"
-    answer = run_async(lambda: service.list_alerts(operator.workspace))
+    answer = run_async(lambda: list_alerts(operator.workspace))
     assert [row.name for row in answer.alerts] == [f"ops-{name}" for name, _, _ in DEFAULTS]
     assert {row.name: row.sender for row in answer.alerts}["ops-lost"] == "operator"
 
@@ -125,7 +128,7 @@ def test_a_removed_alert_is_told_no_more_and_a_removed_default_stays_away(
         await operator.ended(run)
         await operator.until(lambda: receiver.of("high"), run)
         await operator.until(lambda: receiver.of("ops-nan-loss"), run)
-        names = {row.name for row in (await service.list_alerts(operator.workspace)).alerts}
+        names = {row.name for row in (await list_alerts(operator.workspace)).alerts}
         assert "ops-failed" not in names
         with pytest.raises(StateError) as refused:
             await service.remove_alert(operator.workspace, "ops-failed")
@@ -151,7 +154,7 @@ def test_a_resume_may_change_the_alerts_of_a_run(operator: Operator, receiver: R
         await resume(operator.workspace, run, sets=["steps=90", f"alerts={later}"])
         await operator.ended(run)
         await operator.until(lambda: receiver.of("later"), run)
-        alerts = (await service.list_alerts(operator.workspace, run)).alerts
+        alerts = (await list_alerts(operator.workspace, run)).alerts
         assert [row.name for row in alerts] == ["later"]
 
     run_async(work)
@@ -187,7 +190,7 @@ def test_alerts_of_a_spec_come_back_with_their_destination(
     workspace = operator.workspace
 
     async def names(run: str) -> list[tuple[str, str]]:
-        rows = (await service.list_alerts(workspace, run)).alerts
+        rows = (await list_alerts(workspace, run)).alerts
         return [(row.name, row.when) for row in rows]
 
     async def work() -> None:

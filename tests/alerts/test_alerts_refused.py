@@ -10,7 +10,8 @@ from support.runs.operator import SLOW, Operator
 from support.runs.running_run import run_async, small_spec
 
 from trainmaster.runs import alerts as service
-from trainmaster.runs.launch import plan_run
+from trainmaster.runs.list_alerts import list_alerts
+from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.words.errors import SpecError, StateError, TrainmasterError, UsageError
 
 
@@ -72,7 +73,7 @@ def test_a_destination_without_one_address_of_its_kind_is_refused(
 ) -> None:
     operator.settle(f"ops: {destination}")
     with pytest.raises(StateError) as refused:
-        run_async(lambda: service.list_alerts(operator.workspace))
+        run_async(lambda: list_alerts(operator.workspace))
     assert refused.value.code == "SETTINGS_NOT_READABLE"
     assert str(refused.value.field).startswith("destinations")
 

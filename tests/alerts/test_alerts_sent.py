@@ -21,7 +21,8 @@ from trainmaster.alerts.evaluate import look
 from trainmaster.alerts.send import send_due
 from trainmaster.keeper.tick import tick
 from trainmaster.runs import alerts
-from trainmaster.runs.advance import look_for_alerts
+from trainmaster.runs.advance import fire_alerts
+from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 
@@ -61,11 +62,11 @@ def test_what_the_box_gave_up_is_sent_from_here_under_the_same_id(
         run = await operator.launch(alerts="[{name: done, when: state completed, to: ops}]")
         await operator.ended(run)
         # The box tells of the end before it tells of the message about it.
-        await operator.until(lambda: alerts.load_view(workspace, run).record.alerts.told, run)
+        await operator.until(lambda: load_view(workspace, run).record.alerts.told, run)
         return run
 
     run = run_async(work)
-    view = alerts.load_view(workspace, run)
+    view = load_view(workspace, run)
     [name] = view.record.alerts.told
     fold = workspace.metrics.fold(run, 1, 0)
     assert fold is not None
@@ -185,7 +186,9 @@ def test_receivers_that_take_long_hold_up_no_tick(operator: Operator) -> None:
     assert sorted(tries) == [0, 0, 0, 0, 1]
 
 
-def test_a_look_that_fails_lets_go_of_the_run(operator: Operator, receiver: Receiver) -> None:
+def test_an_evaluation_that_fails_lets_go_of_the_run(
+    operator: Operator, receiver: Receiver
+) -> None:
     operator.hook(receiver, "operator")
     workspace = operator.workspace
 
@@ -195,7 +198,7 @@ def test_a_look_that_fails_lets_go_of_the_run(operator: Operator, receiver: Rece
         torn = {"placement": 1, "cursor": [1], "watchers": {}}
         workspace.control.alerts.put_watched(run, torn, [], time.time())
         with pytest.raises(ValueError, match="unpack"):
-            look_for_alerts(workspace, run)
+            fire_alerts(workspace, run)
         lock = try_lock(workspace.home.advance_lock(run))
         assert lock is not None
         os.close(lock)

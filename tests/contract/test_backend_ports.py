@@ -230,9 +230,9 @@ def test_a_folder_that_can_not_be_written_is_found(
 ) -> None:
     async def work() -> None:
         tester = FolderTester.of(backend)
-        assert await tester.test_folder(f"{tmp_path}/mirror") is None
+        assert await tester.test_folder(f"{tmp_path}/mirror", write=True) is None
         assert not (tmp_path / "mirror").exists()
-        assert "can't be written" in str(await tester.test_folder("/proc/mirror"))
+        assert "can't be written" in str(await tester.test_folder("/proc/mirror", write=True))
         await backend.disconnect()
 
     run_async(work)

@@ -25,7 +25,7 @@ from trainmaster.machines.renting.leases import put, read
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.store.control_instances import RentState
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import ProvisionAnswer
+from trainmaster.words.answers.rentals import CostsAnswer, ProvisionAnswer
 from trainmaster.words.paths import Home
 
 
@@ -43,6 +43,10 @@ def provisioned(renter: Renter) -> ProvisionAnswer:
     return answer
 
 
+async def refreshed_costs(workspace: Workspace) -> CostsAnswer:
+    return await list_costs(workspace, await reconcile(workspace))
+
+
 def test_a_box_ends_itself_with_its_lease_though_operator_and_server_are_gone(
     renter: Renter,
 ) -> None:
@@ -55,7 +59,7 @@ def test_a_box_ends_itself_with_its_lease_though_operator_and_server_are_gone(
     box.end()  # returns when nothing of it answers any more
     ends = [asked for asked in renter.site.asked if asked.kind == "end"]
     assert [asked.key for asked in ends] == [box.own_key]
-    costs = renter.do(list_costs)
+    costs = renter.do(refreshed_costs)
     (row,) = costs.boxes
     assert (row.state, row.reason, costs.committed_usd, costs.strays) == (
         "ended", "lease_over", 0.0, None

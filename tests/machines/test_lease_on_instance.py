@@ -31,7 +31,7 @@ class Box:
     async def root(self) -> str:
         return "/root"
 
-    async def runtime(self) -> str:
+    async def place_runtime(self) -> str:
         return "/root/runtime"
 
     async def python(self) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rendered import load_script, write_script
+from support.plan.rendered import load_script, write_script
 
 from trainmaster.plan.decisions.architecture import (
     Architecture,

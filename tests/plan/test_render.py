@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
-from rendered import script_text
+from support.plan.rendered import script_text
 
 from trainmaster.plan import CorpusFacts, Decision, HostFacts, Plan, plan
 from trainmaster.plan.render import Bundle, render, training_config

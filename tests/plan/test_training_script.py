@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from rendered import script_text
+from support.plan.rendered import script_text
 
 from trainer_runtime.core.frameworks.choices import (
     CHOICES,

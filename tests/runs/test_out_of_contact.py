@@ -16,6 +16,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.alerts.evaluate import look
 from trainmaster.runs import alerts as service
+from trainmaster.runs.maintain import maintain
 from trainmaster.runs.status import get_status
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run
@@ -111,10 +112,14 @@ def test_a_log_that_grows_without_figures_is_not_silent(unheard: Workspace) -> N
     assert "ops-lost" in told
 
 
-def test_a_status_that_finds_the_host_away_says_lost_and_tells_it(unheard: Workspace) -> None:
+def test_a_status_that_finds_the_host_away_says_lost_and_leaves_the_alert_to_maintenance(
+    unheard: Workspace,
+) -> None:
     looked(unheard, time.time() - _LONG_AGO_S + 30.0)
     status = run_async(lambda: get_status(unheard, RUN))
     assert status.state == "lost"
     assert status.reason is not None and status.reason.startswith("HOST_UNREACHABLE")
+    assert unheard.control.alerts.messages(RUN) == []
+    run_async(lambda: maintain(unheard, [unheard.control.run(RUN)]))
     told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
     assert "ops-lost" in told

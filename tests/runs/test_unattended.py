@@ -13,7 +13,7 @@ from support.runs.running_run import run_async, small_spec
 from trainer_runtime.core.lease.lease import Lease
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.renting.leases import own_timer
-from trainmaster.runs.launch import plan_run
+from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.unattended import needs_of, unattended

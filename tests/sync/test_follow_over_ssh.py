@@ -116,16 +116,21 @@ def test_followers_on_the_box_end_with_their_connections(
     run_async(work)
 
 
-def test_a_runtime_that_was_taken_away_is_put_there_again(home: Path, sshd: Sshd) -> None:
+def test_whoever_follows_brings_a_runtime_that_was_taken_away_and_leaves_none(
+    home: Path, sshd: Sshd
+) -> None:
     host = SshHost(sshd.record(HOST), Home(home))
     workspace = FollowedWorkspace(Home(home), host)
     run = FakeRun(workspace, sshd.home / "trainmaster" / "runs" / "small-abc234")
     run.write(LOG, b"line\n")
 
     async def work() -> None:
-        shutil.rmtree(await host.runtime())
+        placed = Path(await host.place_runtime())
+        shutil.rmtree(placed)
         async with following(workspace, HOST):
             await seen(lambda: bool(sshd.followers and run.mirrored(LOG)))
+        assert not placed.exists()
+        assert await host.place_runtime() == str(placed) and placed.exists()
         await host.disconnect()
 
     run_async(work)

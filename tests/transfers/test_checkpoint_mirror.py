@@ -28,14 +28,10 @@ from trainmaster.runs.fetch import fetch
 from trainmaster.runs.launch import launch
 from trainmaster.runs.resume import resume
 from trainmaster.runs.wait import wait_for_event
+from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import (
-    bring_wanted,
-    due_mirror,
-    mirror_checkpoints,
-    mirrored_step,
-)
+from trainmaster.transfers.checkpoint_mirror import bring_wanted, due_mirror, mirror_checkpoints
 from trainmaster.words.errors import HostError
 
 pytestmark = pytest.mark.slow
@@ -283,6 +279,7 @@ def test_checkpoints_come_by_themselves_whoever_is_killed_meanwhile(
             kill(pid)
             killed += 1
         let_it_run(chosen.uniform(0.0, 0.3))
+        command("tick")
     print(f"{killed} killed")
     command("wait", run, "--until", "completed", "--timeout", "60")
 

@@ -148,24 +148,51 @@ def watched(workspace: Workspace, run: Run, row: AlertRow) -> Alert:
     return Alert(row.id, row.name, row.severity, row.when, row.to, since_t)
 
 
+def listed_alerts(workspace: Workspace, run: Run | None) -> list[AlertRow]:
+    """Every alert, or those that are for one run, as the next who acts will have them on record;
+    notes nothing.
+
+    Raises:
+        StateError: `SETTINGS_NOT_READABLE`.
+    """
+    records, known = workspace.control.alerts, destinations(workspace.home)
+    run_id = EVERY_RUN if run is None else run.run_id
+    rows = records.all() if run is None else records.of(run_id)
+    wanted, gone = _default_rows(known), set[str]()
+    if run is not None:
+        of_spec = {row.id: row for row in _spec_rows(run, run.config.get("alerts") or [], known)}
+        wanted += of_spec.values()
+        gone = {row.id for row in rows if row.origin == "spec" and row.id not in of_spec}
+    rows = [row for row in rows if row.id not in gone]
+    ever, taken = records.ever(run_id), {(row.run_id, row.name) for row in rows}
+    rows += [row for row in wanted if row.id not in ever and (row.run_id, row.name) not in taken]
+    return sorted(rows, key=lambda row: (row.run_id, row.created_t, row.name))
+
+
 def _record_defaults(workspace: Workspace, known: dict[str, Destination]) -> None:
     records = workspace.control.alerts
     there = records.defaults()
-    for to, given in known.items():
-        for name, severity, when in DEFAULTS if given.defaults else ():
-            row = AlertRow(
-                id=alert_id("default", to, when),
-                run_id=EVERY_RUN,
-                name=f"{to}-{name}",
-                severity=severity,
-                when=when,
-                to=to,
-                sender=sender_of(given, parse_condition(when)),
-                origin="default",
-                created_t=time.time(),
-            )
-            if row.id not in there:
-                records.add(row)
+    for row in _default_rows(known):
+        if row.id not in there:
+            records.add(row)
+
+
+def _default_rows(known: dict[str, Destination]) -> list[AlertRow]:
+    return [
+        AlertRow(
+            id=alert_id("default", to, when),
+            run_id=EVERY_RUN,
+            name=f"{to}-{name}",
+            severity=severity,
+            when=when,
+            to=to,
+            sender=sender_of(given, parse_condition(when)),
+            origin="default",
+            created_t=time.time(),
+        )
+        for to, given in known.items()
+        for name, severity, when in (DEFAULTS if given.defaults else ())
+    ]
 
 
 def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) -> None:

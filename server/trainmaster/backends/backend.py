@@ -44,6 +44,10 @@ class Backend(Protocol):
     ) -> None:
         """Give a placed run the secrets for a request, in a file that its owner alone can read."""
 
+    async def withdraw_secrets(self, run_id: str) -> bool:
+        """Remove what the place still holds of an ended run's secrets, True if that was anything;
+        where a supervisor does so by itself, nothing is left to do."""
+
     async def start(self, run_id: str) -> bool:
         """Make sure that a supervisor runs; True if it had to be started."""
 

@@ -122,8 +122,9 @@ class FolderTester(Capability):
     instead = "Use `operator`, which copies checkpoints to this machine."
 
     @abstractmethod
-    async def test_folder(self, path: str) -> str | None:
-        """Why nothing can be written into a folder; None where it can."""
+    async def test_folder(self, path: str, *, write: bool) -> str | None:
+        """Why nothing can be written into a folder; None where it can. `write`: by writing there;
+        else by its permissions alone, which changes nothing."""
 
 
 class AlertSender(Capability):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from trainer_runtime.core.checkpoints.checkpoint_check import CheckpointCheck
@@ -35,6 +35,7 @@ from trainmaster.backends.hosts.trees import OnTreeProgress, put_tree
 from trainmaster.backends.launchers import Launcher
 from trainmaster.backends.multiplexed import MultiplexedFollower
 from trainmaster.backends.polled import PolledFollower
+from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
     from trainmaster.plan.facts import HostFacts
@@ -86,6 +87,7 @@ class HostedBackend(
     async def place(
         self, run_id: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:
+        await self._host.place_runtime()
         await self._host.put_folder(await self.folder(run_id), files, executable)
 
     async def put_run(self, run_id: str, files: Sequence[TreeFile]) -> None:
@@ -100,11 +102,17 @@ class HostedBackend(
         given = {"v": 1, "generation": generation, "values": dict(values)}
         await self._put_json(run_id, ".secrets.json", given, mode=0o600)
 
+    async def withdraw_secrets(self, run_id: str) -> bool:
+        return False
+
     async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
         await self._put_json(run_id, ".alerts.json", {"v": 1, **given}, mode=0o600)
 
     async def start(self, run_id: str) -> bool:
-        return await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
+        started = await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
+        with suppress(HostError):  # those who read send it along until then
+            await self._host.place_runtime()
+        return started
 
     @asynccontextmanager
     async def follower(self) -> AsyncIterator[Follower]:
@@ -163,13 +171,14 @@ class HostedBackend(
         refused = {"attempt": attempt, "message": message}
         await self._put_json(run_id, "upload_refused.json", refused)
 
-    async def test_folder(self, path: str) -> str | None:
+    async def test_folder(self, path: str, *, write: bool) -> str | None:
         failure = Failure(
             f"{path} on {self.name} could not be tested",
             f"`trainmaster hosts check {self.name}` finds the cause.",
             code="ROOT_NOT_WRITABLE",
         )
-        call = RuntimeCall("try", [path], failure, _FACTS_TIMEOUT_S)
+        how = ["--write"] if write else []
+        call = RuntimeCall("try", [*how, "--", path], failure, _FACTS_TIMEOUT_S, acts=write)
         return await runtime_call(self._host, call, lambda answer: answer.find_text("problem"))
 
     async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:

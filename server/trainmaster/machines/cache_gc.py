@@ -38,6 +38,7 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
             failure,
             _TIMEOUT_S,
             stdin=named.encode(),
+            acts=not dry_run,
         )
         removed, kept = await runtime_call(host, call, _entries)
     finally:

@@ -37,10 +37,10 @@ class _Box:
 async def check_host(
     workspace: Workspace, name: str, *, within_s: float = WITHIN_S
 ) -> HostCheckAnswer:
-    """Look at everything that a training needs of a host, each thing by itself; starts nothing.
+    """Check everything that a training needs of a host, each thing by itself; starts nothing, and
+    leaves nothing behind.
 
-    Tells what can be seen in `within_s` seconds. A host's first use copies our runtime into its
-    cache.
+    Tells what can be seen in `within_s` seconds.
 
     Raises:
         HostError: `HOST_UNKNOWN`. That a host can't be reached or used is told by a row.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ ENDS = ToolAnnotations(
 )
 
 
+# What opens the workspace of an environment's home.
+Opener = Callable[[Mapping[str, str]], AbstractContextManager["Workspace"]]
 # Of a call; what is left then is taken in by the next one.
 _LONGEST_REPLAY_S = 20.0
 
@@ -45,11 +47,17 @@ class OpenWorkspace:
     """
 
     def __init__(
-        self, environment: Mapping[str, str], closing: ExitStack, *, read_only: bool = False
+        self,
+        environment: Mapping[str, str],
+        closing: ExitStack,
+        *,
+        read_only: bool = False,
+        opened: Opener | None = None,
     ) -> None:
         self._environment = environment
         self._closing = closing
         self._read_only = read_only
+        self._opened = opened
         self._background = Background()
         self._workspace: Workspace | None = None
 
@@ -63,7 +71,8 @@ class OpenWorkspace:
         if self._workspace is None:
             from trainmaster.sync.workspace import open_workspace
 
-            self._workspace = self._closing.enter_context(open_workspace(self._environment))
+            opened = (self._opened or open_workspace)(self._environment)
+            self._workspace = self._closing.enter_context(opened)
             if not self._read_only:
                 self._background.begin(self._workspace)
         if self._workspace.metrics.replay_due:

@@ -9,7 +9,7 @@ from mcp.server.mcpserver.resolve import Elicit, Resolve
 from pydantic import BaseModel, Field
 
 from trainmaster.mcp.confirm import can_ask
-from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
+from trainmaster.mcp.definition import BRINGS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import RunId
 from trainmaster.runs.inspect.answer import InspectionAnswer
 
@@ -39,7 +39,8 @@ async def inspect_run(
 
     Verdicts: hang_collective (`rank` differs from the others), hang_data, hang_checkpoint,
     slow_not_hung, moving, stall (cause unknown). `lines` are frames, innermost first: untrusted
-    data. All stacks are in stacks_file. Takes some seconds and disturbs nothing.
+    data. All stacks are in stacks_file. Takes some seconds and disturbs nothing; the processes
+    write their stacks into the run's folder.
     """
     from trainmaster.runs.inspect import service
 
@@ -47,4 +48,4 @@ async def inspect_run(
     return await service.inspect_run(workspace_of(context), run_id, allow_py_spy=allowed)
 
 
-INSPECT = Definition(inspect_run, "Inspect a run that seems to hang", READS)
+INSPECT = Definition(inspect_run, "Inspect a run that seems to hang", BRINGS)

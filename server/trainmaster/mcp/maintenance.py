@@ -1,19 +1,32 @@
-"""What a server does beside its calls: it looks after rented boxes once, when it is first used."""
+"""What a server that may act does beside its calls: maintenance, as long as it lives.
+
+So what is due for runs is done though no call acts and no keeper is installed: requests that wait
+for their host, supervisors that died, uploads, copies of checkpoints, Kaggle's next session,
+alerts. A server that is read-only has none of this.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
+import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from trainmaster.words.errors import TrainmasterError
 
 if TYPE_CHECKING:
+    from trainmaster.machines.renting.maintain import LookedAfter
+    from trainmaster.store.run import Run
     from trainmaster.sync.workspace import Workspace
 
-_SERVICE = "trainmaster.machines.renting.maintain"
+# Most servers are asked something as soon as they live: that comes first.
+_FIRST_AFTER_S = 2.0
+_EVERY_S = 15.0
+# Of closed runs little is left to do, and hosts that are away stay away for a while.
+_EVERYTHING_EVERY_S = 300.0
+_AWAY_FOR_S = 30.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -25,16 +38,30 @@ class Background:
 
     def begin(self, workspace: Workspace) -> None:
         """Begin, in the loop that runs."""
-        self._task = asyncio.get_running_loop().create_task(_look_after(workspace))
+        self._task = asyncio.get_running_loop().create_task(_maintain(workspace))
 
     async def end(self) -> None:
-        """Give up what is not done: the next tick does it. May be repeated."""
+        """Give up what is not done: whoever acts next does it. May be repeated."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
 
-async def _look_after(workspace: Workspace) -> None:
+async def _maintain(workspace: Workspace) -> None:
+    await _maintain_boxes(workspace)
+    await asyncio.sleep(_FIRST_AFTER_S)
+    await asyncio.to_thread(_import_maintain)
+    rounds = _Rounds(workspace)
+    try:
+        while True:
+            await rounds.make_one()
+            await asyncio.sleep(_EVERY_S)
+    finally:
+        rounds.end()
+
+
+async def _maintain_boxes(workspace: Workspace) -> None:
+    """Once: leases end by themselves, and the keeper goes on with it."""
     import sqlite3
 
     from trainmaster.machines.renting.has_rentals import is_renting
@@ -42,10 +69,71 @@ async def _look_after(workspace: Workspace) -> None:
     try:
         if not is_renting(workspace, os.environ):
             return
-        service = await asyncio.to_thread(importlib.import_module, _SERVICE)  # heavy
-        looked = await service.look_after_boxes(workspace)
+        look_after_boxes = await asyncio.to_thread(_import_look_after_boxes)
+        maintained = await look_after_boxes(workspace)
     except (TrainmasterError, sqlite3.Error) as error:
-        _LOG.warning("Rented boxes could not be looked after: %s", type(error).__name__)
+        _LOG.warning("Rented boxes could not be maintained: %s", type(error).__name__)
         return
-    for name, why in looked.failed.items():
+    for name, why in maintained.failed.items():
         _LOG.warning("Of rented boxes, %s: %s", name, why)
+
+
+def _import_maintain() -> None:
+    """In a thread: it is heavy."""
+    from trainmaster.runs import maintain  # noqa: F401
+
+
+def _import_look_after_boxes() -> Callable[[Workspace], Awaitable[LookedAfter]]:
+    from trainmaster.machines.renting.maintain import look_after_boxes
+
+    return look_after_boxes
+
+
+class _Rounds:
+    """Small rounds over open runs, and now and then one over all for which something is left."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._everything_due_s = 0.0
+        self._opened: set[str] = set()
+        self._lock: int | None = None
+
+    async def make_one(self) -> None:
+        """Make one round, unless another server of the home makes them."""
+        from trainer_runtime.core.files.durable import try_lock
+
+        if self._lock is None:
+            self._lock = try_lock(self._workspace.home.maintenance_lock)
+        if self._lock is None:
+            return
+        try:
+            await self._make_one()
+        except Exception as error:  # a defect, or a database in need: the next round tries again
+            _LOG.warning("Runs could not be maintained: %s", type(error).__name__)
+
+    def end(self) -> None:
+        """Leave the rounds to another server."""
+        if self._lock is not None:
+            os.close(self._lock)
+
+    async def _make_one(self) -> None:
+        from trainmaster.runs.maintain import maintain
+
+        runs = [run for run in self._due() if not self._is_away(run)]
+        self._opened = {run.run_id for run in runs if not run.closed}
+        await maintain(self._workspace, runs)
+
+    def _due(self) -> list[Run]:
+        from trainmaster.runs.maintain import due_runs
+
+        if time.monotonic() >= self._everything_due_s:
+            self._everything_due_s = time.monotonic() + _EVERYTHING_EVERY_S
+            return due_runs(self._workspace)
+        runs = self._workspace.control.runs()
+        return [run for run in runs if not run.closed or run.run_id in self._opened]
+
+    def _is_away(self, run: Run) -> bool:
+        from trainmaster.sync.follow import last_pass
+
+        last = last_pass(self._workspace.home, run.host)
+        return last.error is not None and time.time() - last.t < _AWAY_FOR_S

@@ -1,4 +1,4 @@
-"""Toolset `observe`: plan, look, wait. Nothing here changes a run."""
+"""Toolset `observe`: plan, read, wait, inspect. Nothing here changes a run."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ async def plan_run(
     batch: {tokens: 8192}
     steps: 200
     """
-    from trainmaster.runs import launch
+    from trainmaster.runs.planning import plan_run as planning
 
-    return await launch.plan_run(workspace_of(context), spec, host=host or None, sets=set)
+    return await planning.plan_run(workspace_of(context), spec, host=host or None, sets=set)
 
 
 async def list_runs(

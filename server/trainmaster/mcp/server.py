@@ -10,7 +10,7 @@ from mcp.server.mcpserver.tools import Tool
 
 from trainer_runtime import __version__
 from trainmaster.mcp import observe, operate, plot, rent
-from trainmaster.mcp.definition import Definition, OpenWorkspace, build_tool
+from trainmaster.mcp.definition import Definition, Opener, OpenWorkspace, build_tool
 from trainmaster.mcp.error_mapping import AnsweringServer
 from trainmaster.words.errors import UsageError
 
@@ -54,8 +54,11 @@ def build_server(
     *,
     read_only: bool = False,
     toolsets: Sequence[str] = tuple(TOOLSETS),
+    opened: Opener | None = None,
 ) -> MCPServer[OpenWorkspace]:
     """The server with the tools of `toolsets`, in a fixed order; `read_only` beats everything.
+
+    `opened` gives the workspace that the tools work in, None the one of the environment's home.
 
     Raises: UsageError when a toolset does not exist.
     """
@@ -65,7 +68,7 @@ def build_server(
         version=__version__,
         instructions=READ_ONLY_INSTRUCTIONS if read_only else INSTRUCTIONS,
         tools=_chosen_tools(read_only, toolsets),
-        lifespan=_lifespan(environment, read_only),
+        lifespan=_lifespan(environment, read_only, opened),
         log_level="WARNING",
     )
     server.acting = frozenset(
@@ -109,12 +112,12 @@ def _chosen_tools(read_only: bool, toolsets: Sequence[str]) -> list[Tool]:
 
 
 def _lifespan(
-    environment: Mapping[str, str], read_only: bool
+    environment: Mapping[str, str], read_only: bool, opener: Opener | None
 ) -> Callable[[MCPServer[OpenWorkspace]], AbstractAsyncContextManager[OpenWorkspace]]:
     @asynccontextmanager
     async def lifespan(_: MCPServer[OpenWorkspace]) -> AsyncIterator[OpenWorkspace]:
         with ExitStack() as closing:
-            opened = OpenWorkspace(environment, closing, read_only=read_only)
+            opened = OpenWorkspace(environment, closing, read_only=read_only, opened=opener)
             try:
                 yield opened
             finally:

@@ -1,1 +1,1 @@
-"""What is done with a run: plan, launch, attach, wait, stop, resume, fetch, clean."""
+"""What one does with a run."""

@@ -1,4 +1,8 @@
-"""One idempotent step of whatever is due for a run. Launch, wait, server and `tick` all call it."""
+"""The act path: one idempotent step of whatever is due for a run.
+
+Only what acts calls this: launch, resume, stop, clean, the keeper's tick, a server's maintenance,
+a command that waits. What reads calls `sync.refresh`.
+"""
 
 from __future__ import annotations
 
@@ -6,85 +10,55 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import look
-from trainmaster.alerts.send import begin_sending
-from trainmaster.runs.secret_delivery import deliver_secrets
+from trainmaster.backends import Backend
+from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.store.run import Run
-from trainmaster.sync.follow import catch_up, last_pass, note_away
-from trainmaster.sync.run_view import HEARTBEAT_S, ended_box, load_view
+from trainmaster.sync.follow import record_unreachable
+from trainmaster.sync.run_view import HEARTBEAT_S, RunView, ended_box, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.errors import HostError
 
-# So long an answer waits for a host that may be away.
-LOOK_S = 10.0
+_LOCK_EVERY_S = 0.05
 
 
-async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -> list[str]:
+async def advance(
+    workspace: Workspace, run_id: str, *, thorough: bool = True, wait_s: float = 0.0
+) -> list[str]:
     """Do what is due for a run; what was done, in words, empty where nothing was.
 
     `thorough` asks the host whether a supervisor lives; otherwise its heartbeat is trusted.
+    `wait_s`: how long to wait where another process advances the same run; after that it is left
+    to that one.
 
     Raises:
         HostError: the host refuses or can't be reached; what was not done is still due.
     """
-    lock = try_lock(workspace.home.advance_lock(run_id))
+    lock = await _lock(workspace, run_id, wait_s)
     if lock is None:
-        return []  # another process is at it
+        return []
     try:
         run = workspace.control.run(run_id)
         try:
-            return await _advance(workspace, run, thorough)
+            return await _take_steps(_Due.of(workspace, run, thorough=thorough))
         except HostError as error:
             if error.unreachable:
-                note_away(workspace, run.host, error)
+                record_unreachable(workspace, run.host, error)
             raise
     finally:
         os.close(lock)
 
 
-def look_for_alerts(workspace: Workspace, run_id: str) -> None:
-    """Fire what is due for a run after news of it came in, and have it sent, detached."""
-    fire_alerts(workspace, run_id)
-    begin_sending(workspace)
-
-
-async def look_in(workspace: Workspace, run_id: str, bound_s: float = LOOK_S) -> None:
-    """One bounded look at a run before an answer: do what is due, read what its host has to say,
-    and only then see whom that concerns."""
-    host, began = workspace.control.run(run_id).host, time.time()
-    reached = await look_after(workspace, run_id, bound_s)
-    if reached or last_pass(workspace.home, host).t < began:
-        await catch_up(workspace, host, bound_s)
-    look_for_alerts(workspace, run_id)
-
-
-async def look_after(workspace: Workspace, run_id: str, bound_s: float = LOOK_S) -> bool:
-    """`advance` before an answer, within a bound; False where it could not be done.
-
-    A host that refuses or is away shows in the answer, not as an error.
-    """
-    try:
-        async with asyncio.timeout(bound_s):
-            await advance(workspace, run_id, thorough=False)
-    except HostError:
-        return False
-    except TimeoutError:
-        host = workspace.control.run(run_id).host
-        message = f"{host} gave no answer within {bound_s:.0f} s."
-        late = HostError("TOOK_TOO_LONG", message, "Look at the link.", retryable=True)
-        note_away(workspace, host, late)
-        return False
-    finally:
-        begin_sending(workspace)
-    return True
-
-
 def fire_alerts(workspace: Workspace, run_id: str) -> None:
-    """Fire what is due for a run, where nobody else is at it; sends nothing."""
+    """Note which alerts are due for a run, as far as it was read, where nobody else does; sends
+    nothing."""
     lock = try_lock(workspace.home.advance_lock(run_id))
     if lock is not None:
         try:
@@ -93,63 +67,124 @@ def fire_alerts(workspace: Workspace, run_id: str) -> None:
             os.close(lock)
 
 
-async def deliver(workspace: Workspace, run_id: str) -> bool:
-    """Have the host told of the newest request; False where that has to wait, within bounds."""
-    await look_in(workspace, run_id)
-    return workspace.control.desired(run_id)[1]
+@dataclass(slots=True)
+class _Due:
+    """A run for which something may be due, and what its newest request is."""
+
+    workspace: Workspace
+    run: Run
+    desired: Desired
+    delivered: bool
+    thorough: bool
+    acted: bool = False
+
+    @classmethod
+    def of(cls, workspace: Workspace, run: Run, *, thorough: bool) -> _Due:
+        return cls(workspace, run, *workspace.control.desired(run.run_id), thorough)
+
+    @property
+    def backend(self) -> Backend:
+        return self.workspace.backend(self.run.host)
+
+    @property
+    def view(self) -> RunView:
+        return load_view(self.workspace, self.run.run_id)
 
 
-async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
-    if run.cleaned or ended_box(workspace, run.host) is not None:
-        return []  # nothing is due where nothing is
-    control, backend = workspace.control, workspace.backend(run.host)
-    if run.closed:
-        return ["started a transfer"] if begin_transfers(workspace, run) else []
-    did: list[str] = []
-    desired, delivered = control.desired(run.run_id)
-    if not control.is_placed(run):
-        from trainmaster.runs.rerender import bundle_of  # once in a run's life, and heavy
+# Does what is due of one kind; says what was done, None where nothing was due.
+_Step = Callable[[_Due], Awaitable[str | None]]
 
-        bundle = bundle_of(run)
-        files = {**bundle.files, "desired.json": json.dumps(desired.to_dict()).encode()}
-        await backend.place(run.run_id, files, bundle.executable)
-        control.set_placed(run, time.time())
-        did.append("placed")
-    if not delivered:
-        await deliver_secrets(workspace, run, desired)
-        await deliver_alerts(workspace, run, desired)
-        await backend.request(run.run_id, desired)
-        control.set_delivered(run.run_id, desired.generation, time.time())
-        did.append(f"requested {desired.state.value}")
-    elif await deliver_alerts(workspace, run, desired):
-        did.append("delivered alerts")
-    quiet = not did and not thorough and not _silent(workspace, run)
-    if not quiet and not _is_over(workspace, run) and await backend.start(run.run_id):
-        did.append("started the supervisor")
-    if begin_transfers(workspace, run):
-        did.append("started a transfer")
+
+async def _take_steps(due: _Due) -> list[str]:
+    did = []
+    for step in _steps_of(due):
+        done = await step(due)
+        if done is not None:
+            due.acted = True
+            did.append(done)
     return did
 
 
-async def next_session(workspace: Workspace, run: Run) -> list[str]:
-    """What is due for a run whose session was found to be over just now."""
-    kernel = load_view(workspace, run.run_id).kernel
-    if kernel is None or kernel.alive:
-        return []
-    try:
-        return await advance(workspace, run.run_id)
-    except HostError as error:
-        return [f"{error.code}: {error.message}"]
+def _steps_of(due: _Due) -> tuple[_Step, ...]:
+    """In the order in which they are taken."""
+    if due.run.cleaned or ended_box(due.workspace, due.run.host) is not None:
+        return ()
+    if due.run.closed:
+        return (_begin_transfers, _withdraw_secrets, _forget_secrets)
+    return (
+        _place,
+        _deliver_request,
+        _deliver_alerts,
+        _start_supervisor,
+        _begin_transfers,
+        _withdraw_secrets,
+    )
 
 
-def _silent(workspace: Workspace, run: Run) -> bool:
-    view = load_view(workspace, run.run_id)
+async def _place(due: _Due) -> str | None:
+    if due.workspace.control.is_placed(due.run):
+        return None
+    from trainmaster.runs.rerender import bundle_of  # once in a run's life, and heavy
+
+    bundle = bundle_of(due.run)
+    files = {**bundle.files, "desired.json": json.dumps(due.desired.to_dict()).encode()}
+    await due.backend.place(due.run.run_id, files, bundle.executable)
+    due.workspace.control.set_placed(due.run, time.time())
+    return "placed"
+
+
+async def _deliver_request(due: _Due) -> str | None:
+    """With what it needs: its secrets, and the alerts that its host sends."""
+    if due.delivered:
+        return None
+    await deliver_secrets(due.workspace, due.run, due.desired)
+    await deliver_alerts(due.workspace, due.run, due.desired)
+    await due.backend.request(due.run.run_id, due.desired)
+    due.workspace.control.set_delivered(due.run.run_id, due.desired.generation, time.time())
+    return f"requested {due.desired.state.value}"
+
+
+async def _deliver_alerts(due: _Due) -> str | None:
+    changed = due.delivered and await deliver_alerts(due.workspace, due.run, due.desired)
+    return "delivered alerts" if changed else None
+
+
+async def _start_supervisor(due: _Due) -> str | None:
+    view = due.view
+    if not (due.acted or due.thorough or _is_silent(view)):
+        return None
+    if view.record.closed and not view.request_pending:
+        return None
+    return "started the supervisor" if await due.backend.start(due.run.run_id) else None
+
+
+async def _begin_transfers(due: _Due) -> str | None:
+    return "started a transfer" if begin_transfers(due.workspace, due.run) else None
+
+
+async def _withdraw_secrets(due: _Due) -> str | None:
+    """Of a run at Kaggle, whose secrets no supervisor removes."""
+    view = due.view if due.run.config.get("secrets") else None
+    if view is None or view.kernel is None or view.kernel.alive:
+        return None
+    if not view.ended or view.request_pending:
+        return None
+    return "withdrew its secrets" if await due.backend.withdraw_secrets(due.run.run_id) else None
+
+
+async def _forget_secrets(due: _Due) -> str | None:
+    return "forgot its secrets" if forget_secrets(due.workspace, due.view) else None
+
+
+def _is_silent(view: RunView) -> bool:
     if view.kernel is not None:
         return not view.kernel.runs
     heard = view.record.heartbeat_t
     return heard is None or view.now - heard > 1.5 * HEARTBEAT_S
 
 
-def _is_over(workspace: Workspace, run: Run) -> bool:
-    view = load_view(workspace, run.run_id)
-    return view.record.closed and not view.request_pending
+async def _lock(workspace: Workspace, run_id: str, wait_s: float) -> int | None:
+    path, deadline = workspace.home.advance_lock(run_id), time.monotonic() + wait_s
+    while (lock := try_lock(path)) is None and time.monotonic() < deadline:
+        await asyncio.sleep(_LOCK_EVERY_S)
+    return lock

@@ -7,14 +7,15 @@ import json
 from collections.abc import Sequence
 
 from trainmaster.alerts.delivery import take_over_alerts
-from trainmaster.runs.advance import look_for_alerts
+from trainmaster.alerts.send import begin_sending
+from trainmaster.runs.advance import fire_alerts
 from trainmaster.runs.attach import detach
-from trainmaster.runs.status import current_view
-from trainmaster.runs.wait import until_closed
+from trainmaster.runs.maintain import until_closed
 from trainmaster.store import secret_values
+from trainmaster.sync.mirrored_checkpoints import is_mirrored_here, mirrored_step
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import is_mirrored_here, mirrored_step
 from trainmaster.words.answers.runs import CleanAnswer
 from trainmaster.words.confirmation import Confirm, Quote
 from trainmaster.words.errors import StateError, UsageError
@@ -41,7 +42,7 @@ async def clean(
         UsageError: `BAD_ARGUMENT` for something that can't be kept.
     """
     _refuse_unknown(keep)
-    view = await current_view(workspace, run)
+    view = await refresh(workspace, run)
     if view.run.is_attached and not view.ended and not dry_run:
         view = await detach(workspace, view)
     elif not view.run.is_attached:
@@ -112,7 +113,8 @@ async def _until_read(workspace: Workspace, run_id: str) -> None:
     await until_closed(workspace, run_id)
     if not workspace.control.run(run_id).closed:
         raise still_running(run_id, "ended, but not yet read to its end")
-    look_for_alerts(workspace, run_id)  # what its box could not send is sent from here
+    fire_alerts(workspace, run_id)  # what its host could not send is sent from here
+    begin_sending(workspace)
 
 
 def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:

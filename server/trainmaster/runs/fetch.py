@@ -22,7 +22,7 @@ from pathlib import Path
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.protocol.text import shown
-from trainmaster.runs.status import current_view
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.download import Arrived, download, is_there
@@ -83,7 +83,7 @@ async def fetch(
         StorageError: `DISK_FULL`, `HOME_BUSY`, `UNSAFE_NAME`: the folder can't take it.
     """
     until = None if bound_s is None else time.monotonic() + bound_s
-    view = await current_view(workspace, run)
+    view = await refresh(workspace, run)
     found, skipped = await _find(workspace, view, _pattern(view, pattern))
     if not found and not skipped:
         raise _nothing(view.run.run_id, pattern)

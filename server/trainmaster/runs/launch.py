@@ -1,4 +1,4 @@
-"""Planning and launching: the spec's way to a detached training."""
+"""Launching: a planned spec's way to a detached training."""
 
 from __future__ import annotations
 
@@ -15,31 +15,18 @@ from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainmaster.runs.advance import advance
 from trainmaster.runs.diagnosis.tried_patches import applied_patch
 from trainmaster.runs.next_step import next_step
-from trainmaster.runs.planning import plan_run as planning
+from trainmaster.runs.planning import plan_run
+from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.runs.status import resumes_at
-from trainmaster.runs.unattended import unattended_plan
 from trainmaster.runs.wait import BEGINNING, until_attempt
 from trainmaster.store import secret_values
 from trainmaster.store.control import IN_SESSIONS
 from trainmaster.store.run import Run, new_run_id
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LaunchAnswer, PlanAnswer
+from trainmaster.words.answers.runs import LaunchAnswer
 from trainmaster.words.errors import HostError
-
-
-async def plan_run(
-    workspace: Workspace, spec: str, *, host: str | None = None, sets: Sequence[str] = ()
-) -> PlanAnswer:
-    """What a launch of this spec (a path, or YAML text) would do; nothing is started.
-
-    Raises:
-        TrainmasterError: whatever would make the launch impossible.
-    """
-    planned = await planning.plan_spec(workspace, spec, host, sets)
-    told = unattended_plan(workspace, planned.spec, planned.config)
-    return planning.answer(planned).model_copy(update={"unattended": told})
 
 
 async def launch(
@@ -61,8 +48,8 @@ async def launch(
         if known is not None:
             await advance(workspace, known)
             return launched(workspace, known)
-    planned = await planning.plan_spec(workspace, spec, host, sets)
-    planning.refuse_unlaunchable(planned)
+    planned = await plan_run.plan_spec(workspace, spec, host, sets)
+    plan_run.refuse_unlaunchable(planned)
     key = (idempotency_key, asked) if idempotency_key else None
     run_id = await start_run(workspace, planned, Desired(DesiredState.RUNNING, generation=1), key)
     if run_id is None:  # the same key, at the same moment, in another process
@@ -75,11 +62,13 @@ async def start_run(
 ) -> str | None:
     """Put a planned run on record and start it; its id, None where the key is taken by now.
 
-    A host that is lost on the way is told when it can be.
+    To a host that is lost on the way the request is delivered when it can be.
 
     Raises:
         HostError: the host refuses; then nothing was started.
     """
+    backend = workspace.backend(planned.spec.host)
+    await refuse_unwritable_mirror(backend, planned.spec.checkpoint.mirror)
     run = await _record(workspace, planned, desired, key)
     if run is None:
         return None

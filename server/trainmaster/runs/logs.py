@@ -14,7 +14,7 @@ import regex
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.metrics.log_file import is_file, open_log
-from trainmaster.runs.status import current_view
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LogAnswer
@@ -75,7 +75,7 @@ async def read_log(
         files = {(0, _FIRST_GENERATION): Path(run_or_file)}
         stream_name = "file"
     else:
-        view = await current_view(workspace, run_or_file)
+        view = await refresh(workspace, run_or_file)
         files, stream_name, unreachable = _files(workspace, view, stream), stream, view.unreachable
     if cursor is None:
         answer = _tail(files, stream_name, pattern, limit)

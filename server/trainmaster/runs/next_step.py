@@ -24,6 +24,7 @@ _BY_REASON_OF_STOP = {
     "time_limit": "Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`.",
     "lease_over": "Its box's lease is over: `trainmaster offers` lists others to provision.",
 }
+_NOT_DELIVERED = "The request is not delivered yet: `trainmaster tick` tries again."
 # The box has stopped for a decision that is not its own.
 _FOR_THE_OPERATOR = frozenset({"needs_operator"})
 
@@ -58,7 +59,7 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     if state is RunState.LOST or _is_removed(view):
         return _unheard(view)
     if not view.delivered:
-        return "Its host has not been told yet: `trainmaster tick` tries again."
+        return _NOT_DELIVERED
     if state is RunState.QUEUED and view.kernel is not None:
         return _while_queued(view, view.kernel)
     if state is RunState.STOPPING and view.kernel is not None:
@@ -151,7 +152,7 @@ def _of_attached(view: RunView) -> str:
     if view.state is RunState.LOST:
         return _unheard(view)
     if not view.delivered:
-        return "Its host has not been told yet: `trainmaster tick` tries again."
+        return _NOT_DELIVERED
     return f"trainmaster wait {run} --until finding,end --timeout 3600"
 
 
@@ -159,8 +160,10 @@ def _unheard(view: RunView) -> str:
     if _is_removed(view):
         again = f"`trainmaster hosts add {view.run.host} ADDRESS`"
         return f"Its host is not on record: {again} has the run found again."
-    look = f"`trainmaster status {view.run.run_id}`"
-    return f"The host is silent. `trainmaster tick` tries again; {look}."
+    if view.link_error is None and view.kernel is None:
+        return "Its supervisor is silent: `trainmaster tick` starts it again where it has died."
+    status = f"`trainmaster status {view.run.run_id}`"
+    return f"The host is silent. `trainmaster tick` tries again; {status}."
 
 
 def _is_removed(view: RunView) -> bool:

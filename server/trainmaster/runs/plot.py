@@ -15,7 +15,7 @@ from trainmaster.metrics.plots.curves import TELEMETRY, RunCurves, curves_of
 from trainmaster.metrics.plots.file_curves import curves_of_file
 from trainmaster.metrics.plots.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
 from trainmaster.metrics.plots.sketch import Line, Span, letter, plain, sketch
-from trainmaster.runs.status import current_view
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, UsageError
 
@@ -113,7 +113,7 @@ async def _curves(
     if is_file(workspace, name):
         metrics = await asyncio.to_thread(read_metrics, Path(name))
         return curves_of_file(name, metrics, keys, axis), metrics.keys()
-    view = await current_view(workspace, name)
+    view = await refresh(workspace, name)
     return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id)
 
 

@@ -15,20 +15,20 @@ from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.plan.spec import changes_of
-from trainmaster.runs.advance import deliver
 from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch, with_patch
 from trainmaster.runs.launch import launched
+from trainmaster.runs.maintain import deliver
 from trainmaster.runs.migrate import RefreshInstance, no_instances, place_elsewhere
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of
 from trainmaster.runs.resume_rented import changes_on
-from trainmaster.runs.status import current_view
 from trainmaster.runs.wait import cursor_of, until_attempt
 from trainmaster.store import secret_values
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, load_view, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer
@@ -153,7 +153,7 @@ async def _where_it_goes_on(
     workspace: Workspace, run: str, place: _Place | None, *, from_scratch: bool
 ) -> RunView:
     """The run, on the host where it is to go on."""
-    view = await current_view(workspace, run)
+    view = await refresh(workspace, run)
     refuse_attached(view.run, "resumed")
     goes_to = view.run.host if place is None else place.host
     refuse_where_lease_is_over(workspace, goes_to, time.time())

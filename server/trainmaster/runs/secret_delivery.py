@@ -30,14 +30,16 @@ async def deliver_secrets(workspace: Workspace, run: Run, desired: Desired) -> N
         await backend.deliver_secrets(run.run_id, desired.generation, values)
 
 
-def forget_secrets(workspace: Workspace, view: RunView) -> None:
-    """Remove the values of a run that is cleaned, or completed and read to its end.
+def forget_secrets(workspace: Workspace, view: RunView) -> bool:
+    """Remove the values of a run that is cleaned, or completed and read to its end; True if any
+    were here.
 
     A resume finds them anew. Of a run that stopped or failed they stay until then.
     """
     is_over = view.run.closed and view.state is RunState.COMPLETED
-    if view.run.cleaned or is_over:
-        secret_values.forget(workspace.home, view.run.run_id)
+    if not (view.run.cleaned or is_over):
+        return False
+    return secret_values.forget(workspace.home, view.run.run_id)
 
 
 def sweep_secrets(workspace: Workspace) -> None:

@@ -19,19 +19,17 @@ from trainmaster.metrics.log_file import is_file
 from trainmaster.metrics.rank import ranked
 from trainmaster.metrics.selection import EVERYTHING, Selection
 from trainmaster.metrics.sources import OF_METHODS, FileSource, RunSource, Source
-from trainmaster.runs.advance import look_in
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.attempts import Started, started
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.next_step import next_step
-from trainmaster.runs.secret_delivery import forget_secrets
 from trainmaster.runs.unattended import unattended_run
 from trainmaster.sync.follow import catch_up
+from trainmaster.sync.mirrored_checkpoints import mirrored_step
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import HEARTBEAT_S, RunView, load_view
 from trainmaster.sync.transfer_progress import AWAITED
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import is_mirrored_here, mirrored_step
-from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.runs import (
     AttemptRow,
@@ -93,7 +91,7 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
     Raises:
         StateError: `RUN_NOT_FOUND`.
     """
-    view = await current_view(workspace, run)
+    view = await refresh(workspace, run)
     status = status_of(view)
     if status.checkpoint is not None:
         status.checkpoint.mirrored_step = mirrored_step(workspace, view)
@@ -140,7 +138,7 @@ async def query_metrics(
         if is_file(workspace, name):
             sources.append(await asyncio.to_thread(FileSource, name))
         else:
-            sources.append(RunSource(workspace, await current_view(workspace, name), name))
+            sources.append(RunSource(workspace, await refresh(workspace, name), name))
     return metrics_of(sources, keys, None if everything else max(0, points), part)
 
 
@@ -156,7 +154,7 @@ async def list_checkpoints(
         StateError: `RUN_NOT_FOUND`.
         HostError: the box can't be reached, or could not read them.
     """
-    view = await current_view(workspace, run)
+    view = await refresh(workspace, run)
     index = view.index.to_dict()
     if view.run.is_attached:
         return CheckpointsAnswer(
@@ -217,19 +215,6 @@ def status_of(view: RunView) -> StatusAnswer:
         evidence=evidence_of(view),
         next_step=next_step(view, findings),
     )
-
-
-async def current_view(workspace: Workspace, run: str) -> RunView:
-    """The run, after one bounded look at what is new."""
-    found = workspace.control.run(run)
-    if not found.closed:
-        await look_in(workspace, found.run_id)
-    elif is_mirrored_here(found):
-        begin_transfers(workspace, found)  # the last checkpoints may still be to come
-    view = load_view(workspace, found.run_id)
-    if view.run.closed:
-        forget_secrets(workspace, view)
-    return view
 
 
 def _is_unconfirmed(view: RunView, age_s: float | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainer_runtime.core.status.status_page import render_status
-from trainmaster.runs.status import current_view
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import Answer
 
@@ -21,6 +21,6 @@ async def get_page(workspace: Workspace, run: str) -> PageAnswer:
     Raises:
         StateError: `RUN_NOT_FOUND`.
     """
-    view = await current_view(workspace, run)
+    view = await refresh(workspace, run)
     page = render_status(view.record, view.attempts, view.index, view.run.config, view.now)
     return PageAnswer(run_id=view.run.run_id, page=page)

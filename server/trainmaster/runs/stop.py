@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from contextlib import suppress
 
 from trainer_runtime.core.protocol.desired import DEFAULT_GRACE_S, Desired
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.runs.advance import deliver
 from trainmaster.runs.attach import refuse_attached
-from trainmaster.runs.status import current_view, status_of
+from trainmaster.runs.maintain import deliver
+from trainmaster.runs.status import status_of
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import StopAnswer
 
-# A stop goes on record soon, however long the host is looked for.
-_LOOK_FIRST_S = 5.0
+# A stop goes on record soon, however long its host takes to answer.
+_READ_WITHIN_S = 5.0
 
 
 async def stop(
@@ -29,10 +28,7 @@ async def stop(
     Raises:
         StateError: `RUN_NOT_FOUND`; `UNSUPPORTED` where a session at Kaggle would have to be ended.
     """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_LOOK_FIRST_S):
-            await current_view(workspace, run)
-    view = load_view(workspace, run)
+    view = await refresh(workspace, run, _READ_WITHIN_S)
     refuse_attached(view.run, "stopped")
     run_id = view.run.run_id
     if view.kernel is not None and not view.ended and not after_session:

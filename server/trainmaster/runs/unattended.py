@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainmaster.alerts.destinations import destinations, sender_of
 from trainmaster.sync.keeper_state import keeper_problem
-from trainmaster.sync.run_view import RunView
+from trainmaster.sync.mirrored_checkpoints import OPERATOR
+from trainmaster.sync.run_view import HEARTBEAT_S, RunView
 from trainmaster.sync.transfer_progress import AWAITED, TransferProgress
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import OPERATOR
 from trainmaster.words.errors import StateError
 
 if TYPE_CHECKING:
     from trainmaster.plan.spec import TrainingSpec
 
 _KAGGLE = "kaggle"
+_SILENT_AFTER_S = 3 * HEARTBEAT_S
 
 
 def unattended(needs: Iterable[str], problem: str | None) -> str | None:
@@ -39,11 +40,15 @@ def needs_of(
     ends_itself: bool = True,
     alerts: bool = False,
     sends: bool = False,
+    pending: bool = False,
+    silent: bool = False,
 ) -> list[str]:
     """What of a run is done from this machine alone, in words.
 
     `ends_itself`: whether its host does that with its lease, or has none;
-    `alerts`: some are sent from here; `sends`: something that its start waits for is on its way.
+    `alerts`: some are sent from here; `sends`: something that its start waits for is on its way;
+    `pending`: its newest request waits for its host; `silent`: its host answers, its supervisor
+    does not.
     """
     told = []
     if host == _KAGGLE:
@@ -56,6 +61,10 @@ def needs_of(
         told.append("some of its alerts are sent from here")
     if sends:
         told.append("its data goes up from here")
+    if pending:
+        told.append("its newest request is delivered from here")
+    if silent:
+        told.append("its supervisor, which is silent, is started again from here")
     return told
 
 
@@ -82,8 +91,16 @@ def unattended_run(workspace: Workspace, view: RunView) -> str | None:
         ends_itself=_ends_itself(workspace, view.run.host),
         alerts=_sends(workspace, view.run.run_id),
         sends=_is_awaited(view.transfer, view.attempt),
+        pending=not view.delivered,
+        silent=_is_silent(view),
     )
     return unattended(told, keeper_problem(workspace.home, time.time()))
+
+
+def _is_silent(view: RunView) -> bool:
+    if view.kernel is not None or view.link_error is not None:
+        return False
+    return view.delivered and view.silent_for_s > _SILENT_AFTER_S
 
 
 def _ends_itself(workspace: Workspace, host: str) -> bool:

@@ -1,4 +1,5 @@
-"""Waiting for an event of a run, while somebody follows its host."""
+"""Waiting for an event of a run, whose host is followed meanwhile. Only reads: what is due for the
+run is done by whoever acts beside it, as `runs.maintain.maintaining` does for commands."""
 
 from __future__ import annotations
 
@@ -9,14 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.states import ENDED_RUNS
-from trainmaster.runs.advance import LOOK_S, advance, look_after, look_for_alerts, look_in
 from trainmaster.runs.changes import news_of
 from trainmaster.runs.status import status_of
 from trainmaster.store.metrics_store import StoredEvent
 from trainmaster.sync.follow import catch_up, following
+from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.answers.runs import Change, StatusAnswer, WaitAnswer
 from trainmaster.words.errors import UsageError
 
@@ -38,8 +38,8 @@ EVENTS = (
 _ENDS = frozenset(state.value for state in ENDED_RUNS)
 _STEP = re.compile(r"step:(\d{1,12})")
 _CURSOR = re.compile(r"w1\.(\d{1,9})\.(-?\d{1,15})\.(\d{1,9})\.(-?\d{1,15})")
-_LOOK_S = 0.2
-_ADVANCE_EVERY_S = 3.0
+_READ_EVERY_S = 0.2
+_LEAST_READ_S = 3.0
 _PROGRESS_EVERY_S = 1.0
 _MOST_CHANGES = 20
 
@@ -69,19 +69,16 @@ async def wait_for_event(
     view = load_view(workspace, run)
     run_id, host = view.run.run_id, view.run.host
     deadline = time.monotonic() + timeout_s
-    bound_s = min(LOOK_S, max(timeout_s, _ADVANCE_EVERY_S))
-    await look_in(workspace, run_id, bound_s)
+    await catch_up(workspace, host, min(READ_WITHIN_S, max(timeout_s, _LEAST_READ_S)))
     position = _parse(cursor) if cursor else _newest(load_view(workspace, run_id))
     watch = _Watch(workspace, run_id, until, position, on_progress)
     async with following(workspace, host) as follower:
-        while (answer := await watch.look()) is None:
+        while (answer := await watch.evaluate()) is None:
             if follower.done():
                 await follower  # raises what ended it
             if time.monotonic() >= deadline:
                 return watch.timed_out()
-            await asyncio.sleep(_LOOK_S)
-    look_for_alerts(workspace, run_id)
-    begin_transfers(workspace, view.run)  # the checkpoint that was waited for may be to come here
+            await asyncio.sleep(_READ_EVERY_S)
     return answer
 
 
@@ -99,20 +96,7 @@ async def until_attempt(workspace: Workspace, run_id: str, bound_s: float = 5.0)
         view = load_view(workspace, run_id)
         if not view.request_pending and view.attempt:
             return
-        await asyncio.sleep(_LOOK_S)
-
-
-async def until_closed(workspace: Workspace, run_id: str, bound_s: float = 10.0) -> None:
-    """Wait until the box of an ended run has nothing more to write, within bounds.
-
-    Raises:
-        HostError: the host can't be reached.
-    """
-    await advance(workspace, run_id)
-    deadline = time.monotonic() + bound_s
-    while not workspace.control.run(run_id).closed and time.monotonic() < deadline:
-        await catch_up(workspace, workspace.control.run(run_id).host)
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_READ_EVERY_S)
 
 
 def exit_code(answer: WaitAnswer, until: Sequence[str]) -> int:
@@ -156,15 +140,10 @@ class _Watch:
         self._until = until
         self._position = position
         self._on_progress = on_progress
-        self._advance_due = time.monotonic() + _ADVANCE_EVERY_S
         self._progress_due = 0.0
 
-    async def look(self) -> WaitAnswer | None:
+    async def evaluate(self) -> WaitAnswer | None:
         now = time.monotonic()
-        if now >= self._advance_due:
-            self._advance_due = now + _ADVANCE_EVERY_S
-            await look_after(self._workspace, self._run_id, _ADVANCE_EVERY_S)
-            look_for_alerts(self._workspace, self._run_id)
         view = load_view(self._workspace, self._run_id)
         if self._on_progress is not None and now >= self._progress_due:
             self._progress_due = now + _PROGRESS_EVERY_S

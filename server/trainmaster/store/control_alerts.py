@@ -112,6 +112,11 @@ class AlertRecords:
         rows = self._connection.execute("SELECT id FROM alerts WHERE origin = 'default'")
         return {row[0] for row in rows}
 
+    def ever(self, run_id: str) -> set[str]:
+        """The ids of all that ever were of one run, and of every run; also those removed since."""
+        rows = self._connection.execute("SELECT id FROM alerts WHERE run_id IN ('', ?)", (run_id,))
+        return {row[0] for row in rows}
+
     def remove(self, alert_id: str, t: float) -> None:
         self._connection.execute("UPDATE alerts SET removed_t = ? WHERE id = ?", (t, alert_id))
 

@@ -180,6 +180,10 @@ class KernelRecords:
         ref: str | None = self._fact(f"{_DATASET}{what}")
         return ref
 
+    def has_secrets(self, run_id: str) -> bool:
+        """Whether a data set holds secrets of a run, as far as that was noted."""
+        return self.dataset(f"secrets/{run_id}") is not None
+
     def _fact(self, name: str) -> Any:
         row = self._connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else json.loads(row[0])

@@ -128,9 +128,13 @@ def to_mask(home: Home, run_id: str) -> list[str]:
     return [*found["values"].values(), *found["earlier"]]
 
 
-def forget(home: Home, run_id: str) -> None:
-    """Remove what a run was given; may be repeated."""
-    home.secrets(run_id).unlink(missing_ok=True)
+def forget(home: Home, run_id: str) -> bool:
+    """Remove what a run was given, True if that was anything; may be repeated."""
+    try:
+        home.secrets(run_id).unlink()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _kept(home: Home, run_id: str) -> dict[str, Any]:

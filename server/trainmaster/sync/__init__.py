@@ -1,1 +1,1 @@
-"""From hosts into the store: follow, ingest, and a run's folded view."""
+"""What hosts have to say, brought here and folded; changes nothing on any of them."""

@@ -114,7 +114,7 @@ def last_pass(home: Home, host: str) -> LastPass:
         return LastPass()
 
 
-def note_away(workspace: Workspace, host: str, error: HostError) -> None:
+def record_unreachable(workspace: Workspace, host: str, error: HostError) -> None:
     """Note that somebody has just tried to reach the host, and why that failed."""
     _Passes(workspace, host).failed(error)
 

@@ -13,14 +13,23 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import sync_folder, try_lock, write_atomic
 from trainer_runtime.core.files.listing import ListedFile
-from trainer_runtime.core.files.manifest import MANIFEST_NAME, ManifestError, read, verify
-from trainmaster.store.run import Run
+from trainer_runtime.core.files.manifest import MANIFEST_NAME, read, verify
+from trainmaster.sync.mirrored_checkpoints import (
+    SKIPPED,
+    CheckpointKey,
+    copied,
+    is_mirrored_here,
+    mirror_folder,
+    missing,
+    skipped_copies,
+    verified_keys,
+    wanted_here,
+)
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.download import download
@@ -28,10 +37,8 @@ from trainmaster.transfers.file_sources import BoxFiles
 from trainmaster.words.errors import HostError
 
 MIRROR = "mirror"
-OPERATOR = "operator"
 _WRITING = ".writing-"
 _OLD = ".old-"
-_SKIPPED = ".skipped.json"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
 # Whoever has not come through to the box for so long after the run's end will hardly do so.
 _GIVE_UP_AFTER_S = 7 * 86400.0
@@ -65,15 +72,10 @@ def due_mirror(workspace: Workspace, view: RunView) -> MirrorTransfer | None:
         return None
     if view.run.closed and view.now - (view.record.state_t or view.now) > _GIVE_UP_AFTER_S:
         return None
-    folder = _folder(workspace, view)
+    folder = mirror_folder(workspace, view)
     if not missing(folder, view) and not _outlived(folder, view):
         return None
     return MirrorTransfer(workspace, view.run.run_id, max(1, view.attempt))
-
-
-def is_mirrored_here(run: Run) -> bool:
-    """Whether the run's checkpoints are to come to this machine."""
-    return bool(run.config["checkpoint"].get("mirror") == OPERATOR)
 
 
 async def bring_wanted(workspace: Workspace, run: str) -> int:
@@ -90,13 +92,6 @@ async def bring_wanted(workspace: Workspace, run: str) -> int:
             await asyncio.sleep(_LOOK_EVERY_S)
         came += brought
     return came
-
-
-def wanted_here(workspace: Workspace, view: RunView) -> list[int]:
-    """The steps without which a run's box can't go without a loss, and that are not here: its
-    newest verified checkpoint, and its best one."""
-    kept = {view.index.resume_from, view.index.best}
-    return [key.step for key in missing(_folder(workspace, view), view) if key.step in kept]
 
 
 async def mirror_checkpoints(
@@ -119,7 +114,7 @@ async def mirror_checkpoints(
         HostError: the box can't be reached, or there is no room here.
     """
     view = load_view(workspace, run)
-    folder = _folder(workspace, view)
+    folder = mirror_folder(workspace, view)
     with _told(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = try_lock(folder / ".lock")
@@ -138,75 +133,15 @@ async def mirror_checkpoints(
         os.close(lock)
 
 
-def mirrored_step(workspace: Workspace, view: RunView) -> int | None:
-    """The newest checkpoint that is whole in its second place; None where there is none."""
-    if not is_mirrored_here(view.run):
-        return view.record.mirrored_step
-    here = _here(_folder(workspace, view))
-    standing = [key.step for key in _verified(view) if key in here]
-    return max(standing or [key.step for key in here], default=None)
-
-
-def missing(folder: Path, view: RunView) -> list[_Key]:
-    """The verified checkpoints that are not in the mirror's `folder`, newest first."""
-    here, skipped = _here(folder), _skipped(folder)
-    found = [key for key in _verified(view) if key not in here and str(key) not in skipped]
-    return sorted(found, reverse=True)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Key:
-    """A checkpoint; a later attempt may have saved the same step anew."""
-
-    step: int
-    attempt: int
-
-    def __str__(self) -> str:
-        return f"{self.step}/{self.attempt}"
-
-    @property
-    def name(self) -> str:
-        return f"step-{self.step:08d}"
-
-
-def _folder(workspace: Workspace, view: RunView) -> Path:
-    return workspace.mirror.of(view.run.run_id, view.run.placement).path("checkpoints")
-
-
-def _verified(view: RunView) -> list[_Key]:
-    return [_Key(entry.step, entry.attempt) for entry in view.index.entries if entry.verified]
-
-
-def _here(folder: Path) -> dict[_Key, Path]:
-    """What is in the mirror; whole, since it comes there in one step."""
-    found = {}
-    for path in folder.glob("step-*") if folder.is_dir() else ():
-        with suppress(ManifestError):
-            told = read(path)
-            key = _Key(told.step, told.attempt)
-            if path.name == key.name:
-                found[key] = path
-    return found
-
-
-def _skipped(folder: Path) -> dict[str, str]:
-    """Checkpoints that can't be brought, and what is wrong with them on the box."""
-    try:
-        found: dict[str, str] = json.loads((folder / _SKIPPED).read_bytes())
-        return found
-    except (OSError, ValueError):
-        return {}
-
-
-def _skip(folder: Path, key: _Key, reason: str) -> bool:
-    told = {**_skipped(folder), str(key): reason}
-    write_atomic(folder / _SKIPPED, json.dumps(told).encode())
+def _skip(folder: Path, key: CheckpointKey, reason: str) -> bool:
+    told = {**skipped_copies(folder), str(key): reason}
+    write_atomic(folder / SKIPPED, json.dumps(told).encode())
     return False
 
 
-async def _bring(workspace: Workspace, view: RunView, key: _Key, report: Report) -> bool:
+async def _bring(workspace: Workspace, view: RunView, key: CheckpointKey, report: Report) -> bool:
     """Bring one checkpoint; False where it is gone, or not what it should be."""
-    folder = _folder(workspace, view)
+    folder = mirror_folder(workspace, view)
     box = BoxFiles(workspace.backend(view.run.host), view.run.run_id)
     listed = await box.files(f"checkpoints/{key.name}")
     files = {
@@ -259,7 +194,7 @@ def _put_in_place(writing: Path, place: Path) -> None:
 
 def _outlived(folder: Path, view: RunView) -> list[Path]:
     """What no longer stands on the box; nothing, until something that does is here."""
-    here, standing = _here(folder), set(_verified(view))
+    here, standing = copied(folder), set(verified_keys(view))
     if not standing & here.keys():
         return []
     return [path for key, path in here.items() if key not in standing]
@@ -271,7 +206,7 @@ def _prune(folder: Path, view: RunView) -> None:
         hidden = path.with_name(f"{_OLD}{path.name}")
         path.rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
-    names = {f"{_WRITING}{key.name}" for key in _verified(view)}
+    names = {f"{_WRITING}{key.name}" for key in verified_keys(view)}
     for leftover in folder.glob(f"{_WRITING}*"):
         if leftover.name not in names:
             shutil.rmtree(leftover, ignore_errors=True)

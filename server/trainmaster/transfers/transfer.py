@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
@@ -20,10 +21,11 @@ from trainmaster.backends import NAMES
 from trainmaster.store.detached import begin_locked
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
+from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress, write_progress
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import due_mirror, is_mirrored_here
+from trainmaster.transfers.checkpoint_mirror import due_mirror
 from trainmaster.transfers.upload_data import due_upload, wants_upload
 from trainmaster.transfers.upload_folder import due_inputs, wants_inputs
 from trainmaster.transfers.upload_wheels import due_wheels
@@ -37,6 +39,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 10.0
 _RATE_OVER_S = 10.0
 # Whoever looks at the run later starts another.
 _GIVE_UP_AFTER_S = 3600.0
+
+
+Advance = Callable[[Workspace, str], Awaitable[object]]
 
 
 class Report(Protocol):
@@ -89,10 +94,12 @@ async def transfer(
     *,
     lock_descriptor: int | None = None,
     patience_s: float = _GIVE_UP_AFTER_S,
+    advance: Advance | None = None,
 ) -> TransferAnswer:
     """Carry out whatever is due for a run, until nothing is; returns at once where another process
     does. `lock_descriptor`: the run's transfer lock, where the caller was given it. A host that is
-    away for `patience_s` is given up.
+    away for `patience_s` is given up. `advance`: does what is due for a run at Kaggle once its data
+    is there; None: the next who acts does.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -108,17 +115,10 @@ async def transfer(
         done = await transfers.to_the_end()
     finally:
         os.close(lock)
-    if load_view(workspace, run_id).kernel is not None:
-        await _push_what_waited(workspace, run_id)
+    if advance is not None and load_view(workspace, run_id).kernel is not None:
+        with suppress(HostError):  # the next who acts tries again
+            await advance(workspace, run_id)
     return TransferAnswer(run_id=run_id, done=done)
-
-
-async def _push_what_waited(workspace: Workspace, run_id: str) -> None:
-    """A session is pushed once its data is there; where that fails, whoever looks next tries."""
-    from trainmaster.runs.advance import advance  # which begins transfers
-
-    with suppress(HostError):
-        await advance(workspace, run_id)
 
 
 def _may_travel(run: Run) -> bool:

@@ -120,6 +120,11 @@ class Home:
         return self.root / "alerts" / "sending.lock"
 
     @property
+    def maintenance_lock(self) -> Path:
+        """Held by the MCP server that maintains this home's runs, as long as it lives."""
+        return self.root / "maintenance.lock"
+
+    @property
     def keeper_lock(self) -> Path:
         """Held by the tick that is at work: two never overlap."""
         return self.root / "keeper.lock"

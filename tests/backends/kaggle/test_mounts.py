@@ -58,6 +58,9 @@ def test_secrets_that_kaggle_left_out_are_given_anew_and_go_with_the_run(stage: 
     stage.kaggle.newest.end("error")
     stage.look()
     assert stage.standing[0] == "failed"
+    assert stage.kaggle.removed == []  # whoever only reads removes nothing
+    assert asyncio.run(stage.backend.withdraw_secrets(RUN))
+    assert not asyncio.run(stage.backend.withdraw_secrets(RUN))
     assert [f"somebody/{slug}" for slug in stage.kaggle.removed] == [secrets]
 
 

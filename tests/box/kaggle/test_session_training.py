@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rendered import script_text
 from support.box.kaggle_kernels import RUN_SLUG, Copy, Kernel, Session, carried
 from support.box.tiny_training import TinyRun, prepared_config
+from support.plan.rendered import script_text
 
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 from trainer_runtime.core.protocol.states import PlacementState

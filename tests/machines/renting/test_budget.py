@@ -19,7 +19,7 @@ from trainmaster.machines.registry import list_hosts
 from trainmaster.machines.renting.token_price import prices_for
 from trainmaster.plan import Calibration, CorpusFacts, HostFacts, Plan, Throughput, plan
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.runs.launch import plan_run
+from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.resume import resume
 from trainmaster.runs.status import get_status
 from trainmaster.sync.run_view import load_view

@@ -25,7 +25,7 @@ NOW = 1_700_000_000.0
 
 
 def costs(operator: Operator) -> CostsAnswer:
-    return run_async(lambda: list_costs(operator.workspace, ask=False))
+    return run_async(lambda: list_costs(operator.workspace))
 
 
 def test_a_run_costs_its_attempts_time_at_the_price_of_the_box_that_each_ran_on() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rendered import SCRIPT, write_script
+from support.plan.rendered import SCRIPT, write_script
 from support.runs.running_run import LONGEST_S, own_run_id
 
 from trainer_runtime.box.prepare.shards import prepare

@@ -33,9 +33,9 @@ SENT = {"fingerprint": "0123", "prepare": "here", "upload": {"size_bytes": 9}}
 class Stage:
     """A run that is placed at Kaggle, and a clock that a test sets."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, kaggle: FakeKaggle | None = None) -> None:
         self.workspace, self.now = workspace, 1_000_000.0
-        self.kaggle = FakeKaggle()
+        self.kaggle = FakeKaggle() if kaggle is None else kaggle
         self.kaggle.refresh_t = self.now + 48 * HOUR_S
         control = workspace.control
         self.backend = KaggleBackend(workspace.home, control, self.kaggle, lambda: self.now)
@@ -46,6 +46,7 @@ class Stage:
         """`data`: that has to be sent; `secret`: the name of one."""
         config = {
             "run_id": RUN,
+            "name": "gpt",
             "framework": "nanogpt",
             "steps": 100,
             "checkpoint": {"metric": "val_loss"},

@@ -11,8 +11,8 @@ from typing import Any
 from support.alerts.webhook_receiver import Receiver
 from support.runs.running_run import small_spec
 
-from trainmaster.runs import alerts
 from trainmaster.runs.launch import launch
+from trainmaster.runs.maintain import maintain, maintaining
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 
@@ -47,12 +47,14 @@ class Operator:
         return Path(folder) / ".alerts.json"
 
     async def ended(self, run: str) -> str:
-        return (await wait_for_event(self.workspace, run, until=["end"], timeout_s=60)).state
+        async with maintaining(self.workspace, run):
+            ended = await wait_for_event(self.workspace, run, until=["end"], timeout_s=60)
+        return ended.state
 
     async def until(self, met: Callable[[], Any], run: str) -> None:
-        """Look after a run, as any command does, until something is so."""
+        """Maintain a run until something is so."""
         deadline = time.monotonic() + 60.0
         while not met():
             assert time.monotonic() < deadline
-            await alerts.list_alerts(self.workspace, run)
+            await maintain(self.workspace, [self.workspace.control.run(run)])
             await asyncio.sleep(0.05)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from support.box.scripted_processes import CONFIG
 from support.core.journal_records import Told, lines
@@ -37,12 +38,13 @@ class FollowedWorkspace(Workspace):
 
 
 class FakeRun:
-    """A placed run; `write` and `tell` are its box."""
+    """A placed run; `write` and `tell` are its box. `config`: what differs from the usual one."""
 
-    def __init__(self, workspace: Workspace, folder: Path, host: str = HOST) -> None:
+    def __init__(self, workspace: Workspace, folder: Path, host: str = HOST, **config: Any) -> None:
         self.run_id = folder.name
         name = self.run_id.rpartition("-")[0]
-        run = Run(self.run_id, name, 1.0, host, 1, "", CONFIG, {}, {}, False, False)
+        found = {**CONFIG, "run_id": self.run_id, **config}
+        run = Run(self.run_id, name, 1.0, host, 1, "", found, {}, {}, False, False)
         desired = Desired(DesiredState.RUNNING, 1)
         workspace.control.add_run(run, desired, "process", str(folder), None)
         workspace.control.set_placed(run, 2.0)

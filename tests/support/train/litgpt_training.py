@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rendered import SCRIPT, script_text
 from support.box.tiny_training import REPOSITORY, Config, RunFolder, changed, prepared_config
+from support.plan.rendered import SCRIPT, script_text
 
 STEPS = 12
 KEYS = ("loss", "grad_norm", "lr", "val_loss", "val_loss/main", "val_loss/docs")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.rendered import load_script, write_script
+from tests.support.plan.rendered import load_script, write_script
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.inputs import byte_tokenizer
 from trainer_runtime.core.protocol.lines import complete_lines, decode

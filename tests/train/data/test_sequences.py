@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from rendered import script_text
 from support.box.tiny_training import Config, changed, prepared_config
+from support.plan.rendered import script_text
 from torch import Tensor
 
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_run_config

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from rendered import load_script, write_script
+from support.plan.rendered import load_script, write_script
 from support.train.output_folders import (
     BLOCK,
     VOCABULARY,

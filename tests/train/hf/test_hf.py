@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from rendered import load_script, script_text
 from support.box.tiny_training import LOSSES, SEQ_LEN, Config, RunFolder, changed, prepared_config
+from support.plan.rendered import load_script, script_text
 
 from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.files.manifest import verify

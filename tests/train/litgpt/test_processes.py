@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rendered import SCRIPT
 from support.box.tiny_training import REPOSITORY, Config, changed
+from support.plan.rendered import SCRIPT
 from support.runs.running_run import begin_with, standing_after
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rendered import SCRIPT, script_text
 from support.box.tiny_training import (
     LOSSES,
     REPOSITORY,
@@ -25,6 +24,7 @@ from support.box.tiny_training import (
     prepared_config,
     wait_for,
 )
+from support.plan.rendered import SCRIPT, script_text
 from support.runs.running_run import LONGEST_S
 
 from trainer_runtime.core.files.manifest import verify

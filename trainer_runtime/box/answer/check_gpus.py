@@ -25,7 +25,6 @@ _LEAST_TORCH_S = 1.0
 _UNUSED_GIB = 1.0
 _GPU_FIELDS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.used")
 _HOLDER_FIELDS = ("gpu_uuid", "pid", "used_memory")
-_RUNTIME = Path(trainer_runtime.__file__).resolve().parent.parent
 
 
 def gpus(found: list[dict[str, Any]]) -> Iterator[Row]:
@@ -64,7 +63,7 @@ def torch(found: Sequence[Mapping[str, Any]], deadline_s: float) -> Iterator[Row
     """
     asked, problem = [], None
     for python in candidates(os.environ, own_first=True):
-        interpreter, _ = look_at(python, os.environ, _RUNTIME)
+        interpreter, _ = look_at(python, _environment(), _runtime())
         if interpreter is None:
             continue
         asked.append(python)
@@ -95,13 +94,24 @@ def _compute(python: str, found: Sequence[Mapping[str, Any]], deadline_s: float)
     timeout_s = max(_LEAST_TORCH_S, deadline_s - time.monotonic())
 
     def run(variables: Mapping[str, str]) -> Ended:
-        environment = {**os.environ, **variables}
-        return ask(command, folder=_RUNTIME, environment=environment, timeout_s=timeout_s)
+        environment = {**_environment(), **variables}
+        return ask(command, folder=_runtime(), environment=environment, timeout_s=timeout_s)
 
     with ThreadPoolExecutor(len(chosen)) as pool:
         ended = list(pool.map(run, chosen))
     names = [f"gpu {gpu['index']}" for gpu in found] or ["processor"]
     return [f"{name}: {end.last_words}" for name, end in zip(names, ended, strict=True) if end.code]
+
+
+def _runtime() -> Path:
+    """The folder to import us from; where we came in an archive, `PYTHONPATH` names that."""
+    folder = Path(trainer_runtime.__file__).resolve().parent.parent
+    return folder if folder.is_dir() else Path("/")
+
+
+def _environment() -> dict[str, str]:
+    """A check leaves nothing behind."""
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _none_or_hidden() -> Row:

@@ -40,6 +40,7 @@ async def read_output(host: Host, python: str | None, folder: str) -> FoundOutpu
         _OUTPUT_TIMEOUT_S,
         failures={ExitCode.UNUSABLE: _without_torch(host, python)},
         python=python,
+        acts=True,  # a step of adopting
     )
     return await runtime_call(host, call, _output)
 

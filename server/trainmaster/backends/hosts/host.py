@@ -32,8 +32,13 @@ class Host(Protocol):
         """
 
     async def runtime(self) -> str:
-        """A folder of the machine that holds `trainer_runtime` as it is here, put there if need be:
-        the working folder of commands that belong to no run."""
+        """A folder of the machine that holds `trainer_runtime` as it is here: the working folder of
+        its commands that belong to no run. Puts nothing there: where the machine has no such
+        folder, `run` and `stream` take what this gives, and send the runtime along."""
+
+    async def place_runtime(self) -> str:
+        """The same, put there if need be: what acts spares those who read the sending, and what
+        lives on there needs it."""
 
     async def run(
         self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""

@@ -38,6 +38,9 @@ class LocalHost:
     async def runtime(self) -> str:
         return str(find_assets().runtime.parent)
 
+    async def place_runtime(self) -> str:
+        return await self.runtime()
+
     async def run(
         self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
     ) -> Completed:

@@ -49,6 +49,7 @@ class RuntimeCall:
 
     `python`: the interpreter, None for the host's. `folder`: where it runs, None for the runtime
     that the host was given last; a run's folder holds the one that the run was launched with.
+    `acts`: the call may change the host, so the runtime may be placed there first.
     """
 
     verb: str
@@ -59,6 +60,7 @@ class RuntimeCall:
     python: str | None = None
     folder: str | None = None
     stdin: bytes = b""
+    acts: bool = False
 
 
 def runtime_command(python: str, verb: str, *arguments: str) -> list[str]:
@@ -105,9 +107,13 @@ async def runtime_lines(
 
 async def _run(host: Host, call: RuntimeCall) -> Completed:
     python = call.python or await host.python()
+    command = runtime_command(python, call.verb, *call.arguments)
+    if call.folder is not None and not call.acts:
+        command.insert(1, "-B")  # no bytecode beside the runtime that is there
+    runtime = host.place_runtime if call.acts else host.runtime
     return await host.run(
-        runtime_command(python, call.verb, *call.arguments),
-        folder=call.folder or await host.runtime(),
+        command,
+        folder=call.folder or await runtime(),
         timeout_s=call.timeout_s,
         stdin=call.stdin,
     )

@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from trainer_runtime.core.files.durable import write_atomic
+from trainmaster.backends.hosts.carried import CARRIED, Sent, carry, runtime_files
 from trainmaster.backends.hosts.interpreter import find_python
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.backends.hosts.trees import put_tree
 from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.backends.ssh.link import Link
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
 
@@ -28,6 +28,7 @@ _QUICK_S = 30.0
 _REMOVE_S = 600.0
 _NOTED_EVERY_S = 1.0
 _NO_FOLDER, _NOT_FOUND = 126, 127
+_PROOF = "trainer_runtime/__init__.py"
 
 
 class SshHost:
@@ -59,22 +60,27 @@ class SshHost:
 
     async def runtime(self) -> str:
         if self._runtime is None:
-            files = _runtime_files()
-            digest = hashlib.sha256(
-                b"".join(name.encode() + b"\0" + data + b"\0" for name, data in files.items())
-            ).hexdigest()[:16]
-            folder = posixpath.join(await self.cache(), "runtime", digest)
-            if await self.size(posixpath.join(folder, "trainer_runtime/__init__.py")) is None:
-                await self._link.persist(lambda: put_tree(self, files, folder, whole=True))
+            folder = await self._runtime_folder(runtime_files())
+            if await self.size(posixpath.join(folder, _PROOF)) is None:
+                return CARRIED
             self._runtime = folder
         return self._runtime
+
+    async def place_runtime(self) -> str:
+        if await self.runtime() == CARRIED:
+            files = runtime_files()
+            folder = await self._runtime_folder(files)
+            await self._link.persist(lambda: put_tree(self, files, folder, whole=True))
+            self._runtime = folder
+        return await self.runtime()
 
     async def run(
         self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
     ) -> Completed:
+        sent = self._sent(command, folder)
         done = await self._link.repeat(
             lambda transport: transport.run(
-                command, folder=folder, stdin=stdin, timeout_s=timeout_s
+                sent.command, folder=sent.folder, stdin=sent.ahead + stdin, timeout_s=timeout_s
             )
         )
         self._learn(done.code)
@@ -82,10 +88,13 @@ class SshHost:
 
     @asynccontextmanager
     async def stream(self, command: Sequence[str], *, folder: str) -> AsyncIterator[Stream]:
+        sent = self._sent(command, folder)
         async with (
             self._link.use() as transport,
-            transport.stream(command, folder=folder) as stream,
+            transport.stream(sent.command, folder=sent.folder) as stream,
         ):
+            if sent.ahead:
+                await stream.write(sent.ahead)
             yield _Learning(stream, self._learn)
 
     async def put_folder(
@@ -121,7 +130,7 @@ class SshHost:
             code="ROOT_NOT_WRITABLE",
             retryable=False,
         )
-        call = RuntimeCall("remove", [path], failure, _REMOVE_S)
+        call = RuntimeCall("remove", [path], failure, _REMOVE_S, acts=True)
         return await runtime_call(self, call, lambda answer: answer.integer("freed_bytes"))
 
     async def disconnect(self) -> None:
@@ -133,6 +142,21 @@ class SshHost:
             self._known.unlink(missing_ok=True)  # an interpreter that was taken away, perhaps
         if code == _NO_FOLDER:
             self._runtime = None  # or a runtime that nobody had used for long
+
+    def _sent(self, command: Sequence[str], folder: str) -> Sent:
+        """The command, with the runtime ahead of its input where the machine lacks that; Python
+        leaves no bytecode beside a runtime that is there."""
+        if folder == CARRIED:
+            return carry(command)
+        if folder == self._runtime:
+            return Sent([command[0], "-B", *command[1:]], folder)
+        return Sent(command, folder)
+
+    async def _runtime_folder(self, files: Mapping[str, bytes]) -> str:
+        digest = hashlib.sha256(
+            b"".join(name.encode() + b"\0" + data + b"\0" for name, data in files.items())
+        ).hexdigest()[:16]
+        return posixpath.join(await self.cache(), "runtime", digest)
 
     async def _absolute(self, path: str) -> str:
         if path != "~" and not path.startswith("~/"):
@@ -192,12 +216,3 @@ class _Learning:
         code, errors = await self._end()
         self._learn(code)
         return code, errors
-
-
-def _runtime_files() -> dict[str, bytes]:
-    package = find_assets().runtime
-    return {
-        f"trainer_runtime/{file.relative_to(package).as_posix()}": file.read_bytes()
-        for file in sorted(package.rglob("*.py"))
-        if "__pycache__" not in file.parts
-    }

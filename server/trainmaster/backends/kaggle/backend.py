@@ -94,6 +94,9 @@ class KaggleBackend(InputReceiver, RunFiles):
     ) -> None:
         await self._mounting.put_secrets(run_id, generation, values)
 
+    async def withdraw_secrets(self, run_id: str) -> bool:
+        return await self._mounting.remove_secrets(run_id)
+
     async def start(self, run_id: str) -> bool:
         """Push the next session where one is due: none is alive, the run isn't over, and the quota
         has room for it."""
@@ -114,8 +117,7 @@ class KaggleBackend(InputReceiver, RunFiles):
 
     @asynccontextmanager
     async def follower(self) -> AsyncIterator[Follower]:
-        over = self._mounting.remove_secrets
-        yield KernelFollower(self._kaggle, self._records, self._stay, over, self._clock)
+        yield KernelFollower(self._kaggle, self._records, self._stay, self._clock)
 
     async def has_shards(self, fingerprint: str) -> bool:
         return self._mounting.has(f"data/{fingerprint}")

@@ -82,18 +82,20 @@ class Datasets:
                 write_synced(folder / name, data, 0o600)
             return await self._send(slug, folder)
 
-    async def remove_secrets(self, run_id: str, *, but: int | None = None) -> None:
-        """Remove what a run was given, for all requests `but` one; may be repeated.
+    async def remove_secrets(self, run_id: str, *, but: int | None = None) -> bool:
+        """Remove what a run was given, for all requests `but` one, True if that was anything; may
+        be repeated.
 
         Raises:
             CloudError: `KAGGLE_…`; what is left is removed the next time.
         """
         begin = _secrets_of(run_id)
         notes = sorted(self._home.kaggle_secret(begin).parent.glob(f"{begin}*"))
-        for note in notes:
-            if note.name != f"{begin}{but}":
-                await self._kaggle.remove_dataset(note.name)
-                note.unlink(missing_ok=True)
+        due = [note for note in notes if note.name != f"{begin}{but}"]
+        for note in due:
+            await self._kaggle.remove_dataset(note.name)
+            note.unlink(missing_ok=True)
+        return bool(due)
 
     async def _send(self, slug: str, folder: Path) -> str:
         try:

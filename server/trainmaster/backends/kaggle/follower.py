@@ -3,20 +3,19 @@ became of their sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.kaggle.log_frames import Frame
 from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.followed_files import JOURNAL, is_appended, is_replaced
-from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.kaggle.client import Kaggle, KernelStatus
 from trainmaster.backends.kaggle.log_frames import LogLines
 from trainmaster.backends.kaggle.offline_supervisor import due_lines, write_lines
 from trainmaster.backends.kaggle.outputs import Outputs
-from trainmaster.backends.kaggle.placement import Stay, record_of
+from trainmaster.backends.kaggle.placement import Stay
 from trainmaster.store.control_kaggle import KernelRecords, KernelSession, SessionState
 from trainmaster.store.mirror import MirrorWriter
 from trainmaster.words.errors import CloudError
@@ -64,22 +63,18 @@ class _Reading:
 
 
 class KernelFollower:
-    """`over` is called for a run that is over, before that is noted.
-
-    One look asks for at most four pages of each log, and is over soon where nothing is new."""
+    """One look asks for at most four pages of each log, and is over soon where nothing is new."""
 
     def __init__(
         self,
         kaggle: Kaggle,
         records: KernelRecords,
         stay: Callable[[str], Stay],
-        over: Callable[[str], Awaitable[None]],
         clock: Callable[[], float],
     ) -> None:
         self._kaggle = kaggle
         self._records = records
         self._stay = stay
-        self._over = over
         self._clock = clock
         self._readings: dict[tuple[str, int], _Reading] = {}
         self._settled: dict[str, tuple[int, int, int, bool]] = {}
@@ -119,7 +114,6 @@ class KernelFollower:
             return
         lines = due_lines(stay, self._records, writer.mirror)
         if lines:
-            await self._over(run_id)  # whatever is due ends the run
             write_lines(writer, lines, self._clock())
             news.note(run_id, JOURNAL)
         self._settled[run_id] = seen
@@ -230,8 +224,6 @@ class KernelFollower:
             kept = await outputs.complete(writer, session, news)
         words = [*reading.lines.words] or await self._last_words(session)
         told = [word.encode(errors="replace") for word in reversed(words)]
-        if record_of(writer.mirror).state in ENDED_PLACEMENTS:
-            await self._over(session.run_id)
         ended = status.state if status.state != "complete" else "over"
         detail = next(iter(as_evidence(told)), None) if kept is None else None
         self._records.change(

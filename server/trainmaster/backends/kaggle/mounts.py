@@ -69,9 +69,11 @@ class Mounting:
         self._records.note_dataset(f"secrets/{run_id}", ref)
         await self._datasets.remove_secrets(run_id, but=generation)
 
-    async def remove_secrets(self, run_id: str) -> None:
-        await self._datasets.remove_secrets(run_id)
+    async def remove_secrets(self, run_id: str) -> bool:
+        """True if there were any."""
+        removed = await self._datasets.remove_secrets(run_id)
         self._records.note_dataset(f"secrets/{run_id}", None)
+        return removed
 
 
 def _wanted(config: Mapping[str, Any]) -> Iterator[str]:

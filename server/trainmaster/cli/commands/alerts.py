@@ -30,9 +30,9 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List alerts. They tell somebody when a run fails, falls silent or meets a condition."""
     if context.invoked_subcommand is not None:
         return
-    from trainmaster.runs import alerts as service
+    from trainmaster.runs.list_alerts import list_alerts as service
 
-    _show(ask(service.list_alerts), as_json)
+    _show(ask(service), as_json)
 
 
 @alerts.command()
@@ -76,9 +76,9 @@ def add(
 @alerts.command("list")
 def list_alerts(run: OneRun = None, as_json: AsJson = False) -> None:
     """List alerts; with a run, those that are for it and what became of its newest messages."""
-    from trainmaster.runs import alerts as service
+    from trainmaster.runs.list_alerts import list_alerts as service
 
-    _show(ask(lambda workspace: service.list_alerts(workspace, run)), as_json)
+    _show(ask(lambda workspace: service(workspace, run)), as_json)
 
 
 @alerts.command()

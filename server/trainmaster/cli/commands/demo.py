@@ -104,16 +104,18 @@ class _Demo:
         }
 
     async def _wait(self, run: str, until: str) -> WaitAnswer:
+        from trainmaster.runs.maintain import maintaining
         from trainmaster.runs.wait import TIMEOUT, wait_for_event
 
-        with showing_progress(self._as_json) as listen:
-            answer = await wait_for_event(
-                self._workspace,
-                run,
-                until=[until],
-                timeout_s=_LONGEST_S,
-                on_progress=listen or self._say_progress,
-            )
+        async with maintaining(self._workspace, run):
+            with showing_progress(self._as_json) as listen:
+                answer = await wait_for_event(
+                    self._workspace,
+                    run,
+                    until=[until],
+                    timeout_s=_LONGEST_S,
+                    on_progress=listen or self._say_progress,
+                )
         if answer.event == TIMEOUT:
             raise _failed(f"{until} did not come within {spoken_duration(_LONGEST_S)}")
         return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -36,7 +37,10 @@ def logs(
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many lines.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Read a log. Prints its last lines, or with --cursor the lines after it."""
+    """Read a log. Prints its last lines, or with --cursor the lines after it.
+
+    With -f, does what is due for the run meanwhile, as the keeper would.
+    """
     from trainmaster.runs.logs import read_log
 
     async def read(workspace: Workspace, after: str | None) -> LogAnswer:
@@ -52,12 +56,22 @@ def logs(
 
     async def read_on(workspace: Workspace) -> None:
         first = await read_and_print(workspace, cursor)
-        await _until_the_end(workspace, run_or_file, first, read_and_print)
+        async with _maintaining(workspace, run_or_file):
+            await _until_the_end(workspace, run_or_file, first, read_and_print)
 
     if follow:
         ask(read_on, tells_itself=True)
     else:
         emit_log(ask(lambda workspace: read(workspace, cursor)), as_json)
+
+
+def _maintaining(workspace: Workspace, run_or_file: str) -> AbstractAsyncContextManager[None]:
+    """Of a file nothing is due."""
+    if Path(run_or_file).is_file():
+        return nullcontext()
+    from trainmaster.runs.maintain import maintaining
+
+    return maintaining(workspace, run_or_file)
 
 
 async def _until_the_end(

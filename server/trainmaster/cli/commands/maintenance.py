@@ -55,12 +55,15 @@ def transfer(
     as_json: AsJson = False,
 ) -> None:
     """Carry data between this machine and a run's host. Started by itself where it is due."""
+    from trainmaster.runs.advance import advance
     from trainmaster.transfers import transfer as service
 
     descriptor = lock_descriptor
     emit(
         ask(
-            lambda workspace: service.transfer(workspace, run, lock_descriptor=descriptor),
+            lambda workspace: service.transfer(
+                workspace, run, lock_descriptor=descriptor, advance=advance
+            ),
             tells_itself=True,
         ),
         as_json,

@@ -14,7 +14,7 @@ from trainmaster.cli.run_service import ask
 def plan(spec: Spec, host: Host = None, sets: Sets = None, as_json: AsJson = False) -> None:
     """Resolve a spec and estimate what it takes; starts nothing."""
     from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
-    from trainmaster.runs.launch import plan_run
+    from trainmaster.runs.planning.plan_run import plan_run
 
     emit(ask(lambda workspace: plan_run(workspace, spec, host=host, sets=sets or ())), as_json)
 

@@ -12,6 +12,8 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
+    from trainmaster.sync.workspace import Workspace
+    from trainmaster.words.answers.rentals import CostsAnswer
     from trainmaster.words.answers.runs import Answer
 
 # Of a box that boots; what takes longer goes on by itself.
@@ -106,14 +108,25 @@ def release(
 def costs(
     refresh: Annotated[
         bool,
-        typer.Option("--refresh", help="Ask the providers first; tells of boxes without a record."),
+        typer.Option(
+            "--refresh",
+            help="Ask the providers first, do what is due for open boxes, and tell of boxes "
+            "without a record.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what renting has cost, by box and by run, and what open leases may still come to."""
     from trainmaster.machines.renting.costs import list_costs
 
-    show(ask(lambda workspace: list_costs(workspace, ask=refresh)), as_json)
+    show(ask(_refreshed_costs if refresh else list_costs), as_json)
+
+
+async def _refreshed_costs(workspace: Workspace) -> CostsAnswer:
+    from trainmaster.machines.renting.costs import list_costs
+    from trainmaster.machines.renting.reconcile import reconcile
+
+    return await list_costs(workspace, await reconcile(workspace))
 
 
 def show(answer: Answer, as_json: bool) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson, Cursor, Run, split_commas
 from trainmaster.cli.run_service import ask
+
+if TYPE_CHECKING:
+    from trainmaster.sync.workspace import Workspace
+    from trainmaster.words.answers.runs import WaitAnswer
 
 # As long as a night's wait is split into by the answers' own `next_step`.
 LONGEST_WAIT_S = 14400.0
@@ -138,22 +142,28 @@ def wait(
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """Wait for an event. Exit code 0: it came; 3: the run ended otherwise; 4: time-out."""
+    """Wait for an event; meanwhile, do what is due for the run, as the keeper would.
+
+    Exit code 0: it came; 3: the run ended otherwise; 4: time-out.
+    """
     from trainmaster.cli.progress_bar import showing_progress
+    from trainmaster.runs.maintain import maintaining
     from trainmaster.runs.wait import exit_code, wait_for_event
 
     wanted = split_commas(until)
-    with showing_progress(as_json) as on_progress:
-        answer = ask(
-            lambda workspace: wait_for_event(
+
+    async def wait_here(workspace: Workspace) -> WaitAnswer:
+        async with maintaining(workspace, run):
+            return await wait_for_event(
                 workspace,
                 run,
                 until=wanted,
                 timeout_s=timeout_s,
                 cursor=cursor,
                 on_progress=on_progress,
-            ),
-            tells_itself=True,
-        )
+            )
+
+    with showing_progress(as_json) as on_progress:
+        answer = ask(wait_here, tells_itself=True)
     emit(answer, as_json)
     raise typer.Exit(exit_code(answer, wanted))

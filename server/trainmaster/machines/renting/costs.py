@@ -5,25 +5,19 @@ from __future__ import annotations
 import time
 
 from trainer_runtime.core.protocol.duration import in_utc
-from trainmaster.machines.renting.factory import Opener
 from trainmaster.machines.renting.instance_answers import reason_of
-from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.runs.cost import committed_usd, spans_of, spent_usd, usd_of
 from trainmaster.store.control_instances import RentedBox
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import BoxRow, CostsAnswer
+from trainmaster.words.answers.rentals import BoxRow, CostsAnswer, ReconcileAnswer
 from trainmaster.words.settings import read_settings
 
 
-async def list_costs(
-    workspace: Workspace, *, ask: bool = True, opened: Opener | None = None
-) -> CostsAnswer:
-    """The boxes on record, open ones first, and the runs that were on them.
+async def list_costs(workspace: Workspace, found: ReconcileAnswer | None = None) -> CostsAnswer:
+    """The boxes on record, open ones first, and the runs that were on them. Only reads.
 
-    `ask`: look at the providers' lists first, so that boxes that are gone count no longer and boxes
-    with our tag that no record knows are told; a provider that can't be asked is named.
+    `found`: what `reconcile` has just found at the providers, which is told with them.
     """
-    found = await reconcile(workspace, opened=opened) if ask else None
     now = time.time()
     boxes = workspace.control.boxes.boxes()
     shown = [box for box in boxes if box.open or spent_usd(box, now) > 0]

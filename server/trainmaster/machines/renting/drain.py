@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainmaster.runs.advance import look_in
 from trainmaster.runs.fetch import fetch
+from trainmaster.runs.maintain import maintain
 from trainmaster.runs.stop import stop
 from trainmaster.store.control_instances import RentedBox
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
+from trainmaster.sync.mirrored_checkpoints import wanted_here
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.transfers.checkpoint_mirror import bring_wanted, wanted_here
+from trainmaster.transfers.checkpoint_mirror import bring_wanted
 from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
 
 # A trainer that is stopped saves first, then is killed; its supervisor tells of it.
@@ -139,9 +140,7 @@ async def _bring_final(workspace: Workspace, view: RunView) -> None:
 
 
 async def _still_open(workspace: Workspace, runs: Sequence[Run]) -> list[str]:
-    for run in runs:
-        if not run.closed:
-            await look_in(workspace, run.run_id)
+    await maintain(workspace, [run for run in runs if not run.closed])
     return [run.run_id for run in runs if not load_view(workspace, run.run_id).ended]
 
 

@@ -74,7 +74,7 @@ async def keep(workspace: Workspace, box: RentedBox, lease: Lease) -> OwnTimer:
     """
     host = open_host(workspace, box.host)
     try:
-        await host.runtime()  # its root comes to be by that
+        await host.place_runtime()  # its root comes to be by that
         return await put(host, lease)
     finally:
         await host.disconnect()
@@ -170,5 +170,5 @@ async def _timer(host: Host, option: str) -> TimerState:
         f"{host.name} could not be asked for its lease",
         f"`trainmaster hosts check {host.name}` finds the cause.",
     )
-    call = RuntimeCall("lease", [await host.root(), option], failure, _TIMEOUT_S)
+    call = RuntimeCall("lease", [await host.root(), option], failure, _TIMEOUT_S, acts=True)
     return await runtime_call(host, call, TimerState.from_fields)

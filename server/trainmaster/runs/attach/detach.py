@@ -6,7 +6,7 @@ import time
 
 from trainer_runtime.core.protocol.desired import DETACH, Desired
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.runs.wait import until_closed
+from trainmaster.runs.maintain import until_closed
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace

@@ -11,7 +11,8 @@ from trainmaster.runs.diagnosis.answer import DiagnosisAnswer
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 from trainmaster.runs.diagnosis.diagnose_run import found_of
 from trainmaster.runs.next_step import next_step
-from trainmaster.runs.status import current_view, evidence_of
+from trainmaster.runs.status import evidence_of
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 
 MOST_FINDINGS = 10
@@ -32,7 +33,7 @@ async def diagnose(
     """
     if is_file(workspace, run_or_file):
         return await asyncio.to_thread(diagnose_file, Path(run_or_file))
-    view = await current_view(workspace, run_or_file)
+    view = await refresh(workspace, run_or_file)
     found = found_of(view)
     told = [one for one in found if everything or not one.over]
     most = MOST_OF_EVERYTHING if everything else MOST_FINDINGS

@@ -15,7 +15,7 @@ from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends import Inspector
 from trainmaster.runs.inspect.answer import Code, InspectionAnswer, RanksSeen
 from trainmaster.runs.inspect.next_step import next_step
-from trainmaster.runs.status import current_view
+from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StateError
@@ -41,7 +41,7 @@ async def inspect_run(
         HostError: the host can't be reached, or does not answer within `within_s`.
     """
     began = time.monotonic()
-    view = await current_view(workspace, run)
+    view = await refresh(workspace, run)
     _refuse_ended(view)
     _refuse_unreachable(view)
     left_s = max(_LEAST_S, within_s - (time.monotonic() - began))

@@ -8,8 +8,11 @@ from trainmaster.backends import Backend, FolderTester
 from trainmaster.words.errors import HostError
 
 
-async def refuse_unwritable_mirror(backend: Backend, mirror: str | None) -> None:
-    """See whether the box can write there; a box that is away is not waited for.
+async def refuse_unwritable_mirror(
+    backend: Backend, mirror: str | None, *, write: bool = True
+) -> None:
+    """See whether the host can write there, by writing unless `write` is false; a host that is away
+    is not waited for.
 
     Raises:
         HostError: `ROOT_NOT_WRITABLE`, it can't; `UNSUPPORTED`, it has no folders of its own.
@@ -18,7 +21,7 @@ async def refuse_unwritable_mirror(backend: Backend, mirror: str | None) -> None
         return
     tester = FolderTester.of(backend, field="checkpoint.mirror")
     try:
-        problem = await tester.test_folder(mirror.removeprefix(ON_BOX))
+        problem = await tester.test_folder(mirror.removeprefix(ON_BOX), write=write)
     except HostError as error:
         if error.unanswered:
             return

@@ -37,6 +37,7 @@ from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.private_paths import refuse_private_inputs
 from trainmaster.runs.planning.probe_data import look_at_data
 from trainmaster.runs.planning.probe_model import look_at_inputs
+from trainmaster.runs.unattended import unattended_plan
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_wheels import with_place_of_wheels
@@ -91,6 +92,19 @@ class Planned:
         }
 
 
+async def plan_run(
+    workspace: Workspace, spec: str, *, host: str | None = None, sets: Sequence[str] = ()
+) -> PlanAnswer:
+    """What a launch of this spec (a path, or YAML text) would do; nothing is started.
+
+    Raises:
+        TrainmasterError: whatever would make the launch impossible.
+    """
+    planned = await plan_spec(workspace, spec, host, sets)
+    told = unattended_plan(workspace, planned.spec, planned.config)
+    return answer(planned).model_copy(update={"unattended": told})
+
+
 async def plan_spec(
     workspace: Workspace, spec: str, host: str | None, sets: Sequence[str]
 ) -> Planned:
@@ -106,7 +120,7 @@ async def plan_spec(
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
     facts = with_price(workspace, loaded.host, await _look_at_host(backend, loaded))
-    await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror)
+    await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror, write=False)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
     model, tokenizer = await look_at_inputs(loaded, backend, secrets.get(HF_TOKEN))

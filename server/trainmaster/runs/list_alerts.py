@@ -1,0 +1,105 @@
+"""The alerts there are, and what became of the newest messages about a run. Only reads."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from trainer_runtime.core.protocol.alert_record import Told
+from trainmaster.alerts.answers import AlertMessageRow, AlertRow, AlertsAnswer
+from trainmaster.alerts.destinations import address, destinations
+from trainmaster.alerts.rules import listed_alerts
+from trainmaster.store.control_alerts import AlertRow as Recorded
+from trainmaster.store.control_alerts import MessageRow
+from trainmaster.sync.refresh import refresh
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import StateError
+from trainmaster.words.settings import Destination
+
+_NEWEST_MESSAGES = 20
+_COMMAND_FROM_BOX = "Hosts send it, and run no command: it is sent only once its run is over."
+
+
+async def list_alerts(workspace: Workspace, run: str | None = None) -> AlertsAnswer:
+    """Every alert; of one run, those that are for it, and the newest messages about it.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`, `SETTINGS_NOT_READABLE`.
+    """
+    known = list(destinations(workspace.home))
+    view = None if run is None else await refresh(workspace, run)
+    rows = listed_alerts(workspace, None if view is None else view.run)
+    return AlertsAnswer(
+        alerts=[shown_alert(workspace, row) for row in rows],
+        destinations=known,
+        messages=None if view is None else _messages(workspace, view),
+    )
+
+
+def shown_alert(workspace: Workspace, row: Recorded) -> AlertRow:
+    """An alert as answers show it."""
+    return AlertRow(
+        name=row.name,
+        severity=row.severity,
+        when=row.when,
+        to=row.to,
+        sender=row.sender,
+        origin=row.origin,
+        run_id=row.run_id or None,
+        problem=_problem(workspace, row),
+    )
+
+
+def _problem(workspace: Workspace, row: Recorded) -> str | None:
+    """Why it can't be told now."""
+    given: Destination | None = destinations(workspace.home).get(row.to)
+    if given is None:
+        return f"The settings name no destination {row.to} any more."
+    if given.kind == "command":
+        return _COMMAND_FROM_BOX if row.sender == "box" else None
+    try:
+        address(workspace.home, row.to, given, os.environ)
+    except StateError as error:
+        return f"{error.code}: {error.message}"
+    return None
+
+
+def _messages(workspace: Workspace, view: RunView) -> list[AlertMessageRow]:
+    """The box's and this side's; what the box gave up stands once, as it is here."""
+    messages = workspace.control.alerts.messages(view.run.run_id)
+    here = {row.id: _of_ours(row) for row in messages}
+    box = {
+        name: _of_the_box(name, told, view.now)
+        for name, told in view.record.alerts.told.items()
+        if name not in here
+    }
+    return sorted([*here.values(), *box.values()], key=lambda row: row.t)[-_NEWEST_MESSAGES:]
+
+
+def _of_ours(row: MessageRow) -> AlertMessageRow:
+    told = Told(
+        row.message.to_dict(), row.to, row.fired_t, row.phase, row.tries, row.due_t, row.reason
+    )
+    return _row(row.id, told, "operator", time.time())
+
+
+def _of_the_box(name: str, told: Told, now: float) -> AlertMessageRow:
+    return _row(name, told, "box", now)
+
+
+def _row(name: str, told: Told, sender: Any, now: float) -> AlertMessageRow:
+    waits = told.due_t is not None and told.tries > 0
+    return AlertMessageRow(
+        id=name,
+        alert=str(told.message.get("alert")),
+        to=told.to,
+        sender=sender,
+        t=told.fired_t,
+        phase=told.phase,  # type: ignore[arg-type]
+        tries=told.tries or None,
+        reason=told.reason,
+        next_try_s=max(0.0, round((told.due_t or now) - now, 1)) if waits else None,
+        text=str(told.message.get("text")),
+    )

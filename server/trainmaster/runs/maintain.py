@@ -1,0 +1,211 @@
+"""Maintenance of runs: rounds in which what is due is done, hosts are read, and alerts fire.
+
+A tick of the keeper is such a round, over every run and thorough. An MCP server makes small ones
+while it lives; a command that waits for a run, for that run while it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from trainmaster.alerts.send import begin_sending
+from trainmaster.backends import KAGGLE
+from trainmaster.runs.advance import advance, fire_alerts
+from trainmaster.store.run import Run
+from trainmaster.sync.follow import catch_up, last_pass, record_unreachable
+from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
+from trainmaster.sync.run_view import load_view
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.errors import HostError, TrainmasterError
+
+# So long a command waits for a host that may be away.
+ROUND_S = 10.0
+# So long a request waits for another process that advances the same run.
+_LOCKED_S = 5.0
+_WAITING_EVERY_S = 3.0
+_READ_EVERY_S = 0.2
+_OUT_OF_REACH = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "KAGGLE_UNREACHABLE", "TOOK_TOO_LONG"})
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """How a round goes about its runs.
+
+    `thorough`: hosts are asked whether supervisors live. `bound_s`: how long a run's host may take,
+    `lock_s`: how long another process that advances a run is waited for. `reads`: hosts are read
+    afterwards; not so where somebody follows them all the while. `sends`: messages that are due are
+    sent by a process of their own.
+    """
+
+    thorough: bool = False
+    bound_s: float = ROUND_S
+    lock_s: float = 0.0
+    reads: bool = True
+    sends: bool = True
+
+
+@dataclass(slots=True)
+class Maintained:
+    """What a round did for one run, in words; `error`: why not all that was due could be done.
+    `tried`: False where its host had just been found out of reach for another run."""
+
+    did: list[str] = field(default_factory=list)
+    error: TrainmasterError | None = None
+    tried: bool = True
+
+
+_USUAL = Round()
+# Whoever waits follows the run's host.
+_WHILE_WAITING = Round(reads=False)
+_AFTER_WAITING = Round(bound_s=3.0, reads=False)
+
+
+async def maintain(
+    workspace: Workspace, runs: Sequence[Run], how: Round = _USUAL
+) -> dict[str, Maintained]:
+    """Make one round over these runs, all their hosts at once; by run, what came of it.
+
+    One that fails stops no other; a host that can't be reached is not asked for its other runs.
+    """
+    hosts: dict[str, list[Run]] = {}
+    for run in runs:
+        hosts.setdefault(run.host, []).append(run)
+    rounds = [_maintain_host(workspace, host, there, how) for host, there in hosts.items()]
+    try:
+        by_host = await asyncio.gather(*rounds, return_exceptions=True)
+    finally:
+        if how.sends:
+            begin_sending(workspace)
+    found: dict[str, Maintained] = {}
+    for one in by_host:
+        if isinstance(one, BaseException):
+            raise one
+        found |= one
+    return found
+
+
+def due_runs(workspace: Workspace) -> list[Run]:
+    """The runs for which something may be due: open ones, and closed ones of which something is
+    left to do here."""
+    watched = workspace.control.alerts.watched_to_end()
+    return [
+        run
+        for run in workspace.control.runs()
+        if not run.closed or _is_left(workspace, run, watched.get(run.run_id, 0))
+    ]
+
+
+async def deliver(workspace: Workspace, run_id: str) -> bool:
+    """Bring a run's newest request to its host, within bounds; False where it has to wait."""
+    run = workspace.control.run(run_id)
+    await maintain(workspace, [run], Round(lock_s=_LOCKED_S))
+    return workspace.control.desired(run_id)[1]
+
+
+@asynccontextmanager
+async def maintaining(workspace: Workspace, run: str) -> AsyncIterator[None]:
+    """Inside, what is due for a run is done every few seconds, and once more at the end: for
+    commands that wait, and follow the run's host meanwhile.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+    """
+    run_id = workspace.control.run(run).run_id
+
+    async def once(how: Round) -> None:
+        await maintain(workspace, [workspace.control.run(run_id)], how)
+
+    async def repeatedly() -> None:
+        while True:
+            await once(_WHILE_WAITING)
+            await asyncio.sleep(_WAITING_EVERY_S)
+
+    task = asyncio.create_task(repeatedly())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()  # raises what ended it
+    await once(_AFTER_WAITING)
+
+
+async def until_closed(workspace: Workspace, run_id: str, bound_s: float = 10.0) -> None:
+    """Do what is due for an ended run, and wait until its host has nothing more to write, within
+    bounds.
+
+    Raises:
+        HostError: the host can't be reached.
+    """
+    await advance(workspace, run_id, wait_s=_LOCKED_S)
+    deadline = time.monotonic() + bound_s
+    while not workspace.control.run(run_id).closed and time.monotonic() < deadline:
+        await catch_up(workspace, workspace.control.run(run_id).host)
+        await asyncio.sleep(_READ_EVERY_S)
+
+
+def described(error: TrainmasterError) -> str:
+    """An error in one line, as rows of what was done have it."""
+    return f"{error.code}: {error.message}"
+
+
+def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
+    """Whether anything of a closed run is left: checkpoints to copy here, alerts, secrets."""
+    if watched < workspace.control.desired(run.run_id)[0].generation or is_mirrored_here(run):
+        return True
+    if run.cleaned or not run.config.get("secrets"):
+        return False
+    here = workspace.home.secrets(run.run_id).exists()
+    at_kaggle = run.host == KAGGLE and workspace.control.kernels.has_secrets(run.run_id)
+    return here or at_kaggle
+
+
+async def _maintain_host(
+    workspace: Workspace, host: str, runs: Sequence[Run], how: Round
+) -> dict[str, Maintained]:
+    found: dict[str, Maintained] = {}
+    away: TrainmasterError | None = None
+    began_t = time.time()
+    for run in runs:
+        done = await _advance(workspace, run, how) if away is None else Maintained([], away, False)
+        if done.error is not None and done.error.code in _OUT_OF_REACH:
+            away = done.error
+        found[run.run_id] = done
+    opened = [run for run in runs if not run.closed]
+    if how.reads and opened and (away is None or last_pass(workspace.home, host).t < began_t):
+        await catch_up(workspace, host, how.bound_s)
+    for run in runs:
+        if run in opened and away is None:
+            found[run.run_id].did += await _next_session(workspace, run, how)
+        fire_alerts(workspace, run.run_id)
+    return found
+
+
+async def _advance(workspace: Workspace, run: Run, how: Round) -> Maintained:
+    """`advance` within its bound; what kept it from its end is noted, and given."""
+    try:
+        async with asyncio.timeout(how.bound_s + how.lock_s):
+            work = advance(workspace, run.run_id, thorough=how.thorough, wait_s=how.lock_s)
+            return Maintained(await work)
+    except TimeoutError:
+        message = f"{run.host} gave no answer within {how.bound_s:.0f} s."
+        fix = "Check the link, or the host."
+        late = HostError("TOOK_TOO_LONG", message, fix, retryable=True)
+        record_unreachable(workspace, run.host, late)
+        return Maintained(error=late)
+    except TrainmasterError as error:
+        return Maintained(error=error)
+
+
+async def _next_session(workspace: Workspace, run: Run, how: Round) -> list[str]:
+    """What is due for a run at Kaggle whose session was just found to be over."""
+    kernel = load_view(workspace, run.run_id).kernel
+    if kernel is None or kernel.alive:
+        return []
+    done = await _advance(workspace, run, how)
+    return [*done.did, *([described(done.error)] if done.error is not None else [])]

@@ -1,0 +1,96 @@
+"""Which of a run's checkpoints are copied to this machine, and which are missing: as the records
+and the mirror's folder have it. Only reads; `checkpoint_mirror` brings them.
+
+A copy lies in the run's mirror under the name that the checkpoint has on its host, whole, since it
+comes there in one step.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_runtime.core.files.manifest import ManifestError, read
+from trainmaster.store.run import Run
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+
+# Of `checkpoint.mirror`: to this machine.
+OPERATOR = "operator"
+SKIPPED = ".skipped.json"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CheckpointKey:
+    """A checkpoint; a later attempt may have saved the same step anew."""
+
+    step: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.step}/{self.attempt}"
+
+    @property
+    def name(self) -> str:
+        return f"step-{self.step:08d}"
+
+
+def is_mirrored_here(run: Run) -> bool:
+    """Whether the run's checkpoints are to come to this machine."""
+    return bool(run.config["checkpoint"].get("mirror") == OPERATOR)
+
+
+def mirrored_step(workspace: Workspace, view: RunView) -> int | None:
+    """The newest checkpoint that is whole in its second place; None where there is none."""
+    if not is_mirrored_here(view.run):
+        return view.record.mirrored_step
+    here = copied(mirror_folder(workspace, view))
+    standing = [key.step for key in verified_keys(view) if key in here]
+    return max(standing or [key.step for key in here], default=None)
+
+
+def wanted_here(workspace: Workspace, view: RunView) -> list[int]:
+    """The steps without which a run's box can't go without a loss, and that are not here: its
+    newest verified checkpoint, and its best one."""
+    kept = {view.index.resume_from, view.index.best}
+    return [key.step for key in missing(mirror_folder(workspace, view), view) if key.step in kept]
+
+
+def missing(folder: Path, view: RunView) -> list[CheckpointKey]:
+    """The verified checkpoints that are not in the mirror's `folder`, newest first."""
+    here, skipped = copied(folder), skipped_copies(folder)
+    found = [key for key in verified_keys(view) if key not in here and str(key) not in skipped]
+    return sorted(found, reverse=True)
+
+
+def mirror_folder(workspace: Workspace, view: RunView) -> Path:
+    return workspace.mirror.of(view.run.run_id, view.run.placement).path("checkpoints")
+
+
+def verified_keys(view: RunView) -> list[CheckpointKey]:
+    return [
+        CheckpointKey(entry.step, entry.attempt) for entry in view.index.entries if entry.verified
+    ]
+
+
+def copied(folder: Path) -> dict[CheckpointKey, Path]:
+    """What is in the mirror; whole, since it comes there in one step."""
+    found = {}
+    for path in folder.glob("step-*") if folder.is_dir() else ():
+        with suppress(ManifestError):
+            told = read(path)
+            key = CheckpointKey(told.step, told.attempt)
+            if path.name == key.name:
+                found[key] = path
+    return found
+
+
+def skipped_copies(folder: Path) -> dict[str, str]:
+    """Checkpoints that can't be brought, and what is wrong with them on the box."""
+    try:
+        found: dict[str, str] = json.loads((folder / SKIPPED).read_bytes())
+        return found
+    except (OSError, ValueError):
+        return {}
