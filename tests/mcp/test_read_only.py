@@ -27,9 +27,10 @@ from support.runs.running_run import run_async
 
 import trainmaster
 from trainer_runtime.core.files.durable import try_lock
-from trainmaster import cli as commands
+from trainmaster import cli
 from trainmaster.alerts import delivery, evaluate, send
 from trainmaster.alerts.send import begin_sending
+from trainmaster.cli import commands
 from trainmaster.cli.doctor.checks import examine
 from trainmaster.keeper import tick
 from trainmaster.keeper.service import status as keeper_status
@@ -42,6 +43,7 @@ from trainmaster.machines.renting.offers import OffersQuery, list_offers
 from trainmaster.mcp.definition import Definition
 from trainmaster.mcp.server import TOOLSETS
 from trainmaster.runs import advance, launch, maintain, resume, secret_delivery, status, stop
+from trainmaster.runs.action_log import list_actions
 from trainmaster.runs.advance import advance as advance_run
 from trainmaster.runs.diagnosis import service as diagnosis
 from trainmaster.runs.list_alerts import list_alerts
@@ -146,6 +148,7 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
         "alerts": [list_alerts, *(lambda w, run=run: list_alerts(w, run) for run in runs)],
         "keeper": [lambda w: keeper_status(w, {"HOME": str(w.home.root)})],
         "doctor": [examine],
+        "log": [list_actions],
         # Of the command, what acts stands beside this: `maintaining`.
         "wait": [lambda w, run=run: wait_for_event(w, run, timeout_s=0.3) for run in runs],
     }
@@ -160,8 +163,8 @@ ACTING_COMMANDS = {
 
 def test_no_command_that_reads_changes_anything(due: EverythingDue) -> None:
     calls = services_to_call(due)
-    listed = {*(one.name or one.callback.__name__ for one in commands.app.registered_commands)}
-    listed |= {one.name for one in commands.app.registered_groups}
+    listed = {*(one.name or one.callback.__name__ for one in cli.app.registered_commands)}
+    listed |= {one.name for one in cli.app.registered_groups}
     assert set(calls) | ACTING_COMMANDS == listed and not set(calls) & ACTING_COMMANDS
 
     async def call_all() -> None:
@@ -240,23 +243,24 @@ def test_a_read_only_tool_imports_nothing_that_acts(
 
 
 READING_COMMANDS = (
-    commands.planning.plan,
-    commands.watching.runs,
-    commands.watching.status,
-    commands.watching._page,
-    commands.watching.metrics,
-    commands.reading.logs,
-    commands.plotting.plot,
-    commands.diagnosing.diagnose,
-    commands.controlling.checkpoints,
-    commands.hosting.list_hosts,
-    commands.hosting.check,
-    commands.offering.offers,
-    commands.renting.costs,
-    commands.alerting.list_all,
-    commands.alerting.list_alerts,
+    commands.plan.plan,
+    commands.status.runs,
+    commands.status.status,
+    commands.status._page,
+    commands.status.metrics,
+    commands.logs.logs,
+    commands.plot.plot,
+    commands.diagnose.diagnose,
+    commands.lifecycle.checkpoints,
+    commands.hosts.list_hosts,
+    commands.hosts.check,
+    commands.offers.offers,
+    commands.rent.costs,
+    commands.alerts.list_all,
+    commands.alerts.list_alerts,
     commands.keeper.status,
-    commands.keeping.doctor,
+    commands.maintenance.doctor,
+    commands.action_log.log,
 )
 
 

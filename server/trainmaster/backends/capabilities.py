@@ -15,8 +15,8 @@ from trainmaster.backends.backend import Backend
 from trainmaster.words.errors import HostError
 
 if TYPE_CHECKING:
-    from trainer_runtime.core.checkpoints.checkpoint_check import CheckpointCheck
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
+    from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
     from trainer_runtime.core.files.corpus import AskedSource, Listing
     from trainer_runtime.core.files.foreign_output import FoundOutput
     from trainer_runtime.core.files.listing import LeftOut, ListedFile

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from trainer_runtime.core.checkpoints.checkpoint_check import CheckpointCheck
 from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
+from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
 from trainer_runtime.core.files.corpus import AskedSource, Listing
 from trainer_runtime.core.files.foreign_output import FoundOutput
 from trainer_runtime.core.files.listing import LeftOut, ListedFile

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.core.checkpoints.checkpoint_check import check_checkpoints
+from trainer_runtime.core.files.checkpoint_check import check_checkpoints
 
 
 def verify_checkpoints(folder: Path) -> dict[str, Any]:

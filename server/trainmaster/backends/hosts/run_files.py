@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.checkpoints.checkpoint_check import CheckpointCheck
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, parse_listed
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import (

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from trainer_runtime.core.checkpoints.checkpoint_check import CheckpointCheck, check_checkpoints
 from trainer_runtime.core.files import listing
+from trainer_runtime.core.files.checkpoint_check import CheckpointCheck, check_checkpoints
 from trainer_runtime.core.files.listing import LeftOut, ListedFile
 from trainer_runtime.core.kaggle.session_order import RUN_FOLDER
 from trainer_runtime.core.protocol.desired import Desired
