@@ -39,14 +39,14 @@ def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, 
         record.apply(event)
     for event in trainer:
         progress.apply(event)
-    now = max(event["t"] for event in (*journal, *trainer))
+    now = max(event.t for event in (*journal, *trainer))
     view = RunView(run, Desired(DesiredState.RUNNING, 1), record, [progress], now)
     stored = [
-        StoredEvent(attempt, event["seq"], event["t"], event["kind"], event.get("step"), event)
+        StoredEvent(attempt, event)
         for attempt, told in ((0, journal), (1, trainer))
         for event in told
     ]
-    return view, sorted(stored, key=lambda event: event.t)
+    return view, sorted(stored, key=lambda one: one.event.t)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_both_tell_is_news_once_and_each_time_that_it_comes(
 def test_a_second_time_of_which_the_box_could_not_tell_is_still_found() -> None:
     journal = events([_START, _found("0a0a0a0a", 10), _CLOSED])
     view, _ = _seen(journal, events([_warning(500)], first_t=FIRST_T + 9))
-    assert [(one.told["step"], one.over) for one in found_of(view)] == [(500, False), (10, True)]
+    assert [(one.finding.step, one.over) for one in found_of(view)] == [(500, False), (10, True)]
 
 
 def test_an_evaluation_is_told_by_its_loss_and_by_what_checkpoints_are_chosen_by() -> None:

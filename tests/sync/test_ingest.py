@@ -125,7 +125,7 @@ def test_points_events_and_folds_come_from_the_mirror(
     ]
     assert told(store, "val_loss") == [(1, 0, 2, 2.75)]
     assert told(store, "cpu_util") == [(0, 0, 1_700_000_004_000, 97.5)]
-    kinds = [event.kind for event in store.events_after(RUN, 1, (-1, 0, -1)) if event.attempt == 1]
+    kinds = [one.event.kind for one in store.events_after(RUN, 1, (-1, 0, -1)) if one.attempt == 1]
     assert kinds == ["started", "eval", "checkpoint", "checkpoint", "gossip"]
     folds = dict(store.folds(RUN, 1))
     assert Progress.from_dict(folds[1]["progress"]).verified_step == 2

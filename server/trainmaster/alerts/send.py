@@ -96,7 +96,7 @@ async def _send(workspace: Workspace, row: MessageRow) -> bool:
     if answer.get("sent") is True:
         records.set_sent(row.id)
         return True
-    told = Told({}, row.to, row.fired_t, tries=row.tries)
+    told = Told(row.message, row.to, row.fired_t, tries=row.tries)
     wait_s = float(answer.get("wait_s") or 0.0)
     said = failed(row.id, told, str(answer["reason"]), time.time(), wait_s=wait_s)
     records.set_failed(row.id, said["reason"], said["due_t"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainer_runtime.core.alerts.message import Message
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.finding import Severity
 from trainmaster.store.database import transaction
 
@@ -192,7 +193,7 @@ class AlertRecords:
             (argument,),
         )
         return [
-            MessageRow(name, run_id, to, Message.from_dict(json.loads(body)), *rest)
+            MessageRow(name, run_id, to, Message.of(decode_fields(body, "control.db")), *rest)
             for name, run_id, to, body, *rest in rows
         ]
 

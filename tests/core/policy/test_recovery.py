@@ -17,7 +17,6 @@ from support.core.journal_records import (
 
 from trainer_runtime.core.diagnosis.signatures import CATALOGUE
 from trainer_runtime.core.policy.intervention import DETERMINISTIC, intervention
-from trainer_runtime.core.policy.intervention import Told as ToldFinding
 from trainer_runtime.core.policy.recovery import (
     Action,
     Decision,
@@ -199,18 +198,15 @@ def test_a_guard_that_left_no_warning_is_counted_from_the_last_step() -> None:
     assert decision.skip == {"at_step": 0, "sequences": 2 * 8}
 
 
-def found(code: str, *, confidence: float = 0.95, patches: tuple[Patch, ...] = ()) -> ToldFinding:
+def found(code: str, *, confidence: float = 0.95, patches: tuple[Patch, ...] = ()) -> Finding:
     words = ("what the log said",)
-    finding = Finding("0" * 8, code, "critical", confidence, 2, words, "What it is.", patches)
-    return finding.to_dict()
+    return Finding("0" * 8, code, "critical", confidence, 2, words, "What it is.", patches)
 
 
 HALVED = Patch("halve", {"optimizer.lr": 0.5}, {"optimizer.lr": 1.0}, "It helps.")
 
 
-def decided_on(
-    told: ToldFinding, reason: EndReason = EndReason.CRASHED, **recovery: Any
-) -> Decision:
+def decided_on(told: Finding, reason: EndReason = EndReason.CRASHED, **recovery: Any) -> Decision:
     ending = Ending(reason, "how it ended")
     settings = config(**recovery) | {"optimizer": {"lr": 1.0, "betas": [0.9, 0.95]}}
     return decide(ending, attempts(None), RUNNING, settings, [told])
@@ -263,13 +259,13 @@ def test_a_patched_run_too_has_only_so_many_restarts() -> None:
 
 
 def test_a_running_attempt_is_ended_only_for_what_is_critical_and_lasts() -> None:
-    def wanted(told: ToldFinding, **recovery: Any) -> str | None:
+    def wanted(told: Finding, **recovery: Any) -> str | None:
         return intervention([told], config(**recovery))
 
     stall, spike = found("stall"), found("loss_spike", patches=(replace(HALVED, set={}),))
     assert wanted(stall, on_stall="stacks_restart") == "stall"
     assert wanted(stall) is None
-    assert wanted({**stall, "severity": "warning"}, on_stall="stacks_restart") is None
+    assert wanted(replace(stall, severity="warning"), on_stall="stacks_restart") is None
     assert wanted(spike, on_spike="warn") is None
     assert wanted(spike, on_spike="stop") == "loss_spike"
     assert wanted(spike, on_spike="rewind_skip_data") is None, "it has no such patch"

@@ -120,7 +120,7 @@ class RunFolder:
     def events(self, folder: str = ".") -> Events:
         path = self.folder / folder / "events.jsonl"
         lines, _ = complete_lines(path.read_bytes() if path.exists() else b"")
-        return [decode(line) for line in lines]
+        return [decode(line).document for line in lines]
 
     def told(self, *keys: str) -> dict[tuple[str, int], tuple[Any, ...]]:
         """The newest values of every step and evaluation."""

@@ -74,7 +74,7 @@ class TrlRun:
         for number in range(1, self.attempts + 1):
             path = self.folder / "attempts" / str(number) / "events.jsonl"
             lines, _ = complete_lines(path.read_bytes() if path.exists() else b"")
-            found += [decode(line) for line in lines]
+            found += [decode(line).document for line in lines]
         return found
 
     def series(self, key: str, kind: str = "metric") -> dict[int, Any]:

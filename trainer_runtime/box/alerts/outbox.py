@@ -21,7 +21,7 @@ from trainer_runtime.box.alerts.post import LONGEST_S
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.alerts.alert import Alert, Onset
-from trainer_runtime.core.alerts.message import Message, Place, body_for, message_of
+from trainer_runtime.core.alerts.message import Place, body_for, message_of
 from trainer_runtime.core.alerts.watcher import Watcher
 from trainer_runtime.core.protocol.alert_record import failed, fired, sent
 from trainer_runtime.core.protocol.journal import Record
@@ -35,7 +35,7 @@ _LEAST_PAUSE_S = 2.0
 _KILL_AFTER_S = LONGEST_S + 10.0
 
 # Writes an event of the journal: its kind and its fields.
-Tell = Callable[[str, Mapping[str, Any]], None]
+Tell = Callable[[str, Mapping[str, object]], None]
 
 
 class Alerting:
@@ -159,7 +159,7 @@ class Alerting:
             reason = f"the box has no address of {told.to}"
             self._tell("alert", failed(name, told, reason, now))
             return
-        body = body_for(destination["kind"], Message.from_dict(told.message))
+        body = body_for(destination["kind"], told.message)
         asked = json.dumps({"url": destination["url"], "body": body, "id": name}).encode()
         try:
             self._child = subprocess.Popen(
@@ -212,14 +212,13 @@ def _alerts(given: Mapping[str, Any]) -> Iterator[Alert]:
 
 
 def _onset_of(watcher: Watcher, attempt: int, event: Event) -> Onset | None:
-    values = event.get("values")
     if watcher.key is None:
         return watcher.event(attempt, event)
-    value = number(values.get(watcher.key)) if isinstance(values, dict) else None
+    value = number(event.values.get(watcher.key))
     if value is None:
         return None
-    x = int(event["step"]) if attempt else round(event["t"] * 1000)
-    return watcher.point(attempt, x, event["t"], value)
+    x = (event.step or 0) if attempt else round(event.t * 1000)
+    return watcher.point(attempt, x, event.t, value)
 
 
 def _heard_t(

@@ -21,7 +21,7 @@ _LOOK_EVERY_S = 1.0
 _LONGEST_REASON = 300
 
 # Writes an event of the journal: its kind and its fields.
-Tell = Callable[[str, Mapping[str, Any]], None]
+Tell = Callable[[str, Mapping[str, object]], None]
 
 
 class CheckpointMirror:

@@ -43,7 +43,7 @@ class AppendedLog:
         size = os.fstat(self._descriptor).st_size
         self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
 
-    def append(self, time_s: float, kind: str, fields: Mapping[str, Any]) -> bytes:
+    def append(self, time_s: float, kind: str, fields: Mapping[str, object]) -> bytes:
         """Write one event; returns its line.
 
         Raises:

@@ -14,6 +14,7 @@ from trainer_runtime.box.files.secret_file import secret_values
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.environment.setup_log import FIRST_STEP, setup_step
+from trainer_runtime.core.events.journal_lines import AttemptPlan
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.policy.recovery import Decision, Ending, Exit, is_skipped
@@ -127,9 +128,10 @@ def restart_plan(
     config: Mapping[str, Any],
     attempt: AttemptRecord,
     decision: Decision,
-) -> dict[str, Any]:
-    """What a restart after `attempt` resumes from and changes, as the journal tells of it."""
-    mode, tried = "latest", None
+) -> AttemptPlan:
+    """What a restart after `attempt` resumes from and changes."""
+    mode: str = "latest"
+    tried: list[int] | None = None
     if decision.resume_from == "scratch":
         mode, tried = "scratch", []
     elif isinstance(decision.resume_from, int):
@@ -138,14 +140,14 @@ def restart_plan(
     elif progress[attempt.number].started_at_step is None:
         # It never came to its start, and has not used up what it was told to resume from.
         mode, tried = attempt.mode, attempt.candidates
-    return {
-        "why": decision.why or decision.reason,
-        "by": decision.by,
-        "mode": mode,
-        "candidates": tried,
-        "set": dict(decision.set),
-        "skip": dict(decision.skip) if decision.skip else None,
-    }
+    return AttemptPlan(
+        why=decision.why or decision.reason,
+        mode=mode,
+        candidates=None if tried is None else tuple(tried),
+        set=decision.set,
+        skip=decision.skip,
+        by=decision.by,
+    )
 
 
 def index(progress: Mapping[int, Progress], config: Mapping[str, Any]) -> CheckpointIndex:

@@ -6,9 +6,8 @@ Nothing of a log comes in here: whoever reads the message may be an agent.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from trainer_runtime.core.alerts.alert import Alert, Onset, message_id
 from trainer_runtime.core.alerts.condition import (
@@ -16,6 +15,7 @@ from trainer_runtime.core.alerts.condition import (
     MetricCondition,
     SilenceCondition,
 )
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.lines import named
 
@@ -54,8 +54,31 @@ class Message:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Message:
-        return cls(**{name: data[name] for name in cls.__slots__})
+    def of(cls, fields: Fields) -> Message:
+        """The message that `to_dict` described.
+
+        Raises:
+            DecodingError: it lacks a field, or has one of another type.
+        """
+        return cls(
+            id=fields.text("id"),
+            run=fields.text("run"),
+            host=fields.text("host"),
+            alert=fields.text("alert"),
+            severity=fields.text("severity"),
+            state=fields.text("state"),
+            step=fields.integer("step"),
+            text=fields.text("text"),
+            t=fields.number("t"),
+        )
+
+    @classmethod
+    def find(cls, fields: Fields) -> Message | None:
+        """The same; None for what is not a message of this version."""
+        try:
+            return cls.of(fields)
+        except ValueError:
+            return None
 
 
 def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
@@ -73,11 +96,6 @@ def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
         text=f"{told} See: trainmaster status {place.run_id}"[:_LONGEST_TEXT],
         t=round(now, 3),
     )
-
-
-def is_message(data: object) -> TypeGuard[dict[str, Any]]:
-    """Whether `Message.from_dict` takes it."""
-    return isinstance(data, dict) and set(Message.__slots__) <= set(data)
 
 
 def trial_message(destination: str, t: float, trial_id: str) -> Message:

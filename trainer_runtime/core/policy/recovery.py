@@ -16,11 +16,11 @@ from trainer_runtime.core.policy.intervention import (
     SPIKE,
     STALL,
     Remedy,
-    Told,
     first_cause,
     remedy_of,
 )
 from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
+from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR, AttemptRecord
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.core.protocol.progress import Progress
@@ -66,9 +66,8 @@ class Exit:
 
     `code` and `signal` are None where nobody saw the end (hold was killed too). `prepared` is
     False where the attempt ended while its data or environment were being prepared, `step` which
-    step of that it was (a name of core/environment/setup_log.py). `unseen`: how a training ended
-    that others had started and that was only watched, in words; `failure`: what its log says went
-    wrong.
+    step of that it was (a name of core/environment/setup_log.py). `unseen`: how a training ended that others
+    had started and that was only watched, in words; `failure`: what its log says went wrong.
     """
 
     code: int | None
@@ -156,11 +155,11 @@ def decide(
     attempts: Sequence[AttemptRecord],
     progress: Progress,
     config: Mapping[str, Any],
-    findings: Sequence[Told] = (),
+    findings: Sequence[Finding] = (),
 ) -> Decision:
     """What follows from the end of the newest of `attempts` (all of them ended).
 
-    `findings`: what the journal tells is wrong with it.
+    `findings`: what the journal reports of it.
     """
     if ending.reason is EndReason.SESSION_OVER:
         return Decision(Action.RESTART, ending.reason.value, ending.detail)
@@ -182,7 +181,7 @@ def _remedy(
     progress: Progress,
     attempts: Sequence[AttemptRecord],
     config: Mapping[str, Any],
-    findings: Sequence[Told],
+    findings: Sequence[Finding],
 ) -> Remedy | None:
     """What a restart is to change, by the rule for what was found."""
     recovery = config["recovery"]
@@ -193,7 +192,7 @@ def _remedy(
         return Remedy(ending.reason.value, "policy:on_nan rewind_skip_data", skip=skip)
     if ending.reason in (EndReason.LOSS_SPIKE, EndReason.DIVERGENCE):
         code = ending.reason.value
-        spike = next((told for told in findings if told["code"] == code), None)
+        spike = next((found for found in findings if found.code == code), None)
         chosen = recovery.get("on_spike")
         return remedy_of(spike, config, "on_spike", chosen) if spike is not None else None
     out_of_memory = first_cause(findings, OUT_OF_MEMORY)
@@ -204,7 +203,7 @@ def _remedy(
 
 
 def _refused(
-    ending: Ending, recovery: Mapping[str, Any], findings: Sequence[Told], progress: Progress
+    ending: Ending, recovery: Mapping[str, Any], findings: Sequence[Finding], progress: Progress
 ) -> Decision | None:
     """The decision where nothing is tried again as it was."""
     if ending.reason in _FIXED:
@@ -220,12 +219,12 @@ def _refused(
     if ending.reason in _CRASHES:
         cause = first_cause(findings, OUT_OF_MEMORY)
         if cause is not None and recovery.get("on_oom") == "stop":
-            return Decision(Action.FAIL, cause["code"], f"{ending.detail}; recovery.on_oom is stop")
+            return Decision(Action.FAIL, cause.code, f"{ending.detail}; recovery.on_oom is stop")
         # A step that once fitted into memory may fit again, as others' memory comes and goes.
         cause = first_cause(findings, DETERMINISTIC) or (cause if not progress.steps_done else None)
         if cause is not None:
-            told = f"{cause['code']}: {cause['explanation']}"
-            return Decision(Action.FAIL, NEEDS_OPERATOR, told)
+            detail = f"{cause.code}: {cause.explanation}"
+            return Decision(Action.FAIL, NEEDS_OPERATOR, detail)
     if ending.reason is EndReason.FAILED_BEFORE_FIRST_STEP:
         return Decision(Action.FAIL, ending.reason.value, ending.detail)
     if recovery.get("on_crash") == "stop" and rule is None:
@@ -330,7 +329,7 @@ def _skip_to_after(
     progress: Progress, restart_step: int, config: Mapping[str, Any]
 ) -> Mapping[str, int]:
     bad_step = max(
-        (int(warning["step"]) for warning in progress.warnings if warning.get("step")),
+        (warning.step for warning in progress.warnings if warning.step),
         default=progress.step,
     )
     steps = max(1, bad_step - restart_step)
@@ -342,7 +341,7 @@ def _guard_detail(progress: Progress) -> str:
     last = progress.warnings[-1] if progress.warnings else None
     if last is None:
         return "ended by the guard"
-    return f"{last['code']} at step {last['step']}"
+    return f"{last.code} at step {last.step}"
 
 
 def _unusable(end: Exit) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_runtime.core.alerts.message import Message, is_message
-from trainer_runtime.core.protocol.lines import Event, number
+from trainer_runtime.core.alerts.message import Message
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.events.journal_lines import AlertChanged
 
 FIRED, SENT, FAILED = "fired", "sent", "failed"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 900.0
@@ -27,13 +28,26 @@ class Told:
     `tries` counts those that failed, `reason` says why the newest did.
     """
 
-    message: dict[str, Any]
+    message: Message
     to: str
     fired_t: float
     phase: str = FIRED
     tries: int = 0
     due_t: float | None = None
     reason: str | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Told:
+        """The message that `asdict` described."""
+        return cls(
+            message=Message.of(fields.section("message")),
+            to=fields.text("to"),
+            fired_t=fields.number("fired_t"),
+            phase=fields.text("phase"),
+            tries=fields.integer("tries", 0),
+            due_t=fields.find_number("due_t"),
+            reason=fields.find_text("reason"),
+        )
 
 
 @dataclass(slots=True)
@@ -63,21 +77,20 @@ class AlertRecord:
     def unsent(self) -> list[str]:
         return [name for name, told in self.told.items() if told.due_t is not None]
 
-    def apply(self, event: Event) -> None:
-        """Take in one `alert` event; one that a newer runtime has written otherwise is left out."""
-        name, phase, t = str(event.get("id")), event.get("phase"), float(event["t"])
-        message = event.get("message")
-        if phase == FIRED and is_message(message):
-            self.told[name] = Told(dict(message), str(event.get("to")), t, due_t=t)
-            self._forget()
+    def apply(self, t: float, line: AlertChanged) -> None:
+        """Take in a line of the journal; one that a newer runtime has written otherwise is left
+        out."""
+        if line.phase == FIRED and line.message is not None:
+            message = Message.find(line.message)
+            if message is not None:
+                self.told[line.id] = Told(message, str(line.to), t, due_t=t)
+                self._forget()
             return
-        told = self.told.get(name)
-        if told is None or phase not in (SENT, FAILED):
+        told = self.told.get(line.id)
+        if told is None or line.phase not in (SENT, FAILED):
             return
-        told.phase = phase
-        told.reason = str(event["reason"]) if event.get("reason") is not None else None
-        told.due_t = number(event.get("due_t"))
-        if phase == FAILED:
+        told.phase, told.reason, told.due_t = line.phase, line.reason, line.due_t
+        if line.phase == FAILED:
             told.tries += 1
 
     def _forget(self) -> None:
@@ -86,9 +99,14 @@ class AlertRecord:
             self.forgotten_t = max(self.forgotten_t, self.told.pop(name).fired_t)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> AlertRecord:
-        told = {name: Told(**item) for name, item in (data.get("told") or {}).items()}
-        return cls(told, float(data.get("forgotten_t", 0.0)))
+    def from_dict(cls, data: Mapping[str, object]) -> AlertRecord:
+        """The record that `asdict` described."""
+        fields = Fields(data, "alerts")
+        told = fields.section("told")
+        return cls(
+            {name: Told.of(told.section(name)) for name in told.values},
+            fields.number("forgotten_t", 0.0),
+        )
 
 
 def fired(message: Message, to: str) -> dict[str, Any]:

@@ -109,10 +109,11 @@ def _own(view: RunView, attempt: AttemptRecord) -> Iterator[str]:
         return
     _, finding, name, *_ = attempt.why.split(":")
     known = view.record.findings.get(finding)
-    for patch in known.finding["patches"] if known is not None else ():
-        if patch.get("id") == name:
-            sets = patch.get("set") or {}
-            yield from (path for path, new in attempt.set.items() if sets.get(path, _NONE) != new)
+    for patch in known.finding.patches if known is not None else ():
+        if patch.id == name:
+            yield from (
+                path for path, new in attempt.set.items() if patch.set.get(path, _NONE) != new
+            )
 
 
 def _who(attempt: AttemptRecord) -> tuple[str, str | None]:

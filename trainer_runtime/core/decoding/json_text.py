@@ -1,0 +1,71 @@
+"""From bytes to values, within limits of size and depth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from trainer_runtime.core.decoding.error import DecodingError
+from trainer_runtime.core.decoding.fields import Fields
+from trainer_runtime.core.decoding.limits import MAX_DEPTH, MAX_RECORD_BYTES
+
+# Python's `NaN` and `Infinity` become the strings that we write for them.
+_decode = json.JSONDecoder(parse_constant=str).decode
+
+
+def decode_value(
+    data: bytes | str,
+    place: str,
+    *,
+    max_bytes: int = MAX_RECORD_BYTES,
+    max_depth: int = MAX_DEPTH,
+) -> object:
+    """The JSON value that `data` holds; `place` names its file or answer in errors.
+
+    Raises:
+        DecodingError: it is longer or deeper than allowed, not UTF-8, or not JSON.
+    """
+    if len(data) > max_bytes:
+        raise DecodingError(place, "", f"is longer than {max_bytes} bytes")
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8", "surrogatepass")
+        value = _decode(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise DecodingError(place, "", f"is not JSON: {error}") from None
+    # Brackets are counted first: hardly anything has as many as it takes to be too deep.
+    if text.count("{") + text.count("[") > max_depth and _is_deeper(value, max_depth):
+        raise DecodingError(place, "", f"is nested deeper than {max_depth} levels")
+    return value
+
+
+def decode_fields(
+    data: bytes | str,
+    place: str,
+    *,
+    max_bytes: int = MAX_RECORD_BYTES,
+    max_depth: int = MAX_DEPTH,
+) -> Fields:
+    """The JSON object that `data` holds.
+
+    Raises:
+        DecodingError: as `decode_value`, or it is not an object.
+    """
+    value = decode_value(data, place, max_bytes=max_bytes, max_depth=max_depth)
+    if not isinstance(value, dict):
+        raise DecodingError(place, "", "is not a JSON object")
+    return Fields(value, place)
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Level by level, since what is too deep for us may be too deep for a recursion."""
+    level: list[object] = [value]
+    for _ in range(levels):
+        level = [item for node in level for item in _items(node)]
+        if not level:
+            return False
+    return any(isinstance(node, (dict, list)) for node in level)
+
+
+def _items(node: object) -> Iterable[object]:
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return (item for item in inner if isinstance(item, (dict, list)))

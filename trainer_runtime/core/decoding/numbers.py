@@ -1,0 +1,28 @@
+"""Floats in JSON, which has no words for NaN and the infinities: there they are strings."""
+
+from __future__ import annotations
+
+import math
+
+NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
+
+
+def number(value: object) -> float | None:
+    """The float that a field holds, by number or by name; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        try:
+            return float(value)
+        except OverflowError:  # a whole number beyond what a float can hold
+            return math.inf if value > 0 else -math.inf
+    if isinstance(value, str) and value in NOT_FINITE:
+        return float(value)
+    return None
+
+
+def named(value: float) -> str:
+    """`NaN`, `Infinity` or `-Infinity`."""
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
