@@ -53,7 +53,7 @@ def ends_itself(own_end: dict[str, str] | None, lacks: str | None = None) -> boo
 def test_what_is_done_from_here_alone_is_named(
     config: dict[str, Any], host: str, others: dict[str, Any], said: list[str]
 ) -> None:
-    needs = needs_of(config, host, **others)
+    needs = needs_of(config["checkpoint"]["mirror"], host, **others)
     assert len(needs) == len(said)
     assert all(words in need for words, need in zip(said, needs, strict=True))
 

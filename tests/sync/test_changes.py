@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from support.box.scripted_processes import CONFIG
@@ -86,6 +87,7 @@ def test_an_evaluation_is_told_by_its_loss_and_by_what_checkpoints_are_chosen_by
     values = {"val_loss": 0.25, "val_rewards/margins": 1.5, "val_rewards/accuracies": 0.75}
     view, stored = _seen([], events([("eval", {"step": 4, "values": values})]))
     assert [change.detail for change in news_of(stored, view)] == ["val_loss 0.2500"]
-    view.run.config["checkpoint"] = {"metric": "val_rewards/margins"}
+    chosen_by = {**CONFIG, "checkpoint": {"metric": "val_rewards/margins"}}
+    view = replace(view, run=replace(view.run, document=chosen_by))
     told = [change.detail for change in news_of(stored, view)]
     assert told == ["val_loss 0.2500, val_rewards/margins 1.5000"]

@@ -175,7 +175,7 @@ def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) 
     dropped, is forgotten: should either come back, so does the alert.
     """
     records = workspace.control.alerts
-    wanted = {row.id: row for row in _spec_rows(run, run.config.get("alerts") or [], known)}
+    wanted = {row.id: row for row in _spec_rows(run, run.document.get("alerts") or [], known)}
     there = {row.id for row in records.of(run.run_id) if row.origin == "spec"}
     if set(wanted) == there:
         return

@@ -22,7 +22,7 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
     """
     host = open_host(workspace, name)
     runs = [run for run in workspace.control.runs(only_open=True) if run.host == name]
-    named = json.dumps([[dict(run.config), dict(run.plan)] for run in runs])
+    named = json.dumps([[dict(run.document), dict(run.plan)] for run in runs])
     try:
         cache = await host.cache()
         done = await host.run(

@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainmaster.plan import Decision, Plan
 from trainmaster.words.assets import Assets
 from trainmaster.words.yaml12 import dump_yaml
@@ -50,12 +51,12 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
     """
     version = {"config_version": plan.config["config_version"], "run_id": run_id}
     config = {**version, **plan.config}
-    framework = str(config["framework"])
-    choices = {"launcher": frameworks.launcher(config)}
+    parsed = RunConfig.parse(config)
+    choices = {"launcher": frameworks.launcher(parsed)}
     files = {
         "train.sh": _template(assets, "launch/train.sh.j2", choices),
-        "train.py": _script(assets.templates / framework, str(config["method"])),
-        **{name: text.encode() for name, text in frameworks.files(config).items()},
+        "train.py": _script(assets.templates / parsed.framework, parsed.method),
+        **{name: text.encode() for name, text in frameworks.files(parsed).items()},
         "training_config.yaml": training_config(config, plan.decisions).encode(),
         "config.json": _json(config),
         "requirements.txt": "".join(f"{line}\n" for line in plan.requirements).encode(),
@@ -65,7 +66,7 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
     return Bundle(files=files, executable=frozenset({"train.sh"}))
 
 
-def render_attached(config: Mapping[str, Any], assets: Assets) -> Bundle:
+def render_attached(config: ConfigDocument, assets: Assets) -> Bundle:
     """What is placed to watch a training that others started: its source, and who reads it."""
     files = {"config.json": _json(config), **_runtime(assets.runtime)}
     return Bundle(files=files, executable=frozenset())

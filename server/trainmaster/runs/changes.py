@@ -76,7 +76,7 @@ def _evaluated(values: Mapping[str, object], metric: str) -> str | None:
 
 def news_of(events: Sequence[StoredEvent], view: RunView) -> list[Change]:
     """The news in `events`, in their order; a finding that both box and trainer tell of, once."""
-    metric = view.run.config["checkpoint"]["metric"]
+    metric = view.run.config.checkpoint.metric
     told = [change_of(event, metric) for event in events if not _is_told_already(event, view)]
     return [change for change in told if change is not None]
 

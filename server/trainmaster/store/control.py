@@ -84,7 +84,7 @@ class Control:
         process at the last moment.
         """
         described = (
-            json.dumps(run.config),
+            json.dumps(run.document),
             json.dumps(run.plan),
             json.dumps(run.labels),
         )
@@ -371,7 +371,7 @@ def _run(row: sqlite3.Row | tuple[Any, ...]) -> Run:
         host=row[3],
         placement=row[4],
         spec=row[5],
-        config=config,
+        document=config,
         plan=json.loads(row[7]),
         labels=json.loads(row[8]),
         closed=bool(row[9]),

@@ -73,7 +73,7 @@ def due_mirror(workspace: Workspace, view: RunView) -> MirrorTransfer | None:
 
 def is_mirrored_here(run: Run) -> bool:
     """Whether the run's checkpoints are to come to this machine."""
-    return bool(run.config["checkpoint"].get("mirror") == OPERATOR)
+    return run.config.checkpoint.mirror == OPERATOR
 
 
 async def bring_wanted(workspace: Workspace, run: str) -> int:

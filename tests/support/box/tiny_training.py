@@ -17,6 +17,7 @@ from support.runs.running_run import LONGEST_S, own_run_id
 
 from trainer_runtime.box.prepare.shards import prepare
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
@@ -77,7 +78,7 @@ def prepared_config(folder: Path, framework: str, text: bytes, **others: bytes) 
         "checkpoint": {"every": 10, "keep_latest": 3, "keep_best": 1, "metric": "val_loss"},
         "compute": {"device": "cpu", "threads": 1, "compile": False},
     }
-    prepare(config, print)
+    prepare(RunConfig.parse(config), print)
     return config
 
 

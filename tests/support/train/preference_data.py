@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.inputs import byte_tokenizer
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
@@ -55,7 +56,7 @@ class TrlRun:
         attempt = {"number": self.attempts, "resume": dict(resume or {"mode": "latest"})}
         config = {**self.config, "attempt": attempt}
         path = self.folder / "attempts" / str(self.attempts) / "config.json"
-        for name, text in frameworks.files(config).items():
+        for name, text in frameworks.files(RunConfig.parse(config)).items():
             (path.parent / name).parent.mkdir(parents=True, exist_ok=True)
             (path.parent / name).write_text(text)
         path.write_text(json.dumps(config))

@@ -31,6 +31,7 @@ from support.box.tiny_training import (
 from support.runs.running_run import begin_with, standing_after, wait_until
 
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.processes.rank_exits import RANKS
 
@@ -103,7 +104,7 @@ class RanksRun(RunFolder):
         config = self.attempt_config(number=number, **attempt)
         with (self.attempt(number) / "train.log").open("wb") as log:
             return subprocess.Popen(
-                frameworks.command(self.config, sys.executable, config),
+                frameworks.command(RunConfig.parse(self.config), sys.executable, config),
                 cwd=self.folder,
                 env=self._environment,
                 stdout=log,
@@ -176,7 +177,7 @@ def by_hand(base: tuple[Path, Config]) -> Iterator[RanksRun]:
         lstrip_blocks=True,
     )
     script = templates.get_template("launch/train.sh.j2")
-    launcher = frameworks.launcher(run.config)
+    launcher = frameworks.launcher(RunConfig.parse(run.config))
     (run.folder / "train.sh").write_text(script.render(launcher=launcher))
     code = run.run("sh", "train.sh")
     assert code == 0, (run.folder / "log").read_text()

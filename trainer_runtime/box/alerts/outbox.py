@@ -18,6 +18,7 @@ from typing import Any
 
 from trainer_runtime.box.alerts.pieces import Pieces
 from trainer_runtime.box.alerts.post import LONGEST_S
+from trainer_runtime.box.configs import config_of
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.alerts.alert import Alert, Onset
@@ -25,7 +26,7 @@ from trainer_runtime.core.alerts.message import Place, body_for, message_of
 from trainer_runtime.core.alerts.watcher import Watcher
 from trainer_runtime.core.protocol.alert_record import failed, fired, sent
 from trainer_runtime.core.protocol.journal import Record
-from trainer_runtime.core.protocol.lines import ATTACHED, Event, number
+from trainer_runtime.core.protocol.lines import Event, number
 from trainer_runtime.core.protocol.progress import Progress
 
 # After the run's end the box keeps trying for so long; the operator's side goes on from there.
@@ -51,7 +52,7 @@ class Alerting:
         self._pieces: Pieces | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._posting = ""
-        self._is_attached = (read_json(run.config) or {}).get("framework") == ATTACHED
+        self._is_attached = config_of(run).is_attached
         self._started_t = 0.0
         self._next_t = 0.0
 

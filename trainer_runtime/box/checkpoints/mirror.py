@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.text import shown
 
 _ON_HOST = "host:"
@@ -46,14 +46,14 @@ class CheckpointMirror:
 
     def look(
         self,
-        config: Mapping[str, Any],
+        config: RunConfig,
         entries: Callable[[], Sequence[IndexEntry]],
         *,
         last: bool = False,
     ) -> bool:
         """Start or look after a copy; True where nothing is left to do. `last`: the run has ended,
         so that what fails now is not tried again."""
-        place = str((config.get("checkpoint") or {}).get("mirror") or "")
+        place = config.checkpoint.mirror or ""
         if not place.startswith(_ON_HOST):
             return True
         if self._child is not None:

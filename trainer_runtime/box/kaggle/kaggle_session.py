@@ -18,7 +18,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from trainer_runtime.box.files.files import read_json, write_json
+from trainer_runtime.box.configs import config_of
+from trainer_runtime.box.files.files import write_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import secret_values
 from trainer_runtime.box.kaggle.log_relay import Relay
@@ -93,7 +94,7 @@ def _begin(payload: Path, order: KernelOrder, session: Session) -> RunFolder:
     lay_down(payload, order, run, before)
     if order.secrets is not None:
         _give_secrets(find_input(inputs, order.secrets), payload, run)
-    cache = (read_json(run.config) or {})["data"]["cache_dir"]
+    cache = config_of(run).data.cache_dir
     for slug in order.cache:
         for name in link_cache(find_input(inputs, slug), Path(cache)):
             _say(f"From the input {slug}: {name}")

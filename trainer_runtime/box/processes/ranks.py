@@ -3,13 +3,12 @@
 `python3 -m trainer_runtime ranks CONFIG` stands between hold and `accelerate launch` or `torchrun`.
 These kill their workers half a minute after a SIGTERM, and a save may take longer; and they end
 with 1 whatever happened. So signals go to the ranks themselves, and the ranks write down their true
-codes (core/processes/rank_exits.py). Nobody of an attempt outlives another: ranks die with the
-launcher, the launcher with this process, and what fails ends them all.
+codes (core/processes/rank_exits.py). Nobody of an attempt outlives another: ranks die with the launcher, the
+launcher with this process, and what fails ends them all.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import select
@@ -32,6 +31,7 @@ from trainer_runtime.box.processes.identity import (
     send,
     wait_status,
 )
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE
 from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.processes.parent_death import adopt_orphans, die_with_parent
@@ -57,7 +57,7 @@ def run_ranks(config_path: Path, given: Sequence[str] = ()) -> int:
     `given` is the launcher's command line; without it, it is made from the configuration. Does not
     return where the attempt died by a signal: this process then dies by the same.
     """
-    config = json.loads(config_path.read_bytes())
+    config = RunConfig.parse(config_path.read_bytes(), str(config_path))
     folder = config_path.parent / RANKS
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.attach.attached_processes import AttachedProcesses
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.lease.deadlines import read_session
 from trainer_runtime.box.lease.timer import start_timer
@@ -19,7 +19,6 @@ from trainer_runtime.box.supervise.supervisor import Supervisor
 from trainer_runtime.box.watch.stalls import stack_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.core.files.durable import is_locked, lock_within
-from trainer_runtime.core.protocol.lines import ATTACHED
 
 POLL_S = 0.2
 _LOCK_WAIT_S = 0.25
@@ -46,7 +45,7 @@ def supervise(folder: Path) -> int:
 
 def _supervisor(run: RunFolder) -> Supervisor:
     telemetry = Telemetry(run.root)
-    if (read_json(run.config) or {}).get("framework") == ATTACHED:
+    if config_of(run).is_attached:
         processes = AttachedProcesses(run.root)
         return Supervisor(run, processes, time.time, telemetry, window=False)
     trainers = BoxProcesses(run.root)

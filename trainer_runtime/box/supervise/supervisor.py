@@ -15,6 +15,7 @@ from typing import Any
 from trainer_runtime.box.alerts.outbox import Alerting
 from trainer_runtime.box.checkpoints.mirror import CheckpointMirror
 from trainer_runtime.box.checkpoints.pin import HeldCheckpoints
+from trainer_runtime.box.configs import newest_config
 from trainer_runtime.box.environment.cgroup_limits import host_memory_gib
 from trainer_runtime.box.files.files import LineReader, read_json
 from trainer_runtime.box.files.layout import RunFolder
@@ -63,7 +64,7 @@ class Supervisor:
         self._clock = clock
         self._telemetry = telemetry
         self._journal = Journal(run.journal, clock)
-        self._config = attempts.newest_config(run, self._journal.record)
+        self._config = newest_config(run, self._journal.record)
         self._configured_attempt: int | None = None
         self._publisher = Publisher(run, clock, window=window)
         record = self._journal.record
@@ -220,7 +221,7 @@ class Supervisor:
     def _configure(self, attempt: AttemptRecord) -> None:
         if self._configured_attempt != attempt.number:
             attempts.write_config(self._run, self._journal.record, attempt)
-            self._config = attempts.newest_config(self._run, self._journal.record)
+            self._config = newest_config(self._run, self._journal.record)
             self._configured_attempt = attempt.number
 
     def _is_started(self, attempt: AttemptRecord) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -109,6 +109,11 @@ class Fields:
         if not isinstance(value, Mapping):
             raise self.error(name, "is not an object")
         return Fields(value, self.place, self._path_of(name))
+
+    def part(self, name: str, read: Callable[[Fields], T]) -> T | None:
+        """What `read` makes of an object; None where it is absent."""
+        section = self.find_section(name)
+        return None if section is None else read(section)
 
     def sections(self, name: str) -> tuple[Fields, ...]:
         """The objects of a list; none where it is absent."""

@@ -56,7 +56,7 @@ class AttemptPlan:
     why: str
     mode: str
     candidates: tuple[int, ...] | None
-    set: Mapping[str, Any]
+    set: Mapping[str, object]
     skip: Mapping[str, int] | None = None
     by: str | None = None
 

@@ -19,15 +19,15 @@ class Desired:
 
     `mode` and `step` say what a start resumes from (`latest`, `best`, `step`, `scratch`), `set`
     what it changes in the last attempt's configuration, `skip` which data it leaves out from then
-    on (as `Decision.skip` in core/policy/recovery.py), `why` who asked for it. `grace_s`: seconds
-    between SIGTERM and SIGKILL of a stop.
+    on (as `Decision.skip` in core/policy/recovery.py), `why` who asked for it. `grace_s`: seconds between
+    SIGTERM and SIGKILL of a stop.
     """
 
     state: DesiredState
     generation: int
     mode: str = "latest"
     step: int | None = None
-    set: Mapping[str, Any] = field(default_factory=dict)
+    set: Mapping[str, object] = field(default_factory=dict)
     skip: Mapping[str, int] | None = None
     why: str = "launch"
     grace_s: float = DEFAULT_GRACE_S

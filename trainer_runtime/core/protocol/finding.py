@@ -32,8 +32,8 @@ class Patch:
     """
 
     id: str
-    set: Mapping[str, Any]
-    expected: Mapping[str, Any]
+    set: Mapping[str, object]
+    expected: Mapping[str, object]
     why: str
     resume_from: str | int = "latest"
     skip: Mapping[str, int] | None = None
