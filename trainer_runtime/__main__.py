@@ -93,7 +93,7 @@ def _output(options: Options) -> int:
 def _corpus(options: Options) -> int:
     from trainer_runtime.box.answer.list_corpus import tell_corpus
 
-    return _tell(tell_corpus(json.loads(options.asked), options.cache, options.fingerprint))
+    return _tell(tell_corpus(options.asked, options.cache, options.fingerprint))
 
 
 def _input(options: Options) -> int:

@@ -10,7 +10,7 @@ import pytest
 from support.runs.operator import SLOW, Operator
 from support.runs.running_run import run_async, small_spec
 
-from trainer_runtime.core.lease.lease import Lease
+from trainer_runtime.core.lease.lease import Lease, OwnEnd
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.renting.leases import own_timer
 from trainmaster.runs.launch import plan_run
@@ -27,7 +27,7 @@ MIRRORED = "{every: 20, mirror: operator}"
 WEBHOOK = "ops: {kind: webhook, url: 'http://127.0.0.1:9/', defaults: false}"
 
 
-def ends_itself(own_end: dict[str, str] | None, lacks: str | None = None) -> bool:
+def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
     told = own_timer(Lease("tm-a", "vast", "1", 0.0, own_end), {"lacks": lacks})
     assert told.ends_itself == ("can't end itself" not in told.words)
     return told.ends_itself
@@ -39,11 +39,11 @@ def ends_itself(own_end: dict[str, str] | None, lacks: str | None = None) -> boo
         (NO_MIRROR, "box", {}, []),
         (HERE, "box", {}, ["copied here"]),
         (NO_MIRROR, "kaggle", {}, ["next session"]),
-        (NO_MIRROR, "box", {"ends_itself": ends_itself({"kind": "http"})}, []),
+        (NO_MIRROR, "box", {"ends_itself": ends_itself(OwnEnd("http"))}, []),
         (
             NO_MIRROR,
             "box",
-            {"ends_itself": ends_itself({"kind": "http"}, "no key")},
+            {"ends_itself": ends_itself(OwnEnd("http"), "no key")},
             ["end itself"],
         ),
         (NO_MIRROR, "box", {"ends_itself": ends_itself(None)}, ["end itself"]),

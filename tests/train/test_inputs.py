@@ -38,7 +38,7 @@ def python_of(tmp_path: Path, endpoint: str, **variables: str) -> TrainingPython
     return TrainingPython(sys.executable, {**os.environ, **known, **variables})
 
 
-def config_of(tmp_path: Path) -> dict[str, Any]:
+def config_of(tmp_path: Path) -> RunConfig:
     model = tmp_path / "model"
     files = [[one.name, one.stat().st_size] for one in sorted(model.iterdir())]
     item = {
@@ -50,22 +50,22 @@ def config_of(tmp_path: Path) -> dict[str, Any]:
         "files": files,
         "size_bytes": sum(size for _, size in files),
     }
-    return {"inputs": [item]}
+    return RunConfig.parse({"inputs": [item]})
 
 
 def test_a_hubs_model_comes_once_and_as_the_plan_saw_it(tmp_path: Path, hub: Hub) -> None:
     config, told = config_of(tmp_path), []
     (tmp_path / "model" / "later.safetensors").write_bytes(b"not of the plan")
-    settle_inputs(RunConfig.parse(config), told.append, python_of(tmp_path, hub.endpoint))
-    folder = Path(config["inputs"][0]["folder"])
-    names = {name for name, _ in config["inputs"][0]["files"]}
+    settle_inputs(config, told.append, python_of(tmp_path, hub.endpoint))
+    folder = Path(config.inputs[0].folder)
+    names = {name for name, _ in config.inputs[0].files}
     assert {one.name for one in folder.iterdir()} == {*names, ".complete"}
     assert (folder / "model.safetensors").read_bytes() == (
         tmp_path / "model" / "model.safetensors"
     ).read_bytes()
     assert setup_step(told) is not None
     asked = len(hub.asked)
-    settle_inputs(RunConfig.parse(config), told.append, python_of(tmp_path, hub.endpoint))
+    settle_inputs(config, told.append, python_of(tmp_path, hub.endpoint))
     assert len(hub.asked) == asked
 
 
@@ -73,8 +73,8 @@ def test_a_fetch_that_is_cut_off_goes_on_where_it_was(tmp_path: Path, hub: Hub) 
     write_model(tmp_path / "model", shapes={"w": (6000, 1000)})
     config, told = config_of(tmp_path), []
     hub.cut_after = 11_000_000  # the client keeps what it has in pieces of 10 MiB
-    settle_inputs(RunConfig.parse(config), told.append, python_of(tmp_path, hub.endpoint))
-    fetched = Path(config["inputs"][0]["folder"], "model.safetensors")
+    settle_inputs(config, told.append, python_of(tmp_path, hub.endpoint))
+    fetched = Path(config.inputs[0].folder, "model.safetensors")
     assert fetched.read_bytes() == (tmp_path / "model" / "model.safetensors").read_bytes()
     assert any("It goes on" in line for line in told)
     assert any("model.safetensors bytes=10485760-" in asked for asked in hub.asked)
@@ -83,12 +83,10 @@ def test_a_fetch_that_is_cut_off_goes_on_where_it_was(tmp_path: Path, hub: Hub) 
 def test_a_gated_model_is_refused_in_words_that_are_recognised(tmp_path: Path, hub: Hub) -> None:
     hub.gated.add("some/model")
     with pytest.raises(InputUnusableError, match="list HF_TOKEN under secrets") as refused:
-        settle_inputs(
-            RunConfig.parse(config_of(tmp_path)), print, python_of(tmp_path, hub.endpoint)
-        )
+        settle_inputs(config_of(tmp_path), print, python_of(tmp_path, hub.endpoint))
     assert codes_of(f"prepare: {refused.value}") == ["hf_gated_repo"]
     settle_inputs(
-        RunConfig.parse(config_of(tmp_path)),
+        config_of(tmp_path),
         print,
         python_of(tmp_path, hub.endpoint, HF_TOKEN=hub.token),
     )
@@ -98,7 +96,7 @@ def test_a_hub_that_is_away_may_be_there_later(tmp_path: Path) -> None:
     write_model(tmp_path / "model")
     away = "http://127.0.0.1:9"
     with pytest.raises(InputUnavailableError, match="couldn't connect to") as refused:
-        settle_inputs(RunConfig.parse(config_of(tmp_path)), print, python_of(tmp_path, away))
+        settle_inputs(config_of(tmp_path), print, python_of(tmp_path, away))
     told = str(refused.value).replace(away, "https://huggingface.co")
     assert codes_of(f"prepare: {told}") == ["hf_network"]
 

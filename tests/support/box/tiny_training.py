@@ -106,7 +106,7 @@ class RunFolder:
     def write_config(self, name: str, config: Config) -> Path:
         """Writes a configuration with the framework's own files beside it."""
         path = self.folder / name
-        texts = {**frameworks.files(config), path.name: json.dumps(config)}
+        texts = {**frameworks.files(RunConfig.parse(config)), path.name: json.dumps(config)}
         for file, text in texts.items():
             (path.parent / file).parent.mkdir(parents=True, exist_ok=True)
             (path.parent / file).write_text(text)

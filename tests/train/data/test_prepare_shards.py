@@ -120,7 +120,7 @@ def test_rows_of_text_need_no_tokenizer_of_others(tmp_path: Path) -> None:
     ("content", "told"),
     [
         ('{"text": "a"}\n{"body": "b"}\n', "line 2 has no text under `text`"),
-        ('{"text": "a"}\n{broken\n', "line 2 is no JSON"),
+        ('{"text": "a"}\n{broken\n', "line 2 is not JSON"),
         ('{"text": "a"}\n', "need 34"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.text import shown
 
 _ON_HOST = "host:"
@@ -92,7 +92,7 @@ class CheckpointMirror:
         self._child = None
         if child.returncode == 0:
             self._copied, self._pause_s, self._due_t = self._asked, _FIRST_PAUSE_S, 0.0
-            step = json.loads(output)["step"]
+            step = decode_fields(output, "the copy's answer").find_integer("step")
             if step != self._told_step:
                 self._told_step = step
                 self._tell("mirrored", {"step": step})

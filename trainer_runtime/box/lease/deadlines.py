@@ -6,33 +6,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.files import read_fields
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.lease.lease import LEASE, Lease, stop_t, time_to_stop_s
 from trainer_runtime.core.lease.session import Session
 from trainer_runtime.core.policy.recovery import EndReason
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
-from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.progress import Progress
 
 
 def read_lease(root: Path) -> Lease | None:
     """The lease of the box whose runs lie in `root`; None for a box without one."""
-    written = read_json(root / LEASE)
+    written = read_fields(root / LEASE)
     try:
-        return None if written is None else Lease.from_dict(written)
-    except ODD_FIELDS:
+        return None if written is None else Lease.of(written)
+    except DecodingError:
         return None
 
 
 def read_session(run: RunFolder) -> Session | None:
     """The session that a run's place was lent for; None where it is there for good."""
-    written = read_json(run.session)
+    written = read_fields(run.session)
     try:
-        return None if written is None else Session.from_dict(written)
-    except ODD_FIELDS:
+        return None if written is None else Session.of(written)
+    except DecodingError:
         return None
 
 

@@ -34,6 +34,7 @@ from trainer_runtime.box.prepare.sources import (
 )
 from trainer_runtime.box.prepare.uploads import NothingComesError, await_shards, await_sources
 from trainer_runtime.core.config import ConfigDocument, DataConfig, RunConfig
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.corpus import TEXT, VALIDATION_SHARE, CorpusFile, Source
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.tokenizer_folder import BYTE
@@ -88,11 +89,13 @@ def prepare(config: RunConfig, report: Report, python: TrainingPython | None = N
 def is_whole(entry: Path) -> bool:
     """True if the entry's `meta.json` is there and each file has the size that it records."""
     try:
-        meta = json.loads((entry / META_NAME).read_bytes())
-        parts = [source[split] for source in meta["sources"] for split in ("train", "val")]
-        token_bytes = TOKEN_BYTES[meta.get("dtype", DTYPE)]
-        return meta["v"] == META_VERSION and all(
-            (entry / part["file"]).stat().st_size == part["tokens"] * token_bytes for part in parts
+        meta = decode_fields((entry / META_NAME).read_bytes(), META_NAME)
+        sources, splits = meta.sections("sources"), ("train", "val")
+        parts = [source.section(split) for source in sources for split in splits]
+        token_bytes = TOKEN_BYTES[meta.text("dtype", DTYPE)]
+        return meta.integer("v") == META_VERSION and all(
+            (entry / part.text("file")).stat().st_size == part.integer("tokens") * token_bytes
+            for part in parts
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -187,7 +190,9 @@ def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...
                 "files": _names(sources),
             }
             work.python.run("prepare_shards", request, work.report)
-            _write_meta(building, data, json.loads((building / CUT_NAME).read_bytes()))
+            _write_meta(
+                building, data, decode_fields((building / CUT_NAME).read_bytes(), CUT_NAME).values
+            )
             (building / CUT_NAME).unlink()
         _put_in_place(building, entry)
     finally:

@@ -7,7 +7,6 @@ as `<cache>/models/<name>`. Whatever has not arrived yet stands in `.<name>.rece
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.core.config import DataConfig, RunConfig
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import CorpusFile
 
 Report = Callable[[str], None]
@@ -130,16 +130,17 @@ def _wait(
 def _listed(folder: Path, digest: str) -> dict[str, tuple[CorpusFile, ...]] | None:
     """The files of each source, as they were at the sender's; None while they are not all there."""
     try:
-        marker = json.loads((folder / MARKER).read_bytes())
-        rows = marker["files"] if marker["digest"] == digest else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        data = (folder / MARKER).read_bytes()
+        marker = decode_fields(data, MARKER, max_bytes=MAX_DOCUMENT_BYTES)
+        if marker.text("digest") != digest:
+            return None
+        found: dict[str, list[CorpusFile]] = {}
+        for row in marker.rows("files", "path", "size_bytes", "modified_ns"):
+            source, _, name = row.text("path").partition("/")
+            file = CorpusFile(name, row.integer("size_bytes"), row.integer("modified_ns"))
+            found.setdefault(source, []).append(file)
+    except (FileNotFoundError, DecodingError):
         return None
-    if rows is None:
-        return None
-    found: dict[str, list[CorpusFile]] = {}
-    for path, size_bytes, modified_ns in rows:
-        source, _, name = path.partition("/")
-        found.setdefault(source, []).append(CorpusFile(name, size_bytes, modified_ns))
     return {source: tuple(files) for source, files in found.items()}
 
 

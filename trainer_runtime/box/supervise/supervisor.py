@@ -17,7 +17,7 @@ from trainer_runtime.box.checkpoints.mirror import CheckpointMirror
 from trainer_runtime.box.checkpoints.pin import HeldCheckpoints
 from trainer_runtime.box.configs import newest_config
 from trainer_runtime.box.environment.cgroup_limits import host_memory_gib
-from trainer_runtime.box.files.files import LineReader, read_json
+from trainer_runtime.box.files.files import LineReader, read_fields
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import remove_secrets
 from trainer_runtime.box.lease.deadlines import Deadlines
@@ -125,11 +125,11 @@ class Supervisor:
 
     def has_newer_request(self) -> bool:
         """Whether something was asked for that this supervisor could answer, and has not."""
-        data = read_json(self._run.desired)
+        fields = read_fields(self._run.desired)
         return (
-            data is not None
+            fields is not None
             and not self._goes_on_elsewhere()
-            and Desired.from_dict(data).generation > self._journal.record.generation
+            and Desired.of(fields).generation > self._journal.record.generation
         )
 
     def close(self) -> None:
@@ -140,10 +140,10 @@ class Supervisor:
         self._journal.close()
 
     def _desired(self) -> Desired:
-        data = read_json(self._run.desired)
-        if data is None:
+        fields = read_fields(self._run.desired)
+        if fields is None:
             raise FileNotFoundError(f"{self._run.desired} can't be read")
-        return Desired.from_dict(data)
+        return Desired.of(fields)
 
     def _goes_on_elsewhere(self) -> bool:
         """Whether the session is over, and what follows is for the next one's supervisor."""

@@ -127,7 +127,10 @@ class InputConfig:
             source=fields.find_text("from"),
             hub=fields.find_text("hub"),
             revision=fields.find_text("revision"),
-            files=_files(fields),
+            files=tuple(
+                (row.text("name"), row.integer("size_bytes"))
+                for row in fields.rows("files", "name", "size_bytes")
+            ),
             size_bytes=fields.integer("size_bytes", 0),
             listing=fields.find_text("listing"),
         )
@@ -144,16 +147,3 @@ class InputConfig:
             "size_bytes": self.size_bytes,
             "listing": self.listing,
         }
-
-
-def _files(fields: Fields) -> tuple[tuple[str, int], ...]:
-    files = []
-    given = fields.values.get("files")
-    for one in given if isinstance(given, (list, tuple)) else ():
-        if not isinstance(one, (list, tuple)) or len(one) < 2:
-            raise fields.error("files", "is not a list of names with sizes")
-        name, size_bytes = one[0], one[1]
-        if not isinstance(name, str) or type(size_bytes) is not int:
-            raise fields.error("files", "is not a list of names with sizes")
-        files.append((name, size_bytes))
-    return tuple(files)

@@ -119,6 +119,16 @@ class Fields:
         """The objects of a list; none where it is absent."""
         return tuple(self._item(name, index, value) for index, value in enumerate(self._list(name)))
 
+    def rows(self, name: str, *columns: str) -> tuple[Fields, ...]:
+        """The rows of a list of lists, by the names of their columns; none where it is absent."""
+        found = []
+        for index, row in enumerate(self._list(name)):
+            if not isinstance(row, (list, tuple)) or len(row) < len(columns):
+                raise self.error(f"{name}[{index}]", f"is not a list of {len(columns)} values")
+            values = dict(zip(columns, row, strict=False))
+            found.append(Fields(values, self.place, self._path_of(f"{name}[{index}]")))
+        return tuple(found)
+
     def texts(self, name: str) -> tuple[str, ...]:
         """The strings of a list; none where it is absent."""
         return tuple(self._each(name, str, "strings"))

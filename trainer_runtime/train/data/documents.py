@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import (
+    MAX_DOCUMENT_BYTES,
+    MAX_ROW_DEPTH,
+    DecodingError,
+    decode_value,
+)
 from trainer_runtime.train.attempt.config import ConfigError, SourceConfig
 
 COLUMN = "text"
@@ -87,9 +92,9 @@ def _of_jsonl(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
 
 def _text_of(line: bytes, file: str, number: int) -> str:
     try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{file}, line {number} is no JSON: {error}") from None
+        row = decode_value(line, file, max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH)
+    except DecodingError as error:
+        raise ValueError(f"{file}, line {number} {error.problem}") from None
     text = row.get(COLUMN) if isinstance(row, dict) else None
     if not isinstance(text, str):
         raise ValueError(f"{file}, line {number} has no text under `{COLUMN}`")

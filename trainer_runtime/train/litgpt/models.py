@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pickle
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.frameworks import litgpt as written
 from trainer_runtime.train.attempt.config import ConfigError, ModelConfig, RunConfig
 
@@ -95,7 +95,8 @@ def _name(config: RunConfig, source: Path) -> str:
 def _recorded_name(source: Path) -> str | None:
     """Where the model says that it comes from."""
     try:
-        recorded = json.loads((source / "config.json").read_bytes()).get("_name_or_path")
+        config = decode_fields((source / "config.json").read_bytes(), "config.json")
+        recorded = config.find_text("_name_or_path")
     except (OSError, ValueError):
         return None
     return os.path.basename(recorded) if recorded else None

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
+from trainer_runtime.core.lease.lease import OwnEnd
+
 CloudName = Literal["runpod", "vast", "lambda"]
 BoxState = Literal["starting", "running", "stopped", "ending"]
 
@@ -14,8 +16,7 @@ BoxState = Literal["starting", "running", "stopped", "ending"]
 class Wanted:
     """What is looked for; None and 1 ask for nothing in particular.
 
-    `gpu`: a name of `core.environment.gpus`; `count` GPUs in one box; `max_usd_h` for the whole box
-    and hour.
+    `gpu`: a name of `core.environment.gpus`; `count` GPUs in one box; `max_usd_h` for the whole box and hour.
     """
 
     gpu: str | None = None
@@ -30,10 +31,9 @@ class Wanted:
 class Offer:
     """A kind of machine that may be rented now.
 
-    `offer_id` is the provider's own word, which `create` takes. `gpu`: its name in
-    `core.environment.gpus`, the provider's own in small letters where that table lacks it.
-    `gpu_memory_gib` of one GPU; `disk_gib`: the most that may be asked for, None where the provider
-    does not say. `usd_per_h`:
+    `offer_id` is the provider's own word, which `create` takes. `gpu`: its name in `core.environment.gpus`, the
+    provider's own in small letters where that table lacks it. `gpu_memory_gib` of one GPU;
+    `disk_gib`: the most that may be asked for, None where the provider does not say. `usd_per_h`:
     of the whole box, its disk included where `disk_gib` was wanted. `priced_t`: Unix time at which
     `source`, the address that was asked, said so.
     """
@@ -141,7 +141,7 @@ class Cloud(Protocol):
     async def end(self, provider_id: str) -> None:
         """Have a box ended for good, its disk included; one that is gone is no error."""
 
-    def own_end(self, provider_id: str) -> Mapping[str, Any] | None:
+    def own_end(self, provider_id: str) -> OwnEnd | None:
         """How the box can end itself by a key that is good for nothing else, as
         `core.lease.lease.Lease.own_end` holds it; None where the provider has no such key."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.lease.lease import LEASE, Lease
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainmaster.backends.hosts import Host
@@ -97,7 +98,7 @@ async def read(host: Host) -> Lease | None:
     """
     path = posixpath.join(await host.root(), LEASE)
     try:
-        return Lease.from_dict(json.loads(await host.read(path, 0, _LONGEST_LEASE_BYTES)))
+        return Lease.of(decode_fields(await host.read(path, 0, _LONGEST_LEASE_BYTES), path))
     except ODD_FIELDS:
         return None
 
