@@ -10,6 +10,7 @@ import pytest
 from support.runs.operator import SLOW, Operator
 from support.runs.running_run import run_async, small_spec
 
+from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.lease.lease import Lease, OwnEnd
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.renting.leases import own_timer
@@ -28,7 +29,9 @@ WEBHOOK = "ops: {kind: webhook, url: 'http://127.0.0.1:9/', defaults: false}"
 
 
 def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
-    told = own_timer(Lease("tm-a", "vast", "1", 0.0, own_end), {"lacks": lacks})
+    told = own_timer(
+        Lease("tm-a", "vast", "1", 0.0, own_end), TimerAnswer(runs=True, t=0.0, lacks=lacks)
+    )
     assert told.ends_itself == ("can't end itself" not in told.words)
     return told.ends_itself
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import posixpath
 
+from trainer_runtime.core.answers.cache import CacheAnswer
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.machines.registry import open_host
 from trainmaster.sync.workspace import Workspace
@@ -35,7 +37,7 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
             stdin=named.encode(),
             timeout_s=_TIMEOUT_S,
         )
-        answer = json.loads(done.output)
+        answer = CacheAnswer.of(decode_fields(done.output, "gc", max_bytes=MAX_DOCUMENT_BYTES))
     except ValueError as error:
         told = shown(done.errors.strip()[-300:].replace("\n", " ").encode())
         raise HostError(
@@ -45,11 +47,11 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
         ) from error
     finally:
         await host.disconnect()
-    removed = [CacheEntry.model_validate(entry) for entry in answer["removed"]]
+    removed = [CacheEntry.model_validate(item.to_dict()) for item in answer.removed]
     return GcAnswer(
         host=name,
         removed=removed,
-        kept=[CacheEntry.model_validate(entry) for entry in answer["kept"]],
+        kept=[CacheEntry.model_validate(item.to_dict()) for item in answer.kept],
         freed_bytes=sum(entry.size_bytes for entry in removed),
         dry_run=True if dry_run else None,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
+from trainer_runtime.core.answers.supervisor import SupervisorAnswer
+from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainmaster.backends.hosts import Host
 from trainmaster.words.errors import HostError
 
@@ -20,14 +20,15 @@ class ProcessLauncher:
             timeout_s=_TIMEOUT_S,
         )
         try:
-            answer = json.loads(done.output)
-        except ValueError:
-            answer = {"error": (done.errors or done.output).strip()[-500:]}
-        if "error" in answer:
+            answer = SupervisorAnswer.of(decode_fields(done.output, "start"))
+        except DecodingError:
+            told = (done.errors or done.output).strip()[-500:]
+            answer = SupervisorAnswer(started=False, error=told)
+        if answer.error is not None:
             raise HostError(
                 "SUPERVISOR_DID_NOT_START",
-                f"The supervisor on {host.name} did not start: {answer['error']}",
+                f"The supervisor on {host.name} did not start: {answer.error}",
                 f"Look into logs/supervisor.err in {folder}; `trainmaster doctor` checks the host.",
                 retryable=True,
             )
-        return bool(answer["started"])
+        return answer.started

@@ -6,10 +6,10 @@ import asyncio
 import json
 import posixpath
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.lease.lease import LEASE, Lease
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
@@ -80,7 +80,7 @@ async def put(host: Host, lease: Lease) -> OwnTimer:
     path = posixpath.join(await host.root(), LEASE)
     await host.put_file(path, json.dumps(there.to_dict()).encode())
     answer = await _timer(host, "--start")
-    if not answer.get("runs"):
+    if not answer.runs:
         raise HostError(
             "ENVIRONMENT_UNUSABLE",
             f"The timer that is to end {host.name} with its lease does not start.",
@@ -118,11 +118,11 @@ async def answers(workspace: Workspace, box: RentedBox) -> bool:
     return known is not None and known.tag == box.tag
 
 
-def own_timer(lease: Lease, answer: Mapping[str, Any], skew_s: float = 0.0) -> OwnTimer:
+def own_timer(lease: Lease, answer: TimerAnswer, skew_s: float = 0.0) -> OwnTimer:
     """What a box can do by itself; `answer`: what its timer tells, `skew_s`: how far its clock is
     ahead of ours, where that was made up for."""
     told = "Stops its trainings in time, so that they are saved, and "
-    lacks = answer.get("lacks")
+    lacks = answer.lacks
     if lease.own_end is None:
         told += (
             f"can't end itself: {lease.provider} gives a box no key for that. "
@@ -148,19 +148,19 @@ def expected_timer(cloud: Cloud) -> OwnTimer:
     return OwnTimer(True, "the box's own timer ends it then by itself")
 
 
-def _skew_s(answer: Mapping[str, Any]) -> float:
-    skew_s = float(answer["t"]) - time.time()
+def _skew_s(answer: TimerAnswer) -> float:
+    skew_s = answer.t - time.time()
     return skew_s if abs(skew_s) > _MOST_SKEW_S else 0.0
 
 
-async def _timer(host: Host, option: str) -> Mapping[str, Any]:
+async def _timer(host: Host, option: str) -> TimerAnswer:
     done = await host.run(
         [await host.python(), "-m", "trainer_runtime", "lease", await host.root(), option],
         folder=await host.runtime(),
         timeout_s=_TIMEOUT_S,
     )
     try:
-        answer: Mapping[str, Any] = json.loads(done.output)
+        return TimerAnswer.of(decode_fields(done.output, "lease"))
     except ValueError:
         raise HostError(
             "INTERNAL",
@@ -169,4 +169,3 @@ async def _timer(host: Host, option: str) -> Mapping[str, Any]:
             "`trainmaster hosts check` looks at the host.",
             retryable=True,
         ) from None
-    return answer
