@@ -133,6 +133,21 @@ def test_points_events_and_folds_come_from_the_mirror(
     assert len(Record.from_dict(folds[0]["record"]).attempts) == 2
 
 
+def test_a_fold_keeps_warnings_and_a_planned_restart(
+    store: MetricsStore, mirror: PlacementMirror
+) -> None:
+    warned = ("warning", {"code": "nan_loss", "step": 3, "message": "the loss is NaN"})
+    planned = {"due_t": 5.0, "why": "guard", "mode": "latest", "candidates": [2], "set": {}}
+    journal = (attempt_starting(1), ("restart_planned", {**planned, "skip": None}))
+    files = {"supervisor.jsonl": journal, "attempts/1/events.jsonl": (started(), warned)}
+    assert take_in(store, mirror, {name: b"".join(lines(told)) for name, told in files.items()})
+    folds = dict(store.folds(RUN, 1))
+    (warning,) = Progress.from_dict(folds[1]["progress"]).warnings
+    assert (warning.code, warning.step) == ("nan_loss", 3)
+    pending = Record.from_dict(folds[0]["record"]).pending
+    assert pending is not None and (pending.why, pending.candidates) == ("guard", (2,))
+
+
 def test_what_is_not_finite_is_kept_as_such(store: MetricsStore, mirror: PlacementMirror) -> None:
     take_in(store, mirror, FILES)
     by_step = {(attempt, x): value for attempt, _, x, value in told(store, "loss")}
