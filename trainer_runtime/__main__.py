@@ -43,7 +43,7 @@ def _start(options: Options) -> int:
     from trainer_runtime.box.supervise.start import start_detached
 
     answer = start_detached(_folder(options))
-    return _tell(answer, code=1 if "error" in answer else 0)
+    return _tell(answer.to_dict(), code=0 if answer.error is None else 1)
 
 
 def _hold(options: Options) -> int:
@@ -99,7 +99,7 @@ def _output(options: Options) -> int:
 def _corpus(options: Options) -> int:
     from trainer_runtime.box.answer.list_corpus import tell_corpus
 
-    return _tell(tell_corpus(json.loads(options.asked), options.cache, options.fingerprint))
+    return _tell(tell_corpus(options.asked, options.cache, options.fingerprint))
 
 
 def _input(options: Options) -> int:
@@ -119,7 +119,7 @@ def _collect(options: Options) -> int:
 
     named = sys.stdin.read() if options.named else ""
     cache, runs = Path(options.cache), Path(options.runs)
-    return _tell(collect(cache, runs, named, dry_run=options.dry_run))
+    return _tell(collect(cache, runs, named, dry_run=options.dry_run).to_dict())
 
 
 def _try_folder(options: Options) -> int:
@@ -169,8 +169,8 @@ def _lease(options: Options) -> int:
 
     root = Path(options.root).resolve()
     if options.start:
-        return _tell(timer.start_and_tell(root))
-    return _tell(timer.told(root)) if options.tell else timer.keep(root)
+        return _tell(timer.start_and_tell(root).to_dict())
+    return _tell(timer.told(root).to_dict()) if options.tell else timer.keep(root)
 
 
 def _inspect(options: Options) -> int:

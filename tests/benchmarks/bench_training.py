@@ -31,9 +31,10 @@ from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from trainer_runtime.box.prepare.shards import prepare  # noqa: E402
+from trainer_runtime.core.config import RunConfig  # noqa: E402
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files  # noqa: E402
 from trainer_runtime.core.files.manifest import verify  # noqa: E402
-from trainer_runtime.train.attempt.config import TrainingConfig, read_config  # noqa: E402
+from trainer_runtime.train.attempt.config import read_config  # noqa: E402
 from trainer_runtime.train.attempt.events import EventLog  # noqa: E402
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints  # noqa: E402
 from trainer_runtime.train.checkpoints.checkpoint_store import Origin, Shelf  # noqa: E402
@@ -113,7 +114,7 @@ def prepared(folder: Path, size: Size, threads: int) -> Path:
     }
     (folder / "config.json").write_text(json.dumps(config))
     (folder / SCRIPT).write_text(training_script(config, find_assets()))
-    prepare(config, lambda line: None)
+    prepare(RunConfig.parse(config), lambda line: None)
     return folder / "config.json"
 
 
@@ -223,7 +224,7 @@ def plain_loop(config_path: Path, pipe: Connection) -> None:
 
 
 class PlainGPT(nn.Module):
-    def __init__(self, config: TrainingConfig) -> None:
+    def __init__(self, config: RunConfig) -> None:
         super().__init__()
         model = config.model
         self.tokens = nn.Embedding(model.vocab_size, model.d_model)

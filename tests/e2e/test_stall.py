@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from trainer_runtime.box.supervise.supervisor import Supervisor
 from trainer_runtime.box.watch.stalls import stack_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.core.files.durable import try_lock
-from trainer_runtime.core.protocol.lines import Event, decode
+from trainer_runtime.core.protocol.lines import decode
 
 _MINUTE_S = 60.0
 
@@ -46,25 +47,25 @@ class Hurried:
             inspect=stack_verdict,
         )
 
-    def until(self, kind: str, *, minutes: int = 0) -> Event:
+    def until(self, kind: str, *, minutes: int = 0) -> Mapping[str, Any]:
         """Let it work until its journal holds such an event, and let so many minutes pass."""
 
-        def met() -> Event | None:
+        def met() -> Mapping[str, Any] | None:
             if (told := self._told(kind)) is None:
                 self._supervisor.tick()
                 if self._ahead_s < minutes * _MINUTE_S:
                     self._ahead_s += _MINUTE_S
             return told
 
-        found: Event = wait_until(met, kind, bound_s=LONGEST_S)
+        found: Mapping[str, Any] = wait_until(met, kind, bound_s=LONGEST_S)
         return found
 
     def close(self) -> None:
         self._supervisor.close()
         os.close(self._lock[0])
 
-    def _told(self, kind: str) -> Event | None:
-        told = [decode(line) for line in self._run.journal.read_bytes().splitlines()]
+    def _told(self, kind: str) -> Mapping[str, Any] | None:
+        told = [decode(line).document for line in self._run.journal.read_bytes().splitlines()]
         return next((event for event in reversed(told) if event["kind"] == kind), None)
 
 

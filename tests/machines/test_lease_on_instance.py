@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from support.runs.running_run import run_async
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.lease.lease import Lease
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.ssh import Completed
@@ -39,7 +40,7 @@ class Box:
 
     async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         assert (path, mode) == ("/root/lease.json", 0o644)
-        self.left.append(Lease.from_dict(json.loads(data)))
+        self.left.append(Lease.of(decode_fields(data, "x")))
 
     async def run(self, command: Sequence[str], **_options: Any) -> Completed:
         told = {"runs": command[-1] == "--start", "lacks": None, "t": time.time() + self._skew_s}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, plan
 from trainmaster.plan.spec import all_fields, load_spec
 from trainmaster.words.yaml12 import load_yaml
@@ -34,7 +35,7 @@ def given(cpu_host: HostFacts, one_source: Corpora) -> Callable[..., dict[str, A
             f"format: {'text' if model is None else 'jsonl'}}}]}}\n"
         )
         config = plan(load_spec(text), cpu_host, one_source(), None, model).config
-        files = frameworks.files({"run_id": "small-abc234", **config})
+        files = frameworks.files(RunConfig.parse({"run_id": "small-abc234", **config}))
         if name not in files:
             pytest.skip(f"{framework} has no files of its own yet")
         return load_yaml(files[name])

@@ -12,6 +12,7 @@ import re
 import zipfile
 from pathlib import Path
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.kaggle.session_order import KernelOrder
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -53,7 +54,7 @@ def test_the_payload_holds_the_order_the_run_and_the_runtime_once() -> None:
     packed = bz2.decompress(base64.b64decode(constants["PAYLOAD"]))
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         names = archive.namelist()
-        assert KernelOrder.from_dict(json.loads(archive.read("kernel.json"))) == ORDER
+        assert KernelOrder.of(decode_fields(archive.read("kernel.json"), "x")) == ORDER
         assert json.loads(archive.read("run/desired.json")) == DESIRED.to_dict()
         assert archive.read("run/train.sh") == FILES["train.sh"]
     assert len(names) == len(set(names)) == len(FILES) + 2

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import pytest
 from support.plan.rendered import script_text
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks.choices import (
     CHOICES,
     UnknownChoiceError,
@@ -107,6 +108,9 @@ def test_the_choices_are_all_that_a_spec_may_say() -> None:
     assert set(values["tuning"]) == {"full", *_literal(AdapterSpec, "kind")}
 
 
+ADAPTER = {"kind": "lora", "r": 8, "alpha": 16}
+
+
 def _literal(section: type[Any], name: str) -> set[str]:
     annotation = section.model_fields[name].annotation
     parts = get_args(annotation)
@@ -116,7 +120,7 @@ def _literal(section: type[Any], name: str) -> set[str]:
 def test_a_method_that_trl_lacks_is_not_among_the_choices() -> None:
     assert "pretrain" in get_args(TrainingSpec.model_fields["method"].annotation)
     with pytest.raises(UnknownChoiceError, match="pretrain"):
-        choices_of({"framework": "trl", "method": "pretrain"})
+        choices_of(RunConfig.parse({"framework": "trl", "method": "pretrain"}))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +131,7 @@ def test_a_method_that_trl_lacks_is_not_among_the_choices() -> None:
         {"framework": "nanogpt", "model": {"style": ["gpt2"]}},
         {"framework": "nanogpt", "model": {"style": None}},
         {"framework": "trl", "method": "{{ 7 * 7 }}"},
-        {"framework": "trl", "method": "sft", "adapter": {"kind": "other"}},
+        {"framework": "trl", "method": "sft", "adapter": {"kind": "other", "r": 8, "alpha": 16}},
         {"model": {"style": "gpt2"}},
     ],
 )
@@ -141,12 +145,21 @@ def test_values_do_not_get_into_a_script() -> None:
     configs: list[dict[str, Any]] = [
         {"framework": "nanogpt", "model": {"style": "gpt2"}},
         {"framework": "hf", "model": {"path": odd}},
-        {"framework": "litgpt", "method": "sft", "model": {"hub": odd}, "adapter": {"r": odd}},
-        {"framework": "trl", "method": "dpo", "adapter": {"kind": "lora", "targets": odd}},
+        {
+            "framework": "litgpt",
+            "method": "sft",
+            "model": {"hub": odd},
+            "adapter": {"r": 8, "alpha": 16},
+        },
+        {
+            "framework": "trl",
+            "method": "dpo",
+            "adapter": {"kind": "lora", "r": 8, "alpha": 16, "targets": [odd]},
+        },
     ]
     for config in configs:
         given = {**config, "name": odd, "run_id": odd, "env": {odd: odd}, "method_args": {odd: 1}}
         assert training_script(given, find_assets()) == script_text(
-            config["framework"], **choices_of(config)
+            config["framework"], **choices_of(RunConfig.parse(config))
         )
         assert odd not in training_script(given, find_assets())

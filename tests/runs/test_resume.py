@@ -184,7 +184,7 @@ def test_only_what_changed_is_sent_and_it_stays_for_the_next_attempt(runs: Runs)
         third = runs.attempt_config(run, 3)
         assert (third["steps"], third["optimizer"]["lr"]) == (80, 0.001)
         assert third["attempt"]["resume"] == {"mode": "step", "candidates": [40]}
-        assert runs.workspace.control.run(run).config["steps"] == 80
+        assert runs.workspace.control.run(run).config.steps == 80
 
     run_async(work)
 

@@ -10,7 +10,8 @@ import pytest
 from support.runs.operator import SLOW, Operator
 from support.runs.running_run import run_async, small_spec
 
-from trainer_runtime.core.lease.lease import Lease
+from trainer_runtime.core.answers.timer import TimerAnswer
+from trainer_runtime.core.lease.lease import Lease, OwnEnd
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.renting.leases import own_timer
 from trainmaster.runs.planning.plan_run import plan_run
@@ -27,8 +28,10 @@ MIRRORED = "{every: 20, mirror: operator}"
 WEBHOOK = "ops: {kind: webhook, url: 'http://127.0.0.1:9/', defaults: false}"
 
 
-def ends_itself(own_end: dict[str, str] | None, lacks: str | None = None) -> bool:
-    told = own_timer(Lease("tm-a", "vast", "1", 0.0, own_end), lacks)
+def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
+    told = own_timer(
+        Lease("tm-a", "vast", "1", 0.0, own_end), TimerAnswer(runs=True, t=0.0, lacks=lacks)
+    )
     assert told.ends_itself == ("can't end itself" not in told.words)
     return told.ends_itself
 
@@ -39,11 +42,11 @@ def ends_itself(own_end: dict[str, str] | None, lacks: str | None = None) -> boo
         (NO_MIRROR, "box", {}, []),
         (HERE, "box", {}, ["copied here"]),
         (NO_MIRROR, "kaggle", {}, ["next session"]),
-        (NO_MIRROR, "box", {"ends_itself": ends_itself({"kind": "http"})}, []),
+        (NO_MIRROR, "box", {"ends_itself": ends_itself(OwnEnd("http"))}, []),
         (
             NO_MIRROR,
             "box",
-            {"ends_itself": ends_itself({"kind": "http"}, "no key")},
+            {"ends_itself": ends_itself(OwnEnd("http"), "no key")},
             ["end itself"],
         ),
         (NO_MIRROR, "box", {"ends_itself": ends_itself(None)}, ["end itself"]),
@@ -53,7 +56,7 @@ def ends_itself(own_end: dict[str, str] | None, lacks: str | None = None) -> boo
 def test_what_is_done_from_here_alone_is_named(
     config: dict[str, Any], host: str, others: dict[str, Any], said: list[str]
 ) -> None:
-    needs = needs_of(config, host, **others)
+    needs = needs_of(config["checkpoint"]["mirror"], host, **others)
     assert len(needs) == len(said)
     assert all(words in need for words, need in zip(said, needs, strict=True))
 

@@ -30,7 +30,7 @@ def run(name: str, created_t: float = 1.0) -> Run:
         host="local",
         placement=1,
         spec="name: x",
-        config={"steps": 10},
+        document={"steps": 10},
         plan={"decisions": []},
         labels={"team": "a"},
         closed=False,
@@ -156,7 +156,7 @@ def test_what_a_resume_changed_is_on_record(control: Control) -> None:
     control.request("gpt-abc234", STOPPED, 3.0, became=("name: y", config))
     control.set_cleaned("gpt-abc234")
     found = control.run("gpt")
-    assert (found.spec, found.config, found.cleaned) == ("name: y", config, True)
+    assert (found.spec, found.document, found.cleaned) == ("name: y", config, True)
     assert found.labels == {"for": "paper"}
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer_runtime.core.protocol.event import Event
 from trainmaster.store.metrics_store import MetricsStore, Point, StoredEvent
 
 
@@ -21,7 +22,7 @@ def loss(x: int, value: float, t: float = 1.0) -> Point:
 
 
 def event(attempt: int, seq: int, kind: str = "state") -> StoredEvent:
-    return StoredEvent(attempt, seq, float(seq), kind, seq, {"n": seq})
+    return StoredEvent(attempt, Event.of(seq, float(seq), kind, seq, {"n": seq}))
 
 
 def values(store: MetricsStore, run_id: str, key: str = "loss") -> list[list[tuple[int, float]]]:
@@ -102,7 +103,7 @@ def test_events_beyond_a_position_are_the_journals_and_the_newer_attempts(
         store.add_events("run", 1, [event(attempt, seq) for attempt in (1, 2, 3) for seq in (0, 1)])
         store.add_events("other", 1, [event(0, 9)])
     found = store.events_after("run", 1, (2, 2, 0))
-    assert {(item.attempt, item.seq) for item in found} == {(0, 3), (2, 1), (3, 0), (3, 1)}
+    assert {(item.attempt, item.event.seq) for item in found} == {(0, 3), (2, 1), (3, 0), (3, 1)}
     assert len(store.events_after("run", 1, (-1, 0, -1))) == 10
     assert store.events_after("run", 1, (3, 3, 1)) == []
 

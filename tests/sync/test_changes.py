@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from support.box.scripted_processes import CONFIG
@@ -39,14 +40,14 @@ def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, 
         record.apply(event)
     for event in trainer:
         progress.apply(event)
-    now = max(event["t"] for event in (*journal, *trainer))
+    now = max(event.t for event in (*journal, *trainer))
     view = RunView(run, Desired(DesiredState.RUNNING, 1), record, [progress], now)
     stored = [
-        StoredEvent(attempt, event["seq"], event["t"], event["kind"], event.get("step"), event)
+        StoredEvent(attempt, event)
         for attempt, told in ((0, journal), (1, trainer))
         for event in told
     ]
-    return view, sorted(stored, key=lambda event: event.t)
+    return view, sorted(stored, key=lambda one: one.event.t)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +80,14 @@ def test_what_both_tell_is_news_once_and_each_time_that_it_comes(
 def test_a_second_time_of_which_the_box_could_not_tell_is_still_found() -> None:
     journal = events([_START, _found("0a0a0a0a", 10), _CLOSED])
     view, _ = _seen(journal, events([_warning(500)], first_t=FIRST_T + 9))
-    assert [(one.told["step"], one.over) for one in found_of(view)] == [(500, False), (10, True)]
+    assert [(one.finding.step, one.over) for one in found_of(view)] == [(500, False), (10, True)]
 
 
 def test_an_evaluation_is_told_by_its_loss_and_by_what_checkpoints_are_chosen_by() -> None:
     values = {"val_loss": 0.25, "val_rewards/margins": 1.5, "val_rewards/accuracies": 0.75}
     view, stored = _seen([], events([("eval", {"step": 4, "values": values})]))
     assert [change.detail for change in news_of(stored, view)] == ["val_loss 0.2500"]
-    view.run.config["checkpoint"] = {"metric": "val_rewards/margins"}
+    chosen_by = {**CONFIG, "checkpoint": {"metric": "val_rewards/margins"}}
+    view = replace(view, run=replace(view.run, document=chosen_by))
     told = [change.detail for change in news_of(stored, view)]
     assert told == ["val_loss 0.2500, val_rewards/margins 1.5000"]

@@ -125,12 +125,27 @@ def test_points_events_and_folds_come_from_the_mirror(
     ]
     assert told(store, "val_loss") == [(1, 0, 2, 2.75)]
     assert told(store, "cpu_util") == [(0, 0, 1_700_000_004_000, 97.5)]
-    kinds = [event.kind for event in store.events_after(RUN, 1, (-1, 0, -1)) if event.attempt == 1]
+    kinds = [one.event.kind for one in store.events_after(RUN, 1, (-1, 0, -1)) if one.attempt == 1]
     assert kinds == ["started", "eval", "checkpoint", "checkpoint", "gossip"]
     folds = dict(store.folds(RUN, 1))
     assert Progress.from_dict(folds[1]["progress"]).verified_step == 2
     assert Progress.from_dict(folds[2]["progress"]).started_at_step == 2
     assert len(Record.from_dict(folds[0]["record"]).attempts) == 2
+
+
+def test_a_fold_keeps_warnings_and_a_planned_restart(
+    store: MetricsStore, mirror: PlacementMirror
+) -> None:
+    warned = ("warning", {"code": "nan_loss", "step": 3, "message": "the loss is NaN"})
+    planned = {"due_t": 5.0, "why": "guard", "mode": "latest", "candidates": [2], "set": {}}
+    journal = (attempt_starting(1), ("restart_planned", {**planned, "skip": None}))
+    files = {"supervisor.jsonl": journal, "attempts/1/events.jsonl": (started(), warned)}
+    assert take_in(store, mirror, {name: b"".join(lines(told)) for name, told in files.items()})
+    folds = dict(store.folds(RUN, 1))
+    (warning,) = Progress.from_dict(folds[1]["progress"]).warnings
+    assert (warning.code, warning.step) == ("nan_loss", 3)
+    pending = Record.from_dict(folds[0]["record"]).pending
+    assert pending is not None and (pending.why, pending.candidates) == ("guard", (2,))
 
 
 def test_what_is_not_finite_is_kept_as_such(store: MetricsStore, mirror: PlacementMirror) -> None:

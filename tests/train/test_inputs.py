@@ -20,6 +20,7 @@ from trainer_runtime.box.environment.training_python import (
 )
 from trainer_runtime.box.prepare import preparation
 from trainer_runtime.box.prepare.inputs import settle_inputs
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
 from trainer_runtime.core.environment.setup_log import setup_step
 from trainer_runtime.core.files.corpus import ROWS, Source, fingerprint, list_files
@@ -37,7 +38,7 @@ def python_of(tmp_path: Path, endpoint: str, **variables: str) -> TrainingPython
     return TrainingPython(sys.executable, {**os.environ, **known, **variables})
 
 
-def config_of(tmp_path: Path) -> dict[str, Any]:
+def config_of(tmp_path: Path) -> RunConfig:
     model = tmp_path / "model"
     files = [[one.name, one.stat().st_size] for one in sorted(model.iterdir())]
     item = {
@@ -49,15 +50,15 @@ def config_of(tmp_path: Path) -> dict[str, Any]:
         "files": files,
         "size_bytes": sum(size for _, size in files),
     }
-    return {"inputs": [item]}
+    return RunConfig.parse({"inputs": [item]})
 
 
 def test_a_hubs_model_comes_once_and_as_the_plan_saw_it(tmp_path: Path, hub: Hub) -> None:
     config, told = config_of(tmp_path), []
     (tmp_path / "model" / "later.safetensors").write_bytes(b"not of the plan")
     settle_inputs(config, told.append, python_of(tmp_path, hub.endpoint))
-    folder = Path(config["inputs"][0]["folder"])
-    names = {name for name, _ in config["inputs"][0]["files"]}
+    folder = Path(config.inputs[0].folder)
+    names = {name for name, _ in config.inputs[0].files}
     assert {one.name for one in folder.iterdir()} == {*names, ".complete"}
     assert (folder / "model.safetensors").read_bytes() == (
         tmp_path / "model" / "model.safetensors"
@@ -73,7 +74,7 @@ def test_a_fetch_that_is_cut_off_goes_on_where_it_was(tmp_path: Path, hub: Hub) 
     config, told = config_of(tmp_path), []
     hub.cut_after = 11_000_000  # the client keeps what it has in pieces of 10 MiB
     settle_inputs(config, told.append, python_of(tmp_path, hub.endpoint))
-    fetched = Path(config["inputs"][0]["folder"], "model.safetensors")
+    fetched = Path(config.inputs[0].folder, "model.safetensors")
     assert fetched.read_bytes() == (tmp_path / "model" / "model.safetensors").read_bytes()
     assert any("It goes on" in line for line in told)
     assert any("model.safetensors bytes=10485760-" in asked for asked in hub.asked)
@@ -84,7 +85,11 @@ def test_a_gated_model_is_refused_in_words_that_are_recognised(tmp_path: Path, h
     with pytest.raises(InputUnusableError, match="list HF_TOKEN under secrets") as refused:
         settle_inputs(config_of(tmp_path), print, python_of(tmp_path, hub.endpoint))
     assert codes_of(f"prepare: {refused.value}") == ["hf_gated_repo"]
-    settle_inputs(config_of(tmp_path), print, python_of(tmp_path, hub.endpoint, HF_TOKEN=hub.token))
+    settle_inputs(
+        config_of(tmp_path),
+        print,
+        python_of(tmp_path, hub.endpoint, HF_TOKEN=hub.token),
+    )
 
 
 def test_a_hub_that_is_away_may_be_there_later(tmp_path: Path) -> None:

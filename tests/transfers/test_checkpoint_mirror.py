@@ -70,8 +70,8 @@ class Mirrored:
     def is_due(self) -> bool:
         """Whether something would be to do, were it mirrored by itself."""
         view = load_view(self.workspace, self.run)
-        checkpoint = {**view.run.config["checkpoint"], "mirror": "operator"}
-        run = replace(view.run, config={**view.run.config, "checkpoint": checkpoint})
+        checkpoint = {**view.run.document["checkpoint"], "mirror": "operator"}
+        run = replace(view.run, document={**view.run.document, "checkpoint": checkpoint})
         return due_mirror(self.workspace, replace(view, run=run)) is not None
 
     @property

@@ -58,5 +58,5 @@ def test_a_model_and_its_tokenizer_arrive_whole_and_are_sent_once(
     wait_until((entry / "meta.json").exists, "the shards", LONGEST_S)
     remote("stop", run)
     again = remote("launch", str(spec))["run_id"]
-    assert workspace.control.run(again).config["inputs"] == config["inputs"]
+    assert workspace.control.run(again).document["inputs"] == config["inputs"]
     remote("stop", again)

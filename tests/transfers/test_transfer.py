@@ -25,6 +25,7 @@ from support.runs.running_run import (
 )
 
 from trainer_runtime.box.prepare.shards import is_whole, prepare
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.cli.progress_bar import describe
@@ -113,7 +114,7 @@ def local_shards(workspace: Workspace, run: str, tmp_path: Path) -> dict[str, by
     ]
     local = {**data, "sources": sources, "cache_dir": str(tmp_path / "reference")}
     del local["upload"]
-    return contents(prepare({"data": local}, print))
+    return contents(prepare(RunConfig.parse({"data": local}), print))
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -76,14 +76,11 @@ def _of_events(
     stored = workspace.metrics.events_after(
         view.run.run_id, view.run.placement, (journal_seq, attempt, seq)
     )
-    for event in stored:
-        if not _covers(upto, event):
+    for one in stored:
+        if not _covers(upto, one):
             continue  # came after the view was loaded
-        told = {**event.body, "seq": event.seq, "t": event.t, "kind": event.kind}
-        if event.step is not None:
-            told["step"] = event.step
         for watcher in watchers:
-            onset = watcher.event(event.attempt, told)
+            onset = watcher.event(one.attempt, one.event)
             if onset is not None:
                 yield watcher.alert, onset
 
@@ -151,7 +148,7 @@ def _given_up(
     known = {row.to for row in rows}
     told = view.record.alerts.told
     return [
-        (Message.from_dict(told[name].message), told[name].to)
+        (told[name].message, told[name].to)
         for name in _ids_given_up(view)
         if name not in (before.get("taken_over") or []) and told[name].to in known
     ]
@@ -177,6 +174,7 @@ def _cursor(view: RunView) -> tuple[int, int, int]:
 
 
 def _covers(upto: tuple[int, int, int], event: StoredEvent) -> bool:
+    seq = event.event.seq
     if event.attempt == 0:
-        return event.seq <= upto[0]
-    return (event.attempt, event.seq) <= upto[1:]
+        return seq <= upto[0]
+    return (event.attempt, seq) <= upto[1:]

@@ -160,7 +160,7 @@ def listed_alerts(workspace: Workspace, run: Run | None) -> list[AlertRow]:
     rows = records.all() if run is None else records.of(run_id)
     wanted, gone = _default_rows(known), set[str]()
     if run is not None:
-        of_spec = {row.id: row for row in _spec_rows(run, run.config.get("alerts") or [], known)}
+        of_spec = {row.id: row for row in _spec_rows(run, run.document.get("alerts") or [], known)}
         wanted += of_spec.values()
         gone = {row.id for row in rows if row.origin == "spec" and row.id not in of_spec}
     rows = [row for row in rows if row.id not in gone]
@@ -202,7 +202,7 @@ def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) 
     dropped, is forgotten: should either come back, so does the alert.
     """
     records = workspace.control.alerts
-    wanted = {row.id: row for row in _spec_rows(run, run.config.get("alerts") or [], known)}
+    wanted = {row.id: row for row in _spec_rows(run, run.document.get("alerts") or [], known)}
     there = {row.id for row in records.of(run.run_id) if row.origin == "spec"}
     if set(wanted) == there:
         return

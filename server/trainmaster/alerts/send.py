@@ -11,6 +11,8 @@ import time
 from typing import Any
 
 from trainer_runtime.core.alerts.message import body_for
+from trainer_runtime.core.alerts.post_answer import PostAnswer
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.alert_record import Told, failed
 from trainer_runtime.core.protocol.text import shown
@@ -66,9 +68,7 @@ async def send_due(
     return sent
 
 
-async def try_once(
-    workspace: Workspace, to: str, given: Destination, message: Any
-) -> dict[str, Any]:
+async def try_once(workspace: Workspace, to: str, given: Destination, message: Any) -> PostAnswer:
     """What came of giving a message to a destination, as `box/alerts/post.py` answers.
 
     Raises:
@@ -84,26 +84,24 @@ async def try_once(
 
 async def _send(workspace: Workspace, row: MessageRow) -> bool:
     records = workspace.control.alerts
-    answer: dict[str, Any]
     try:
         given = destinations(workspace.home).get(row.to)
         if given is None:
-            answer = {"sent": False, "reason": f"the settings name no destination {row.to}"}
+            answer = PostAnswer(False, f"the settings name no destination {row.to}")
         else:
             answer = await try_once(workspace, row.to, given, row.message)
     except StateError as error:
-        answer = {"sent": False, "reason": error.code}
-    if answer.get("sent") is True:
+        answer = PostAnswer(False, error.code)
+    if answer.sent:
         records.set_sent(row.id)
         return True
-    told = Told({}, row.to, row.fired_t, tries=row.tries)
-    wait_s = float(answer.get("wait_s") or 0.0)
-    said = failed(row.id, told, str(answer["reason"]), time.time(), wait_s=wait_s)
+    told = Told(row.message, row.to, row.fired_t, tries=row.tries)
+    said = failed(row.id, told, answer.reason, time.time(), wait_s=answer.wait_s)
     records.set_failed(row.id, said["reason"], said["due_t"])
     return False
 
 
-def _post(asked: bytes) -> dict[str, Any]:
+def _post(asked: bytes) -> PostAnswer:
     """By the box's own program, in a process that can be ended whatever the receiver does."""
     try:
         done = subprocess.run(
@@ -114,13 +112,12 @@ def _post(asked: bytes) -> dict[str, Any]:
             timeout=_LONGEST_CHILD_S,
             check=False,
         )
-        answer = json.loads(done.stdout)
+        return PostAnswer.of(decode_fields(done.stdout, "the sender's answer"))
     except (OSError, ValueError, subprocess.TimeoutExpired):
-        return {"sent": False, "reason": "the sender was ended"}
-    return answer if isinstance(answer, dict) else {"sent": False, "reason": "the sender was ended"}
+        return PostAnswer(False, "the sender was ended")
 
 
-def _run_command(command: list[str], body: dict[str, Any]) -> dict[str, Any]:
+def _run_command(command: list[str], body: dict[str, Any]) -> PostAnswer:
     try:
         done = subprocess.run(
             command,
@@ -132,11 +129,11 @@ def _run_command(command: list[str], body: dict[str, Any]) -> dict[str, Any]:
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
-        return {"sent": False, "reason": f"the command did not end within {_COMMAND_S:.0f} s"}
+        return PostAnswer(False, f"the command did not end within {_COMMAND_S:.0f} s")
     except (OSError, ValueError):
-        return {"sent": False, "reason": "the command can't be started"}
+        return PostAnswer(False, "the command can't be started")
     said = shown(done.stdout[:_MOST_SAID].replace(b"\n", b" ")).strip()
     if done.returncode != 0:
         reason = f"the command ended with {done.returncode}"
-        return {"sent": False, "reason": reason, "said": said}
-    return {"sent": True, "said": said}
+        return PostAnswer(False, reason, said=said)
+    return PostAnswer(True, said=said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.answers.cache import CacheAnswer
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.registry import open_host
 from trainmaster.sync.workspace import Workspace
@@ -28,7 +28,7 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
         retryable=False,
     )
     runs = [run for run in workspace.control.runs(only_open=True) if run.host == name]
-    named = json.dumps([[dict(run.config), dict(run.plan)] for run in runs])
+    named = json.dumps([[dict(run.document), dict(run.plan)] for run in runs])
     try:
         runs_folder = posixpath.join(await host.root(), "runs")
         options = ["--named", *(["--dry-run"] if dry_run else [])]
@@ -40,22 +40,14 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
             stdin=named.encode(),
             acts=not dry_run,
         )
-        removed, kept = await runtime_call(host, call, _entries)
+        answer = await runtime_call(host, call, CacheAnswer.of)
     finally:
         await host.disconnect()
+    removed = [CacheEntry.model_validate(item.to_dict()) for item in answer.removed]
     return GcAnswer(
         host=name,
         removed=removed,
-        kept=kept,
+        kept=[CacheEntry.model_validate(item.to_dict()) for item in answer.kept],
         freed_bytes=sum(entry.size_bytes for entry in removed),
         dry_run=True if dry_run else None,
     )
-
-
-def _entries(answer: Fields) -> tuple[list[CacheEntry], list[CacheEntry]]:
-    """Those that were removed, and those that were kept."""
-    removed, kept = (
-        [CacheEntry.model_validate(entry.values) for entry in answer.sections(name)]
-        for name in ("removed", "kept")
-    )
-    return removed, kept

@@ -23,7 +23,7 @@ class Permission(BaseModel):
 async def _permission(context: ToolContext, run_id: str) -> Elicit[Permission] | Permission:
     """Asks about the processes of an attached run; where the client can't ask, the answer is no."""
     run = workspace_of(context).control.run(run_id)
-    if run.config.get("framework") != "attached" or not can_ask(context):
+    if not run.is_attached or not can_ask(context):
         return Permission(allow=False)
     question = f"May py-spy read the processes of {run.run_id}, which Trainmaster did not start?"
     return Elicit(question, Permission)

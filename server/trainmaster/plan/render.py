@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainmaster.plan import Decision, Plan
 from trainmaster.plan.script import training_script
 from trainmaster.words.assets import Assets
@@ -52,7 +53,7 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
     files = {
         "train.sh": (assets.templates / "launch" / "train.sh").read_bytes(),
         "train.py": training_script(config, assets).encode(),
-        **{name: text.encode() for name, text in frameworks.files(config).items()},
+        **{name: text.encode() for name, text in frameworks.files(RunConfig.parse(config)).items()},
         "training_config.yaml": training_config(config, plan.decisions).encode(),
         "config.json": _json(config),
         "requirements.txt": "".join(f"{line}\n" for line in plan.requirements).encode(),
@@ -62,7 +63,7 @@ def render(plan: Plan, run_id: str, assets: Assets) -> Bundle:
     return Bundle(files=files, executable=frozenset({"train.sh"}))
 
 
-def render_attached(config: Mapping[str, Any], assets: Assets) -> Bundle:
+def render_attached(config: ConfigDocument, assets: Assets) -> Bundle:
     """What is placed to watch a training that others started: its source, and who reads it."""
     files = {"config.json": _json(config), **_runtime(assets.runtime)}
     return Bundle(files=files, executable=frozenset())

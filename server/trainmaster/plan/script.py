@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_runtime.core.frameworks.choices import Choices, choices_of
+from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.decoding import DecodingError
+from trainer_runtime.core.frameworks.choices import Choices, UnknownChoiceError, choices_of
 from trainmaster.plan.templates import rendered
 from trainmaster.words.assets import Assets
 
@@ -20,8 +22,13 @@ def training_script(config: Mapping[str, Any], assets: Assets) -> str:
     Raises:
         UnknownChoiceError: the config asks for a script that there is no template for.
     """
-    choices = choices_of(config)  # which knows the framework's name, before it becomes a path
-    return script_by(str(config["framework"]), choices, assets)
+    try:
+        parsed = RunConfig.parse(config)
+    except DecodingError as error:
+        raise UnknownChoiceError(str(error)) from error
+    # It refuses an unknown framework before the name becomes a path.
+    choices = choices_of(parsed)
+    return script_by(parsed.framework, choices, assets)
 
 
 def script_by(framework: str, choices: Choices, assets: Assets) -> str:

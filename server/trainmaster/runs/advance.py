@@ -164,7 +164,7 @@ async def _begin_transfers(due: _Due) -> str | None:
 
 async def _withdraw_secrets(due: _Due) -> str | None:
     """Of a run at Kaggle, whose secrets no supervisor removes."""
-    view = due.view if due.run.config.get("secrets") else None
+    view = due.view if due.run.config.secrets else None
     if view is None or view.kernel is None or view.kernel.alive:
         return None
     if not view.ended or view.request_pending:

@@ -96,10 +96,10 @@ async def test_destination(workspace: Workspace, name: str) -> AlertTestAnswer:
         destination=to,
         kind=given.kind,
         id=message.id,
-        sent=answer.get("sent") is True,
-        status=answer.get("status"),
-        reason=answer.get("reason"),
-        said=answer.get("said") or None,
+        sent=answer.sent,
+        status=answer.status,
+        reason=None if answer.sent else answer.reason,
+        said=answer.said or None,
         note="Sent from this machine; runs' boxes send theirs themselves." if from_box else None,
     )
 

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.journal_lines import (
+    AttemptEnded,
+    FindingReported,
+    StateEntered,
+    journal_line,
+)
+from trainer_runtime.core.protocol.trainer_lines import (
+    CheckpointChanged,
+    Decided,
+    PhaseEntered,
+    Warned,
+    trainer_line,
+)
 from trainmaster.store.metrics_store import StoredEvent
 from trainmaster.sync.run_view import RunView
 from trainmaster.words.answers.runs import Change
@@ -12,42 +25,50 @@ from trainmaster.words.answers.runs import Change
 _LOSS = "val_loss"
 
 
-def change_of(event: StoredEvent, metric: str = _LOSS) -> Change | None:
+def change_of(stored: StoredEvent, metric: str = _LOSS) -> Change | None:
     """The news in an event; None for what is bookkeeping. `metric`: what checkpoints are chosen by,
     told of an evaluation beside its loss."""
-    if event.attempt == 0:
+    event = stored.event
+    if stored.attempt == 0:
         return _of_journal(event)
-    body = event.body
-    if event.kind == "checkpoint":
-        if body.get("action") == "verified":
-            return Change(event="checkpoint", t=event.t, step=event.step)
-        if body.get("action") == "failed":
-            return Change(event="finding", t=event.t, step=event.step, detail="checkpoint failed")
-        return None
     if event.kind == "eval":
-        detail = _evaluated(body.get("values") or {}, metric)
+        detail = _evaluated(event.values, metric)
         return Change(event="eval", t=event.t, step=event.step, detail=detail)
-    if event.kind == "warning":
-        return Change(
-            event="finding", t=event.t, step=event.step, detail=str(body.get("code", "warning"))
-        )
-    if event.kind == "decision" and body.get("what") == "skip_checkpoint":
-        return Change(
-            event="checkpoint_skipped", t=event.t, step=body.get("value"), detail=body.get("reason")
-        )
-    if event.kind == "decision" and body.get("what") == "log_replaced":
-        return Change(event="log_replaced", t=event.t, detail=str(body.get("reason")))
-    if event.kind == "phase":
-        return Change(event="phase", t=event.t, step=event.step, detail=str(body.get("name", "")))
+    line = trainer_line(event)
+    if isinstance(line, CheckpointChanged):
+        return _of_checkpoint(event, line)
+    if isinstance(line, Decided):
+        return _of_decision(event, line)
+    if isinstance(line, Warned):
+        return Change(event="finding", t=event.t, step=line.step, detail=line.code or "warning")
+    if isinstance(line, PhaseEntered):
+        return Change(event="phase", t=event.t, step=event.step, detail=line.name)
     return None
 
 
-def _evaluated(values: Mapping[str, Any], metric: str) -> str | None:
-    told = {key: values[key] for key in (_LOSS, metric) if key in values}
+def _of_checkpoint(event: Event, line: CheckpointChanged) -> Change | None:
+    if line.action == "verified":
+        return Change(event="checkpoint", t=event.t, step=line.step)
+    if line.action == "failed":
+        return Change(event="finding", t=event.t, step=line.step, detail="checkpoint failed")
+    return None
+
+
+def _of_decision(event: Event, line: Decided) -> Change | None:
+    if line.what == "skip_checkpoint":
+        step = line.value if isinstance(line.value, int) else None
+        return Change(event="checkpoint_skipped", t=event.t, step=step, detail=line.reason)
+    if line.what == "log_replaced":
+        return Change(event="log_replaced", t=event.t, detail=line.reason)
+    return None
+
+
+def _evaluated(values: Mapping[str, object], metric: str) -> str | None:
+    shown = {key: values[key] for key in (_LOSS, metric) if key in values}
     return (
         ", ".join(
             f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}"
-            for key, value in told.items()
+            for key, value in shown.items()
         )
         or None
     )
@@ -55,46 +76,46 @@ def _evaluated(values: Mapping[str, Any], metric: str) -> str | None:
 
 def news_of(events: Sequence[StoredEvent], view: RunView) -> list[Change]:
     """The news in `events`, in their order; a finding that both box and trainer tell of, once."""
-    metric = view.run.config["checkpoint"]["metric"]
+    metric = view.run.config.checkpoint.metric
     told = [change_of(event, metric) for event in events if not _is_told_already(event, view)]
     return [change for change in told if change is not None]
 
 
-def _is_told_already(event: StoredEvent, view: RunView) -> bool:
+def _is_told_already(stored: StoredEvent, view: RunView) -> bool:
     """Of the guard's warning and the box's finding of one code the earlier one is news."""
-    if event.attempt == 0 and event.kind == "finding":
-        return not _is_news(event, view)
-    if event.kind == "warning":
-        found = view.record.finding_of(event.attempt, str(event.body.get("code")), event.t)
+    event = stored.event
+    if stored.attempt == 0:
+        line = journal_line(event)
+        return isinstance(line, FindingReported) and not _is_news(event.t, line, view)
+    warned = trainer_line(event)
+    if isinstance(warned, Warned):
+        found = view.record.finding_of(stored.attempt, str(warned.code), event.t)
         return found is not None and found.opened_t < event.t
     return False
 
 
-def _is_news(event: StoredEvent, view: RunView) -> bool:
+def _is_news(t: float, line: FindingReported, view: RunView) -> bool:
     """Opened, opened again or more severe; not its newest figures, nor what the trainer told."""
-    finding = event.body.get("finding") or {}
-    known = view.record.findings.get(str(finding.get("id")))
-    if known is None or event.t not in (known.opened_t, known.news_t):
+    known = view.record.findings.get(line.finding.id)
+    if known is None or t not in (known.opened_t, known.news_t):
         return False
-    return event.t > known.opened_t or not any(
-        (told_t := warning.get("t") or 0.0) <= event.t
-        and view.record.finding_of(known.attempt, str(warning["code"]), told_t) is known
+    return t > known.opened_t or not any(
+        warning.t <= t
+        and view.record.finding_of(known.attempt, str(warning.code), warning.t) is known
         for progress in view.attempts
         if progress.attempt == known.attempt
         for warning in progress.warnings
     )
 
 
-def _of_journal(event: StoredEvent) -> Change | None:
-    body = event.body
-    if event.kind == "finding":
-        finding = body["finding"]
-        return Change(
-            event="finding", t=event.t, step=finding.get("step"), detail=str(finding["code"])
-        )
-    if event.kind == "state":
-        return Change(event=str(body["state"]), t=event.t, detail=body.get("reason"))
-    if event.kind == "attempt_ended":
-        detail = f"attempt {body['attempt']}: {body['reason']} ({body.get('detail')})"
-        return Change(event="attempt_ended", t=event.t, step=body.get("last_step"), detail=detail)
+def _of_journal(event: Event) -> Change | None:
+    line = journal_line(event)
+    if isinstance(line, FindingReported):
+        finding = line.finding
+        return Change(event="finding", t=event.t, step=finding.step, detail=finding.code)
+    if isinstance(line, StateEntered):
+        return Change(event=line.state.value, t=event.t, detail=line.reason)
+    if isinstance(line, AttemptEnded):
+        detail = f"attempt {line.attempt}: {line.reason} ({line.detail})"
+        return Change(event="attempt_ended", t=event.t, step=line.last_step, detail=detail)
     return None

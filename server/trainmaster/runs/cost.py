@@ -76,7 +76,7 @@ def cost_of(workspace: Workspace, view: RunView) -> RunCost | None:
     return RunCost(
         usd=round(usd_of(spans_of(workspace, view.run), boxes, view.now), 4),
         usd_per_h=None if rented is None else round(rented.usd_per_h, 4),
-        budget_usd=(view.run.config.get("limits") or {}).get("budget_usd"),
+        budget_usd=view.run.config.limits.budget_usd,
     )
 
 

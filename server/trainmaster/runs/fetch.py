@@ -199,7 +199,7 @@ async def _find(
         )
     chosen: dict[str, _Wanted] = {}
     for item in [*here.values(), *there]:
-        problem = _problem(item, here, bool(run.config.get("secrets")))
+        problem = _problem(item, here, bool(run.config.secrets))
         if problem is not None:
             skipped.append(problem)
         elif isinstance(item, ListedFile) and not _is_nearer(chosen.get(item.path), item):

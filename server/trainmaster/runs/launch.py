@@ -158,7 +158,7 @@ def _new_run(planned: Planned, name: str) -> Run:
         host=planned.spec.host,
         placement=1,
         spec=planned.spec_text,
-        config={**planned.config, "run_id": run_id, "name": name},
+        document={**planned.config, "run_id": run_id, "name": name},
         plan={**planned.to_dict(), "requirements": list(planned.plan.requirements)},
         labels=planned.spec.labels,
         closed=False,

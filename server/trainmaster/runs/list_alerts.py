@@ -79,9 +79,7 @@ def _messages(workspace: Workspace, view: RunView) -> list[AlertMessageRow]:
 
 
 def _of_ours(row: MessageRow) -> AlertMessageRow:
-    told = Told(
-        row.message.to_dict(), row.to, row.fired_t, row.phase, row.tries, row.due_t, row.reason
-    )
+    told = Told(row.message, row.to, row.fired_t, row.phase, row.tries, row.due_t, row.reason)
     return _row(row.id, told, "operator", time.time())
 
 
@@ -93,7 +91,7 @@ def _row(name: str, told: Told, sender: Any, now: float) -> AlertMessageRow:
     waits = told.due_t is not None and told.tries > 0
     return AlertMessageRow(
         id=name,
-        alert=str(told.message.get("alert")),
+        alert=told.message.alert,
         to=told.to,
         sender=sender,
         t=told.fired_t,
@@ -101,5 +99,5 @@ def _row(name: str, told: Told, sender: Any, now: float) -> AlertMessageRow:
         tries=told.tries or None,
         reason=told.reason,
         next_try_s=max(0.0, round((told.due_t or now) - now, 1)) if waits else None,
-        text=str(told.message.get("text")),
+        text=told.message.text,
     )

@@ -158,7 +158,7 @@ def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
     """Whether anything of a closed run is left: checkpoints to copy here, alerts, secrets."""
     if watched < workspace.control.desired(run.run_id)[0].generation or is_mirrored_here(run):
         return True
-    if run.cleaned or not run.config.get("secrets"):
+    if run.cleaned or not run.config.secrets:
         return False
     here = workspace.home.secrets(run.run_id).exists()
     at_kaggle = run.host == KAGGLE and workspace.control.kernels.has_secrets(run.run_id)

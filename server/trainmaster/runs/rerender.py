@@ -11,8 +11,8 @@ from trainmaster.words.assets import find_assets
 def bundle_of(run: Run) -> Bundle:
     """The run's bundle, rendered from what is on record."""
     if run.is_attached:
-        return render_attached(run.config, find_assets())
-    config = {name: value for name, value in run.config.items() if name != "run_id"}
+        return render_attached(run.document, find_assets())
+    config = {name: value for name, value in run.document.items() if name != "run_id"}
     plan = Plan(
         config=config,
         decisions=tuple(Decision(**item) for item in run.plan["decisions"]),

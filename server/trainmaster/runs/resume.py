@@ -134,13 +134,13 @@ async def _resume(
         skip=None if chosen is None else chosen.patch.skip,
         why="resume" if chosen is None else chosen.why,
     )
-    names = changed.get("secrets", view.run.config.get("secrets", []))
+    names = changed.get("secrets", view.run.config.secrets)
     secret_values.keep(
         workspace.home,
         view.run.run_id,
         secret_values.find_values(workspace.home, names, os.environ),
     )
-    became = (spec, apply_sets(view.run.config, changed)) if changed else None
+    became = (spec, apply_sets(view.run.document, changed)) if changed else None
     now = time.time()
     if not workspace.control.request(view.run.run_id, desired, now, key=key, became=became):
         raise still_running(view.run.run_id, "being started by somebody else")
@@ -233,7 +233,7 @@ def _refuse_if_nothing_is_left(
 ) -> None:
     newest = view.index.resume_from or 0
     begins = {"latest": newest, "scratch": 0}.get(mode, step or 0)
-    target = int(changed.get("steps", view.run.config["steps"]))
+    target = int(changed.get("steps", view.run.config.steps))
     if target <= begins:
         raise StateError(
             "RUN_ENDED",
@@ -243,7 +243,7 @@ def _refuse_if_nothing_is_left(
 
 
 def _refuse_if_time_is_up(view: RunView, changed: Mapping[str, Any]) -> None:
-    limits = changed.get("limits") or view.run.config["limits"]
+    limits = changed.get("limits") or {"max_runtime_s": view.run.config.limits.max_runtime_s}
     limit = float(changed.get("limits.max_runtime_s", limits["max_runtime_s"]))
     spent = sum(attempt.seconds(view.now) for attempt in view.record.attempts)
     if spent >= limit:

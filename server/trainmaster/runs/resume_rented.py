@@ -35,7 +35,7 @@ def changes_on(
 def _mirror(view: RunView, spec: str, changed: Mapping[str, Any]) -> dict[str, Any]:
     """A run that was planned for a host that stays has nowhere to send its checkpoints."""
     given = (json.loads(spec).get("checkpoint") or {}).get("mirror")
-    known = changed.get("checkpoint.mirror", view.run.config["checkpoint"].get("mirror"))
+    known = changed.get("checkpoint.mirror", view.run.config.checkpoint.mirror)
     return {} if NO_MIRROR in (given, known) or known else {"checkpoint.mirror": "operator"}
 
 
@@ -43,8 +43,7 @@ def _limit_by_budget(
     workspace: Workspace, view: RunView, box: RentedBox, changed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Each box has its price, and what was spent on others counts."""
-    limits = view.run.config.get("limits") or {}
-    budget_usd = changed.get("limits.budget_usd", limits.get("budget_usd"))
+    budget_usd = changed.get("limits.budget_usd", view.run.config.limits.budget_usd)
     if budget_usd is None or not box.usd_per_h:
         return {}
     boxes = workspace.control.boxes.boxes()
@@ -58,6 +57,6 @@ def _limit_by_budget(
         )
     lived_s = sum(attempt.seconds(view.now) for attempt in view.record.attempts)
     bought_s = lived_s + left_usd / box.usd_per_h * _HOUR_S
-    limit_s = changed.get("limits.max_runtime_s", limits.get("max_runtime_s"))
+    limit_s = changed.get("limits.max_runtime_s", view.run.config.limits.max_runtime_s)
     is_within = limit_s is not None and limit_s <= bought_s + _ALIKE_S
     return {} if is_within else {"limits.max_runtime_s": bought_s}

@@ -23,7 +23,7 @@ async def deliver_secrets(workspace: Workspace, run: Run, desired: Desired) -> N
     Raises:
         HostError: `SECRET_MISSING`; or the host can't be reached.
     """
-    names = run.config.get("secrets")
+    names = run.config.secrets
     if desired.state is DesiredState.RUNNING and names:
         values = secret_values.kept(workspace.home, run.run_id, names)
         backend = workspace.backend(run.host)

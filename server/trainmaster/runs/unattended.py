@@ -34,7 +34,7 @@ def unattended(needs: Iterable[str], problem: str | None) -> str | None:
 
 
 def needs_of(
-    config: Mapping[str, Any],
+    mirror: str | None,
     host: str,
     *,
     ends_itself: bool = True,
@@ -55,7 +55,7 @@ def needs_of(
         told.append("its next session is pushed from here")
     if not ends_itself:
         told.append("its box can't end itself with its lease")
-    if config["checkpoint"].get("mirror") == OPERATOR:
+    if mirror == OPERATOR:
         told.append("its checkpoints are copied here")
     if alerts:
         told.append("some of its alerts are sent from here")
@@ -73,7 +73,7 @@ def unattended_plan(
 ) -> str | None:
     """What a plan says of it."""
     told = needs_of(
-        config,
+        config["checkpoint"].get("mirror"),
         spec.host,
         ends_itself=_ends_itself(workspace, spec.host),
         alerts=_will_send(workspace, spec),
@@ -86,7 +86,7 @@ def unattended_run(workspace: Workspace, view: RunView) -> str | None:
     if view.ended:
         return None
     told = needs_of(
-        view.run.config,
+        view.run.config.checkpoint.mirror,
         view.run.host,
         ends_itself=_ends_itself(workspace, view.run.host),
         alerts=_sends(workspace, view.run.run_id),

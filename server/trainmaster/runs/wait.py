@@ -116,9 +116,10 @@ class _Position:
 
     def covers(self, event: StoredEvent) -> bool:
         """Whether the event stands at or before this position."""
+        seq = event.event.seq
         if event.attempt == 0:
-            return event.seq <= self.journal_seq
-        return (event.attempt, event.seq) <= (self.attempt, self.seq)
+            return seq <= self.journal_seq
+        return (event.attempt, seq) <= (self.attempt, self.seq)
 
     def __str__(self) -> str:
         return f"w1.{self.placement}.{self.journal_seq}.{self.attempt}.{self.seq}"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.store.control_alerts import MIGRATION as ALERTS
 from trainmaster.store.control_alerts import AlertRecords
@@ -84,7 +85,7 @@ class Control:
         process at the last moment.
         """
         described = (
-            json.dumps(run.config),
+            json.dumps(run.document),
             json.dumps(run.plan),
             json.dumps(run.labels),
         )
@@ -288,7 +289,7 @@ class Control:
             " ORDER BY generation DESC LIMIT 1",
             (run_id,),
         ).fetchone()
-        return Desired.from_dict(json.loads(text)), delivered_t is not None
+        return Desired.of(decode_fields(text, "control.db")), delivered_t is not None
 
     def set_delivered(self, run_id: str, generation: int, t: float) -> None:
         self._connection.execute(
@@ -371,7 +372,7 @@ def _run(row: sqlite3.Row | tuple[Any, ...]) -> Run:
         host=row[3],
         placement=row[4],
         spec=row[5],
-        config=config,
+        document=config,
         plan=json.loads(row[7]),
         labels=json.loads(row[8]),
         closed=bool(row[9]),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.alert_record import Message
 from trainer_runtime.core.protocol.finding import Severity
 from trainmaster.store.database import transaction
@@ -197,7 +198,7 @@ class AlertRecords:
             (argument,),
         )
         return [
-            MessageRow(name, run_id, to, Message.from_dict(json.loads(body)), *rest)
+            MessageRow(name, run_id, to, Message.of(decode_fields(body, "control.db")), *rest)
             for name, run_id, to, body, *rest in rows
         ]
 

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainer_runtime.core.protocol.event import Event
 from trainmaster.store.buckets import Row
 from trainmaster.store.database import open_derived_database, transaction, version_of
 from trainmaster.store.rollup import FINITE, SCHEMA, Rollup, StoredRow, flag_of, rows_between
@@ -78,11 +79,7 @@ class StoredEvent:
     """An event that is no metric; `attempt` 0 is the supervisor's journal."""
 
     attempt: int
-    seq: int
-    t: float
-    kind: str
-    step: int | None
-    body: dict[str, Any]
+    event: Event
 
 
 class Series(NamedTuple):
@@ -190,14 +187,14 @@ class MetricsStore:
                 (
                     run_id,
                     placement,
-                    event.attempt,
-                    event.seq,
-                    event.t,
-                    event.kind.encode(errors="replace").decode(),
-                    _step(event.step),
-                    json.dumps(event.body),
+                    stored.attempt,
+                    stored.event.seq,
+                    stored.event.t,
+                    stored.event.kind.encode(errors="replace").decode(),
+                    _step(stored.event.step),
+                    json.dumps(_body(stored.event)),
                 )
-                for event in events
+                for stored in events
             ],
         )
 
@@ -230,15 +227,15 @@ class MetricsStore:
         """Events beyond a position: (journal's seq, newest attempt, that attempt's seq)."""
         journal_seq, attempt, seq = after
         rows = self.connection.execute(
-            "SELECT attempt, seq, t, kind, step, body FROM events"
+            "SELECT attempt, seq, t, kind, body FROM events"
             " WHERE run_id = ? AND placement = ? AND ((attempt = 0 AND seq > ?)"
             " OR attempt > ? OR (attempt = ? AND attempt > 0 AND seq > ?))"
             " ORDER BY t, attempt, seq",
             (run_id, placement, journal_seq, attempt, attempt, seq),
         )
         return [
-            StoredEvent(attempt, seq, t, kind, step, json.loads(body))
-            for attempt, seq, t, kind, step, body in rows
+            StoredEvent(attempt, Event(seq, t, kind, json.loads(body)))
+            for attempt, seq, t, kind, body in rows
         ]
 
     def keys(self, run_id: str) -> list[str]:
@@ -345,6 +342,12 @@ class MetricsStore:
             return False
         keys.add(key)
         return True
+
+
+def _body(event: Event) -> dict[str, object]:
+    """The fields that have no column of their own."""
+    names = ("v", "seq", "t", "kind")
+    return {name: value for name, value in event.document.items() if name not in names}
 
 
 def _step(told: object) -> int | None:

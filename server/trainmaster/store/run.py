@@ -6,8 +6,10 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.protocol.lines import ATTACHED
 
 # Base 32 without padding, lower case: no vowels get lost, nothing needs quoting anywhere.
@@ -15,12 +17,12 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}-[a-z2-7]{6}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `config` is parsed when it is first asked for
 class Run:
     """One training, as the operator's side has it on record.
 
-    `config` is the resolved configuration that its first attempt started from, `plan` the plan as
-    it was shown. `closed`: ended, and everything the box had to say was read.
+    `document` is the resolved configuration that its first attempt started from, as JSON, `plan`
+    the plan as it was shown. `closed`: ended, and everything the box had to say was read.
     """
 
     run_id: str
@@ -29,7 +31,7 @@ class Run:
     host: str
     placement: int
     spec: str
-    config: Mapping[str, Any]
+    document: ConfigDocument
     plan: Mapping[str, Any]
     labels: Mapping[str, str]
     closed: bool
@@ -38,7 +40,16 @@ class Run:
     @property
     def is_attached(self) -> bool:
         """Whether others started the training, and it is only watched."""
-        return bool(self.config.get("framework") == ATTACHED)
+        return self.document.get("framework") == ATTACHED
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The configuration, parsed.
+
+        Raises:
+            DecodingError: a field holds what it can't.
+        """
+        return RunConfig.parse(self.document)
 
 
 def new_run_id(name: str) -> str:

@@ -198,18 +198,7 @@ def _events(lines: list[bytes]) -> Iterator[Event]:
 
 
 def _stored(events: list[Event], attempt: int) -> list[StoredEvent]:
-    kept = [event for event in events if event["kind"] not in _POINTS_ONLY]
-    return [
-        StoredEvent(
-            attempt=attempt,
-            seq=event["seq"],
-            t=event["t"],
-            kind=event["kind"],
-            step=event.get("step"),
-            body={key: event[key] for key in event if key not in ("v", "seq", "t", "kind")},
-        )
-        for event in kept
-    ]
+    return [StoredEvent(attempt, event) for event in events if event.kind not in _POINTS_ONLY]
 
 
 class _AttemptFold:
@@ -224,11 +213,12 @@ class _AttemptFold:
         points: list[Point] = []
         for event in events:
             self._progress.apply(event)
-            if event["kind"] not in _OF_STEPS:
+            if event.kind not in _OF_STEPS:
                 continue
-            step = int(event["step"])
-            told = event.get("segment")  # by the reader of a stranger's log, rank by rank
-            segment = self._segment + (step < self._newest_step) if told is None else int(told)
+            step = event.step or 0
+            given = event.document.get("segment")  # by the reader of a foreign log, rank by rank
+            segment = self._segment + (step < self._newest_step)
+            segment = given if type(given) is int else segment
             if segment != self._segment:
                 yield self._segment, points
                 self._segment, points = segment, []
@@ -257,8 +247,8 @@ class _JournalFold:
                 self.record.apply(event)
             except TransitionError:
                 continue  # only a damaged journal tells of one
-            if event["kind"] == "sample":
-                points.extend(_points(event, round(event["t"] * 1000)))
+            if event.kind == "sample":
+                points.extend(_points(event, round(event.t * 1000)))
         yield 0, points
 
     def to_dict(self) -> dict[str, Any]:
@@ -278,12 +268,13 @@ def _described(progress: Progress) -> dict[str, Any]:
     since this is done for every run that tells anything, several times a second."""
     body = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
     body["losses"] = progress.losses.to_dict()
+    body["warnings"] = [asdict(warning) for warning in progress.warnings]
     body["checkpoints"] = {step: asdict(saved) for step, saved in progress.checkpoints.items()}
     return body
 
 
 def _points(event: Event, x: int) -> Iterator[Point]:
-    for key, raw in (event.get("values") or {}).items():
+    for key, raw in event.values.items():
         value = number(raw)
         if value is not None:
-            yield Point(key, x, event["t"], value)
+            yield Point(key, x, event.t, value)

@@ -39,7 +39,7 @@ class CheckpointKey:
 
 def is_mirrored_here(run: Run) -> bool:
     """Whether the run's checkpoints are to come to this machine."""
-    return bool(run.config["checkpoint"].get("mirror") == OPERATOR)
+    return run.config.checkpoint.mirror == OPERATOR
 
 
 def mirrored_step(workspace: Workspace, view: RunView) -> int | None:

@@ -141,12 +141,11 @@ class RunView:
         progress = self.progress
         if progress is not None and progress.target_step is not None:
             return progress.target_step
-        steps = self.run.config["steps"]
-        return None if steps is None else int(steps)
+        return self.run.config.steps or None
 
     @property
     def index(self) -> CheckpointIndex:
-        return build_index(self.attempts, self.run.config["checkpoint"]["metric"])
+        return build_index(self.attempts, self.run.config.checkpoint.metric)
 
     @property
     def started_at(self) -> dict[int, int]:

@@ -123,8 +123,8 @@ async def transfer(
 
 def _may_travel(run: Run) -> bool:
     """Whether a run has anything at all that travels; most have not, and cost no further look."""
-    environment = run.config.get("environment")
-    wheels = isinstance(environment, dict) and bool(environment.get("wheels_from"))
+    environment = run.config.environment
+    wheels = environment is not None and environment.wheels_from is not None
     return wheels or wants_inputs(run) or wants_upload(run) or is_mirrored_here(run)
 
 

@@ -43,7 +43,7 @@ class Upload:
         self._run_id = run.run_id
         self._home = workspace.home
         self._receiver = InputReceiver.of(workspace.backend(run.host))
-        self._data: dict[str, Any] = run.config["data"]
+        self._data: dict[str, Any] = run.document["data"]
 
     async def carry_out(self, report: Report) -> None:
         """Send what is missing; nothing, where the box has the shards.
@@ -83,7 +83,7 @@ class Upload:
 
 def wants_upload(run: Run) -> bool:
     """Whether the run's data has to be sent at all."""
-    return bool(run.config["data"].get("upload"))
+    return run.config.data.upload is not None
 
 
 def due_upload(workspace: Workspace, view: RunView) -> Upload | None:

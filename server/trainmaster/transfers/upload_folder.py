@@ -88,13 +88,13 @@ class FolderUpload:
 def due_inputs(workspace: Workspace, view: RunView) -> list[FolderUpload]:
     """The model and tokenizer that the newest attempt waits for, where not seen to."""
     due = []
-    for item in view.run.config.get("inputs") or ():
-        here = item.get("from")
-        attempt = awaiting_attempt(workspace, view, item["what"]) if here else None
-        if attempt is not None:
-            names = [name for name, _ in item["files"]]
+    for item in view.run.config.inputs:
+        here = item.source
+        attempt = awaiting_attempt(workspace, view, item.what) if here else None
+        if attempt is not None and here is not None:
+            names = [name for name, _ in item.files]
             folder = FolderToSend(
-                item["what"], here, item["folder"], item["listing"], _lister(here, names)
+                item.what, here, item.folder, item.listing or "", _lister(here, names)
             )
             due.append(FolderUpload(workspace, view.run, attempt, folder))
     return due
@@ -102,7 +102,7 @@ def due_inputs(workspace: Workspace, view: RunView) -> list[FolderUpload]:
 
 def wants_inputs(run: Run) -> bool:
     """Whether a model or tokenizer has to be sent for a run at all."""
-    return any(item.get("from") for item in run.config.get("inputs") or ())
+    return any(item.source for item in run.config.inputs)
 
 
 def awaiting_attempt(workspace: Workspace, view: RunView, what: str) -> int | None:

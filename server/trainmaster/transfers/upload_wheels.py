@@ -25,13 +25,13 @@ WHEELS = "wheels"
 
 def due_wheels(workspace: Workspace, view: RunView) -> FolderUpload | None:
     """The wheels that the newest attempt waits for, where that has not been seen to."""
-    environment = view.run.config.get("environment")
-    if not isinstance(environment, dict) or not environment.get("wheels_from"):
+    environment = view.run.config.environment
+    if environment is None or not environment.wheels_from or not environment.wheels:
         return None
     attempt = awaiting_attempt(workspace, view, WHEELS)
     if attempt is None:
         return None
-    here, there = environment["wheels_from"], environment["wheels"]
+    here, there = environment.wheels_from, environment.wheels
     digest = there.rpartition("/")[2]
     folder = FolderToSend(WHEELS, here, there, digest, lambda: _files(Path(here)))
     return FolderUpload(workspace, view.run, attempt, folder)

@@ -174,9 +174,8 @@ def test_a_session_that_leaves_nothing_is_carried_on_from_the_mirror(stage: Stag
     second = stage.session()
     order = second.order
     assert (order.previous, order.journal_bytes) == (None, len(first.files[JOURNAL]))
-    carried = order.carried or {}
-    assert carried["at"] == 0
-    assert zlib.decompress(base64.b64decode(carried["z"])) == first.files[JOURNAL]
+    assert order.carried is not None and order.carried.at == 0
+    assert zlib.decompress(base64.b64decode(order.carried.z)) == first.files[JOURNAL]
 
 
 def test_a_run_whose_sessions_come_to_nothing_fails_and_says_why(stage: Stage) -> None:
@@ -250,7 +249,7 @@ def test_between_sessions_a_stop_is_honoured_at_once_and_a_resume_goes_on(stage:
     stage.request(AGAIN)
     second = stage.session()
     known = len(first.files[JOURNAL])
-    assert (second.order.carried or {})["at"] == known
+    assert second.order.carried is not None and second.order.carried.at == known
     assert second.order.journal_bytes == size
 
 

@@ -49,7 +49,7 @@ def age(entry: Path, age_s: float = 2 * _DAY_S) -> None:
 
 
 def gc(cache: Path, named: str = "", *, dry_run: bool = False) -> dict[str, Any]:
-    return collect(cache, cache.parent / "runs", named, dry_run=dry_run)
+    return collect(cache, cache.parent / "runs", named, dry_run=dry_run).to_dict()
 
 
 def names(entries: list[dict[str, Any]]) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,15 @@ class Log:
         self.reader.close()
         self.reader = LogEvents(self.attempt, lambda: self.now)
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Mapping[str, Any]]:
         lines = self.attempt.events.read_bytes().splitlines()
-        return [decode(line) for line in lines if line.strip(b"#")]
+        return [decode(line).document for line in lines if line.strip(b"#")]
 
     def progress(self) -> Progress:
         progress = Progress(1)
-        for event in self.events():
-            progress.apply(event)
+        for line in self.attempt.events.read_bytes().splitlines():
+            if line.strip(b"#"):
+                progress.apply(decode(line))
         return progress
 
 

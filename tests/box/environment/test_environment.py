@@ -18,6 +18,7 @@ from support.runs.running_run import command_line, let_it_run, wait_until
 
 from trainer_runtime.box.files.resolved_environment import trainer_environment
 from trainer_runtime.box.prepare.cache_roots import registered
+from trainer_runtime.core.config import RunConfig
 
 pytestmark = pytest.mark.slow
 
@@ -209,7 +210,7 @@ def test_modules_change_the_trainers_environment(box: Box, monkeypatch: pytest.M
     assert (variables["GOOD"], variables["GONE"]) == ("yes", None)
     assert variables.keys() == {"GOOD", "GONE", "PATH"}
     monkeypatch.setenv("GONE", "there")
-    python, environment = trainer_environment(box.attempt / "environment.json", {})
+    python, environment = trainer_environment(box.attempt / "environment.json", RunConfig.parse({}))
     assert python == box.settled["python"]
     assert environment["GOOD"] == "yes"
     assert environment["PATH"].startswith("/opt/good/bin:")
@@ -266,7 +267,7 @@ def test_an_attempt_that_is_settled_is_not_settled_again(box: Box) -> None:
 def test_configs_of_earlier_versions_name_their_interpreter(
     tmp_path: Path, config: Mapping[str, Any], python: str
 ) -> None:
-    assert trainer_environment(tmp_path / "environment.json", config)[0] == python
+    assert trainer_environment(tmp_path / "environment.json", RunConfig.parse(config))[0] == python
 
 
 def test_a_config_that_names_an_interpreter_alone_is_prepared(box: Box) -> None:

@@ -29,7 +29,7 @@ def seqs(path: Path) -> list[int]:
     found = []
     for line in path.read_bytes().splitlines():
         try:
-            found.append(decode(line)["seq"])
+            found.append(decode(line).seq)
         except ProtocolError:
             continue
     return found

@@ -21,6 +21,7 @@ from trainer_runtime.box.files.secret_file import (
     secret_values,
 )
 from trainer_runtime.box.supervise.attempts import last_words
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.states import PlacementState
 
@@ -42,10 +43,12 @@ def run(tmp_path: Path) -> RunFolder:
 
 def test_only_what_the_configuration_names_is_given(run: RunFolder) -> None:
     give(run, HF_TOKEN=TOKEN, OTHER="abcd-1234")
-    assert secret_environment(run, {"secrets": ["HF_TOKEN"]}) == {"HF_TOKEN": TOKEN}
-    assert secret_environment(run, {}) == {}
+    assert secret_environment(run, RunConfig.parse({"secrets": ["HF_TOKEN"]})) == {
+        "HF_TOKEN": TOKEN
+    }
+    assert secret_environment(run, RunConfig.parse({})) == {}
     with pytest.raises(SecretsMissingError, match="WANDB_API_KEY"):
-        secret_environment(run, {"secrets": ["HF_TOKEN", "WANDB_API_KEY"]})
+        secret_environment(run, RunConfig.parse({"secrets": ["HF_TOKEN", "WANDB_API_KEY"]}))
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"values": null}', '{"v": 1}'])

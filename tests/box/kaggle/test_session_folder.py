@@ -15,7 +15,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.kaggle.kaggle_session import run_session
 from trainer_runtime.box.kaggle.session_folder import lay_down
 from trainer_runtime.box.kaggle.session_inputs import SessionError, find_input, link_cache
-from trainer_runtime.core.kaggle.session_order import KernelOrder
+from trainer_runtime.core.kaggle.session_order import CarriedJournal, KernelOrder
 
 JOURNAL = lines(
     [
@@ -115,7 +115,7 @@ def test_what_was_changed_for_a_lost_attempt_stays_changed(payload: Path, before
             {"carried": carried(WHOLE, len(OLDER) + 1), "journal_bytes": len(WHOLE)},
             "older than the one that this session was made for",
         ),
-        ({"carried": {"at": 0, "z": "AAAA"}}, "is damaged"),
+        ({"carried": CarriedJournal(0, "AAAA")}, "is damaged"),
     ],
 )
 def test_a_journal_that_does_not_fit_is_refused(

@@ -31,7 +31,7 @@ Values = dict[int, tuple[Any, ...]]
 
 def measured(events: bytes) -> Values:
     """The losses, norms and rates of every step that an attempt's events tell."""
-    told = [decode(line) for line in complete_lines(events)[0]]
+    told = [decode(line).document for line in complete_lines(events)[0]]
     values = {event["step"]: event["values"] for event in told if event["kind"] == "metric"}
     keys = ("loss", "grad_norm", "lr")
     return {step: tuple(of[key] for key in keys) for step, of in values.items() if "loss" in of}

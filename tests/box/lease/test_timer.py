@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,18 @@ from trainer_runtime.box.lease.self_terminate import (
     missing,
 )
 from trainer_runtime.box.lease.timer import LOG, LeaseTimer
-from trainer_runtime.core.lease.lease import LEASE, Lease, stop_t, time_to_stop_s
+from trainer_runtime.core.lease.lease import LEASE, Lease, OwnEnd, stop_t, time_to_stop_s
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.lines import decode, encode
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import PlacementState
 
-HTTP = {
-    "kind": "http",
-    "method": "DELETE",
-    "url": "https://user:pass@cloud.example/v0/box/7?token=hidden",
-    "key_variable": "BOX_KEY",
-}
+HTTP = OwnEnd(
+    "http",
+    method="DELETE",
+    url="https://user:pass@cloud.example/v0/box/7?token=hidden",
+    key_variable="BOX_KEY",
+)
 RUNNING = Life((started(), metric(1), *kept(20), metric(40)), end=None)
 
 
@@ -246,10 +246,10 @@ def test_keys_are_found_where_images_leave_them(tmp_path: Path) -> None:
 
 
 def test_what_a_box_lacks_to_end_itself_is_told(tmp_path: Path) -> None:
-    command = {"kind": "command", "command": ["no-such-program", "7"]}
+    command = OwnEnd("command", command=("no-such-program", "7"))
     assert missing(HTTP, {}) == "it has no key called BOX_KEY"
     assert missing(HTTP, {"BOX_KEY": "k"}) is None
-    both = {**HTTP, "otherwise": command}
+    both = replace(HTTP, otherwise=command)
     assert missing(both, {}) == "it has no key called BOX_KEY, and there is no no-such-program"
     assert missing(both, {"BOX_KEY": "k"}) is None
     assert described(both) == (
@@ -262,11 +262,11 @@ def test_a_command_ends_the_box_with_the_box_own_variables(tmp_path: Path) -> No
     program = tmp_path / "end-box"
     program.write_text('#!/bin/sh\necho "$1 $BOX_KEY" >> "$0.called"; exit $EXIT\n')
     program.chmod(0o755)
-    way = {**HTTP, "otherwise": {"kind": "command", "command": ["end-box", "7"]}}
+    way = replace(HTTP, otherwise=OwnEnd("command", command=("end-box", "7")))
     variables = {"PATH": f"{tmp_path}:/bin:/usr/bin", "EXIT": "3"}
     assert end_box(way, variables) == Answered(
         False, "it has no key called BOX_KEY; end-box ended with code 3"
     )  # fmt: skip
-    command = {"kind": "command", "command": ["end-box", "7"]}
+    command = OwnEnd("command", command=("end-box", "7"))
     assert end_box(command, {**variables, "EXIT": "0", "BOX_KEY": "its own"}).taken
     assert (tmp_path / "end-box.called").read_text() == "7 \n7 its own\n"

@@ -31,7 +31,7 @@ from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.lease.timer import LOG
 from trainer_runtime.core.files.durable import is_locked
-from trainer_runtime.core.lease.lease import LEASE, Lease
+from trainer_runtime.core.lease.lease import LEASE, Lease, OwnEnd
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
@@ -72,9 +72,9 @@ class Provider:
     port: int = 0
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)
 
-    def own_end(self) -> dict[str, Any]:
+    def own_end(self) -> OwnEnd:
         url = f"http://127.0.0.1:{self.port}/v0/boxes/7/"
-        return {"kind": "http", "method": "DELETE", "url": url, "key_variable": "BOX_KEY"}
+        return OwnEnd("http", method="DELETE", url=url, key_variable="BOX_KEY")
 
 
 @contextmanager

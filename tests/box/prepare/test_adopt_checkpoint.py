@@ -15,6 +15,7 @@ from trainer_runtime.box.prepare.adopt_checkpoint import (
     NotAdoptedYetError,
     take_over,
 )
+from trainer_runtime.core.config import RunConfig
 
 STEP = 40
 PLACE = f"checkpoints/step-{STEP:08d}"
@@ -49,7 +50,7 @@ def taker(tmp_path: Path) -> Path:
 
 
 def called(run: Path, document: dict[str, Any]) -> bool:
-    take_over(document, run / "attempts/1/config.json", run, lambda _line: None)
+    take_over(RunConfig.parse(document), run / "attempts/1/config.json", run, lambda _line: None)
     return (run / "called").exists()
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from trainer_runtime.box.prepare.preparation import main
 from trainer_runtime.box.prepare.shards import END_OF_TEXT, DataUnusableError, prepare
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 
 REPOSITORY = Path(__file__).parents[3]
@@ -53,7 +54,7 @@ def quiet(line: str) -> None:
 
 def test_shards_hold_every_document_in_order_with_its_end(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, {"b.txt": bytes(range(1, 200)), "a/x.py": "é".encode() * 100})
-    entry = prepare(config_of(tmp_path, corpus), quiet)
+    entry = prepare(RunConfig.parse(config_of(tmp_path, corpus)), quiet)
     both = tokens_of(entry / "train-main.bin") + tokens_of(entry / "val-main.bin")
     expected = [*("é".encode() * 100), END_OF_TEXT, *range(1, 200), END_OF_TEXT]
     assert both == expected
@@ -63,7 +64,9 @@ def test_shards_hold_every_document_in_order_with_its_end(tmp_path: Path) -> Non
 def test_the_last_twentieth_is_held_out_and_at_least_a_sequence(
     tmp_path: Path, size: int, validation: int
 ) -> None:
-    entry = prepare(config_of(tmp_path, corpus_of(tmp_path, {"a": b"x" * size})), quiet)
+    entry = prepare(
+        RunConfig.parse(config_of(tmp_path, corpus_of(tmp_path, {"a": b"x" * size}))), quiet
+    )
     assert len(tokens_of(entry / "val-main.bin")) == validation
     assert len(tokens_of(entry / "train-main.bin")) == size + 1 - validation
 
@@ -71,17 +74,17 @@ def test_the_last_twentieth_is_held_out_and_at_least_a_sequence(
 def test_a_prepared_entry_is_used_without_its_sources(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, {"a": b"x" * 100})
     config = config_of(tmp_path, corpus)
-    entry = prepare(config, quiet)
+    entry = prepare(RunConfig.parse(config), quiet)
     before = (entry / "meta.json").stat().st_mtime_ns
     (corpus / "a").unlink()
-    assert prepare(config, quiet) == entry
+    assert prepare(RunConfig.parse(config), quiet) == entry
     assert (entry / "meta.json").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove", "meta"])
 def test_a_damaged_entry_is_built_anew(tmp_path: Path, damage: str) -> None:
     config = config_of(tmp_path, corpus_of(tmp_path, {"a": b"x" * 100}))
-    entry = prepare(config, quiet)
+    entry = prepare(RunConfig.parse(config), quiet)
     whole = tokens_of(entry / "train-main.bin")
     if damage == "truncate":
         os.truncate(entry / "train-main.bin", 10)
@@ -89,7 +92,7 @@ def test_a_damaged_entry_is_built_anew(tmp_path: Path, damage: str) -> None:
         (entry / "val-main.bin").unlink()
     else:
         (entry / "meta.json").write_bytes(b'{"v": 1, "sou')
-    prepare(config, quiet)
+    prepare(RunConfig.parse(config), quiet)
     assert tokens_of(entry / "train-main.bin") == whole
     assert [path.name for path in entry.parent.iterdir() if path.name.startswith(".")] == []
 
@@ -99,7 +102,7 @@ def test_leftovers_of_a_killed_preparation_are_removed(tmp_path: Path) -> None:
     left = tmp_path / "cache/data" / f".building-{config['data']['fingerprint']}-1"
     left.mkdir(parents=True)
     (left / "train-main.bin").write_bytes(b"half")
-    prepare(config, quiet)
+    prepare(RunConfig.parse(config), quiet)
     assert not left.exists()
 
 
@@ -108,20 +111,20 @@ def test_changed_data_is_refused(tmp_path: Path) -> None:
     config = config_of(tmp_path, corpus)
     (corpus / "b").write_bytes(b"more")
     with pytest.raises(DataUnusableError, match="changed since the plan"):
-        prepare(config, quiet)
+        prepare(RunConfig.parse(config), quiet)
 
 
 def test_missing_empty_and_short_data_are_refused_with_the_path(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, {"a": b"x" * 10})
     config = config_of(tmp_path, corpus)
     with pytest.raises(DataUnusableError, match=r"11 tokens in .*corpus.* need 34"):
-        prepare(config, quiet)
+        prepare(RunConfig.parse(config), quiet)
     (corpus / "a").write_bytes(b"\0binary")
     with pytest.raises(DataUnusableError, match="no text files"):
-        prepare(config_of(tmp_path, corpus), quiet)
+        prepare(RunConfig.parse(config_of(tmp_path, corpus)), quiet)
     config["data"]["sources"][0]["path"] = str(tmp_path / "absent")
     with pytest.raises(DataUnusableError, match=r"nothing at .*absent"):
-        prepare(config, quiet)
+        prepare(RunConfig.parse(config), quiet)
 
 
 @pytest.mark.parametrize("name", ["../main", "a/b", "", ".hidden"])
@@ -129,7 +132,7 @@ def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> 
     config = config_of(tmp_path, corpus_of(tmp_path, {"a": b"x" * 100}))
     config["data"]["sources"][0]["name"] = name
     with pytest.raises(DataUnusableError, match="plain and unique"):
-        prepare(config, quiet)
+        prepare(RunConfig.parse(config), quiet)
 
 
 def test_a_full_disk_is_told_and_leaves_nothing_half_built(tmp_path: Path) -> None:
@@ -173,7 +176,7 @@ def test_memory_stays_bounded(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, {"large": b"0123456789abcdef" * (4 << 20)})
     config = config_of(tmp_path, corpus)
     tracemalloc.start()
-    prepare(config, quiet)
+    prepare(RunConfig.parse(config), quiet)
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 40 << 20

@@ -15,6 +15,7 @@ import pytest
 from support.runs.running_run import run_async, wait_until
 
 from trainer_runtime.box.prepare.shards import DataUnusableError, is_whole, prepare
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files, listing_digest
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at, files_of_folder
@@ -23,8 +24,9 @@ from trainmaster.backends.hosts.trees import put_tree
 SEQ_LEN = 16
 _PREPARE = """
 import json, sys
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.box.prepare.shards import prepare
-prepare(json.load(open(sys.argv[1])), lambda line: print(line, flush=True))
+prepare(RunConfig.parse(json.load(open(sys.argv[1]))), lambda line: print(line, flush=True))
 """
 
 
@@ -90,7 +92,7 @@ class Preparing:
 
     def _run(self) -> None:
         try:
-            prepare(self._config, self.told.append)
+            prepare(RunConfig.parse(self._config), self.told.append)
         except DataUnusableError as error:
             self.failed = error
 
@@ -112,7 +114,7 @@ def test_shards_of_sources_that_were_sent_are_those_of_local_ones(
     assert preparing.told[0] == "data: waiting for the upload of main: 0.0 of 0.0 MiB"
     send(config, files_of(corpus), mark=True)
     preparing.end()
-    here = prepare(config_of(tmp_path, corpus, sent=False), print)
+    here = prepare(RunConfig.parse(config_of(tmp_path, corpus, sent=False)), print)
     there = Path(config["data"]["cache_dir"], "data", config["data"]["fingerprint"])
     assert shards(there) == shards(here)
 
@@ -140,7 +142,7 @@ def test_files_without_a_marker_are_not_taken(tmp_path: Path, corpus: Path) -> N
 
 
 def test_shards_that_were_cut_over_there_are_waited_for(tmp_path: Path, corpus: Path) -> None:
-    here = prepare(config_of(tmp_path, corpus, sent=False), print)
+    here = prepare(RunConfig.parse(config_of(tmp_path, corpus, sent=False)), print)
     config = config_of(tmp_path, corpus, prepared="here")
     entry = Path(config["data"]["cache_dir"], "data", config["data"]["fingerprint"])
     shutil.copytree(here, entry)
@@ -181,7 +183,7 @@ def test_a_preparation_that_waits_ends_by_sigterm_and_leaves_nothing_behind(
 
 
 def test_whichever_comes_first_serves_every_run_that_waits(tmp_path: Path, corpus: Path) -> None:
-    here = prepare(config_of(tmp_path, corpus, sent=False), print)
+    here = prepare(RunConfig.parse(config_of(tmp_path, corpus, sent=False)), print)
     waiting = [Preparing(config_of(tmp_path, corpus, prepared=how)) for how in ("here", "box")]
     for preparing in waiting:
         wait_until(lambda preparing=preparing: preparing.told, "word that it waits")

@@ -35,8 +35,8 @@ def test_what_the_log_says_is_told_before_the_end_that_it_led_to(box: Box) -> No
     kinds = [event["kind"] for event in box.journal()]
     assert kinds.index("finding") < kinds.index("attempt_ended")
     (found,) = record.open_findings
-    assert found.finding["code"] == "cuda_oom"
-    assert any("Tried to allocate 2.00 GiB" in line for line in found.finding["evidence"])
+    assert found.finding.code == "cuda_oom"
+    assert any("Tried to allocate 2.00 GiB" in line for line in found.finding.evidence)
 
 
 def test_out_of_memory_is_patched_even_before_the_first_step(box: Box) -> None:

@@ -48,7 +48,7 @@ def test_a_stall_ends_the_run_where_that_is_wanted(box: Box) -> None:
     record = box.to_the_end()
     assert (record.state, record.reason) == (PlacementState.FAILED, "stall")
     assert "stopping" in [event["state"] for event in told(box, "state")]
-    assert [found.finding["code"] for found in record.open_findings] == ["stall"]
+    assert [found.finding.code for found in record.open_findings] == ["stall"]
 
 
 def test_a_slow_training_is_no_hung_one(box: Box) -> None:
@@ -146,11 +146,11 @@ def test_a_spike_is_only_told_of_by_default(box: Box) -> None:
         supervisor.tick()
         box.now += 1.0
     assert box.started == [1] and ("terminate", 1) not in box.told
-    found = {one.finding["code"]: one for one in box.record().open_findings}["loss_spike"]
-    shown = " ".join(found.finding["evidence"])
+    found = {one.finding.code: one for one in box.record().open_findings}["loss_spike"]
+    shown = " ".join(found.finding.evidence)
     for part in ("2.52 before", "9 at the onset", "made of the sequences 472 to 1031"):
         assert part in shown, shown
-    assert found.finding["patches"][0]["id"] == "rewind_skip_data"
+    assert found.finding.patches[0].id == "rewind_skip_data"
 
 
 def test_the_operator_has_time_to_choose_before_something_is_changed(box: Box) -> None:
@@ -218,5 +218,5 @@ def test_a_supervisor_that_is_started_anew_knows_the_runs_own_pace(box: Box) -> 
     first.close()
     box.tick(box.supervisor(), "finding")
     (found,) = box.record().open_findings
-    assert found.finding["code"] == "stall"
-    assert "120 s would be within its pace" in " ".join(found.finding["evidence"])
+    assert found.finding.code == "stall"
+    assert "120 s would be within its pace" in " ".join(found.finding.evidence)

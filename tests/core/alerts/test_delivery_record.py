@@ -6,6 +6,7 @@ import pytest
 from support.core.journal_records import FIRST_T, record
 
 from trainer_runtime.core.alerts.message import Message
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.alert_record import (
     GIVE_UP_AFTER_S,
     AlertRecord,
@@ -15,6 +16,7 @@ from trainer_runtime.core.protocol.alert_record import (
     sent,
 )
 from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.protocol.journal_lines import AlertChanged
 
 
 def message(name: str) -> Message:
@@ -22,7 +24,7 @@ def message(name: str) -> Message:
 
 
 def apply(record: AlertRecord, t: float, fields: dict[str, Any]) -> None:
-    record.apply({"v": 1, "seq": 0, "t": t, "kind": "alert", **fields})
+    record.apply(t, AlertChanged.of(Fields(fields)))
 
 
 def test_a_message_is_due_until_it_is_sent() -> None:
@@ -65,7 +67,7 @@ def test_the_record_of_a_journal_survives_a_journey_through_json() -> None:
     folded = record(("alert", fired(message("a"), "ops")))
     again = Record.from_dict(folded.to_dict())
     assert again == folded
-    assert Message.from_dict(again.alerts.told["a"].message) == message("a")
+    assert again.alerts.told["a"].message == message("a")
     assert again.alerts.told["a"].fired_t == FIRST_T
 
 

@@ -27,7 +27,7 @@ def told_at(watcher: Watcher, values: Sequence[float], *, attempt: int = 1) -> l
 
 
 def event(kind: str, seq: int = 5, t: float = 1000.0, **fields: object) -> Event:
-    return {"v": 1, "seq": seq, "t": t, "kind": kind, **fields}
+    return Event(seq, t, kind, fields)
 
 
 def test_a_metric_is_told_once_its_row_is_long_enough_and_again_after_it_was_over() -> None:
@@ -153,7 +153,7 @@ def test_a_message_says_what_happened_in_our_own_words() -> None:
     told = message("state failed", Watcher(alert("state failed")).event(0, failed)).text
     assert told.startswith("The run became failed (crashed).")
     assert "IGNORE" not in told
-    odd = {**failed, "reason": "please run rm"}
+    odd = event("state", state="failed", reason="please run rm")
     assert "rm" not in message("state failed", Watcher(alert("state failed")).event(0, odd)).text
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks.choices import choices_of
 from trainer_runtime.train.attempt.config import ConfigError, read_run_config, refuse_another_script
 
-LORA = {"kind": "lora", "r": 4}
+LORA = {"kind": "lora", "r": 4, "alpha": 8}
 ALIGNED = {"framework": "trl", "method": "dpo", "adapter": LORA}
 CONFIG: dict[str, Any] = {
     "config_version": 1,
@@ -46,7 +47,7 @@ CONFIG: dict[str, Any] = {
     ],
 )
 def test_a_config_decides_its_script(config: dict[str, Any], choices: dict[str, str]) -> None:
-    assert choices_of(config) == choices
+    assert choices_of(RunConfig.parse(config)) == choices
 
 
 @pytest.mark.parametrize(
@@ -70,5 +71,5 @@ def test_a_script_refuses_a_config_for_another_one(
 def test_a_script_takes_the_config_that_it_was_rendered_for(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, **ALIGNED}))
-    refuse_another_script(read_run_config(path), choices_of(ALIGNED))
+    refuse_another_script(read_run_config(path), choices_of(RunConfig.parse(ALIGNED)))
     refuse_another_script(read_run_config(path), {})  # a script of the user's own

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import hf
 from trainer_runtime.core.frameworks.places import WRITING
 
@@ -26,9 +27,9 @@ CONFIG: dict[str, Any] = {
 
 
 def test_trainers_arguments_are_read_back_from_yaml_as_they_were_decided() -> None:
-    files = frameworks.files(CONFIG)
+    files = frameworks.files(RunConfig.parse(CONFIG))
     arguments = yaml.safe_load(files["training_args.yaml"])
-    assert arguments == hf.training_arguments(CONFIG)
+    assert arguments == hf.training_arguments(RunConfig.parse(CONFIG))
     assert arguments["output_dir"] == WRITING
     assert (arguments["learning_rate"], arguments["bf16"], arguments["fp16"]) == (1e-5, True, False)
     assert arguments["gradient_checkpointing_kwargs"] == {"use_reentrant": False}
@@ -37,12 +38,12 @@ def test_trainers_arguments_are_read_back_from_yaml_as_they_were_decided() -> No
 
 
 def test_another_tokenizer_brings_no_folder() -> None:
-    files = frameworks.files({**CONFIG, "data": {"tokenizer": "/box/tokenizer"}})
+    files = frameworks.files(RunConfig.parse({**CONFIG, "data": {"tokenizer": "/box/tokenizer"}}))
     assert list(files) == ["training_args.yaml"]
 
 
 def test_trackers_read_their_options_from_the_environment() -> None:
-    assert hf.tracking_variables(CONFIG) == {
+    assert hf.tracking_variables(RunConfig.parse(CONFIG)) == {
         "TENSORBOARD_LOGGING_DIR": "tensorboard",
         "WANDB_PROJECT": "small",
     }
@@ -51,4 +52,4 @@ def test_trackers_read_their_options_from_the_environment() -> None:
 @pytest.mark.parametrize("every_steps", [None, 0])
 def test_without_an_interval_the_callback_alone_asks_for_an_evaluation(every_steps: Any) -> None:
     config = {**CONFIG, "eval": {"every_steps": every_steps, "batches": 2}}
-    assert hf.training_arguments(config)["eval_strategy"] == "no"
+    assert hf.training_arguments(RunConfig.parse(config))["eval_strategy"] == "no"

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import launching
 
 CONFIG: dict[str, Any] = {
@@ -32,14 +33,20 @@ def config(framework: str = "hf", *, model: dict[str, Any] | None = None, **comp
 
 
 def accelerate_of(given: dict[str, Any]) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(launching.files(given)["accelerate_config.yaml"])
+    document: dict[str, Any] = yaml.safe_load(
+        launching.files(RunConfig.parse(given))["accelerate_config.yaml"]
+    )
     return document
 
 
 def test_a_single_process_has_no_launcher() -> None:
     single = config(processes=1, strategy="single")
-    assert launching.files(single) == {}
-    assert frameworks.command(single, "py", "a/config.json") == ["py", "train.py", "a/config.json"]
+    assert launching.files(RunConfig.parse(single)) == {}
+    assert frameworks.command(RunConfig.parse(single), "py", "a/config.json") == [
+        "py",
+        "train.py",
+        "a/config.json",
+    ]
 
 
 def test_ranks_of_trainer_are_accelerates() -> None:
@@ -48,10 +55,10 @@ def test_ranks_of_trainer_are_accelerates() -> None:
     assert document["distributed_type"] == "MULTI_GPU"
     assert (document["num_processes"], document["main_process_port"]) == (2, 0)
     assert (document["mixed_precision"], document["use_cpu"]) == ("bf16", False)
-    assert frameworks.command(given, "py", "attempts/1/config.json") == [
+    assert frameworks.command(RunConfig.parse(given), "py", "attempts/1/config.json") == [
         *("py", "-m", "trainer_runtime", "ranks", "attempts/1/config.json")
     ]
-    assert launching.launch_command(given, "py", "attempts/1/config.json") == [
+    assert launching.launch_command(RunConfig.parse(given), "py", "attempts/1/config.json") == [
         *("py", "-m", "accelerate.commands.launch"),
         *("--config_file", "attempts/1/accelerate_config.yaml"),
         *("train.py", "attempts/1/config.json"),
@@ -60,8 +67,8 @@ def test_ranks_of_trainer_are_accelerates() -> None:
 
 def test_ranks_of_litgpt_are_torchruns() -> None:
     given = config("litgpt")
-    assert launching.files(given) == {}
-    command = launching.launch_command(given, "py", "config.json")
+    assert launching.files(RunConfig.parse(given)) == {}
+    command = launching.launch_command(RunConfig.parse(given), "py", "config.json")
     assert command[:4] == ["py", "-m", "torch.distributed.run", "--standalone"]
     assert command[-4:] == ["--nproc-per-node", "2", "train.py", "config.json"]
 
@@ -80,14 +87,14 @@ def test_fsdp_is_the_second_and_shares_out_by_layers() -> None:
         "fsdp_version": 2,
     }
     # Trainer refuses to do it as well.
-    arguments = yaml.safe_load(frameworks.files(given)["training_args.yaml"])
+    arguments = yaml.safe_load(frameworks.files(RunConfig.parse(given))["training_args.yaml"])
     assert arguments["gradient_checkpointing"] is False
 
 
 @pytest.mark.parametrize(("strategy", "stage"), [("zero1", 1), ("zero2", 2), ("zero3", 3)])
 def test_deepspeed_is_told_every_value(strategy: str, stage: int) -> None:
     given = config(strategy=strategy)
-    told = json.loads(launching.files(given)["ds_config.json"])
+    told = json.loads(launching.files(RunConfig.parse(given))["ds_config.json"])
     assert told["zero_optimization"]["stage"] == stage
     assert (told["train_micro_batch_size_per_gpu"], told["gradient_accumulation_steps"]) == (4, 2)
     assert (told["train_batch_size"], told["gradient_clipping"]) == (16, 0.5)
@@ -97,22 +104,24 @@ def test_deepspeed_is_told_every_value(strategy: str, stage: int) -> None:
     assert document["distributed_type"] == "DEEPSPEED"
     assert document["deepspeed_config"]["deepspeed_config_file"] == "ds_config.json"
     assert "mixed_precision" not in document  # accelerate refuses it beside DeepSpeed's own
-    command = launching.launch_command(given, "py", "attempts/2/config.json")
+    command = launching.launch_command(RunConfig.parse(given), "py", "attempts/2/config.json")
     assert "attempts/2/ds_config.json" in command
 
 
 def test_a_single_gpu_that_offloads_has_a_launcher_too() -> None:
     given = config(strategy="zero3_offload", processes=1)
-    told = json.loads(launching.files(given)["ds_config.json"])
+    told = json.loads(launching.files(RunConfig.parse(given))["ds_config.json"])
     assert told["zero_optimization"]["offload_param"]["device"] == "cpu"
     assert told["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
     assert told["train_batch_size"] == 8
-    assert launching.launcher(given) == "accelerate"
+    assert launching.launcher(RunConfig.parse(given)) == "accelerate"
 
 
 def test_how_wide_given_weights_are_is_left_to_trainer() -> None:
     model = {"d_model": None, "path": "/models/a", "hub": None}
-    told = json.loads(launching.files(config(model=model, strategy="zero3"))["ds_config.json"])
+    told = json.loads(
+        launching.files(RunConfig.parse(config(model=model, strategy="zero3")))["ds_config.json"]
+    )
     assert told["zero_optimization"]["reduce_bucket_size"] == "auto"
     assert accelerate_of(config(model=model, strategy="zero3"))["deepspeed_config"][
         "zero3_init_flag"
@@ -120,6 +129,6 @@ def test_how_wide_given_weights_are_is_left_to_trainer() -> None:
 
 
 def test_on_a_cpu_ranks_meet_on_the_machine_itself() -> None:
-    told = launching.variables(config(device="cpu"))
+    told = launching.variables(RunConfig.parse(config(device="cpu")))
     assert told == {"OMP_NUM_THREADS": "3", "GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
-    assert launching.variables(config()) == {"OMP_NUM_THREADS": "3"}
+    assert launching.variables(RunConfig.parse(config())) == {"OMP_NUM_THREADS": "3"}

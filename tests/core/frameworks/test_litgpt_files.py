@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import litgpt
 from trainmaster.words.yaml12 import load_yaml
 
@@ -78,7 +79,7 @@ LORA: dict[str, Any] = {
     [(PRETRAINING, "litgpt_pretrain.yaml"), (LORA, "litgpt_finetune_lora.yaml")],
 )
 def test_the_rendered_file_is_the_golden_one(config: dict[str, Any], name: str) -> None:
-    written = litgpt.files(config)["litgpt.yaml"]
+    written = litgpt.files(RunConfig.parse(config))["litgpt.yaml"]
     golden = _GOLDEN / name
     if _UPDATE:
         golden.write_text(written)
@@ -87,7 +88,7 @@ def test_the_rendered_file_is_the_golden_one(config: dict[str, Any], name: str) 
 
 
 def test_litgpt_trains_exactly_the_steps_of_the_plan() -> None:
-    train = load_yaml(litgpt.files(PRETRAINING)["litgpt.yaml"])["train"]
+    train = load_yaml(litgpt.files(RunConfig.parse(PRETRAINING))["litgpt.yaml"])["train"]
     # As `litgpt.pretrain.fit` counts: iterations of a rank, of which some make a step.
     iterations = train["max_tokens"] // 4 // (train["micro_batch_size"] * 1024)
     accumulation = train["global_batch_size"] // 4 // train["micro_batch_size"]
@@ -95,29 +96,31 @@ def test_litgpt_trains_exactly_the_steps_of_the_plan() -> None:
 
 
 def test_the_byte_tokenizer_comes_beside_and_others_are_where_they_are() -> None:
-    files = litgpt.files(PRETRAINING)
+    files = litgpt.files(RunConfig.parse(PRETRAINING))
     assert {"litgpt.yaml", "tokenizer/tokenizer.json"} < files.keys()
     assert load_yaml(files["litgpt.yaml"])["tokenizer_dir"] == "tokenizer"
-    assert litgpt.files(LORA).keys() == {"litgpt.yaml"}
+    assert litgpt.files(RunConfig.parse(LORA)).keys() == {"litgpt.yaml"}
     elsewhere = {"data": {**PRETRAINING["data"], "tokenizer": "/tokenizers/own"}}
-    written = litgpt.files({**PRETRAINING, **elsewhere})["litgpt.yaml"]
+    written = litgpt.files(RunConfig.parse({**PRETRAINING, **elsewhere}))["litgpt.yaml"]
     assert load_yaml(written)["tokenizer_dir"] == "/tokenizers/own"
 
 
 def test_a_model_of_litgpts_list_goes_by_its_name() -> None:
     model = {**dict.fromkeys(_SIZES), **_NO_ORIGIN, "preset": "pythia-160m"}
-    written = load_yaml(litgpt.files({**PRETRAINING, "model": model})["litgpt.yaml"])
+    written = load_yaml(
+        litgpt.files(RunConfig.parse({**PRETRAINING, "model": model}))["litgpt.yaml"]
+    )
     assert (written["model_name"], written["model_config"]) == ("pythia-160m", None)
     assert written["initial_checkpoint_dir"] is None
 
 
 def test_the_folder_of_a_model_to_start_from_depends_on_what_it_is_made_of() -> None:
-    folder = litgpt.start_folder(LORA)
+    folder = litgpt.start_folder(RunConfig.parse(LORA))
     assert folder is not None
     assert folder.startswith("/cache/models/litgpt/")
     other = copy.deepcopy(LORA)
     other["model"]["revision"] = "step1000"
-    assert litgpt.start_folder(other) != folder
+    assert litgpt.start_folder(RunConfig.parse(other)) != folder
 
 
 @pytest.mark.parametrize(
@@ -130,11 +133,11 @@ def test_the_folder_of_a_model_to_start_from_depends_on_what_it_is_made_of() -> 
 )
 def test_targets_of_adapters_are_known_by_their_usual_names(targets: Any, parts: set[str]) -> None:
     adapter = {**LORA["adapter"], "targets": targets}
-    written = load_yaml(litgpt.files({**LORA, "adapter": adapter})["litgpt.yaml"])
+    written = load_yaml(litgpt.files(RunConfig.parse({**LORA, "adapter": adapter}))["litgpt.yaml"])
     assert {part for part in litgpt.LORA_PARTS if written[f"lora_{part}"]} == parts
 
 
 def test_a_quantized_base_is_computed_with_in_its_own_precision() -> None:
     adapter = {**LORA["adapter"], "quantize": "nf4"}
-    written = load_yaml(litgpt.files({**LORA, "adapter": adapter})["litgpt.yaml"])
+    written = load_yaml(litgpt.files(RunConfig.parse({**LORA, "adapter": adapter}))["litgpt.yaml"])
     assert (written["quantize"], written["precision"]) == ("bnb.nf4", "bf16-true")

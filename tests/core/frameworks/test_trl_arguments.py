@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks.trl import training_arguments
 
 
@@ -38,15 +39,15 @@ def config(method: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_the_arguments_stand_in_yaml_beside_the_configuration() -> None:
-    files = frameworks.files(config("dpo"))
+    files = frameworks.files(RunConfig.parse(config("dpo")))
     assert files.keys() == {"training_args.yaml"}
     written = yaml.safe_load(files["training_args.yaml"])
-    assert written == training_arguments(config("dpo"))
+    assert written == training_arguments(RunConfig.parse(config("dpo")))
     assert (written["beta"], written["loss_type"], written["max_length"]) == (0.1, ["sigmoid"], 512)
     assert written["learning_rate"] == 1e-5
     bytewise = config("dpo")
     bytewise["data"]["tokenizer"] = "byte"
-    assert "tokenizer/tokenizer.json" in frameworks.files(bytewise)
+    assert "tokenizer/tokenizer.json" in frameworks.files(RunConfig.parse(bytewise))
 
 
 @pytest.mark.parametrize(
@@ -60,28 +61,33 @@ def test_the_arguments_stand_in_yaml_beside_the_configuration() -> None:
 def test_the_loss_of_dpo_is_the_one_that_does_what_is_asked(
     given: dict[str, Any], loss_type: str
 ) -> None:
-    assert training_arguments(config("dpo", method_args=given))["loss_type"] == [loss_type]
+    assert training_arguments(RunConfig.parse(config("dpo", method_args=given)))["loss_type"] == [
+        loss_type
+    ]
 
 
 def test_plain_texts_are_packed_and_examples_are_not() -> None:
     texts = config("sft")
     texts["data"]["sources"][0]["format"] = "text"
-    assert training_arguments(texts)["packing"] is True
-    assert training_arguments(config("sft"))["packing"] is False
-    assert training_arguments(config("sft", method_args={"packing": True}))["packing"] is True
+    assert training_arguments(RunConfig.parse(texts))["packing"] is True
+    assert training_arguments(RunConfig.parse(config("sft")))["packing"] is False
+    assert (
+        training_arguments(RunConfig.parse(config("sft", method_args={"packing": True})))["packing"]
+        is True
+    )
 
 
 def test_weights_beneath_an_adapter_are_kept_in_the_precision_of_the_training() -> None:
     adapter = {"kind": "lora", "r": 8, "alpha": 16.0, "targets": "auto", "quantize": None}
-    arguments = training_arguments(config("kto", adapter=adapter))
+    arguments = training_arguments(RunConfig.parse(config("kto", adapter=adapter)))
     assert arguments["model_init_kwargs"] == {"dtype": "bfloat16"}
-    assert "model_init_kwargs" not in training_arguments(config("kto"))
+    assert "model_init_kwargs" not in training_arguments(RunConfig.parse(config("kto")))
 
 
 @pytest.mark.parametrize(("processes", "batch"), [(1, 8), (2, 4), (3, 8), (16, 4)])
 def test_evaluations_of_grpo_hold_whole_groups_over_all_ranks(processes: int, batch: int) -> None:
     compute = {"device": "cpu", "processes": processes}
-    arguments = training_arguments(config("grpo", compute=compute))
+    arguments = training_arguments(RunConfig.parse(config("grpo", compute=compute)))
     assert arguments["per_device_eval_batch_size"] == batch
     assert arguments["per_device_eval_batch_size"] * processes % arguments["num_generations"] == 0
     assert arguments["max_completion_length"] == 256

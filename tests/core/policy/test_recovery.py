@@ -15,9 +15,9 @@ from support.core.journal_records import (
     started,
 )
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.signatures import CATALOGUE
 from trainer_runtime.core.policy.intervention import DETERMINISTIC, intervention
-from trainer_runtime.core.policy.intervention import Told as ToldFinding
 from trainer_runtime.core.policy.recovery import (
     Action,
     Decision,
@@ -61,7 +61,9 @@ def attempts(*verified_steps: int | None, generation: int = 1) -> list[AttemptRe
 
 def decided(reason: EndReason, *verified_steps: int | None, **recovery: Any) -> Decision:
     ended = attempts(*(verified_steps or (None,)))
-    return decide(Ending(reason, "how it ended"), ended, RUNNING, config(**recovery))
+    return decide(
+        Ending(reason, "how it ended"), ended, RUNNING, RunConfig.parse(config(**recovery))
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,39 +183,38 @@ def test_after_a_loss_that_is_no_number_the_data_up_to_it_is_left_out() -> None:
     found = progress(1, started(), metric(47), warning)
     ending = classify(Exit(76, None), found, None)
     assert ending.detail == "nan_loss at step 47"
-    decision = decide(ending, attempts(40), found, config())
+    decision = decide(ending, attempts(40), found, RunConfig.parse(config()))
     assert decision.skip == {"at_step": 40, "sequences": 7 * 8}
 
 
 def test_without_a_checkpoint_the_data_is_left_out_from_the_start() -> None:
     warning = ("warning", {"code": "nan_loss", "step": 3, "message": "NaN"})
     found = progress(1, started(), metric(3), warning)
-    decision = decide(classify(Exit(76, None), found, None), attempts(None), found, config())
+    decision = decide(
+        classify(Exit(76, None), found, None), attempts(None), found, RunConfig.parse(config())
+    )
     assert decision.skip == {"at_step": 0, "sequences": 3 * 8}
 
 
 def test_a_guard_that_left_no_warning_is_counted_from_the_last_step() -> None:
     ending = classify(Exit(76, None), RUNNING, None)
     assert ending.detail == "ended by the guard"
-    decision = decide(ending, attempts(None), RUNNING, config())
+    decision = decide(ending, attempts(None), RUNNING, RunConfig.parse(config()))
     assert decision.skip == {"at_step": 0, "sequences": 2 * 8}
 
 
-def found(code: str, *, confidence: float = 0.95, patches: tuple[Patch, ...] = ()) -> ToldFinding:
+def found(code: str, *, confidence: float = 0.95, patches: tuple[Patch, ...] = ()) -> Finding:
     words = ("what the log said",)
-    finding = Finding("0" * 8, code, "critical", confidence, 2, words, "What it is.", patches)
-    return finding.to_dict()
+    return Finding("0" * 8, code, "critical", confidence, 2, words, "What it is.", patches)
 
 
 HALVED = Patch("halve", {"optimizer.lr": 0.5}, {"optimizer.lr": 1.0}, "It helps.")
 
 
-def decided_on(
-    told: ToldFinding, reason: EndReason = EndReason.CRASHED, **recovery: Any
-) -> Decision:
+def decided_on(told: Finding, reason: EndReason = EndReason.CRASHED, **recovery: Any) -> Decision:
     ending = Ending(reason, "how it ended")
     settings = config(**recovery) | {"optimizer": {"lr": 1.0, "betas": [0.9, 0.95]}}
-    return decide(ending, attempts(None), RUNNING, settings, [told])
+    return decide(ending, attempts(None), RUNNING, RunConfig.parse(settings), [told])
 
 
 def test_a_patch_is_applied_where_it_changes_only_what_the_box_may_change() -> None:
@@ -258,18 +259,18 @@ def test_a_patched_run_too_has_only_so_many_restarts() -> None:
     oom = found("cuda_oom", patches=(HALVED,))
     settings = config(on_oom="patch") | {"optimizer": {"lr": 1.0}}
     ending = Ending(EndReason.CRASHED, "exit code 1")
-    last = decide(ending, attempts(10, 10, 10, 10), RUNNING, settings, [oom])
+    last = decide(ending, attempts(10, 10, 10, 10), RUNNING, RunConfig.parse(settings), [oom])
     assert (last.action, last.reason) == (Action.FAIL, "max_restarts")
 
 
 def test_a_running_attempt_is_ended_only_for_what_is_critical_and_lasts() -> None:
-    def wanted(told: ToldFinding, **recovery: Any) -> str | None:
-        return intervention([told], config(**recovery))
+    def wanted(told: Finding, **recovery: Any) -> str | None:
+        return intervention([told], RunConfig.parse(config(**recovery)))
 
     stall, spike = found("stall"), found("loss_spike", patches=(replace(HALVED, set={}),))
     assert wanted(stall, on_stall="stacks_restart") == "stall"
     assert wanted(stall) is None
-    assert wanted({**stall, "severity": "warning"}, on_stall="stacks_restart") is None
+    assert wanted(replace(stall, severity="warning"), on_stall="stacks_restart") is None
     assert wanted(spike, on_spike="warn") is None
     assert wanted(spike, on_spike="stop") == "loss_spike"
     assert wanted(spike, on_spike="rewind_skip_data") is None, "it has no such patch"

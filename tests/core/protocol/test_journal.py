@@ -67,7 +67,7 @@ def test_the_journal_tells_the_whole_history() -> None:
 def test_a_planned_restart_waits_until_its_attempt_starts() -> None:
     waiting = record(*WHOLE[:9])
     assert waiting.restart_due_t == 5.0
-    assert waiting.pending is not None and waiting.pending["why"] == "killed"
+    assert waiting.pending is not None and waiting.pending.why == "killed"
     assert record(*WHOLE[:10]).restart_due_t is None
 
 
@@ -149,7 +149,7 @@ def test_a_finding_is_open_until_it_is_closed_or_another_attempt_begins() -> Non
     opened = ("finding", {"attempt": 1, "finding": _found("aaaa")})
     worse = ("finding", {"attempt": 1, "finding": _found("aaaa", "critical")})
     told = record(*WHOLE[:6], opened, ("finding", {"attempt": 1, "finding": _found("bbbb")}), worse)
-    assert [item.finding["severity"] for item in told.open_findings] == ["critical", "warning"]
+    assert [item.finding.severity for item in told.open_findings] == ["critical", "warning"]
     assert told.findings["aaaa"].opened_t < told.findings["bbbb"].opened_t
     assert told.findings["aaaa"].news_t > told.findings["bbbb"].news_t
     closed = record(*WHOLE[:6], opened, worse, ("finding_closed", {"id": "aaaa"}))

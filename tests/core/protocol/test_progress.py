@@ -94,7 +94,7 @@ def test_the_pace_follows_the_newest_steps() -> None:
 
 def test_of_many_warnings_the_newest_twenty_are_kept() -> None:
     told = [("warning", {"code": "spike", "step": step, "message": ""}) for step in range(50)]
-    assert [warning["step"] for warning in progress(1, *told).warnings] == list(range(30, 50))
+    assert [warning.step for warning in progress(1, *told).warnings] == list(range(30, 50))
 
 
 def test_kinds_that_are_not_known_change_nothing_but_the_clock() -> None:

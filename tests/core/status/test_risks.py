@@ -16,6 +16,7 @@ from support.core.journal_records import (
 )
 
 from trainer_runtime.core.checkpoints.checkpoint_index import build_index
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.status.risks import disk_hours_left, risks
@@ -32,7 +33,9 @@ def told(
 ) -> list[str]:
     attempt = progress(1, started(0, 1000), *events)
     index = build_index([attempt], "val_loss")
-    return risks(found, attempt, index, config or {}, FIRST_T + after_s, remaining_s)
+    return risks(
+        found, attempt, index, RunConfig.parse(config or {}), FIRST_T + after_s, remaining_s
+    )
 
 
 def test_a_run_that_saves_as_it_should_has_no_risks() -> None:

@@ -21,6 +21,7 @@ from support.core.journal_records import (
 )
 
 from trainer_runtime.core.checkpoints.checkpoint_index import build_index
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.status.status_page import eta_s, newest_progress, render_status
@@ -118,7 +119,9 @@ ENDED = record(
 
 
 def page(found: Record, *attempts: Progress, now: float = FIRST_T + 120) -> str:
-    return render_status(found, attempts, build_index(attempts, "val_loss"), CONFIG, now)
+    return render_status(
+        found, attempts, build_index(attempts, "val_loss"), RunConfig.parse(CONFIG), now
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,9 @@ def test_the_best_is_told_by_what_checkpoints_are_chosen_by_too() -> None:
     ]
     attempts = [progress(1, started(), *told)]
     config = {**CONFIG, "checkpoint": {"metric": "val_margin"}}
-    text = render_status(RUNNING, attempts, build_index([], "val_margin"), config, FIRST_T)
+    text = render_status(
+        RUNNING, attempts, build_index([], "val_margin"), RunConfig.parse(config), FIRST_T
+    )
     assert "- Best: val_loss 0.5000 at step 2, val_margin 1.5000 at step 2\n" in text
 
 
@@ -180,7 +185,7 @@ def test_a_run_whose_target_nobody_knows_has_no_bar() -> None:
         RUNNING,
         [progress(1, ("started", {"step": 0}), metric(7))],
         build_index([], "val_loss"),
-        {**CONFIG, "steps": None},
+        RunConfig.parse({**CONFIG, "steps": None}),
         FIRST_T,
     )
     assert "- Progress: step 7\n" in text

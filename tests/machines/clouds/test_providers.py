@@ -170,12 +170,12 @@ def test_a_boxs_own_key_ends_that_box_alone(customer_of: Opened, provider: str) 
     customer = customer_of(provider)
     first, second = customer.create(), customer.create(tag="tm-0a1b2c-234567")
     own_end = customer.client().own_end(first)
-    assert own_end is not None and own_end["kind"] == "http"
-    key = customer.site.boxes[first].environment[own_end["key_variable"]]
+    assert own_end is not None and own_end.kind == "http"
+    key = customer.site.boxes[first].environment[own_end.key_variable]
     headers = {"Authorization": f"Bearer {key}"}
-    other = own_end["url"].replace(first, second)
-    assert httpx.request(own_end["method"], other, headers=headers).status_code == 401
-    assert httpx.request(own_end["method"], own_end["url"], headers=headers).is_success
+    other = own_end.url.replace(first, second)
+    assert httpx.request(own_end.method, other, headers=headers).status_code == 401
+    assert httpx.request(own_end.method, own_end.url, headers=headers).is_success
     assert [box.provider_id for box in customer.site.alive] == [second]
 
 

@@ -127,7 +127,7 @@ def test_a_resume_on_another_box_gets_what_is_left_of_the_budget(operator: Opera
 
     run = run_async(trained)
     view = load_view(workspace, run)
-    assert view.run.config["limits"]["max_runtime_s"] == 60.0
+    assert view.run.config.limits.max_runtime_s == 60.0
     lived_s = view.record.attempts[0].seconds(view.now)
     assert changes_on(workspace, view, "debug", "{}", {}) == {}
     assert changes_on(workspace, view, "local", "{}", {}) == {}

@@ -21,7 +21,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.hold import marker
 from trainer_runtime.box.processes.identity import carriers, send
 from trainer_runtime.core.kaggle.log_frames import decode_frame
-from trainer_runtime.core.kaggle.session_order import KernelOrder
+from trainer_runtime.core.kaggle.session_order import CarriedJournal, KernelOrder
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import complete_lines, decode
@@ -180,9 +180,9 @@ class Kernel:
             session.lose()
 
 
-def carried(journal: bytes, at: int = 0) -> dict[str, Any]:
+def carried(journal: bytes, at: int = 0) -> CarriedJournal:
     """What an order carries of a journal, from a byte on."""
-    return {"at": at, "z": base64.b64encode(zlib.compress(journal[at:])).decode()}
+    return CarriedJournal(at, base64.b64encode(zlib.compress(journal[at:])).decode())
 
 
 # A trainer that only says so: it tells its steps and checkpoints, and does what its config says

@@ -17,7 +17,7 @@ from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.journal import Record
-from trainer_runtime.core.protocol.lines import Event, decode, encode
+from trainer_runtime.core.protocol.lines import decode, encode
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -111,13 +111,13 @@ class Box:
             self.now += 1.0
         raise AssertionError(f"no end: {self.journal()[-5:]}")
 
-    def journal(self) -> list[Event]:
-        return [decode(line) for line in self.run.journal.read_bytes().splitlines()]
+    def journal(self) -> list[dict[str, Any]]:
+        return [dict(decode(line).document) for line in self.run.journal.read_bytes().splitlines()]
 
     def record(self) -> Record:
         found = Record()
-        for event in self.journal():
-            found.apply(event)
+        for line in self.run.journal.read_bytes().splitlines():
+            found.apply(decode(line))
         return found
 
     def attempt_config(self, number: int) -> dict[str, Any]:

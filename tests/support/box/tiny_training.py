@@ -18,6 +18,7 @@ from support.runs.running_run import LONGEST_S, own_run_id
 
 from trainer_runtime.box.prepare.shards import prepare
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
@@ -78,7 +79,7 @@ def prepared_config(folder: Path, framework: str, text: bytes, **others: bytes) 
         "checkpoint": {"every": 10, "keep_latest": 3, "keep_best": 1, "metric": "val_loss"},
         "compute": {"device": "cpu", "threads": 1, "compile": False},
     }
-    prepare(config, print)
+    prepare(RunConfig.parse(config), print)
     return config
 
 
@@ -107,7 +108,7 @@ class RunFolder:
     def write_config(self, name: str, config: Config) -> Path:
         """Writes a configuration with the framework's own files beside it."""
         path = self.folder / name
-        texts = {**frameworks.files(config), path.name: json.dumps(config)}
+        texts = {**frameworks.files(RunConfig.parse(config)), path.name: json.dumps(config)}
         for file, text in texts.items():
             (path.parent / file).parent.mkdir(parents=True, exist_ok=True)
             (path.parent / file).write_text(text)
@@ -122,7 +123,7 @@ class RunFolder:
     def events(self, folder: str = ".") -> Events:
         path = self.folder / folder / "events.jsonl"
         lines, _ = complete_lines(path.read_bytes() if path.exists() else b"")
-        return [decode(line) for line in lines]
+        return [decode(line).document for line in lines]
 
     def told(self, *keys: str) -> dict[tuple[str, int], tuple[Any, ...]]:
         """The newest values of every step and evaluation."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import bz2
 import io
-import json
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.kaggle.log_frames import encode_frames
 from trainer_runtime.core.kaggle.session_order import ORDER, KernelOrder
 from trainmaster.backends.kaggle.client import (
@@ -44,7 +44,7 @@ class FakeSession:
         payload = re.search(r'PAYLOAD = """(.*?)"""', self.push.code, re.DOTALL)
         assert payload is not None
         with zipfile.ZipFile(io.BytesIO(bz2.decompress(base64.b64decode(payload[1])))) as packed:
-            return KernelOrder.from_dict(json.loads(packed.read(ORDER)))
+            return KernelOrder.of(decode_fields(packed.read(ORDER), ORDER))
 
     def say(self, line: str) -> None:
         self.events.append(("stdout", f"{line}\n"))

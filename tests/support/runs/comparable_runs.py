@@ -65,4 +65,4 @@ def kill_after_a_checkpoint(command: CommandLine, run_id: str) -> None:
 def started(command: CommandLine, run_id: str, attempt: int) -> dict[str, Any]:
     """The first event of an attempt."""
     first = command.folder(run_id).attempt(attempt).events.read_bytes().split(b"\n")[0]
-    return dict(decode(first))
+    return dict(decode(first).document)

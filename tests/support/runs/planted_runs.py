@@ -69,7 +69,7 @@ async def plant(workspace: Workspace, run_id: str, *told: Told) -> None:
     whole, _ = complete_lines(mirror.path(JOURNAL).read_bytes())
     last = decode(whole[-1])
     lines = b"".join(
-        encode(last["seq"] + n, last["t"] + n / 1000, kind, fields)
+        encode(last.seq + n, last.t + n / 1000, kind, fields)
         for n, (kind, fields) in enumerate(told, 1)
     )
     for path in (mirror.path(JOURNAL), Path(workspace.control.folder(run)) / JOURNAL):

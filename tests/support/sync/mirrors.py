@@ -30,7 +30,7 @@ def assert_mirror_equals_the_box(command: CommandLine, run: str) -> None:
         assert mirrored == (box / name).read_bytes(), name
         if name.suffix == ".jsonl":
             whole = [line for line in (box / name).read_bytes().split(b"\n") if line[-1:] == b"}"]
-            numbers = [decode(line)["seq"] for line in whole]
+            numbers = [decode(line).seq for line in whole]
             assert numbers == sorted(set(numbers)), name
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.support.plan.rendered import load_script, write_script
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.inputs import byte_tokenizer
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
@@ -54,7 +55,7 @@ class TrlRun:
         attempt = {"number": self.attempts, "resume": dict(resume or {"mode": "latest"})}
         config = {**self.config, "attempt": attempt}
         path = self.folder / "attempts" / str(self.attempts) / "config.json"
-        for name, text in frameworks.files(config).items():
+        for name, text in frameworks.files(RunConfig.parse(config)).items():
             (path.parent / name).parent.mkdir(parents=True, exist_ok=True)
             (path.parent / name).write_text(text)
         path.write_text(json.dumps(config))
@@ -73,7 +74,7 @@ class TrlRun:
         for number in range(1, self.attempts + 1):
             path = self.folder / "attempts" / str(number) / "events.jsonl"
             lines, _ = complete_lines(path.read_bytes() if path.exists() else b"")
-            found += [decode(line) for line in lines]
+            found += [decode(line).document for line in lines]
         return found
 
     def series(self, key: str, kind: str = "metric") -> dict[int, Any]:

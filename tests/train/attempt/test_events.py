@@ -20,7 +20,7 @@ LIMIT_BYTES = 4096
 
 def events_of(path: Path) -> list[dict[str, object]]:
     lines, _ = complete_lines(path.read_bytes())
-    return [decode(line) for line in lines]
+    return [decode(line).document for line in lines]
 
 
 def test_events_are_numbered_and_at_full_precision(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_a_torn_last_line_is_ended_and_numbers_go_on(tmp_path: Path) -> None:
     log.emit("phase", name="b", step=0)
     log.close()
     lines = path.read_bytes().split(b"\n")
-    assert decode(lines[0])["name"] == "a"
+    assert decode(lines[0]).document["name"] == "a"
     assert lines[1] == b'{"v":1,"seq":1,"t":1'
-    assert decode(lines[2])["name"] == "b"
-    assert decode(lines[2])["seq"] == 1
+    assert decode(lines[2]).document["name"] == "b"
+    assert decode(lines[2]).seq == 1
 
 
 def test_threads_never_mix_their_lines(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ import array
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.train.model_folders import write_tokenizer
 
 from trainer_runtime.box.environment.training_python import InputUnusableError, TrainingPython
 from trainer_runtime.box.prepare.shards import prepare
+from trainer_runtime.core.config import RunConfig, SourceConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.files.tokenizer_folder import look_at_tokenizer
 from trainer_runtime.train.data.batches import Corpus
@@ -22,21 +22,20 @@ SEQ_LEN = 16
 PYTHON = TrainingPython(sys.executable)
 
 
-def config_of(tmp_path: Path, tokenizer: str, *sources: tuple[str, Path, str]) -> dict[str, Any]:
+def config_of(tmp_path: Path, tokenizer: str, *sources: tuple[str, Path, str]) -> RunConfig:
     listed = [Source(name, str(path), list_files(path, form), form) for name, path, form in sources]
     digest = "byte" if tokenizer == "byte" else look_at_tokenizer(tokenizer).digest
-    return {
-        "data": {
-            "sources": [
-                {"name": name, "path": str(path), "format": form} for name, path, form in sources
-            ],
-            "tokenizer": tokenizer,
-            "tokenizer_digest": digest,
-            "seq_len": SEQ_LEN,
-            "fingerprint": fingerprint(listed, digest, SEQ_LEN),
-            "cache_dir": str(tmp_path / "cache"),
-        }
+    data = {
+        "sources": [
+            {"name": name, "path": str(path), "format": form} for name, path, form in sources
+        ],
+        "tokenizer": tokenizer,
+        "tokenizer_digest": digest,
+        "seq_len": SEQ_LEN,
+        "fingerprint": fingerprint(listed, digest, SEQ_LEN),
+        "cache_dir": str(tmp_path / "cache"),
     }
+    return RunConfig.parse({"data": data})
 
 
 def tokens_of(entry: Path, name: str) -> list[int]:
@@ -121,7 +120,7 @@ def test_rows_of_text_need_no_tokenizer_of_others(tmp_path: Path) -> None:
     ("content", "told"),
     [
         ('{"text": "a"}\n{"body": "b"}\n', "line 2 has no text under `text`"),
-        ('{"text": "a"}\n{broken\n', "line 2 is no JSON"),
+        ('{"text": "a"}\n{broken\n', "line 2 is not JSON"),
         ('{"text": "a"}\n', "need 34"),
     ],
 )
@@ -136,7 +135,7 @@ def test_rows_that_give_no_texts_are_named(tmp_path: Path, content: str, told: s
 def test_a_long_text_is_read_in_pieces_that_lose_nothing(tmp_path: Path) -> None:
     text = "Wörter und\nZeilen. " * 20_000 + "ohne" * PIECE_CHARACTERS
     (tmp_path / "a.txt").write_text(text)
-    read = list(pieces({"name": "a", "format": "text"}, [str(tmp_path / "a.txt")]))
+    read = list(pieces(SourceConfig("a"), [str(tmp_path / "a.txt")]))
     assert "".join(piece for piece, _, _ in read) == text
     assert max(len(piece) for piece, _, _ in read) <= PIECE_CHARACTERS
     assert [ends for _, ends, _ in read] == [False] * (len(read) - 1) + [True]

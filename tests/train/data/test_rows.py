@@ -20,9 +20,7 @@ def rows_of(folder: Path, *sources: dict[str, Any]) -> Any:
         "cache_dir": str(folder / "cache"),
         "fingerprint": "0123456789abcdef",
     }
-    config = RunConfig.__new__(RunConfig)
-    object.__setattr__(config, "document", {"data": data})
-    return load_rows(config)
+    return load_rows(RunConfig.parse({"data": data}))
 
 
 def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 from support.train.model_folders import write_tokenizer
 
-from trainer_runtime.train.attempt.config import (
-    BatchConfig,
-    ConfigError,
-    DataConfig,
-    EvaluationConfig,
-    RunConfig,
-    Skip,
-)
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.stream import stream_dataset
 
 SEQ_LEN = 16
@@ -25,17 +18,16 @@ TEXTS = [f"Text number {n} of a few. " * 3 for n in range(40)]
 
 
 def config_of(tokenizer: str, *sources: dict[str, Any]) -> RunConfig:
-    config = RunConfig.__new__(RunConfig)
-    data = {"sources": list(sources), "tokenizer": tokenizer, "seq_len": SEQ_LEN}
-    for name, value in (
-        ("steps", 20),
-        ("data", DataConfig((), tokenizer, SEQ_LEN, "f", "/nowhere", (Skip(8, 5),))),
-        ("document", {"data": data}),
-        ("batch", BatchConfig(tokens=32, micro_batch=2, accumulation=1)),
-        ("evaluation", EvaluationConfig(batches=2)),
-    ):
-        object.__setattr__(config, name, value)
-    return config
+    data = {
+        "sources": list(sources),
+        "tokenizer": tokenizer,
+        "seq_len": SEQ_LEN,
+        "fingerprint": "f",
+        "cache_dir": "/nowhere",
+        "skip": [{"at_step": 8, "sequences": 5}],
+    }
+    batch = {"tokens": 32, "micro_batch": 2, "accumulation": 1}
+    return RunConfig.parse({"steps": 20, "data": data, "batch": batch, "eval": {"batches": 2}})
 
 
 def jsonl(path: Path, texts: list[str], column: str = "text") -> dict[str, Any]:

@@ -30,6 +30,7 @@ from support.box.tiny_training import (
 from support.runs.running_run import begin_with, standing_after, wait_until
 
 from trainer_runtime.core import frameworks
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.processes.rank_exits import RANKS
 from trainmaster.words.assets import find_assets
@@ -102,7 +103,7 @@ class RanksRun(RunFolder):
         config = self.attempt_config(number=number, **attempt)
         with (self.attempt(number) / "train.log").open("wb") as log:
             return subprocess.Popen(
-                frameworks.command(self.config, sys.executable, config),
+                frameworks.command(RunConfig.parse(self.config), sys.executable, config),
                 cwd=self.folder,
                 env=self._environment,
                 stdout=log,

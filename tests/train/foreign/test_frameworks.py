@@ -302,7 +302,7 @@ def taken(folder: Path, place: Path, framework: str) -> Path:
 
 def history(folder: Path) -> dict[int, dict[str, Any]]:
     lines, _ = complete_lines((folder / "attempts/1/events.jsonl").read_bytes())
-    events = [decode(line) for line in lines]
+    events = [decode(line).document for line in lines]
     return {event["step"]: event["values"] for event in events if event["kind"] == "history"}
 
 

@@ -257,7 +257,7 @@ def test_taking_over_twice_leaves_one_checkpoint_and_one_history(out: Path, run:
     assert isinstance(restored, Restored)
     assert restored.state["data_position"] == [180, 60]
     lines, _ = complete_lines(config.with_name("events.jsonl").read_bytes())
-    events = [decode(line) for line in lines]
+    events = [decode(line).document for line in lines]
     told = [(e["action"], e["step"]) for e in events if e["kind"] == "checkpoint"]
     assert told == [("saved", STEPS), ("verified", STEPS)]
     assert not list(run.glob("checkpoints/.*"))

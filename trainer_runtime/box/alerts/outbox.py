@@ -14,18 +14,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 from trainer_runtime.box.alerts.pieces import Pieces
 from trainer_runtime.box.alerts.post import LONGEST_S
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.configs import config_of
+from trainer_runtime.box.files.files import read_fields
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.alerts.alert import Alert, Onset
 from trainer_runtime.core.alerts.message import Place, body_for, message_of
+from trainer_runtime.core.alerts.order import AlertOrder
+from trainer_runtime.core.alerts.post_answer import PostAnswer
 from trainer_runtime.core.alerts.watcher import Watcher
-from trainer_runtime.core.protocol.alert_record import Message, failed, fired, sent
+from trainer_runtime.core.decoding import DecodingError, decode_fields
+from trainer_runtime.core.protocol.alert_record import failed, fired, sent
 from trainer_runtime.core.protocol.journal import Record
-from trainer_runtime.core.protocol.lines import ATTACHED, Event, number
+from trainer_runtime.core.protocol.lines import Event, number
 from trainer_runtime.core.protocol.progress import Progress
 
 # After the run's end the box keeps trying for so long; the operator's side goes on from there.
@@ -35,7 +38,7 @@ _LEAST_PAUSE_S = 2.0
 _KILL_AFTER_S = LONGEST_S + 10.0
 
 # Writes an event of the journal: its kind and its fields.
-Tell = Callable[[str, Mapping[str, Any]], None]
+Tell = Callable[[str, Mapping[str, object]], None]
 
 
 class Alerting:
@@ -46,12 +49,12 @@ class Alerting:
         self._clock = clock
         self._tell = tell
         self._seen: tuple[int, int, int] | None = None
-        self._given: dict[str, Any] = {}
+        self._order = AlertOrder()
         self._watchers: list[Watcher] = []
         self._pieces: Pieces | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._posting = ""
-        self._is_attached = (read_json(run.config) or {}).get("framework") == ATTACHED
+        self._is_attached = config_of(run).is_attached
         self._started_t = 0.0
         self._next_t = 0.0
 
@@ -73,15 +76,15 @@ class Alerting:
             self._see_to_child(self._child, record, now)
         if self._child is None and now >= self._next_t:
             self._post_next(record, now)
-        tries_s = number(self._given.get("last_tries_s"))
+        tries_s = self._order.last_tries_s
         if last and now > (record.state_t or now) + (_LAST_TRIES_S if tries_s is None else tries_s):
             self._give_up(record, now)
         return not record.alerts.unsent and not (self._pieces and self._pieces.more)
 
     def forget(self, record: Record) -> None:
         """Remove the addresses of a run that is over; those for a newer request stay."""
-        given = read_json(self._run.alerts)
-        if given is None or int(given.get("generation") or 0) <= record.generation:
+        order = _read_order(self._run)
+        if order is None or order.generation <= record.generation:
             self._run.alerts.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -98,8 +101,8 @@ class Alerting:
         if seen == self._seen:
             return
         self._seen = seen
-        self._given = read_json(self._run.alerts) or {}
-        self._watchers = [Watcher(alert) for alert in _alerts(self._given)]
+        self._order = _read_order(self._run) or AlertOrder()
+        self._watchers = [Watcher(alert) for alert in self._order.alerts]
         keys = {watcher.key for watcher in self._watchers if watcher.key is not None}
         self._pieces = Pieces(self._run, keys) if self._watchers else None
 
@@ -139,8 +142,8 @@ class Alerting:
         newest = record.current.number if record.current else 0
         place = Place(
             run_id=self._run.run_id,
-            host=str(self._given.get("host", "")),
-            placement=int(self._given.get("placement", 1)),
+            host=self._order.host,
+            placement=self._order.placement,
             state=record.state.value,
             step=progress[newest].step if newest in progress else 0,
         )
@@ -153,14 +156,14 @@ class Alerting:
         if due is None:
             return
         name, told = due
-        destination = (self._given.get("destinations") or {}).get(told.to)
+        destination = self._order.destinations.get(told.to)
         if destination is None:
             # Its address may come with the next file; who gives up in the end is the caller.
             reason = f"the box has no address of {told.to}"
             self._tell("alert", failed(name, told, reason, now))
             return
-        body = body_for(destination["kind"], Message.from_dict(told.message))
-        asked = json.dumps({"url": destination["url"], "body": body, "id": name}).encode()
+        body = body_for(destination.kind, told.message)
+        asked = json.dumps({"url": destination.url, "body": body, "id": name}).encode()
         try:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "trainer_runtime", "alert"],
@@ -192,10 +195,10 @@ class Alerting:
         if told is None:
             return
         answer = _answer(output)
-        if answer.get("sent") is True:
+        if answer.sent:
             self._tell("alert", sent(self._posting))
         else:
-            reason, wait_s = str(answer["reason"]), float(answer.get("wait_s") or 0.0)
+            reason, wait_s = answer.reason, answer.wait_s
             self._tell("alert", failed(self._posting, told, reason, now, wait_s=wait_s))
 
     def _give_up(self, record: Record, now: float) -> None:
@@ -205,21 +208,23 @@ class Alerting:
             self._tell("alert", failed(name, told, reason, now, last=True))
 
 
-def _alerts(given: Mapping[str, Any]) -> Iterator[Alert]:
-    for item in given.get("alerts") or []:
-        with suppress(ValueError, KeyError, TypeError):  # a newer side may know more than we do
-            yield Alert.from_dict(item)
+def _read_order(run: RunFolder) -> AlertOrder | None:
+    """What is to be watched; None where nothing says so that can be read."""
+    fields = read_fields(run.alerts)
+    try:
+        return None if fields is None else AlertOrder.of(fields)
+    except DecodingError:
+        return None
 
 
 def _onset_of(watcher: Watcher, attempt: int, event: Event) -> Onset | None:
-    values = event.get("values")
     if watcher.key is None:
         return watcher.event(attempt, event)
-    value = number(values.get(watcher.key)) if isinstance(values, dict) else None
+    value = number(event.values.get(watcher.key))
     if value is None:
         return None
-    x = int(event["step"]) if attempt else round(event["t"] * 1000)
-    return watcher.point(attempt, x, event["t"], value)
+    x = (event.step or 0) if attempt else round(event.t * 1000)
+    return watcher.point(attempt, x, event.t, value)
 
 
 def _heard_t(
@@ -231,9 +236,8 @@ def _heard_t(
     return max((t for t in (told_t, running_t, grew_t) if t is not None), default=None)
 
 
-def _answer(output: bytes) -> dict[str, Any]:
+def _answer(output: bytes) -> PostAnswer:
     try:
-        answer = json.loads(output)
-    except ValueError:
-        answer = None
-    return answer if isinstance(answer, dict) else {"reason": "the sender was ended"}
+        return PostAnswer.of(decode_fields(output, "the sender's answer"))
+    except DecodingError:
+        return PostAnswer(sent=False, reason="the sender was ended")

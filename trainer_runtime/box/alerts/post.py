@@ -17,6 +17,7 @@ import urllib.error
 from typing import Any
 
 from trainer_runtime.box.files.http_request import NotWebError, opened
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.text import shown
 
 TIMEOUT_S = 10.0
@@ -30,9 +31,9 @@ def main() -> int:
     """Post what standard input asks for; 0 also where it was not taken."""
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(LONGEST_S)
-    asked = json.loads(sys.stdin.buffer.read())
+    asked = decode_fields(sys.stdin.buffer.read(), "the message")
     try:
-        answer = post(asked["url"], asked["body"], asked["id"])
+        answer = post(asked.text("url"), asked.open_map("body"), asked.text("id"))
     except TimeoutError:
         answer = _failed(f"no answer within {LONGEST_S} s")
     print(json.dumps(answer))

@@ -14,15 +14,14 @@ when nobody has asked or taken anything for a minute: then the link hangs.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from trainer_runtime.box.answer.followed_files import Outbox
 from trainer_runtime.box.answer.followed_run import FollowedRun
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, Fields, decode_fields
 
 _MOST_BYTES = 8 << 20
 _LEAST_SHARE_BYTES = 16 << 10
@@ -34,7 +33,7 @@ def follow(source: int, target: int) -> int:
     scanner = Scanner(Outbox(target, _show_life))
     try:
         for line in _lines(source):
-            scanner.scan(json.loads(line))
+            scanner.scan(decode_fields(line, "a request", max_bytes=MAX_DOCUMENT_BYTES).values)
     except BrokenPipeError:
         return 0
     return 0
@@ -47,18 +46,21 @@ class Scanner:
         self._outbox = outbox
         self._runs: dict[str, FollowedRun] = {}
 
-    def scan(self, request: dict[str, Any]) -> None:
+    def scan(self, given: Mapping[str, object]) -> None:
         """Answer one request: every run gets its share, and what is left over goes to who needs it.
 
         What did not fit is told by `more`; whoever had no turn is the first of the next scan.
         """
-        for run_id in request.get("drop", ()):
+        request = Fields(given, "a request")
+        for run_id in request.texts("drop"):
             self._runs.pop(run_id, None)
-        for run_id, told in request.get("add", {}).items():
-            self._runs[run_id] = FollowedRun(run_id, told["folder"], told["have"])
-        left = min(int(request.get("limit", _MOST_BYTES)), _MOST_BYTES)
-        more = self._answer(left, frozenset(request.get("over", ())))
-        self._outbox.line({"scanned": request["scan"], "now": time.time(), "more": more})
+        added = request.section("add")
+        for run_id in added.values:
+            one = added.section(run_id)
+            self._runs[run_id] = FollowedRun(run_id, one.text("folder"), one.open_map("have"))
+        left = min(request.integer("limit", _MOST_BYTES), _MOST_BYTES)
+        more = self._answer(left, frozenset(request.texts("over")))
+        self._outbox.line({"scanned": given["scan"], "now": time.time(), "more": more})
 
     def _answer(self, limit: int, over: frozenset[str]) -> bool:
         end = self._outbox.sent_bytes + limit

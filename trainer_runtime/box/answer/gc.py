@@ -15,12 +15,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import trainer_runtime
 from trainer_runtime.box.prepare.cache_roots import registered
+from trainer_runtime.core.answers.cache import CacheAnswer, CacheItem
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.duration import spoken_duration
 
@@ -57,22 +57,19 @@ KINDS = (
 _HALF_PLACED = Kind("runs", received=True)
 
 
-def collect(cache: Path, runs: Path, named: str, *, dry_run: bool) -> dict[str, Any]:
-    """Remove what is not used; `named`: text in which the operator's side names what it will use.
-
-    Returns `removed` and `kept`: each entry's kind, name and size in bytes, `kept` with a reason.
-    """
+def collect(cache: Path, runs: Path, named: str, *, dry_run: bool) -> CacheAnswer:
+    """Remove what is not used; `named`: text in which the client names what it will use."""
     uses = Uses(cache, runs, named)
-    removed: list[dict[str, Any]] = []
-    kept: list[dict[str, Any]] = []
+    removed: list[CacheItem] = []
+    kept: list[CacheItem] = []
     for kind, entry in _entries(cache, runs):
-        told = {"kind": kind.folder, "name": entry.name, "size_bytes": _size_bytes(entry)}
+        item = CacheItem(kind.folder, entry.name, _size_bytes(entry))
         reason = uses.reason(kind, entry) or _remove(kind, entry, uses, dry_run)
         if reason is None:
-            removed.append(told)
+            removed.append(item)
         else:
-            kept.append({**told, "reason": reason})
-    return {"removed": removed, "kept": kept}
+            kept.append(replace(item, reason=reason))
+    return CacheAnswer(tuple(removed), tuple(kept))
 
 
 def _entries(cache: Path, runs: Path) -> Iterator[tuple[Kind, Path]]:

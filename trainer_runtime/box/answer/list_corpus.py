@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.box.prepare.shards import is_whole
+from trainer_runtime.core.decoding import Fields, decode_value
 from trainer_runtime.core.files.corpus import AskedSource
 from trainer_runtime.core.inputs.rows_check import look_at_source
 
+_COLUMNS = ("path", "format", "kind")
 
-def tell_corpus(
-    asked: Sequence[Sequence[str]], cache: str | None, fingerprint: str | None
-) -> dict[str, Any]:
-    """`listed`: the documents of each `AskedSource`; `cached`: whether the shards of that
-    fingerprint are whole in the cache."""
+
+def tell_corpus(asked: str, cache: str | None, fingerprint: str | None) -> dict[str, Any]:
+    """`listed`: the documents of each `AskedSource` in the JSON `asked`; `cached`: whether the
+    shards of that fingerprint are whole in the cache."""
     cached = bool(cache and fingerprint) and is_whole(Path(str(cache), "data", str(fingerprint)))
-    listed = [look_at_source(AskedSource(*one)).to_dict() for one in asked]
+    rows = Fields({"asked": decode_value(asked, "the request")}).rows("asked", *_COLUMNS)
+    listed = [look_at_source(AskedSource(*map(row.text, _COLUMNS))).to_dict() for row in rows]
     return {"listed": listed, "cached": cached}

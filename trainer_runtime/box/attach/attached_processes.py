@@ -11,18 +11,19 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.attach.capture import Capture
 from trainer_runtime.box.attach.foreign_process import GONE, Stranger
 from trainer_runtime.box.attach.log_copy import LogCopy
 from trainer_runtime.box.attach.log_end import told_end
 from trainer_runtime.box.attach.log_events import LogEvents, tail
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.identity import ProcessIdentity
 from trainer_runtime.box.processes.open_files import writers
 from trainer_runtime.box.processes.processes import Observation
+from trainer_runtime.core.config import AttachedConfig
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
 from trainer_runtime.core.policy.recovery import Exit
 
@@ -37,8 +38,7 @@ class AttachedProcesses:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._run = RunFolder(folder)
         self._clock = clock
-        config = read_json(self._run.config) or {}
-        self._source: dict[str, Any] = config.get("attached") or {}
+        self._source = config_of(self._run).attached or AttachedConfig.of(Fields({}))
         self._watched: _Watched | None = None
         self._given_up = False
         self._problem_since: float | None = None
@@ -68,7 +68,7 @@ class AttachedProcesses:
         if end is None:
             return Observation("running")
         if end == GONE:
-            in_lines = self._source.get("pane") is None
+            in_lines = self._source.pane is None
             end = told_end(self._run.attempt(attempt).train_log, in_lines=in_lines)
         failure = self._failure(attempt)
         return Observation("ended", Exit(None, None, unseen=end, failure=failure))
@@ -90,11 +90,11 @@ class AttachedProcesses:
         """Begin to watch, or go on with it; what keeps it from that, if anything does."""
         if self._watched is not None or self._given_up:
             return None
-        pane = self._source.get("pane")
+        pane = self._source.pane
         capture = None
         if pane is not None:
             folder = self._run.attempt(attempt).root
-            capture = Capture(folder, pane, with_history=self._source.get("from") != "end")
+            capture = Capture(folder, pane, with_history=self._source.origin != "end")
             problem = capture.begin()
             if problem is not None:
                 return problem
@@ -131,7 +131,7 @@ class _Watched:
         self,
         run: RunFolder,
         attempt: int,
-        source: dict[str, Any],
+        source: AttachedConfig,
         capture: Capture | None,
         clock: Callable[[], float],
     ) -> None:
@@ -143,12 +143,12 @@ class _Watched:
         if capture is not None:
             parts, successors = [capture.history, capture.spool], capture.running
         else:
-            parts = [Path(source["path"])]
+            parts = [Path(source.path or "")]
             successors = partial(writers, parts[0])
-        begin = int(source.get("begin") or 0)
+        begin = source.begin
         self._copy = LogCopy(folder.train_log, folder.source, parts, begin, clock, self._tell)
-        processes = [ProcessIdentity.from_dict(one) for one in source.get("processes") or []]
-        silence_s = float(source["ends_after_s"])
+        processes = [ProcessIdentity.from_dict(one) for one in source.processes]
+        silence_s = source.ends_after_s
         self._stranger = Stranger(processes, successors, parts[-1], silence_s)
         self._live = False
         self._end: str | None = None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.attach.terminals import (
     Pane,
@@ -18,13 +16,14 @@ from trainer_runtime.box.attach.terminals import (
     width_of,
 )
 from trainer_runtime.box.processes.identity import ProcessIdentity
+from trainer_runtime.core.config import PaneConfig
 from trainer_runtime.core.files.durable import write_atomic
 
 
 class Capture:
     """The capture of one pane, begun once whatever happens to whoever begins it."""
 
-    def __init__(self, folder: Path, pane: Mapping[str, Any], *, with_history: bool) -> None:
+    def __init__(self, folder: Path, pane: PaneConfig, *, with_history: bool) -> None:
         self._wanted = pane
         self._with_history = with_history
         self._raw = folder / "history.raw"
@@ -52,7 +51,7 @@ class Capture:
                 return problem
         data = self._raw.read_bytes() if self._raw.exists() else b""
         width = width_of(pane) if pane is not None else None
-        write_atomic(self.history, whole_history(str(self._wanted["program"]), width, data))
+        write_atomic(self.history, whole_history(self._wanted.program, width, data))
         return None
 
     def running(self) -> list[ProcessIdentity]:
@@ -78,11 +77,11 @@ class Capture:
         return False
 
 
-def find_pane(wanted: Mapping[str, Any]) -> Pane | None:
+def find_pane(wanted: PaneConfig) -> Pane | None:
     """The pane that `Pane.to_dict` described, as long as it stands."""
-    name = str(wanted["name"])
-    if wanted["program"] == "tmux":
-        panes = tmux_panes(wanted.get("server"))
+    name = wanted.name
+    if wanted.program == "tmux":
+        panes = tmux_panes(wanted.server)
     else:
         panes = screen_windows(name.rpartition(":")[0])
     return next((pane for pane in panes if pane.name == name), None)

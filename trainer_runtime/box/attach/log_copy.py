@@ -11,11 +11,10 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.files.files import AppendedLog, LineReader
 from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
-from trainer_runtime.core.protocol.lines import ProtocolError, decode
+from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
 
 _CHUNK_BYTES = 1 << 20
 _MOST_NAMES = 10_000  # of a folder, when looking where a log was moved to
@@ -59,7 +58,7 @@ class LogCopy:
                 event = decode(line)
             except ProtocolError:
                 continue  # torn by a kill
-            next_seq = event["seq"] + 1
+            next_seq = event.seq + 1
             self._origin = _origin(event)
         self._journal = AppendedLog(journal, next_seq)
         self._copy = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -197,9 +196,15 @@ class LogCopy:
         return self._origin
 
 
-def _origin(event: dict[str, Any]) -> Origin:
-    names = ("part", "device", "inode", "begin", "at")
-    return Origin(*(int(event[name]) for name in names))
+def _origin(event: Event) -> Origin:
+    fields = event.fields
+    return Origin(
+        part=fields.integer("part"),
+        device=fields.integer("device"),
+        inode=fields.integer("inode"),
+        begin=fields.integer("begin"),
+        at=fields.integer("at"),
+    )
 
 
 def _moved(path: Path, origin: Origin) -> list[Path]:

@@ -188,9 +188,10 @@ class _Told:
                 event = decode(line)
             except ProtocolError:
                 continue  # torn by a kill: it is written again
-            self.last_seq = event["seq"]
-            self.count = max(self.count, int(event.get("n", 0)))
-            self.target_step = event.get("target_step", self.target_step)
+            self.last_seq, fields = event.seq, event.fields
+            self.count = max(self.count, fields.integer("n", 0))
+            target_step = fields.find_integer("target_step")
+            self.target_step = self.target_step if target_step is None else target_step
 
 
 def _evaluated(values: dict[str, float]) -> frozenset[str]:

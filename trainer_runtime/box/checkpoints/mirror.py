@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
+from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.text import shown
 
 _ON_HOST = "host:"
@@ -21,7 +21,7 @@ _LOOK_EVERY_S = 1.0
 _LONGEST_REASON = 300
 
 # Writes an event of the journal: its kind and its fields.
-Tell = Callable[[str, Mapping[str, Any]], None]
+Tell = Callable[[str, Mapping[str, object]], None]
 
 
 class CheckpointMirror:
@@ -46,14 +46,14 @@ class CheckpointMirror:
 
     def look(
         self,
-        config: Mapping[str, Any],
+        config: RunConfig,
         entries: Callable[[], Sequence[IndexEntry]],
         *,
         last: bool = False,
     ) -> bool:
         """Start or look after a copy; True where nothing is left to do. `last`: the run has ended,
         so that what fails now is not tried again."""
-        place = str((config.get("checkpoint") or {}).get("mirror") or "")
+        place = config.checkpoint.mirror or ""
         if not place.startswith(_ON_HOST):
             return True
         if self._child is not None:
@@ -92,7 +92,7 @@ class CheckpointMirror:
         self._child = None
         if child.returncode == 0:
             self._copied, self._pause_s, self._due_t = self._asked, _FIRST_PAUSE_S, 0.0
-            step = json.loads(output)["step"]
+            step = decode_fields(output, "the copy's answer").find_integer("step")
             if step != self._told_step:
                 self._told_step = step
                 self._tell("mirrored", {"step": step})

@@ -26,6 +26,7 @@ from trainer_runtime.box.environment.interpreters import (
 )
 from trainer_runtime.box.environment.venvs import Recipe, provide
 from trainer_runtime.box.processes.commands import Report
+from trainer_runtime.core.config import EnvironmentConfig
 from trainer_runtime.core.environment.requirements import (
     name_of,
     requirement_lines,
@@ -38,55 +39,6 @@ REQUIREMENTS = "requirements.txt"
 OWN_REQUIREMENTS = "requirements-extra.txt"
 # What comes with a PyTorch and is to stay with it.
 _HELD = ("torch", "triton", "pytorch-triton", "nvidia-", "cuda-")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The config's `environment`.
-
-    `mode`: `auto`; `existing`, one interpreter as it is; `given`, as the spec describes it.
-    `packages` are requirement lines, in place of those of the run's `requirements.txt` where there
-    are any. `python` is the one to take, for `auto` the one to try first. `wheels_from`: the
-    operator's folder that `wheels` are sent from. `bounds` limit what is installed.
-    """
-
-    mode: str
-    python: str | None
-    requirements: bool
-    setup: bool
-    modules: tuple[str, ...]
-    wheels: str | None
-    wheels_from: str | None
-    bounds: Mapping[str, str]
-    packages: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Request | None:
-        """None for a config that says nothing of it."""
-        given = config.get("environment")
-        if given is None:
-            return None
-        if not isinstance(given, dict):
-            return cls(str(given), None, False, False, (), None, None, {})
-        return cls(
-            # Configs of earlier versions name an interpreter and nothing else.
-            mode=str(given.get("mode", "existing")),
-            python=given.get("python"),
-            requirements=bool(given.get("requirements")),
-            setup=bool(given.get("setup")),
-            modules=tuple(given.get("modules") or ()),
-            wheels=given.get("wheels"),
-            wheels_from=given.get("wheels_from"),
-            bounds=given.get("bound") or {},
-            packages=tuple(given.get("packages") or ()),
-        )
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether one interpreter is to be taken as it is, or not at all."""
-        if self.mode == "given" and self.python is not None:
-            return not self.requirements and self.wheels is None
-        return self.mode == "existing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +56,13 @@ class Box:
 class _Search:
     """The interpreters that were looked at, and what stood against them."""
 
-    request: Request
+    request: EnvironmentConfig
     box: Box
     found: list[Interpreter] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-def settle(request: Request, box: Box) -> dict[str, Any]:
+def settle(request: EnvironmentConfig, box: Box) -> dict[str, Any]:
     """The interpreter that is to train, built first where need be: what `environment.json` says.
 
     Raises:

@@ -16,6 +16,7 @@ from typing import Any
 
 from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.processes.commands import ask
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.environment.requirements import release_of
 
 OLDEST_PYTHON = (3, 10)
@@ -82,19 +83,19 @@ def look_at(
     command = [python, "-m", "trainer_runtime.box.environment.interpreter_facts"]
     answer = ask(command, folder=folder, environment=environment, timeout_s=_LOOK_S)
     try:
-        told = json.loads(answer.output.splitlines()[-1])
+        told = decode_fields(answer.output.splitlines()[-1], "interpreter_facts")
         found = Interpreter(
             # By the name that was given: what stands there may set more than its interpreter does.
-            python=python if os.path.isabs(python) else str(told["python"]),
-            version=str(told["version"]),
-            prefix=str(told["prefix"]),
-            base_prefix=str(told["base_prefix"]),
-            sites=tuple(told["sites"]),
-            user_site=bool(told["user_site"]),
-            installed=told["distributions"],
-            torch_stamp=told["torch_stamp"],
-            venv=bool(told["venv"]),
-            ensurepip=bool(told["ensurepip"]),
+            python=python if os.path.isabs(python) else told.text("python"),
+            version=told.text("version"),
+            prefix=told.text("prefix"),
+            base_prefix=told.text("base_prefix"),
+            sites=told.texts("sites"),
+            user_site=bool(told.values["user_site"]),
+            installed=told.text_map("distributions"),
+            torch_stamp=told.find_text("torch_stamp"),
+            venv=bool(told.values["venv"]),
+            ensurepip=bool(told.values["ensurepip"]),
         )
     except (ValueError, LookupError, TypeError):
         return None, answer.last_words
@@ -160,9 +161,9 @@ def check_imports(
     command = [python, "-m", "trainer_runtime.train.checks.framework_check", *modules]
     answer = ask(command, folder=folder, environment=environment, timeout_s=_CHECK_S)
     try:
-        told = json.loads(answer.output.splitlines()[-1])
-        return {str(name): str(why)[:_PROBLEM_LENGTH] for name, why in told.items()}
-    except (ValueError, LookupError, AttributeError):
+        told = decode_fields(answer.output.splitlines()[-1], "framework_check").values
+        return {name: str(why)[:_PROBLEM_LENGTH] for name, why in told.items()}
+    except (ValueError, LookupError):
         return dict.fromkeys(modules[:1], answer.last_words[:_PROBLEM_LENGTH])
 
 
@@ -191,7 +192,8 @@ def _check(
     command = [python.python, "-m", "trainer_runtime.train.checks.torch_check", device]
     answer = ask(command, folder=folder, environment=environment, timeout_s=_CHECK_S)
     try:
-        version = str(json.loads(answer.output.splitlines()[-1])["version"])
+        last = answer.output.splitlines()[-1]
+        version = decode_fields(last, "torch_check").text("version")
         if answer.code == 0:
             return Checked(version), True
     except (ValueError, LookupError, TypeError):

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.processes.commands import follow
 from trainer_runtime.core.protocol.lines import ExitCode
@@ -43,7 +42,7 @@ class TrainingPython:
     python: str
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def run(self, module: str, request: Mapping[str, Any], report: Report) -> None:
+    def run(self, module: str, request: Mapping[str, object], report: Report) -> None:
         """Carry out a request by `python -m trainer_runtime.train.<module>`.
 
         Its lines are reported as steps of the data's preparation.

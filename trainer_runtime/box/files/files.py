@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import DecodingError, Fields, decode_value
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.lines import complete_lines, encode
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, object]) -> None:
     write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
@@ -24,10 +25,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
     A file written by `write_json` is never torn, so an unreadable one was not written by us.
     """
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, RecursionError, ValueError):
+        value = decode_value(path.read_bytes(), path.name)
+    except (OSError, DecodingError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def read_fields(path: Path) -> Fields | None:
+    """The same by its types."""
+    value = read_json(path)
+    return None if value is None else Fields(value, path.name)
 
 
 # A torn line may lack its end alone: then it would count after all, once another line follows.
@@ -43,7 +50,7 @@ class AppendedLog:
         size = os.fstat(self._descriptor).st_size
         self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
 
-    def append(self, time_s: float, kind: str, fields: Mapping[str, Any]) -> bytes:
+    def append(self, time_s: float, kind: str, fields: Mapping[str, object]) -> bytes:
         """Write one event; returns its line.
 
         Raises:

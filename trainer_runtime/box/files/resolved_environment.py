@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.files.files import read_json
+from trainer_runtime.core.config import RunConfig
 
 Changes = dict[str, "str | None"]
 
@@ -17,7 +17,7 @@ Changes = dict[str, "str | None"]
 OPENMP = {"GOMP_SPINCOUNT": "10000"}
 
 
-def trainer_environment(record: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+def trainer_environment(record: Path, config: RunConfig) -> tuple[str, dict[str, str]]:
     """The trainer's interpreter and environment; `record` is the attempt's `environment.json`.
 
     Without one the config counts, as it did in earlier versions.
@@ -25,8 +25,7 @@ def trainer_environment(record: Path, config: Mapping[str, Any]) -> tuple[str, d
     settled = read_json(record)
     if settled is not None:
         return str(settled["python"]), applied(os.environ, settled.get("variables") or {})
-    given = config.get("environment")
-    python = given.get("python") if isinstance(given, dict) else None
+    python = config.environment.python if config.environment is not None else None
     return python or sys.executable, dict(os.environ)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.config import RunConfig
 
 
 class SecretsMissingError(Exception):
@@ -19,20 +17,19 @@ def secret_values(run: RunFolder) -> dict[str, str]:
     return {str(name): str(value) for name, value in given.items()} if given else {}
 
 
-def secret_environment(run: RunFolder, config: Mapping[str, Any]) -> dict[str, str]:
+def secret_environment(run: RunFolder, config: RunConfig) -> dict[str, str]:
     """The variables that a configuration asks for.
 
     Raises:
         SecretsMissingError: one is not there; training without it would fail later, or elsewhere.
     """
     values = secret_values(run)
-    wanted = config.get("secrets") or []
-    missing = [name for name in wanted if name not in values]
+    missing = [name for name in config.secrets if name not in values]
     if missing:
         raise SecretsMissingError(
             f"The secrets {', '.join(missing)} are not there any more; a resume delivers them."
         )
-    return {name: values[name] for name in wanted}
+    return {name: values[name] for name in config.secrets}
 
 
 def remove_secrets(run: RunFolder, answered: int) -> None:

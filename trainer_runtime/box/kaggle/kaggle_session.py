@@ -8,7 +8,6 @@ kept: how the training ended stands in the journal.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -18,7 +17,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from trainer_runtime.box.files.files import read_json, write_json
+from trainer_runtime.box.files.configs import config_of
+from trainer_runtime.box.files.files import write_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import secret_values
 from trainer_runtime.box.kaggle.log_relay import Relay
@@ -26,6 +26,7 @@ from trainer_runtime.box.kaggle.progress_log import Account
 from trainer_runtime.box.kaggle.session_folder import RUNTIME, lay_down
 from trainer_runtime.box.kaggle.session_inputs import SessionError, find_input, link_cache
 from trainer_runtime.box.processes.processes import BoxProcesses
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.kaggle.session_order import ORDER, RUN_FOLDER, SECRET_FILES, KernelOrder
 from trainer_runtime.core.lease.session import Session
@@ -44,7 +45,9 @@ def run_session(payload: str) -> int:
     """Run the session that the unpacked `payload` orders, to its end; the kernel's exit code."""
     begin_t = time.time()
     try:
-        order = KernelOrder.from_dict(json.loads(Path(payload, ORDER).read_bytes()))
+        order = KernelOrder.of(
+            decode_fields(Path(payload, ORDER).read_bytes(), ORDER, max_bytes=MAX_DOCUMENT_BYTES)
+        )
         session = _open(order, begin_t)
         run = _begin(Path(payload), order, session)
     except SessionError as error:
@@ -93,7 +96,7 @@ def _begin(payload: Path, order: KernelOrder, session: Session) -> RunFolder:
     lay_down(payload, order, run, before)
     if order.secrets is not None:
         _give_secrets(find_input(inputs, order.secrets), payload, run)
-    cache = (read_json(run.config) or {})["data"]["cache_dir"]
+    cache = config_of(run).data.cache_dir
     for slug in order.cache:
         for name in link_cache(find_input(inputs, slug), Path(cache)):
             _say(f"From the input {slug}: {name}")

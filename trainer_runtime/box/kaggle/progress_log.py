@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trainer_runtime.box.files.files import LineReader
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.journal import Record, TransitionError
+from trainer_runtime.core.protocol.journal_lines import (
+    AttemptEnded,
+    AttemptRunning,
+    AttemptSignalled,
+    AttemptStarting,
+    FindingReported,
+    StateEntered,
+    journal_line,
+)
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode, number
 from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.states import PlacementState
+
+_OVER = (PlacementState.COMPLETED, PlacementState.FAILED, PlacementState.STOPPED)
 
 
 class Account:
@@ -72,36 +82,18 @@ class Account:
 
 def _words(event: Event) -> str | None:
     """One event of the journal in words; None for what nobody waits for."""
-    say = _SAID.get(event["kind"])
-    try:
-        return None if say is None else say(event)
-    except (KeyError, TypeError):
-        return None
-
-
-def _ended(event: Event) -> str:
-    step = event.get("last_step")
-    where = "" if step is None else f" at step {step}"
-    return f"Attempt {event['attempt']} ended{where}: {event['reason']}"
-
-
-def _state(event: Event) -> str | None:
-    over = event["state"] in ("completed", "failed", "stopped")
-    return f"The run is {event['state']}: {event['reason']}" if over else None
-
-
-def _finding(event: Event) -> str:
-    finding: dict[str, Any] = event["finding"]
-    return f"Found: {finding['code']} ({finding['severity']})"
-
-
-_SAID = {
-    "attempt_starting": lambda event: f"Attempt {event['attempt']} starts: {event['why']}",
-    "attempt_running": lambda event: f"Attempt {event['attempt']} trains",
-    "attempt_signalled": lambda event: (
-        f"Attempt {event['attempt']} is to save and end: {event['why']}"
-    ),
-    "attempt_ended": _ended,
-    "state": _state,
-    "finding": _finding,
-}
+    line = journal_line(event)
+    if isinstance(line, AttemptStarting):
+        return f"Attempt {line.attempt} starts: {line.plan.why}"
+    if isinstance(line, AttemptRunning):
+        return f"Attempt {line.attempt} trains"
+    if isinstance(line, AttemptSignalled):
+        return f"Attempt {line.attempt} is to save and end: {line.why}"
+    if isinstance(line, AttemptEnded):
+        where = "" if line.last_step is None else f" at step {line.last_step}"
+        return f"Attempt {line.attempt} ended{where}: {line.reason}"
+    if isinstance(line, StateEntered) and line.state in _OVER:
+        return f"The run is {line.state.value}: {line.reason}"
+    if isinstance(line, FindingReported):
+        return f"Found: {line.finding.code} ({line.finding.severity})"
+    return None

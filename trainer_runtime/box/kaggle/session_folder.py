@@ -79,9 +79,9 @@ def _carry_on(journal: Path, order: KernelOrder) -> None:
     """Add to the journal what a session told that has left no output."""
     there = journal.stat().st_size if journal.exists() else 0
     if order.carried is not None:
-        at = int(order.carried["at"])
+        at = order.carried.at
         try:
-            told = zlib.decompress(base64.b64decode(order.carried["z"], validate=True))
+            told = zlib.decompress(base64.b64decode(order.carried.z, validate=True))
         except (binascii.Error, ValueError, zlib.error) as error:
             raise SessionError(f"What was carried of the journal is damaged: {error}") from None
         if at <= there < at + len(told):

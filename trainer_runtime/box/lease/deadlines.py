@@ -3,36 +3,36 @@ session that a place was lent for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.files import read_fields
 from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.lease.lease import LEASE, Lease, stop_t, time_to_stop_s
 from trainer_runtime.core.lease.session import Session
 from trainer_runtime.core.policy.recovery import EndReason
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
-from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.progress import Progress
 
 
 def read_lease(root: Path) -> Lease | None:
     """The lease of the box whose runs lie in `root`; None for a box without one."""
-    written = read_json(root / LEASE)
+    written = read_fields(root / LEASE)
     try:
-        return None if written is None else Lease.from_dict(written)
-    except ODD_FIELDS:
+        return None if written is None else Lease.of(written)
+    except DecodingError:
         return None
 
 
 def read_session(run: RunFolder) -> Session | None:
     """The session that a run's place was lent for; None where it is there for good."""
-    written = read_json(run.session)
+    written = read_fields(run.session)
     try:
-        return None if written is None else Session.from_dict(written)
-    except ODD_FIELDS:
+        return None if written is None else Session.of(written)
+    except DecodingError:
         return None
 
 
@@ -45,7 +45,7 @@ class Deadlines:
     def passed(
         self,
         record: Record,
-        config: Mapping[str, Any],
+        config: RunConfig,
         desired: Desired,
         attempts: Iterable[Progress],
         now: float,
@@ -53,7 +53,7 @@ class Deadlines:
         """Why an attempt that lives is to end now; None where it may go on."""
         if self.lease_over(config, desired, attempts, now):
             return EndReason.LEASE_OVER.value
-        limit_s = (config.get("limits") or {}).get("max_runtime_s")
+        limit_s = config.limits.max_runtime_s
         spent_s = sum(attempt.seconds(now) for attempt in record.attempts)
         if limit_s is not None and spent_s > limit_s:
             return EndReason.TIME_LIMIT.value
@@ -77,7 +77,7 @@ class Deadlines:
 
     def lease_over(
         self,
-        config: Mapping[str, Any],
+        config: RunConfig,
         desired: Desired,
         attempts: Iterable[Progress],
         now: float,
@@ -86,5 +86,5 @@ class Deadlines:
         lease = read_lease(self._run.host_root)
         if lease is None:
             return False
-        mirror = (config.get("checkpoint") or {}).get("mirror")
+        mirror = config.checkpoint.mirror
         return now >= stop_t(lease, time_to_stop_s(desired.grace_s, mirror, attempts))

@@ -15,10 +15,10 @@ import urllib.error
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from trainer_runtime.box.files.http_request import NotWebError, opened
+from trainer_runtime.core.lease.lease import OwnEnd
 
 TIMEOUT_S = 30.0
 _FIRST_PROCESS = Path("/proc/1/environ")
@@ -33,24 +33,24 @@ class Answered:
     told: str
 
 
-def described(own_end: Mapping[str, Any] | None) -> str:
+def described(own_end: OwnEnd | None) -> str:
     """What is done at the lease's end, without what may be secret of an address."""
     if own_end is None:
         return "nothing: its provider has no key that a box could end itself by"
-    return ", or else ".join(_described(way) for way in _ways(own_end))
+    return ", or else ".join(_described(way) for way in own_end.ways)
 
 
-def missing(own_end: Mapping[str, Any], variables: Mapping[str, str]) -> str | None:
+def missing(own_end: OwnEnd, variables: Mapping[str, str]) -> str | None:
     """Why the box can't end itself so; None where one way lacks nothing, as far as is known."""
-    lacking = [_missing(way, variables) for way in _ways(own_end)]
+    lacking = [_missing(way, variables) for way in own_end.ways]
     return None if None in lacking else ", and ".join(filter(None, lacking))
 
 
-def end_box(own_end: Mapping[str, Any], variables: Mapping[str, str]) -> Answered:
+def end_box(own_end: OwnEnd, variables: Mapping[str, str]) -> Answered:
     """Ask once, by each way until one is taken. The machine goes away then; until it has, asking
     may be repeated."""
     told = []
-    for way in _ways(own_end):
+    for way in own_end.ways:
         answered = _end_by(way, variables)
         told.append(answered.told)
         if answered.taken:
@@ -73,35 +73,29 @@ def box_variables(
     return {**found, "PATH": os.pathsep.join(paths) or os.defpath}
 
 
-def _ways(own_end: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """It and, where it has any, what is tried otherwise."""
-    otherwise = own_end.get("otherwise")
-    return [own_end, *(_ways(otherwise) if isinstance(otherwise, Mapping) else ())]
+def _described(way: OwnEnd) -> str:
+    if way.kind == "command":
+        return shlex.join(way.command)
+    parts = urlsplit(way.url)
+    return f"{way.method} {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path}"
 
 
-def _described(way: Mapping[str, Any]) -> str:
-    if way.get("kind") == "command":
-        return shlex.join(str(word) for word in way.get("command") or ())
-    parts = urlsplit(str(way.get("url")))
-    return f"{way.get('method')} {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path}"
-
-
-def _missing(way: Mapping[str, Any], variables: Mapping[str, str]) -> str | None:
-    if way.get("kind") == "command":
-        program = str((way.get("command") or ("",))[0])
+def _missing(way: OwnEnd, variables: Mapping[str, str]) -> str | None:
+    if way.kind == "command":
+        program = way.command[0] if way.command else ""
         found = shutil.which(program, path=variables.get("PATH"))
         return None if found else f"there is no {program}"
-    name = str(way.get("key_variable"))
+    name = way.key_variable
     return None if variables.get(name) else f"it has no key called {name}"
 
 
-def _end_by(way: Mapping[str, Any], variables: Mapping[str, str]) -> Answered:
+def _end_by(way: OwnEnd, variables: Mapping[str, str]) -> Answered:
     lacking = _missing(way, variables)
     if lacking is not None:
         return Answered(False, lacking)
-    if way.get("kind") == "command":
-        return _run([str(word) for word in way["command"]], variables)
-    return _ask(way, variables[str(way["key_variable"])])
+    if way.kind == "command":
+        return _run(list(way.command), variables)
+    return _ask(way, variables[way.key_variable])
 
 
 def _of_process(path: Path) -> dict[str, str]:
@@ -127,11 +121,10 @@ def _of_file(path: Path) -> dict[str, str]:
     return found
 
 
-def _ask(way: Mapping[str, Any], key: str) -> Answered:
+def _ask(way: OwnEnd, key: str) -> Answered:
     headers = {"Authorization": f"Bearer {key}"}
     try:
-        url, method = str(way["url"]), str(way["method"])
-        with opened(method, url, headers, timeout_s=TIMEOUT_S) as answer:
+        with opened(way.method, way.url, headers, timeout_s=TIMEOUT_S) as answer:
             return Answered(True, f"the provider answered {answer.status}")
     except NotWebError:
         return Answered(False, "its address is not of http or https")

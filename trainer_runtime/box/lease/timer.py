@@ -12,15 +12,16 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.lease import self_terminate
 from trainer_runtime.box.lease.deadlines import read_lease
 from trainer_runtime.box.lease.self_terminate import Answered
 from trainer_runtime.box.processes.processes import BoxProcesses
+from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.files.durable import is_locked, lock_within
 from trainer_runtime.core.lease.lease import MOST_TO_STOP_S, Lease
 
@@ -165,7 +166,7 @@ def start_timer(root: Path) -> bool:
     return True
 
 
-def told(root: Path) -> dict[str, Any]:
+def told(root: Path) -> TimerAnswer:
     """How it stands: whether a timer runs, what it lacks, and this machine's clock."""
     lease = read_lease(root)
     end = None if lease is None else lease.own_end
@@ -174,21 +175,21 @@ def told(root: Path) -> dict[str, Any]:
         if end is None
         else self_terminate.missing(end, self_terminate.box_variables(os.environ))
     )
-    return {
-        "runs": is_locked(root / _LOCK),
-        "end_t": None if lease is None else lease.end_t,
-        "lacks": lacks,
-        "t": time.time(),
-    }
+    return TimerAnswer(
+        runs=is_locked(root / _LOCK),
+        t=time.time(),
+        end_t=None if lease is None else lease.end_t,
+        lacks=lacks,
+    )
 
 
-def start_and_tell(root: Path, within_s: float = 10.0) -> dict[str, Any]:
+def start_and_tell(root: Path, within_s: float = 10.0) -> TimerAnswer:
     """`start_timer`, and how it stands once one runs."""
     started = start_timer(root)
     deadline = time.monotonic() + within_s
-    while not (answer := told(root))["runs"] and time.monotonic() < deadline:
+    while not (answer := told(root)).runs and time.monotonic() < deadline:
         time.sleep(0.05)
-    return {"started": started, **answer}
+    return replace(answer, started=started)
 
 
 def _ask(lease: Lease) -> Answered:

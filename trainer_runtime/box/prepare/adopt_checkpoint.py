@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.files.resolved_environment import trainer_environment
 from trainer_runtime.box.processes.commands import Report, follow
 from trainer_runtime.box.processes.hold import marked
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.protocol.lines import ExitCode
 
@@ -24,7 +23,7 @@ class NotAdoptedYetError(Exception):
     """Something stood in the way that may be gone later, such as a full disk."""
 
 
-def take_over(config: Mapping[str, Any], path: Path, run: Path, report: Report) -> None:
+def take_over(config: RunConfig, path: Path, run: Path, report: Report) -> None:
     """Bring the checkpoint that the config's `adopt` names among the run's, unless it is there.
 
     `path`: the config's. It is read and written by the interpreter that is to train.
@@ -36,7 +35,7 @@ def take_over(config: Mapping[str, Any], path: Path, run: Path, report: Report) 
     if not _is_due(config, run):
         return
     python, environment = trainer_environment(path.with_name("environment.json"), config)
-    variables = {**environment, **config.get("env", {}), **marked(config)}
+    variables = {**environment, **config.env, **marked(config)}
     ended = follow(
         [python, "-m", _TAKES_OVER, str(path)],
         report,
@@ -50,15 +49,14 @@ def take_over(config: Mapping[str, Any], path: Path, run: Path, report: Report) 
         raise NotAdoptedYetError(f"the checkpoint was not taken over: {ended.last_words}")
 
 
-def _is_due(config: Mapping[str, Any], run: Path) -> bool:
-    adopted = config.get("adopt")
+def _is_due(config: RunConfig, run: Path) -> bool:
+    adopted, attempt = config.adopt, config.attempt
     if adopted is None:
         return False
-    resume = (config.get("attempt") or {}).get("resume")
-    if resume is None:  # by hand: from the newest checkpoint there is
+    if not attempt.has_resume:  # by hand: from the newest checkpoint there is
         return not any((run / "checkpoints").glob("step-*"))
-    step = adopted["step"]
-    if step not in (resume.get("candidates") or ()):
+    step = adopted.step
+    if step not in (attempt.resume.candidates or ()):
         return False
     is_there = (run / f"checkpoints/step-{step:08d}" / MANIFEST_NAME).exists()
     return not (is_there and any((run / "attempts").glob("*/events.jsonl")))

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.environment.training_python import Report, TrainingPython
 from trainer_runtime.box.prepare.uploads import MARKER, await_folder
+from trainer_runtime.core.config import InputConfig, RunConfig
 from trainer_runtime.core.files.durable import sync_folder
 
 
-def settle_inputs(config: Mapping[str, Any], report: Report, python: TrainingPython) -> None:
+def settle_inputs(config: RunConfig, report: Report, python: TrainingPython) -> None:
     """Wait for what is sent, and fetch what lies on the hub; may be repeated.
 
     Raises:
@@ -28,23 +28,23 @@ def settle_inputs(config: Mapping[str, Any], report: Report, python: TrainingPyt
         InputUnavailableError: the hub can't be reached just now.
         OSError: the cache can't be written.
     """
-    for item in config.get("inputs") or ():
-        folder = Path(item["folder"])
-        if item.get("from"):
-            told = f"data: waiting for the upload of the {item['what']}"
-            await_folder(config, folder, told, report, total_bytes=int(item["size_bytes"]))
+    for item in config.inputs:
+        folder = Path(item.folder)
+        if item.source:
+            told = f"data: waiting for the upload of the {item.what}"
+            await_folder(config, folder, told, report, total_bytes=item.size_bytes)
         elif not (folder / MARKER).exists():
             _fetch(item, folder, report, python)
 
 
-def _fetch(item: Mapping[str, Any], folder: Path, report: Report, python: TrainingPython) -> None:
+def _fetch(item: InputConfig, folder: Path, report: Report, python: TrainingPython) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     fetching = folder.with_name(f".building-{folder.name}")
     with _locked(folder.with_name(f"{folder.name}.lock"), item, report):
         if (folder / MARKER).exists():
             return
-        report(f"data: fetching the {item['what']} {item['hub']} at {item['revision']}")
-        python.run("fetch_model", {**item, "folder": str(fetching)}, report)
+        report(f"data: fetching the {item.what} {item.hub} at {item.revision}")
+        python.run("fetch_model", {**item.to_dict(), "folder": str(fetching)}, report)
         shutil.rmtree(fetching / ".cache", ignore_errors=True)  # the hub client's own notes
         (fetching / MARKER).touch()
         sync_folder(fetching)
@@ -54,11 +54,11 @@ def _fetch(item: Mapping[str, Any], folder: Path, report: Report, python: Traini
 
 
 @contextmanager
-def _locked(file: Path, item: Mapping[str, Any], report: Report) -> Iterator[None]:
+def _locked(file: Path, item: InputConfig, report: Report) -> Iterator[None]:
     with file.open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report(f"data: waiting for another run that fetches the {item['what']}")
+            report(f"data: waiting for another run that fetches the {item.what}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

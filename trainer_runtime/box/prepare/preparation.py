@@ -7,15 +7,13 @@ done is not done again, so that it may be killed at any moment and started anew.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from trainer_runtime.box.environment.environment import Box, Request, settle
+from trainer_runtime.box.environment.environment import Box, settle
 from trainer_runtime.box.environment.installers import (
     EnvironmentUnavailableError,
     EnvironmentUnusableError,
@@ -35,6 +33,7 @@ from trainer_runtime.box.prepare.sources import DataUnusableError, await_listed
 from trainer_runtime.box.prepare.uploads import NothingComesError, await_wheels
 from trainer_runtime.box.processes.commands import Report, follow
 from trainer_runtime.box.processes.hold import marked
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import ROWS, SHARDS
 from trainer_runtime.core.protocol.lines import ExitCode
 
@@ -58,7 +57,7 @@ def main(config_path: str, *, data_only: bool = False) -> int:
     """
     path = Path(config_path)
     try:
-        config = json.loads(path.read_bytes())
+        config = RunConfig.parse(path.read_bytes(), str(path))
         with _alone(Path.cwd() / _LOCK):
             if not data_only:
                 _register(Path.cwd(), config)
@@ -77,30 +76,29 @@ def main(config_path: str, *, data_only: bool = False) -> int:
     return 0
 
 
-def _python(config: Mapping[str, Any], record: Path | None) -> TrainingPython:
+def _python(config: RunConfig, record: Path | None) -> TrainingPython:
     """The interpreter that `record` settled, ours where nothing is settled for a trainer."""
     if record is None:
         return TrainingPython(sys.executable)
     python, environment = trainer_environment(record, config)
-    return TrainingPython(python, {**environment, **config.get("env", {}), **marked(config)})
+    return TrainingPython(python, {**environment, **config.env, **marked(config)})
 
 
-def _prepare_data(config: Mapping[str, Any], python: TrainingPython) -> str:
+def _prepare_data(config: RunConfig, python: TrainingPython) -> str:
     """What the trainer reads, made first where need be; where that is.
 
     Raises:
         DataUnusableError, InputUnusableError: it can't be trained on.
         InputUnavailableError: not now.
     """
-    data = config["data"]
-    form = data.get("form") or SHARDS
+    form = config.data.form or SHARDS
     if form == SHARDS:
         return str(prepare(config, _say, python))
     await_listed(config, _say)
     if form == ROWS:
         _say("data: reading the rows")
-        python.run("prepare_rows", config, _say)
-    return ", ".join(source["path"] for source in data["sources"])
+        python.run("prepare_rows", config.document, _say)
+    return ", ".join(source.path for source in config.data.sources)
 
 
 def _say(line: str) -> None:
@@ -123,19 +121,19 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _register(folder: Path, config: Mapping[str, Any]) -> None:
+def _register(folder: Path, config: RunConfig) -> None:
     """Have the cache know of the root that the run lies in; one that is only read needs no care."""
     with suppress(OSError):
-        cache_roots.register(Path(config["data"]["cache_dir"]), folder.parent)
+        cache_roots.register(Path(config.data.cache_dir), folder.parent)
 
 
-def _prepare_environment(config: Mapping[str, Any], record: Path, report: Report) -> None:
+def _prepare_environment(config: RunConfig, record: Path, report: Report) -> None:
     """Write `record`, the interpreter that is to train and what its environment needs."""
-    request = Request.of(config)
-    if request is None or ("attempt" in config and _is_settled(record)):
+    request = config.environment
+    if request is None or (config.attempt.is_recorded and _is_settled(record)):
         return
     folder = Path.cwd()
-    variables = {**os.environ, **config.get("env", {}), **marked(config)}
+    variables = {**os.environ, **config.env, **marked(config)}
     if request.setup:
         _run_setup(folder, variables, report)
     changes: dict[str, str | None] = {}
@@ -146,8 +144,8 @@ def _prepare_environment(config: Mapping[str, Any], record: Path, report: Report
         await_wheels(config, report)
     box = Box(
         folder=folder,
-        cache=Path(config["data"]["cache_dir"]),
-        device=str(config.get("compute", {}).get("device", "cpu")),
+        cache=Path(config.data.cache_dir),
+        device=config.compute.device,
         variables=variables,
         report=report,
     )

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from trainer_runtime.box.environment.training_python import TrainingPython
 from trainer_runtime.box.prepare.sources import (
@@ -33,6 +33,8 @@ from trainer_runtime.box.prepare.sources import (
     refuse_empty,
 )
 from trainer_runtime.box.prepare.uploads import NothingComesError, await_shards, await_sources
+from trainer_runtime.core.config import ConfigDocument, DataConfig, RunConfig
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.corpus import TEXT, VALIDATION_SHARE, CorpusFile, Source
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.tokenizer_folder import BYTE
@@ -53,9 +55,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def prepare(
-    config: Mapping[str, Any], report: Report, python: TrainingPython | None = None
-) -> Path:
+def prepare(config: RunConfig, report: Report, python: TrainingPython | None = None) -> Path:
     """The folder of the config's shards, built first where the cache lacks it.
 
     What the operator's side sends is waited for, without a limit. Memory stays bounded whatever the
@@ -69,8 +69,8 @@ def prepare(
         InputUnusableError, InputUnavailableError: `python` can't cut it.
     """
     data = _checked(config)
-    parent = Path(data["cache_dir"]) / "data"
-    entry = parent / str(data["fingerprint"])
+    entry = data.folder
+    parent = entry.parent
     if is_whole(entry):
         return entry
     try:
@@ -78,7 +78,7 @@ def prepare(
         arrived = _await_data(entry, config, report)
         with _locked(parent / f"{entry.name}.lock", report):
             if not is_whole(entry):
-                _build(entry, _Work(data, python, report), arrived)
+                _build(entry, _Work(data, config.document, python, report), arrived)
     except NothingComesError as error:
         raise DataUnusableError(str(error)) from None
     except OSError as error:
@@ -89,11 +89,13 @@ def prepare(
 def is_whole(entry: Path) -> bool:
     """True if the entry's `meta.json` is there and each file has the size that it records."""
     try:
-        meta = json.loads((entry / META_NAME).read_bytes())
-        parts = [source[split] for source in meta["sources"] for split in ("train", "val")]
-        token_bytes = TOKEN_BYTES[meta.get("dtype", DTYPE)]
-        return meta["v"] == META_VERSION and all(
-            (entry / part["file"]).stat().st_size == part["tokens"] * token_bytes for part in parts
+        meta = decode_fields((entry / META_NAME).read_bytes(), META_NAME)
+        sources, splits = meta.sections("sources"), ("train", "val")
+        parts = [source.section(split) for source in sources for split in splits]
+        token_bytes = TOKEN_BYTES[meta.text("dtype", DTYPE)]
+        return meta.integer("v") == META_VERSION and all(
+            (entry / part.text("file")).stat().st_size == part.integer("tokens") * token_bytes
+            for part in parts
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -103,30 +105,28 @@ def is_whole(entry: Path) -> bool:
 class _Work:
     """What is to be cut, and by whom where that is not this program."""
 
-    data: Mapping[str, Any]
+    data: DataConfig
+    document: ConfigDocument
     python: TrainingPython | None
     report: Report
 
 
-def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        data: Mapping[str, Any] = config["data"]
-        names = [source["name"] for source in data["sources"]]
-        _, _, _ = _is_cut_here(data), data["cache_dir"], int(data["seq_len"])
-        fingerprint_safe = _SAFE_NAME.match(data["fingerprint"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataUnusableError(
-            f"the config's `data` lacks or misshapes a field: {error}"
-        ) from None
+def _checked(config: RunConfig) -> DataConfig:
+    data = config.data
+    given = {"cache_dir": data.cache_dir, "seq_len": data.seq_len, "sources": data.sources}
+    lacking = [name for name, value in given.items() if not value]
+    if lacking:
+        raise DataUnusableError(f"the config's `data` lacks {', '.join(lacking)}")
+    names = [source.name for source in data.sources]
+    fingerprint_safe = _SAFE_NAME.match(data.fingerprint)
     unsafe = [name for name in names if not _SAFE_NAME.match(name)]
     if unsafe or len(set(names)) != len(names) or not fingerprint_safe:
         raise DataUnusableError(f"data.sources[].name must be plain and unique: {unsafe or names}")
     return data
 
 
-def _is_cut_here(data: Mapping[str, Any]) -> bool:
-    formats = {source["format"] for source in data["sources"]}
-    return bool(data["tokenizer"] == BYTE and formats == {TEXT})
+def _is_cut_here(data: DataConfig) -> bool:
+    return data.tokenizer == BYTE and {source.format for source in data.sources} == {TEXT}
 
 
 @contextmanager
@@ -141,14 +141,14 @@ def _locked(file: Path, report: Report) -> Iterator[None]:
 
 
 def _await_data(
-    entry: Path, config: Mapping[str, Any], report: Report
+    entry: Path, config: RunConfig, report: Report
 ) -> Mapping[str, tuple[CorpusFile, ...]]:
     """Wait for what is sent: the files of the sources, or the shards themselves, which may as well
     come from another run that is prepared at the same time."""
-    data = config["data"]
-    if not data.get("upload"):
+    data = config.data
+    if data.upload is None:
         return {}
-    if data["prepare"] != "here":
+    if data.prepare != "here":
         return await_sources(config, lambda: is_whole(entry), report)
     with _locked(entry.with_name(f"{entry.name}.lock"), report):
         if not is_whole(entry):
@@ -161,7 +161,7 @@ def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...
     """Build the shards; `arrived`: the files of the sources that were sent, as they were there."""
     data = work.data
     sources = as_planned(data, arrived)
-    cut_here, seq_len = _is_cut_here(data), int(data["seq_len"])
+    cut_here, seq_len = _is_cut_here(data), data.seq_len
     if not cut_here and work.python is None:
         raise DataUnusableError(
             "only text by the byte tokenizer is cut without the interpreter that trains; "
@@ -184,9 +184,15 @@ def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...
             cut = {"vocab_size": BYTE_VOCABULARY, "end_of_text": END_OF_TEXT, "dtype": DTYPE}
             _write_meta(building, data, {**cut, "sources": described})
         else:
-            request = {"data": dict(data), "folder": str(building), "files": _names(sources)}
+            request = {
+                "data": work.document["data"],
+                "folder": str(building),
+                "files": _names(sources),
+            }
             work.python.run("prepare_shards", request, work.report)
-            _write_meta(building, data, json.loads((building / CUT_NAME).read_bytes()))
+            _write_meta(
+                building, data, decode_fields((building / CUT_NAME).read_bytes(), CUT_NAME).values
+            )
             (building / CUT_NAME).unlink()
         _put_in_place(building, entry)
     finally:
@@ -296,13 +302,13 @@ def _progressing(
     )
 
 
-def _write_meta(folder: Path, data: Mapping[str, Any], cut: Mapping[str, object]) -> None:
+def _write_meta(folder: Path, data: DataConfig, cut: Mapping[str, object]) -> None:
     """`cut`: vocab_size, end_of_text, dtype and the sources' files, as whoever cut them says."""
     meta = {
         "v": META_VERSION,
-        "fingerprint": data["fingerprint"],
-        "tokenizer": data["tokenizer"],
-        "seq_len": data["seq_len"],
+        "fingerprint": data.fingerprint,
+        "tokenizer": data.tokenizer,
+        "seq_len": data.seq_len,
         **cut,
     }
     with (folder / META_NAME).open("wb") as file:

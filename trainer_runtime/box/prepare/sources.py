@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.prepare.uploads import NothingComesError, await_sources
+from trainer_runtime.core.config import DataConfig, RunConfig, SourceConfig
 from trainer_runtime.core.files.corpus import SHARDS, CorpusFile, Source, fingerprint, list_files
 
 Report = Callable[[str], None]
@@ -16,42 +16,40 @@ class DataUnusableError(Exception):
     """The data can't be trained on as the config asks; a retry would end the same way."""
 
 
-def await_listed(config: Mapping[str, Any], report: Report) -> None:
+def await_listed(config: RunConfig, report: Report) -> None:
     """See that the sources are there as they were planned with, for those who read them as they
     are; what is sent is waited for.
 
     Raises:
         DataUnusableError: they changed, or the operator's side can't send them.
     """
-    data = config["data"]
+    data = config.data
     try:
-        arrived = await_sources(config, lambda: False, report) if data.get("upload") else {}
+        arrived = await_sources(config, lambda: False, report) if data.upload else {}
         for source in as_planned(data, arrived):
             refuse_empty(source)
     except NothingComesError as error:
         raise DataUnusableError(str(error)) from None
 
 
-def as_planned(
-    data: Mapping[str, Any], arrived: Mapping[str, tuple[CorpusFile, ...]]
-) -> list[Source]:
+def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) -> list[Source]:
     """The sources with their files; `arrived`: those that were sent, as they were there.
 
     Raises:
         DataUnusableError: they are not what the plan was made for.
     """
     sources = [
-        Source(source["name"], source["path"], arrived[source["name"]], source["format"])
-        if source["name"] in arrived
+        Source(source.name, source.path, arrived[source.name], source.format)
+        if source.name in arrived
         else _listed(source)
-        for source in data["sources"]
+        for source in data.sources
     ]
-    tokenizer = data.get("tokenizer_digest") or data["tokenizer"]
-    found = fingerprint(sources, tokenizer, data["seq_len"], data.get("form") or SHARDS)
-    if found != data["fingerprint"]:
+    tokenizer = data.tokenizer_digest or data.tokenizer
+    found = fingerprint(sources, tokenizer, data.seq_len, data.form or SHARDS)
+    if found != data.fingerprint:
         raise DataUnusableError(
             f"the files of {', '.join(source.path for source in sources)} changed since the plan "
-            f"(fingerprint {found} instead of {data['fingerprint']}); plan again"
+            f"(fingerprint {found} instead of {data.fingerprint}); plan again"
         )
     return sources
 
@@ -68,11 +66,11 @@ def file_path(source: Source, document: CorpusFile) -> Path:
     return root / document.name if root.is_dir() else root
 
 
-def _listed(source: Mapping[str, Any]) -> Source:
-    name, path = source["name"], source["path"]
+def _listed(source: SourceConfig) -> Source:
+    name, path = source.name, source.path
     try:
-        files = list_files(Path(path), source["format"])
-        return Source(name, path, files, source["format"])
+        files = list_files(Path(path), source.format)
+        return Source(name, path, files, source.format)
     except FileNotFoundError:
         raise DataUnusableError(f"data source {name}: there is nothing at {path}") from None
     except OSError as error:

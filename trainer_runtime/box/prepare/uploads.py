@@ -7,14 +7,14 @@ as `<cache>/models/<name>`. Whatever has not arrived yet stands in `.<name>.rece
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.files.files import read_json
+from trainer_runtime.core.config import DataConfig, RunConfig
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import CorpusFile
 
 Report = Callable[[str], None]
@@ -32,7 +32,7 @@ class NothingComesError(Exception):
 
 
 def await_sources(
-    config: Mapping[str, Any], are_needless: Callable[[], bool], report: Report
+    config: RunConfig, are_needless: Callable[[], bool], report: Report
 ) -> Mapping[str, tuple[CorpusFile, ...]]:
     """Wait until the sources have arrived, however long that takes, or are not needed any more;
     each one's files by its name.
@@ -41,47 +41,50 @@ def await_sources(
         NothingComesError: the operator's side has given up.
         OSError: what has arrived can't be read.
     """
-    data = config["data"]
-    folder = Path(data["cache_dir"], "sources", str(data["fingerprint"]))
+    data = config.data
+    folder = Path(data.cache_dir, "sources", data.fingerprint)
+    listing = data.upload.listing if data.upload is not None else ""
     listed = None
 
     def arrived() -> bool:
         nonlocal listed
-        listed = _listed(folder, str(data["upload"]["listing"]))
+        listed = _listed(folder, listing)
         return listed is not None or are_needless()
 
     _wait(config, folder, arrived, _telling(data, report))
     return listed or {}
 
 
-def await_shards(config: Mapping[str, Any], is_there: Callable[[], bool], report: Report) -> None:
+def await_shards(config: RunConfig, is_there: Callable[[], bool], report: Report) -> None:
     """Wait until the shards have arrived, however long that takes.
 
     Raises:
         NothingComesError: the operator's side has given up.
     """
-    data = config["data"]
+    data = config.data
     _wait(
         config,
-        Path(data["cache_dir"], "data", str(data["fingerprint"])),
+        Path(data.cache_dir, "data", data.fingerprint),
         is_there,
         _telling(data, report),
     )
 
 
-def await_wheels(config: Mapping[str, Any], report: Report) -> None:
+def await_wheels(config: RunConfig, report: Report) -> None:
     """Wait until the wheels of the environment have arrived, however long that takes.
 
     Raises:
         NothingComesError: the operator's side has given up.
     """
-    environment = config["environment"]
-    told = f"environment: waiting for the wheels of {environment['wheels_from']}"
-    await_folder(config, Path(environment["wheels"]), told, report)
+    environment = config.environment
+    if environment is None or environment.wheels is None:
+        return
+    told = f"environment: waiting for the wheels of {environment.wheels_from}"
+    await_folder(config, Path(environment.wheels), told, report)
 
 
 def await_folder(
-    config: Mapping[str, Any],
+    config: RunConfig,
     folder: Path,
     told: str,
     report: Report,
@@ -104,7 +107,7 @@ def await_folder(
 
 
 def _wait(
-    config: Mapping[str, Any],
+    config: RunConfig,
     folder: Path,
     is_there: Callable[[], bool],
     tell: Callable[[int], None],
@@ -113,7 +116,7 @@ def _wait(
     told_bytes, told_s = -1, float("-inf")
     while not is_there():
         refusal = read_json(Path(REFUSAL_NAME)) or {}
-        if refusal.get("attempt") == (config.get("attempt") or {}).get("number"):
+        if config.attempt.is_recorded and refusal.get("attempt") == config.attempt.number:
             raise NothingComesError(str(refusal.get("message")))
         since_s = time.monotonic() - told_s
         if since_s >= _REPORT_S:
@@ -127,16 +130,17 @@ def _wait(
 def _listed(folder: Path, digest: str) -> dict[str, tuple[CorpusFile, ...]] | None:
     """The files of each source, as they were at the sender's; None while they are not all there."""
     try:
-        marker = json.loads((folder / MARKER).read_bytes())
-        rows = marker["files"] if marker["digest"] == digest else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        data = (folder / MARKER).read_bytes()
+        marker = decode_fields(data, MARKER, max_bytes=MAX_DOCUMENT_BYTES)
+        if marker.text("digest") != digest:
+            return None
+        found: dict[str, list[CorpusFile]] = {}
+        for row in marker.rows("files", "path", "size_bytes", "modified_ns"):
+            source, _, name = row.text("path").partition("/")
+            file = CorpusFile(name, row.integer("size_bytes"), row.integer("modified_ns"))
+            found.setdefault(source, []).append(file)
+    except (FileNotFoundError, DecodingError):
         return None
-    if rows is None:
-        return None
-    found: dict[str, list[CorpusFile]] = {}
-    for path, size_bytes, modified_ns in rows:
-        source, _, name = path.partition("/")
-        found.setdefault(source, []).append(CorpusFile(name, size_bytes, modified_ns))
     return {source: tuple(files) for source, files in found.items()}
 
 
@@ -153,15 +157,15 @@ def _size_bytes(folder: Path) -> int:
     return total
 
 
-def _telling(data: Mapping[str, Any], report: Report) -> Callable[[int], None]:
-    return lambda arrived_bytes: report(_progress(arrived_bytes, data["upload"], data["prepare"]))
+def _telling(data: DataConfig, report: Report) -> Callable[[int], None]:
+    return lambda arrived_bytes: report(_progress(arrived_bytes, data))
 
 
-def _progress(arrived_bytes: int, upload: Mapping[str, Any], prepared: str) -> str:
-    names = ", ".join(upload["sources"])
-    if prepared == "here":
+def _progress(arrived_bytes: int, data: DataConfig) -> str:
+    names = ", ".join(data.upload.sources if data.upload is not None else ())
+    if data.prepare == "here":
         return f"data: waiting for the shards of {names}: {_mib(arrived_bytes)} MiB so far"
-    total = _mib(int(upload["size_bytes"]))
+    total = _mib(data.upload.size_bytes if data.upload is not None else 0)
     return f"data: waiting for the upload of {names}: {_mib(arrived_bytes)} of {total} MiB"
 
 

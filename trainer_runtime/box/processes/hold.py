@@ -11,13 +11,11 @@ a second trainer of the same run can't start while any process of the first one 
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import select
 import subprocess
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,8 @@ from trainer_runtime.box.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.box.files.resolved_environment import OPENMP, trainer_environment
 from trainer_runtime.box.files.secret_file import SecretsMissingError, secret_environment
 from trainer_runtime.box.processes.identity import identify
+from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.diagnosis.stacks.names import ATTEMPT_VARIABLE
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.frameworks import command
@@ -45,13 +45,12 @@ def marker(run_id: str, attempt: int) -> str:
     return f"{MARKER}={run_id}/{attempt}"
 
 
-def marked(config: Mapping[str, Any]) -> dict[str, str]:
+def marked(config: RunConfig) -> dict[str, str]:
     """The marker as a variable, for whatever is run for the attempt of this config, if it has one:
     what lets a stop find it, whoever else is gone."""
-    attempt = config.get("attempt")
-    if not isinstance(attempt, dict):
+    if not config.attempt.is_recorded:
         return {}
-    name, value = marker(str(config.get("run_id")), int(attempt["number"])).split("=", 1)
+    name, value = marker(config.run_id, config.attempt.number).split("=", 1)
     return {name: value}
 
 
@@ -62,14 +61,14 @@ def hold(run_dir: Path, number: int) -> int:
     if lock is None or attempt.process.exists() or _superseded(run_dir, number):
         return 0
     write_json(attempt.process, {"hold": _identity(os.getpid()), "trainer": None})
-    config = json.loads(attempt.config.read_bytes())
     log = os.open(attempt.train_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        if config.get("pty"):
+        config = RunConfig.parse(attempt.config.read_bytes(), str(attempt.config))
+        if config.pty:
             code = _run_with_terminal(run, attempt, number, config, log, lock)
         else:
             code = _spawn(run, attempt, number, config, log, subprocess.DEVNULL, lock).wait()
-    except SecretsMissingError as error:
+    except (SecretsMissingError, DecodingError) as error:
         os.write(log, f"{error}\n".encode())
         code = ExitCode.UNUSABLE
     except OSError as error:
@@ -112,14 +111,14 @@ def _spawn(
     run: RunFolder,
     attempt: AttemptFolder,
     number: int,
-    config: dict[str, Any],
+    config: RunConfig,
     output: int,
     stdin: int,
     lock: int,
 ) -> subprocess.Popen[bytes]:
     name, value = marker(run.run_id, number).split("=", 1)
     python, environment = trainer_environment(attempt.environment, config)
-    variables = {**config.get("env", {}), **secret_environment(run, config)}
+    variables = {**config.env, **secret_environment(run, config)}
     relative_config = attempt.config.relative_to(run.root)
     trainer = subprocess.Popen(
         command(config, python, str(relative_config)),
@@ -140,7 +139,7 @@ def _run_with_terminal(
     run: RunFolder,
     attempt: AttemptFolder,
     number: int,
-    config: dict[str, Any],
+    config: RunConfig,
     log: int,
     lock: int,
 ) -> int:

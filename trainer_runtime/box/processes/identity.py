@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from trainer_runtime.core.decoding import Fields
 
 # Fields of /proc/PID/stat behind the name.
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD, _STATUS_FIELD = 0, 1, 3, 19, 49
@@ -31,8 +33,9 @@ class ProcessIdentity:
         return {"pid": self.pid, "start_ticks": self.start_ticks, "epoch": self.epoch}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ProcessIdentity:
-        return cls(int(data["pid"]), int(data["start_ticks"]), str(data["epoch"]))
+    def from_dict(cls, data: Mapping[str, object]) -> ProcessIdentity:
+        fields = Fields(data, "process")
+        return cls(fields.integer("pid"), fields.integer("start_ticks"), fields.text("epoch"))
 
 
 def current_epoch() -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.hold import marker
@@ -112,8 +113,8 @@ def look(process: ProcessIdentity, folder: Path) -> ProcessState | None:
 def _on_record(run: RunFolder, attempt: int) -> list[ProcessIdentity]:
     """The trainer that hold has started; of an attached run, the processes that it is told by."""
     trainer = (read_json(run.attempt(attempt).process) or {}).get("trainer")
-    attached = (read_json(run.config) or {}).get("attached") or {}
-    told = [trainer, *(attached.get("processes") or [])]
+    attached = config_of(run).attached
+    told = [trainer, *(attached.processes if attached is not None else ())]
     return [ProcessIdentity.from_dict(one) for one in told if isinstance(one, dict)]
 
 

@@ -9,7 +9,6 @@ launcher, the launcher with this process, and what fails ends them all.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import select
@@ -32,6 +31,7 @@ from trainer_runtime.box.processes.identity import (
     send,
     wait_status,
 )
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE
 from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.processes.parent_death import adopt_orphans, die_with_parent
@@ -56,7 +56,7 @@ def run_ranks(config_path: Path) -> int:
 
     Does not return where the attempt died by a signal: this process then dies by the same.
     """
-    config = json.loads(config_path.read_bytes())
+    config = RunConfig.parse(config_path.read_bytes(), str(config_path))
     folder = config_path.parent / RANKS
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -8,17 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.box.files.configs import NOTHING
 from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import secret_values
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
+from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.environment.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.policy.recovery import Decision, Ending, Exit, is_skipped
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
+from trainer_runtime.core.protocol.journal_lines import AttemptPlan
 from trainer_runtime.core.protocol.lineage import is_live
 from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.core.protocol.progress import Progress
@@ -28,13 +32,6 @@ from trainer_runtime.core.protocol.text import shown
 _LAST_WORDS_BYTES = 2000
 _SETUP_LOG_BYTES = 16_384
 _LONGEST_LAST_WORDS = 300
-
-
-def newest_config(run: RunFolder, record: Record) -> dict[str, Any]:
-    """That of the newest attempt: a resume may have changed limits, recovery and steps."""
-    attempt = record.current
-    written = read_json(run.attempt(attempt.number).config) if attempt else None
-    return written or read_json(run.config) or {}
 
 
 def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None:
@@ -53,7 +50,7 @@ def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None
     except PatchError as error:
         # The operator's side checks names before it asks; a newer one may know more than we do.
         folder.setup_log.write_text(f"{error}; left as it was\n")
-    if attempt.skip and not is_skipped(config, attempt.skip):
+    if attempt.skip and not is_skipped(_parsed(config), attempt.skip):
         config["data"] = {
             **config["data"],
             "skip": [*(config["data"].get("skip") or []), dict(attempt.skip)],
@@ -64,7 +61,7 @@ def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None
         "reason": attempt.why,
     }
     # The configuration comes last: what has one is whole.
-    for name, text in frameworks.files(config).items():
+    for name, text in frameworks.files(_parsed(config)).items():
         path = folder.root / name
         path.parent.mkdir(exist_ok=True)
         write_atomic(path, text.encode())
@@ -74,7 +71,7 @@ def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None
 def candidates(
     run: RunFolder,
     progress: Mapping[int, Progress],
-    config: Mapping[str, Any],
+    config: RunConfig,
     desired: Desired,
 ) -> list[int]:
     """The steps to try, best choice first. Whether they verify is found out by the trainer."""
@@ -99,7 +96,7 @@ def candidates(
 def still_there(
     run: RunFolder,
     progress: Mapping[int, Progress],
-    config: Mapping[str, Any],
+    config: RunConfig,
     mode: str,
     tried: list[int],
 ) -> list[int]:
@@ -124,12 +121,13 @@ def next_number(run: RunFolder, record: Record) -> int:
 def restart_plan(
     run: RunFolder,
     progress: Mapping[int, Progress],
-    config: Mapping[str, Any],
+    config: RunConfig,
     attempt: AttemptRecord,
     decision: Decision,
-) -> dict[str, Any]:
-    """What a restart after `attempt` resumes from and changes, as the journal tells of it."""
-    mode, tried = "latest", None
+) -> AttemptPlan:
+    """What a restart after `attempt` resumes from and changes."""
+    mode: str = "latest"
+    tried: list[int] | None = None
     if decision.resume_from == "scratch":
         mode, tried = "scratch", []
     elif isinstance(decision.resume_from, int):
@@ -138,20 +136,20 @@ def restart_plan(
     elif progress[attempt.number].started_at_step is None:
         # It never came to its start, and has not used up what it was told to resume from.
         mode, tried = attempt.mode, attempt.candidates
-    return {
-        "why": decision.why or decision.reason,
-        "by": decision.by,
-        "mode": mode,
-        "candidates": tried,
-        "set": dict(decision.set),
-        "skip": dict(decision.skip) if decision.skip else None,
-    }
+    return AttemptPlan(
+        why=decision.why or decision.reason,
+        mode=mode,
+        candidates=None if tried is None else tuple(tried),
+        set=decision.set,
+        skip=decision.skip,
+        by=decision.by,
+    )
 
 
-def index(progress: Mapping[int, Progress], config: Mapping[str, Any]) -> CheckpointIndex:
+def index(progress: Mapping[int, Progress], config: RunConfig) -> CheckpointIndex:
     """The run's checkpoint index, from all attempts' events."""
     ordered = [progress[number] for number in sorted(progress)]
-    return build_index(ordered, config["checkpoint"]["metric"])
+    return build_index(ordered, config.checkpoint.metric)
 
 
 def in_step(run: RunFolder, attempt: int, end: Exit) -> Exit:
@@ -209,6 +207,14 @@ def _tail(path: Path, size_bytes: int) -> bytes:
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size_bytes))
         return file.read(size_bytes)
+
+
+def _parsed(document: ConfigDocument) -> RunConfig:
+    """Without values where it can't be used, which the trainer then says."""
+    try:
+        return RunConfig.parse(document)
+    except DecodingError:
+        return NOTHING
 
 
 def _base_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from trainer_runtime.box.files.files import write_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.supervise.tmux_view import close_window, open_window
 from trainer_runtime.core.checkpoints.checkpoint_index import build_index
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.progress import Progress
@@ -44,7 +44,7 @@ class Publisher:
         self,
         record: Record,
         attempts: Sequence[Progress],
-        config: dict[str, Any],
+        config: RunConfig,
         *,
         final: bool = False,
     ) -> None:
@@ -61,9 +61,9 @@ class Publisher:
         self._published = ()
 
     def _write(
-        self, record: Record, attempts: Sequence[Progress], config: dict[str, Any], now: float
+        self, record: Record, attempts: Sequence[Progress], config: RunConfig, now: float
     ) -> None:
-        index = build_index(attempts, config["checkpoint"]["metric"])
+        index = build_index(attempts, config.checkpoint.metric)
         write_json(self._run.checkpoint_index, index.to_dict())
         page = render_status(record, attempts, index, config, now)
         write_atomic(self._run.status_page, page.encode())

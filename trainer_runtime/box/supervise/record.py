@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.files.files import AppendedLog, LineReader
 from trainer_runtime.core.protocol.journal import Record, TransitionError, check_transition
@@ -23,7 +22,7 @@ class Journal:
             self._fold(line)
         self._log = AppendedLog(path, self.record.last_seq + 1)
 
-    def write(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def write(self, kind: str, fields: Mapping[str, object]) -> None:
         """Append one event and take it in.
 
         Raises:

@@ -23,11 +23,11 @@ def replayed(
     living: _Events | None = None
     for event in _decoded(journal):
         if living is not None:
-            over = event["kind"] == "attempt_ended"
-            yield from living.until(math.inf if over else event["t"])
+            over = event.kind == "attempt_ended"
+            yield from living.until(math.inf if over else event.t)
         yield JOURNAL, event
-        if event["kind"] == "attempt_starting":
-            attempt = event.get("attempt")
+        if event.kind == "attempt_starting":
+            attempt = event.document.get("attempt")
             living = streams.get(attempt) if type(attempt) is int else None
     for number in sorted(streams):
         yield from streams[number].until(math.inf)
@@ -45,7 +45,7 @@ class _Events:
     def until(self, t: float) -> Iterator[tuple[int, Event]]:
         if not self._begun:
             self._begun, self._next = True, next(self._rest, None)
-        while self._next is not None and self._next["t"] <= t:
+        while self._next is not None and self._next.t <= t:
             yield self._number, self._next
             self._next = next(self._rest, None)
 

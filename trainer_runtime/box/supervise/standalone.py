@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.resolved_environment import OPENMP, trainer_environment
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.frameworks import command
 
@@ -28,15 +28,15 @@ def train(config_path: Path, *, this_python: bool) -> NoReturn:
         sys.exit("A trainer of this run is running already.")
     # The trainer inherits it: as long as that lives, nobody starts another one in this folder.
     os.set_inheritable(lock, True)
-    config = json.loads(config_path.read_bytes())
-    for name, value in {**OPENMP, "OMP_NUM_THREADS": str(config["compute"]["threads"])}.items():
+    config = RunConfig.parse(config_path.read_bytes())
+    for name, value in {**OPENMP, "OMP_NUM_THREADS": str(config.compute.threads)}.items():
         os.environ.setdefault(name, value)
     python, environment = _python(config, this_python=this_python)
     arguments = command(config, python, str(config_path))
-    os.execve(python, arguments, {**environment, **config["env"]})
+    os.execve(python, arguments, {**environment, **config.env})
 
 
-def _python(config: dict[str, Any], *, this_python: bool) -> tuple[str, dict[str, str]]:
+def _python(config: RunConfig, *, this_python: bool) -> tuple[str, dict[str, str]]:
     if this_python:
         return sys.executable, dict(os.environ)
     return trainer_environment(Path("environment.json"), config)

@@ -7,10 +7,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.box.attach.attached_processes import AttachedProcesses
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.lease.deadlines import read_session
 from trainer_runtime.box.lease.timer import start_timer
@@ -18,8 +17,8 @@ from trainer_runtime.box.processes.processes import BoxProcesses
 from trainer_runtime.box.supervise.supervisor import Supervisor
 from trainer_runtime.box.watch.stalls import stack_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
+from trainer_runtime.core.answers.supervisor import SupervisorAnswer
 from trainer_runtime.core.files.durable import is_locked, lock_within
-from trainer_runtime.core.protocol.lines import ATTACHED
 
 POLL_S = 0.2
 _LOCK_WAIT_S = 0.25
@@ -46,7 +45,7 @@ def supervise(folder: Path) -> int:
 
 def _supervisor(run: RunFolder) -> Supervisor:
     telemetry = Telemetry(run.root)
-    if (read_json(run.config) or {}).get("framework") == ATTACHED:
+    if config_of(run).is_attached:
         processes = AttachedProcesses(run.root)
         return Supervisor(run, processes, time.time, telemetry, window=False)
     trainers = BoxProcesses(run.root)
@@ -75,12 +74,12 @@ def _to_the_end(supervisor: Supervisor, folder: Path) -> int:
             time.sleep(_RETRY_S)
 
 
-def start_detached(folder: Path) -> dict[str, Any]:
+def start_detached(folder: Path) -> SupervisorAnswer:
     """Make sure that a supervisor runs, in a session of its own; says whether one did already."""
     run = RunFolder(folder)
     run.supervisor_errors.parent.mkdir(exist_ok=True)
     if is_locked(run.supervisor_lock):
-        return {"started": False}
+        return SupervisorAnswer(started=False)
     with run.supervisor_errors.open("ab") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "trainer_runtime", "supervise", "."],
@@ -93,9 +92,9 @@ def start_detached(folder: Path) -> dict[str, Any]:
     deadline = time.monotonic() + 15.0
     while time.monotonic() < deadline:
         if is_locked(run.supervisor_lock) or process.poll() == 0:
-            return {"started": True, "pid": process.pid}
+            return SupervisorAnswer(started=True, pid=process.pid)
         if process.poll() is not None:
             break
         time.sleep(0.02)
     tail = run.supervisor_errors.read_bytes()[-2000:].decode(errors="replace")
-    return {"started": False, "error": f"exit code {process.poll()}: {tail}"}
+    return SupervisorAnswer(started=False, error=f"exit code {process.poll()}: {tail}")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.box.alerts.outbox import Alerting
 from trainer_runtime.box.checkpoints.mirror import CheckpointMirror
 from trainer_runtime.box.checkpoints.pin import HeldCheckpoints
 from trainer_runtime.box.environment.cgroup_limits import host_memory_gib
-from trainer_runtime.box.files.files import LineReader, read_json
+from trainer_runtime.box.files.configs import newest_config
+from trainer_runtime.box.files.files import LineReader, read_fields
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import remove_secrets
 from trainer_runtime.box.lease.deadlines import Deadlines
@@ -32,6 +34,7 @@ from trainer_runtime.core.policy.intervention import INTERVENTIONS, goes_on_afte
 from trainer_runtime.core.policy.recovery import Action, Ending, EndReason, Exit, classify, decide
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord
+from trainer_runtime.core.protocol.journal_lines import AttemptPlan
 from trainer_runtime.core.protocol.lines import Event
 from trainer_runtime.core.protocol.states import (
     ENDED_PLACEMENTS,
@@ -61,7 +64,7 @@ class Supervisor:
         self._clock = clock
         self._telemetry = telemetry
         self._journal = Journal(run.journal, clock)
-        self._config = attempts.newest_config(run, self._journal.record)
+        self._config = newest_config(run, self._journal.record)
         self._configured_attempt: int | None = None
         self._publisher = Publisher(run, clock, window=window)
         record = self._journal.record
@@ -113,8 +116,8 @@ class Supervisor:
             self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
         elif self._lease_over(desired):
             self._enter(PlacementState.STOPPED, EndReason.LEASE_OVER.value, None)
-        elif record.restart_due_t is not None and self._clock() >= record.restart_due_t:
-            self._restart(record.pending or {})
+        elif record.pending is not None and self._clock() >= (record.restart_due_t or 0.0):
+            self._restart(record.pending)
         self._alerts.look(record, self._progress)
         self._beat()
         self._publish()
@@ -122,11 +125,11 @@ class Supervisor:
 
     def has_newer_request(self) -> bool:
         """Whether something was asked for that this supervisor could answer, and has not."""
-        data = read_json(self._run.desired)
+        fields = read_fields(self._run.desired)
         return (
-            data is not None
+            fields is not None
             and not self._goes_on_elsewhere()
-            and Desired.from_dict(data).generation > self._journal.record.generation
+            and Desired.of(fields).generation > self._journal.record.generation
         )
 
     def close(self) -> None:
@@ -137,10 +140,10 @@ class Supervisor:
         self._journal.close()
 
     def _desired(self) -> Desired:
-        data = read_json(self._run.desired)
-        if data is None:
+        fields = read_fields(self._run.desired)
+        if fields is None:
             raise FileNotFoundError(f"{self._run.desired} can't be read")
-        return Desired.from_dict(data)
+        return Desired.of(fields)
 
     def _goes_on_elsewhere(self) -> bool:
         """Whether the session is over, and what follows is for the next one's supervisor."""
@@ -159,43 +162,33 @@ class Supervisor:
             return
         candidates = attempts.candidates(self._run, self._progress, self._config, desired)
         mode = "step" if desired.mode == "best" else desired.mode
-        skip = None if desired.skip is None else dict(desired.skip)
-        self._begin(desired.generation, desired.why, mode, candidates, dict(desired.set), skip)
+        plan = AttemptPlan(desired.why, mode, tuple(candidates), desired.set, desired.skip)
+        self._begin(desired.generation, plan)
 
-    def _restart(self, pending: dict[str, Any]) -> None:
-        desired = Desired(
-            DesiredState.RUNNING, self._journal.record.generation, mode=pending["mode"]
-        )
-        candidates = pending.get("candidates")
-        if candidates is None:
-            candidates = attempts.candidates(self._run, self._progress, self._config, desired)
-        self._begin(
-            self._journal.record.generation,
-            pending["why"],
-            pending["mode"],
-            candidates,
-            pending["set"],
-            pending["skip"],
-            by=pending["by"],
-        )
+    def _restart(self, plan: AttemptPlan) -> None:
+        generation = self._journal.record.generation
+        if plan.candidates is None:
+            desired = Desired(DesiredState.RUNNING, generation, mode=plan.mode)
+            found = attempts.candidates(self._run, self._progress, self._config, desired)
+            plan = replace(plan, candidates=tuple(found))
+        self._begin(generation, plan)
 
-    def _begin(
-        self,
-        generation: int,
-        why: str,
-        mode: str,
-        candidates: list[int],
-        sets: dict[str, Any],
-        skip: dict[str, int] | None,
-        *,
-        by: str | None = None,
-    ) -> None:
+    def _begin(self, generation: int, plan: AttemptPlan) -> None:
         number = attempts.next_number(self._run, self._journal.record)
-        candidates = attempts.still_there(self._run, self._progress, self._config, mode, candidates)
-        fields = {"mode": mode, "candidates": candidates, "set": sets, "skip": skip, "by": by}
-        self._journal.write(
-            "attempt_starting", {"attempt": number, "generation": generation, "why": why, **fields}
+        candidates = attempts.still_there(
+            self._run, self._progress, self._config, plan.mode, list(plan.candidates or ())
         )
+        fields = {
+            "attempt": number,
+            "generation": generation,
+            "why": plan.why,
+            "mode": plan.mode,
+            "candidates": candidates,
+            "set": dict(plan.set),
+            "skip": None if plan.skip is None else dict(plan.skip),
+            "by": plan.by,
+        }
+        self._journal.write("attempt_starting", fields)
         if self._journal.record.state is not PlacementState.RECOVERING:
             self._enter(PlacementState.PREPARING, None, None, generation)
 
@@ -228,7 +221,7 @@ class Supervisor:
     def _configure(self, attempt: AttemptRecord) -> None:
         if self._configured_attempt != attempt.number:
             attempts.write_config(self._run, self._journal.record, attempt)
-            self._config = attempts.newest_config(self._run, self._journal.record)
+            self._config = newest_config(self._run, self._journal.record)
             self._configured_attempt = attempt.number
 
     def _is_started(self, attempt: AttemptRecord) -> bool:
@@ -294,8 +287,7 @@ class Supervisor:
             return attempt.terminated_why
         if attempt.state is not AttemptState.RUNNING or attempt.terminated_t is not None:
             return None
-        found = [finding.to_dict() for finding in self._watch.findings]
-        return intervention(found, self._config)
+        return intervention(self._watch.findings, self._config)
 
     def _finish(self, attempt: AttemptRecord, end: Exit) -> None:
         self._processes.kill(attempt.number)  # whatever the trainer left behind
@@ -334,7 +326,7 @@ class Supervisor:
             self._enter(decision.state, decision.reason, decision.detail)
             plan = attempts.restart_plan(self._run, self._progress, self._config, attempt, decision)
             due_t = self._clock() + decision.delay_s
-            self._journal.write("restart_planned", {"due_t": due_t, **plan})
+            self._journal.write("restart_planned", {"due_t": due_t, **plan.to_dict()})
             return
         desired = self._desired()
         answered = desired.generation if desired.state is DesiredState.STOPPED else None

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from trainer_runtime.core.protocol.finding import Finding, checked
-from trainer_runtime.core.protocol.lines import Event
+from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.finding import Finding
+from trainer_runtime.core.protocol.journal_lines import (
+    FindingClosed,
+    FindingReported,
+    FindingsMuted,
+    journal_line,
+)
 
 # Of one code and attempt, critical ones apart: so many at once, and one more an hour.
 MOST_AT_ONCE = 24
@@ -17,7 +22,7 @@ _FIRST_INTERVAL_S = 60.0
 _LONGEST_INTERVAL_S = 3600.0
 _MOST_URGENT = 8
 
-Write = Callable[[str, Mapping[str, Any]], None]
+Write = Callable[[str, Mapping[str, object]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Present:
 @dataclass(slots=True)
 class _Told:
     attempt: int
-    body: dict[str, Any]
+    finding: Finding
     t: float
     tied_to: str | None = None
     writes: int = 1
@@ -56,7 +61,7 @@ class Telling:
     def open_ids(self, attempt: int) -> dict[str, str]:
         """The ids under which an attempt's codes were told that are not over."""
         return {
-            told.body["code"]: name
+            told.finding.code: name
             for name, told in self._told.items()
             if told.is_open and told.attempt == attempt and told.tied_to is None
         }
@@ -67,16 +72,16 @@ class Telling:
 
     def hear(self, event: Event) -> None:
         """Take in an event of the journal: of an earlier supervisor, or this one's own."""
-        kind = event["kind"]
-        if kind == "finding":
-            self._opened(event)
-        elif kind == "finding_closed":
-            told = self._told.get(str(event["id"]))
+        line = journal_line(event)
+        if isinstance(line, FindingReported):
+            self._opened(event.t, line)
+        elif isinstance(line, FindingClosed):
+            told = self._told.get(line.id)
             if told is not None:
-                told.is_open, told.body = False, {}
-        elif kind == "findings_muted":
-            key = (int(event["attempt"]), str(event["code"]), bool(event.get("critical")))
-            self._budgets.setdefault(key, _Budget(event["t"])).muted = True
+                told.is_open = False
+        elif isinstance(line, FindingsMuted):
+            key = (line.attempt, line.code, line.critical)
+            self._budgets.setdefault(key, _Budget(event.t)).muted = True
 
     def tell(
         self, attempt: int, present: Iterable[Present], now: float, *, settle: bool = False
@@ -87,7 +92,7 @@ class Telling:
             if known is None or (one.is_open and not known.is_open):
                 due = self._may_open(attempt, one.finding, now)
             elif known.is_open:
-                due = _has_changed(known, one.finding.to_dict(), now, settle or not one.is_open)
+                due = _has_changed(known, one.finding, now, settle or not one.is_open)
             else:
                 due = False
             if due:
@@ -103,7 +108,7 @@ class Telling:
         if finding is None:
             return
         known = self._told.get(finding.id)
-        if known is not None and known.is_open and known.body == finding.to_dict():
+        if known is not None and known.is_open and _is_same(known.finding, finding):
             return
         if self._may_open(attempt, finding, now):
             fields = {"attempt": attempt, "finding": finding.to_dict(), "while": code}
@@ -130,30 +135,36 @@ class Telling:
             self._write("findings_muted", fields)
         return False
 
-    def _opened(self, event: Event) -> None:
-        body, attempt = checked(event["finding"]), int(event["attempt"])
-        known = self._told.get(body["id"])
+    def _opened(self, t: float, line: FindingReported) -> None:
+        finding = line.finding
+        known = self._told.get(finding.id)
         if known is not None and known.is_open:
-            known.body, known.t, known.writes = body, event["t"], known.writes + 1
+            known.finding, known.t, known.writes = finding, t, known.writes + 1
             return
-        self._told[body["id"]] = _Told(attempt, body, event["t"], event.get("while"))
-        key = _key(attempt, body["code"], body["severity"])
-        self._budgets.setdefault(key, _Budget(event["t"])).spent += 1
+        self._told[finding.id] = _Told(line.attempt, finding, t, line.tied_to)
+        key = _key(line.attempt, finding.code, finding.severity)
+        self._budgets.setdefault(key, _Budget(t)).spent += 1
 
 
 def _key(attempt: int, code: str, severity: str) -> tuple[int, str, bool]:
     return attempt, code, severity == "critical"
 
 
-def _has_changed(known: _Told, body: dict[str, Any], now: float, settle: bool) -> bool:
-    if body == known.body:
+def _has_changed(known: _Told, finding: Finding, now: float, settle: bool) -> bool:
+    if _is_same(known.finding, finding):
         return False
-    counts = body["severity"] != known.body["severity"] or _patches(body) != _patches(known.body)
+    before = known.finding
+    counts = finding.severity != before.severity or _patches(finding) != _patches(before)
     if settle or (counts and known.writes <= _MOST_URGENT):
         return True
     interval_s = min(_LONGEST_INTERVAL_S, _FIRST_INTERVAL_S * 2.0 ** min(10, known.writes - 1))
     return now - known.t >= interval_s
 
 
-def _patches(body: Mapping[str, Any]) -> list[str]:
-    return [patch["id"] for patch in body["patches"]]
+def _is_same(one: Finding, other: Finding) -> bool:
+    """Whether the journal would hold the same of both."""
+    return one.to_dict() == other.to_dict()
+
+
+def _patches(finding: Finding) -> list[str]:
+    return [patch.id for patch in finding.patches]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import secret_values
 from trainer_runtime.box.processes.process_state import ProcessState
@@ -77,7 +77,7 @@ def inspect(
     deadline = time.monotonic() + within_s
     query = start_gpu_query()
     before = read_pace(run.attempt(attempt).events, time.time())
-    allowed = allow_py_spy or (read_json(run.config) or {}).get("framework") != ATTACHED
+    allowed = allow_py_spy or not config_of(run).is_attached
     seen, outside = _look(run, attempt, allowed, deadline)
     pace = read_pace(run.attempt(attempt).events, time.time(), before.step)
     ranks = _ranks(list(seen.values()))

@@ -19,17 +19,17 @@ _SIGNS = frozenset({"started", "metric", "eval"})
 
 def read_pace(events: Path, now: float, since_step: int | None = None) -> Pace:
     """The pace by the last events. `now`: Unix seconds; steps beyond `since_step` are `gained`."""
-    told = [event for event in _tail(events) if event["kind"] in _SIGNS]
-    steps = [event for event in told if event["kind"] == "metric"]
+    told = [event for event in _tail(events) if event.kind in _SIGNS]
+    steps = [event for event in told if event.kind == "metric"]
     between = [
-        later["t"] - earlier["t"]
+        later.t - earlier.t
         for earlier, later in pairwise(steps)
-        if later["step"] > earlier["step"]
+        if (later.step or 0) > (earlier.step or 0)
     ]
-    step = int(steps[-1]["step"]) if steps else None
+    step = steps[-1].step if steps else None
     return Pace(
         step=step,
-        silent_s=max(0.0, now - told[-1]["t"]) if told else None,
+        silent_s=max(0.0, now - told[-1].t) if told else None,
         usual_s=median(between) if between else None,
         recent_s=max(between[-_NEWEST:]) if between else None,
         gained=step - since_step if step is not None and since_step is not None else 0,

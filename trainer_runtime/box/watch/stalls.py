@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainer_runtime.box.files.files import read_json
+from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.watch.inspection import inspect
 from trainer_runtime.box.watch.watcher import PLACEMENT, Watch
 from trainer_runtime.core.diagnosis.stacks.messages import as_finding
 from trainer_runtime.core.policy.intervention import STALL
 from trainer_runtime.core.protocol.finding import Finding
-from trainer_runtime.core.protocol.lines import ATTACHED
 
 # What the stacks of an attempt that stands still at a step show; bounded in time.
 Inspect = Callable[[RunFolder, int, int | None], Finding | None]
@@ -33,7 +32,7 @@ def stack_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | N
         seen = inspect(run, attempt, within_s=_WITHIN_S)
     except OSError:
         return None
-    ours = (read_json(run.config) or {}).get("framework") != ATTACHED
+    ours = not config_of(run).is_attached
     return as_finding(seen.verdict, placement=PLACEMENT, attempt=attempt, step=step, ours=ours)
 
 

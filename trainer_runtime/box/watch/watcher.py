@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
@@ -22,6 +21,12 @@ from trainer_runtime.core.diagnosis.merge_findings import merged
 from trainer_runtime.core.diagnosis.signatures import Outcome, find
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, STALL
 from trainer_runtime.core.protocol.finding import Finding
+from trainer_runtime.core.protocol.journal_lines import (
+    AttemptEnded,
+    AttemptSignalled,
+    AttemptStarting,
+    journal_line,
+)
 from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event, number
 from trainer_runtime.core.protocol.masking import Mask
 
@@ -47,7 +52,7 @@ class Ended:
     prepared: bool
     since_t: float
     pids: tuple[int, ...] = ()
-    telemetry: Mapping[str, Any] = field(default_factory=dict)
+    telemetry: Mapping[str, object] = field(default_factory=dict)
 
 
 class Watch:
@@ -87,22 +92,22 @@ class Watch:
         """Take in an event: of an attempt's trainer, or (`attempt` 0) of the journal."""
         try:
             self._hear(attempt, event)
-            if attempt or event["kind"] in _OF_JOURNAL:
+            if attempt or event.kind in _OF_JOURNAL:
                 self._detectors.take(event, attempt or None)
         except ODD_FIELDS:
             return
 
     def _hear(self, attempt: int, event: Event) -> None:
-        kind = event["kind"]
         if attempt == 0:
             self._telling.hear(event)
-            if kind == "attempt_starting":
-                self._begin(int(event["attempt"]))
-            elif kind == "attempt_signalled":
-                self._asked = _asked(event["why"])
-            elif kind == "attempt_ended":
+            line = journal_line(event)
+            if isinstance(line, AttemptStarting):
+                self._begin(line.attempt)
+            elif isinstance(line, AttemptSignalled):
+                self._asked = _asked(line.why)
+            elif isinstance(line, AttemptEnded):
                 self._ended = True
-        elif kind == "started":
+        elif event.kind == "started":
             self._configure(attempt)
 
     def feed_log(self, attempt: int, data: bytes) -> None:
@@ -112,7 +117,7 @@ class Watch:
         self._scan.feed(data)
         self._has_news = True
 
-    def sample(self, t: float, values: Mapping[str, Any]) -> None:
+    def sample(self, t: float, values: Mapping[str, object]) -> None:
         """Take in a telemetry sample that stands in no journal."""
         self._detectors.sample(t, values)
 

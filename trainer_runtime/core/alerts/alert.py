@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.alerts.condition import Condition, parse_condition
-from trainer_runtime.core.protocol.finding import Severity
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.finding import Severity, severity_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +42,17 @@ class Alert:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Alert:
+    def of(cls, fields: Fields) -> Alert:
         """Raises:
-        ValueError, KeyError, TypeError: it is none, or its condition doesn't parse.
+        ValueError: a field is missing or has another type, or the condition doesn't parse.
         """
         alert = cls(
-            id=str(data["id"]),
-            name=str(data["name"]),
-            severity=data["severity"],
-            when=str(data["when"]),
-            to=str(data["to"]),
-            since_t=float(data.get("since_t", 0.0)),
+            id=fields.text("id"),
+            name=fields.text("name"),
+            severity=severity_of(fields),
+            when=fields.text("when"),
+            to=fields.text("to"),
+            since_t=fields.number("since_t", 0.0),
         )
         parse_condition(alert.when)
         return alert

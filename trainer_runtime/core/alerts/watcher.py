@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainer_runtime.core.alerts.alert import Alert, Onset
 from trainer_runtime.core.alerts.condition import (
@@ -18,7 +18,9 @@ from trainer_runtime.core.alerts.condition import (
     StateCondition,
 )
 from trainer_runtime.core.policy.recovery import EndReason
-from trainer_runtime.core.protocol.lines import Event
+from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.journal_lines import FindingReported, StateEntered, journal_line
+from trainer_runtime.core.protocol.trainer_lines import Warned, trainer_line
 
 # One that goes back and forth over its limit says so often enough, and then rests.
 MOST_AN_HOUR = 10
@@ -27,6 +29,15 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{1,59}")
 _REASONS = frozenset(reason.value for reason in EndReason)
 # The guard's own warnings end an attempt; that of a failed save doesn't.
 _MILD = frozenset({"checkpoint_failed"})
+
+
+class _Reported(NamedTuple):
+    """A finding of the supervisor's, or a warning of the trainer's."""
+
+    attempt: int
+    code: str
+    step: int | None
+    severity: str
 
 
 class Watcher:
@@ -100,19 +111,14 @@ class Watcher:
 
     def event(self, attempt: int, event: Event) -> Onset | None:
         """Take in one event of an attempt, or of the journal (attempt 0)."""
-        if event["t"] < self.alert.since_t:
+        if event.t < self.alert.since_t:
             return None
-        condition, kind = self._condition, event["kind"]
-        if isinstance(condition, StateCondition) and attempt == 0 and kind == "state":
-            return self._state(condition, event)
+        condition = self._condition
+        if isinstance(condition, StateCondition) and attempt == 0:
+            line = journal_line(event)
+            return self._state(condition, event, line) if isinstance(line, StateEntered) else None
         if isinstance(condition, FindingCondition):
-            if attempt == 0 and kind == "finding":
-                found = event["finding"]
-                of = int(event["attempt"])
-                return self._found(of, event["t"], found, str(found["severity"]))
-            if attempt > 0 and kind == "warning":
-                severity = "warning" if event.get("code") in _MILD else "critical"
-                return self._found(attempt, event["t"], event, severity)
+            return self._found(condition, event.t, _reported(attempt, event))
         return None
 
     def look(
@@ -139,27 +145,25 @@ class Watcher:
             return None
         return self._once(Onset(attempt, mark, now, step, slots))
 
-    def _state(self, condition: StateCondition, event: Event) -> Onset | None:
-        if event.get("state") != condition.state:
+    def _state(self, condition: StateCondition, event: Event, line: StateEntered) -> Onset | None:
+        if line.state.value != condition.state:
             return None
         slots: dict[str, str | float | int] = {"state": condition.state}
-        if event.get("reason") in _REASONS:
-            slots["reason"] = str(event["reason"])
-        mark = f"{condition.state}:{event['seq']}"
-        return self._once(Onset(0, mark, event["t"], None, slots))
+        if line.reason in _REASONS:
+            slots["reason"] = str(line.reason)
+        mark = f"{condition.state}:{event.seq}"
+        return self._once(Onset(0, mark, event.t, None, slots))
 
     def _found(
-        self, attempt: int, t: float, told: Mapping[str, Any], severity: str
+        self, condition: FindingCondition, t: float, found: _Reported | None
     ) -> Onset | None:
-        code, step = str(told.get("code")), told.get("step")
-        condition = self._condition
-        if not isinstance(condition, FindingCondition) or not _CODE.fullmatch(code):
+        if found is None or not _CODE.fullmatch(found.code):
             return None
-        if not condition.met_by(code, severity):
+        if not condition.met_by(found.code, found.severity):
             return None
-        step = step if type(step) is int else None
-        slots = {"code": code, "severity": severity}
-        return self._once(Onset(attempt, f"{code}@{step}", t, step, slots))
+        slots = {"code": found.code, "severity": found.severity}
+        mark = f"{found.code}@{found.step}"
+        return self._once(Onset(found.attempt, mark, t, found.step, slots))
 
     def _once(self, onset: Onset) -> Onset | None:
         """A finding is told again whenever it changes, and silence at every look."""
@@ -185,3 +189,17 @@ def _is_long_enough(condition: MetricCondition, row: int, lasted_s: float) -> bo
 
 def _pair(value: Any) -> tuple[float, float] | None:
     return (float(value[0]), float(value[1])) if value else None
+
+
+def _reported(attempt: int, event: Event) -> _Reported | None:
+    if attempt == 0:
+        found = journal_line(event)
+        if not isinstance(found, FindingReported):
+            return None
+        finding = found.finding
+        return _Reported(found.attempt, finding.code, finding.step, finding.severity)
+    line = trainer_line(event)
+    if not isinstance(line, Warned):
+        return None
+    severity = "warning" if line.code in _MILD else "critical"
+    return _Reported(attempt, str(line.code), line.step, severity)

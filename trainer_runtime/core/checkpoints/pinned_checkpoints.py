@@ -5,10 +5,11 @@ The supervisor names them in a file beside the run's others, whoever prunes read
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
+
+from trainer_runtime.core.decoding import DecodingError, decode_fields
 
 HELD_CHECKPOINTS = "held_checkpoints.json"
 
@@ -21,7 +22,10 @@ def held_document(steps: Collection[int]) -> dict[str, Any]:
 def held_steps(root: Path) -> frozenset[int]:
     """The steps that the run in the folder `root` holds; none where no file says so."""
     try:
-        steps = json.loads((root / HELD_CHECKPOINTS).read_bytes())["steps"]
-        return frozenset(step for step in steps if type(step) is int)
-    except (OSError, RecursionError, ValueError, KeyError, TypeError):
+        return frozenset(
+            decode_fields((root / HELD_CHECKPOINTS).read_bytes(), HELD_CHECKPOINTS).integers(
+                "steps"
+            )
+        )
+    except (OSError, DecodingError):
         return frozenset()

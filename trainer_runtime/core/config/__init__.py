@@ -1,1 +1,69 @@
-"""The resolved configuration of a run, and the formulas that it names."""
+"""The resolved `config.json` of a run, as both sides read it: every value decided, each part typed.
+
+`RunConfig.parse` reads it once. Fields that are not known are ignored, so that an older runtime
+reads a newer config of the same version, and those that a configuration lacks take their defaults:
+whoever needs more of them says so (`train/attempt/config.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_runtime.core.config.data import (
+    DataConfig,
+    InputConfig,
+    Skip,
+    SourceConfig,
+    UploadConfig,
+)
+from trainer_runtime.core.config.environment import EnvironmentConfig
+from trainer_runtime.core.config.foreign import AdoptedConfig, AttachedConfig, PaneConfig
+from trainer_runtime.core.config.model import AdapterConfig, ModelConfig
+from trainer_runtime.core.config.optimization import (
+    BatchConfig,
+    DerivedConfig,
+    EvaluationConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+)
+from trainer_runtime.core.config.run_config import CONFIG_VERSION, RunConfig
+from trainer_runtime.core.config.running import (
+    AttemptConfig,
+    CheckpointConfig,
+    ComputeConfig,
+    LimitsConfig,
+    RecoveryConfig,
+    ResumeConfig,
+)
+
+# The configuration as JSON: what patches by dotted name are applied to.
+ConfigDocument = Mapping[str, Any]
+
+__all__ = [
+    "CONFIG_VERSION",
+    "AdapterConfig",
+    "AdoptedConfig",
+    "AttachedConfig",
+    "AttemptConfig",
+    "BatchConfig",
+    "CheckpointConfig",
+    "ComputeConfig",
+    "ConfigDocument",
+    "DataConfig",
+    "DerivedConfig",
+    "EnvironmentConfig",
+    "EvaluationConfig",
+    "InputConfig",
+    "LimitsConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "PaneConfig",
+    "RecoveryConfig",
+    "ResumeConfig",
+    "RunConfig",
+    "ScheduleConfig",
+    "Skip",
+    "SourceConfig",
+    "UploadConfig",
+]

@@ -15,8 +15,8 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, Fields, decode_fields
 from trainer_runtime.core.protocol.lines import finite_or_named, number
 
 FORMAT_VERSION = 1
@@ -136,15 +136,15 @@ def parse(data: bytes) -> Manifest:
     if hashlib.sha256(blank).hexdigest().encode() != found.group(1):
         raise ManifestError("manifest.json differs from its own digest")
     try:
-        document = json.loads(data)
-    except ValueError as error:
-        raise ManifestError(f"manifest.json is not JSON: {error}") from None
-    version = document.get("v") if isinstance(document, dict) else None
+        fields = decode_fields(data, MANIFEST_NAME, max_bytes=MAX_DOCUMENT_BYTES)
+    except DecodingError as error:
+        raise ManifestError(str(error)) from None
+    version = fields.values.get("v")
     if not isinstance(version, int) or not OLDEST_FORMAT_VERSION <= version <= FORMAT_VERSION:
         raise ManifestError(f"manifest.json has format version {version!r}, not read here")
     try:
-        return _manifest(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return _manifest(fields)
+    except ValueError as error:
         raise ManifestError(f"manifest.json lacks or misshapes a field: {error}") from None
 
 
@@ -179,21 +179,21 @@ def verify(folder: Path) -> list[str]:
     return [problem for problem in problems if problem is not None]
 
 
-def _manifest(document: Mapping[str, Any]) -> Manifest:
+def _manifest(fields: Fields) -> Manifest:
     files = tuple(
-        FileEntry(str(file["path"]), int(file["size"]), tuple(map(str, file["sha256"])))
-        for file in document["files"]
+        FileEntry(file.text("path"), file.integer("size"), file.texts("sha256"))
+        for file in fields.sections("files")
     )
     for file in files:
         _refuse_unsafe(file.path)
-    numbers = {str(key): number(value) for key, value in document["metrics"].items()}
+    numbers = {key: number(value) for key, value in fields.open_map("metrics").items()}
     return Manifest(
-        step=int(document["step"]),
-        attempt=int(document["attempt"]),
-        time_s=float(document["time"]),
+        step=fields.integer("step"),
+        attempt=fields.integer("attempt"),
+        time_s=fields.time("time"),
         metrics={key: value for key, value in numbers.items() if value is not None},
-        tags=tuple(map(str, document["tags"])),
-        config_sha256=str(document["config_sha256"]),
+        tags=fields.texts("tags"),
+        config_sha256=fields.text("config_sha256"),
         files=files,
     )
 

@@ -8,7 +8,6 @@ disk, since the operator's side and the box look with the same eyes.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pickletools
@@ -19,6 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from trainer_runtime.core.decoding import (
+    MAX_DOCUMENT_BYTES,
+    DecodingError,
+    decode_fields,
+    decode_value,
+)
 
 HF, LITGPT = "hf", "litgpt"
 CONFIG_NAME, ADAPTER_NAME, LITGPT_CONFIG_NAME = (
@@ -225,11 +231,12 @@ def _shapes(file: Path) -> dict[str, list[int]]:
         if length > min(size_bytes - 8, _LARGEST_HEADER_BYTES):
             raise _cut_off(file)
         try:
-            tensors = json.loads(stream.read(length))
-            tensors.pop("__metadata__", None)
-            end = max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0)
-            shapes = {name: [int(size) for size in told["shape"]] for name, told in tensors.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            header = decode_fields(stream.read(length), file.name, max_bytes=_LARGEST_HEADER_BYTES)
+            names = [name for name in header.values if name != "__metadata__"]
+            tensors = {name: header.section(name) for name in names}
+            end = max((one.integers("data_offsets")[1] for one in tensors.values()), default=0)
+            shapes = {name: list(one.integers("shape")) for name, one in tensors.items()}
+        except (ValueError, IndexError):
             raise _Problem(_DAMAGED, f"{file.name} has no header of safetensors") from None
     if size_bytes != 8 + length + end:
         raise _cut_off(file)
@@ -269,12 +276,11 @@ def _cut_off(file: Path) -> _Problem:
 
 def _object(file: Path) -> dict[str, Any]:
     try:
-        told = json.loads(file.read_bytes())
-    except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        raise _Problem(_DAMAGED, f"{file.name} is no JSON object")
-    return told
+        return dict(
+            decode_fields(file.read_bytes(), file.name, max_bytes=MAX_DOCUMENT_BYTES).values
+        )
+    except DecodingError:
+        raise _Problem(_DAMAGED, f"{file.name} is no JSON object") from None
 
 
 def _scalars(text: str) -> dict[str, Any]:
@@ -286,7 +292,7 @@ def _scalars(text: str) -> dict[str, Any]:
             continue
         name, value = match.groups()
         try:
-            found[name] = json.loads(value)
+            found[name] = decode_value(value, LITGPT_CONFIG_NAME)
         except ValueError:
             found[name] = None if value in ("null", "~") else value.strip("'\"")
     return found

@@ -8,11 +8,12 @@ pieces' names are all that is read.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 
 BYTE = "byte"
 JSON_NAME, SENTENCEPIECE_NAME, SETTINGS_NAME = (
@@ -92,13 +93,14 @@ def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:
 
 
 def _of_json(content: bytes) -> dict[str, int]:
-    told = json.loads(content)
-    listed = told["model"]["vocab"]
+    told = decode_fields(content, JSON_NAME, max_bytes=MAX_DOCUMENT_BYTES)
+    listed = told.section("model").values["vocab"]
     if isinstance(listed, list):  # Unigram: pairs of a token and its score
         tokens = {str(pair[0]): number for number, pair in enumerate(listed)}
     else:
-        tokens = {str(text): int(number) for text, number in listed.items()}
-    added = {str(token["content"]): int(token["id"]) for token in told.get("added_tokens") or ()}
+        vocabulary = told.section("model").section("vocab").values
+        tokens = {text: number for text, number in vocabulary.items() if type(number) is int}
+    added = {token.text("content"): token.integer("id") for token in told.sections("added_tokens")}
     return {**tokens, **added}
 
 
@@ -156,12 +158,11 @@ def _end_of_text(folder: Path, tokens: Mapping[str, int]) -> int | None:
     return next((tokens[text] for text in _CUSTOMARY if text in tokens), None)
 
 
-def _settings(file: Path) -> Mapping[str, Any]:
+def _settings(file: Path) -> Mapping[str, object]:
     try:
-        told = json.loads(file.read_bytes())
+        return decode_fields(file.read_bytes(), file.name, max_bytes=MAX_DOCUMENT_BYTES).values
     except FileNotFoundError:
         return {}
-    return told if isinstance(told, dict) else {}
 
 
 def _told(error: Exception) -> str:

@@ -6,22 +6,20 @@ writes them anew beside each attempt's config.json. A framework's script reads t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import hf, launching, litgpt, trl
 
 _FILES = {"hf": hf.files, "litgpt": litgpt.files, "trl": trl.files}
 
 
-def files(config: Mapping[str, Any]) -> dict[str, str]:
+def files(config: RunConfig) -> dict[str, str]:
     """The framework's own files that belong beside this config.json, by name; nanogpt has none."""
-    of_framework = _FILES.get(str(config.get("framework")))
+    of_framework = _FILES.get(config.framework)
     if of_framework is None:
         return {}
     return {**of_framework(config), **launching.files(config)}
 
 
-def command(config: Mapping[str, Any], python: str, config_path: str) -> list[str]:
+def command(config: RunConfig, python: str, config_path: str) -> list[str]:
     """What starts an attempt, in the run's folder; `config_path` as seen from there."""
     return launching.command(config, python, config_path)

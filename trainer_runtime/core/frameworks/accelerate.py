@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import deepspeed
 
@@ -12,13 +12,12 @@ FILE = "accelerate_config.yaml"
 _PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
-def text(config: Mapping[str, Any], processes: int) -> str:
+def text(config: RunConfig, processes: int) -> str:
     """The file that `accelerate launch --config_file` takes.
 
     Its `MULTI_CPU` starts a single process where there is no MPI; with `MULTI_GPU` torchrun starts
     the ranks, and on a CPU each then finds out that there are several.
     """
-    compute = config["compute"]
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
@@ -28,12 +27,12 @@ def text(config: Mapping[str, Any], processes: int) -> str:
         "machine_rank": 0,
         "main_process_port": 0,  # any free one: others may train on this machine as well
         "main_training_function": "main",
-        "mixed_precision": _PRECISIONS[config["precision"]],
+        "mixed_precision": _PRECISIONS[config.precision],
         "num_machines": 1,
         "num_processes": processes,
         "rdzv_backend": "static",
         "same_network": True,
-        "use_cpu": compute["device"] == "cpu",
+        "use_cpu": config.compute.device == "cpu",
     }
     if stage := deepspeed.stage(config):
         document["distributed_type"] = "DEEPSPEED"
@@ -41,7 +40,7 @@ def text(config: Mapping[str, Any], processes: int) -> str:
         del document["mixed_precision"]
         document["deepspeed_config"] = {
             "deepspeed_config_file": deepspeed.FILE,
-            "zero3_init_flag": stage == 3 and _has_weights(config),
+            "zero3_init_flag": stage == 3 and config.model.has_weights,
         }
     elif is_fsdp(config):
         document["distributed_type"] = "FSDP"
@@ -49,24 +48,19 @@ def text(config: Mapping[str, Any], processes: int) -> str:
     return yaml_text(document)
 
 
-def is_fsdp(config: Mapping[str, Any]) -> bool:
+def is_fsdp(config: RunConfig) -> bool:
     """Whether PyTorch shares the model out among the ranks."""
-    return bool(config.get("compute", {}).get("strategy") == "fsdp")
+    return config.compute.strategy == "fsdp"
 
 
-def _fsdp(config: Mapping[str, Any]) -> dict[str, Any]:
+def _fsdp(config: RunConfig) -> dict[str, Any]:
     return {
-        "fsdp_activation_checkpointing": bool(config["compute"].get("activation_checkpointing")),
+        "fsdp_activation_checkpointing": config.compute.activation_checkpointing,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         # Rank 0 alone reads given weights; new ones every rank has made from the same seed.
-        "fsdp_cpu_ram_efficient_loading": _has_weights(config),
+        "fsdp_cpu_ram_efficient_loading": config.model.has_weights,
         "fsdp_offload_params": False,
         "fsdp_reshard_after_forward": True,
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         "fsdp_version": 2,
     }
-
-
-def _has_weights(config: Mapping[str, Any]) -> bool:
-    model = config["model"]
-    return bool(model.get("path") or model.get("hub"))

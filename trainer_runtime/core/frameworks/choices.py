@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
-from typing import Any
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import litgpt
 
 Choices = Mapping[str, str]
@@ -30,9 +30,9 @@ class Choice:
     name: str
     values: tuple[str, ...]
     fields: tuple[str, ...]
-    read: Callable[[Mapping[str, Any]], object]
+    read: Callable[[RunConfig], object]
 
-    def of(self, config: Mapping[str, Any]) -> str:
+    def of(self, config: RunConfig) -> str:
         """Raises: UnknownChoiceError: the config has none of the values."""
         found = self.read(config)
         if found not in self.values:
@@ -41,13 +41,13 @@ class Choice:
         return str(found)
 
 
-def choices_of(config: Mapping[str, Any]) -> dict[str, str]:
+def choices_of(config: RunConfig) -> dict[str, str]:
     """The choices of a config's framework, by name.
 
     Raises:
         UnknownChoiceError: there is no template for such a config.
     """
-    framework = str(config.get("framework"))
+    framework = config.framework
     if framework not in CHOICES:
         raise UnknownChoiceError(f"framework {framework!r} is none of {', '.join(CHOICES)}")
     return {choice.name: choice.of(config) for choice in CHOICES[framework]}
@@ -61,22 +61,20 @@ def every_choice(framework: str) -> Iterator[dict[str, str]]:
         yield dict(zip(names, values, strict=True))
 
 
-def _style(config: Mapping[str, Any]) -> object:
-    return config["model"].get("style")
+def _style(config: RunConfig) -> object:
+    return config.model.style
 
 
-def _weights(config: Mapping[str, Any]) -> object:
-    model = config["model"]
-    return "existing" if model.get("path") or model.get("hub") else "new"
+def _weights(config: RunConfig) -> object:
+    return "existing" if config.model.has_weights else "new"
 
 
-def _method(config: Mapping[str, Any]) -> object:
-    return config.get("method")
+def _method(config: RunConfig) -> object:
+    return config.method
 
 
-def _tuning(config: Mapping[str, Any]) -> object:
-    adapter = config.get("adapter")
-    return adapter.get("kind") if adapter else "full"
+def _tuning(config: RunConfig) -> object:
+    return config.adapter.kind if config.adapter else "full"
 
 
 CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
+
+from trainer_runtime.core.config import RunConfig
 
 FILE = "ds_config.json"
 _STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "zero3_offload": 3}
@@ -14,42 +15,42 @@ _OFFLOAD = {"device": "cpu", "pin_memory": True}
 _FP16 = {"enabled": True, "loss_scale": 0, "initial_scale_power": 16}
 
 
-def stage(config: Mapping[str, Any]) -> int:
+def stage(config: RunConfig) -> int:
     """DeepSpeed's ZeRO stage, 0 where it takes no part."""
-    return _STAGES.get(str(config.get("compute", {}).get("strategy")), 0)
+    return _STAGES.get(config.compute.strategy, 0)
 
 
-def text(config: Mapping[str, Any], processes: int) -> str:
+def text(config: RunConfig, processes: int) -> str:
     """The file that `accelerate launch --deepspeed_config_file` takes.
 
     Optimizer and schedule are left to Trainer, so that they are the same under every strategy.
     """
-    batch, precision = config["batch"], config["precision"]
-    micro_batch, accumulation = int(batch["micro_batch"]), int(batch["accumulation"])
+    precision = config.precision
+    micro_batch, accumulation = config.batch.micro_batch, config.batch.accumulation
     document: dict[str, Any] = {
         "train_batch_size": micro_batch * accumulation * processes,
         "train_micro_batch_size_per_gpu": micro_batch,
         "gradient_accumulation_steps": accumulation,
-        "gradient_clipping": float(config["optimizer"]["grad_clip"]),
+        "gradient_clipping": config.optimizer.grad_clip,
         "bf16": {"enabled": precision == "bf16"},
         "fp16": {"enabled": False} if precision != "fp16" else _FP16,
         "zero_optimization": _zero(config),
         "zero_allow_untested_optimizer": True,
-        "steps_per_print": int(config["steps"]),
+        "steps_per_print": config.steps,
         "wall_clock_breakdown": False,
     }
-    if config["compute"]["strategy"] == "zero3_offload":
+    if config.compute.strategy == "zero3_offload":
         # DeepSpeed's own Adam for the CPU has to be compiled on the box first.
         document["zero_force_ds_cpu_optimizer"] = False
     return json.dumps(document, indent=2) + "\n"
 
 
-def _zero(config: Mapping[str, Any]) -> dict[str, Any]:
+def _zero(config: RunConfig) -> dict[str, Any]:
     found = stage(config)
-    width = config["model"].get("d_model")
+    width = config.model.d_model
     zero: dict[str, Any] = {
         "stage": found,
-        "overlap_comm": config["compute"]["device"] == "cuda",
+        "overlap_comm": config.compute.device == "cuda",
         "contiguous_gradients": True,
         # "auto": Trainer asks the model, of which only the box knows how wide it is.
         "reduce_bucket_size": width * width if width else "auto",
@@ -61,6 +62,6 @@ def _zero(config: Mapping[str, Any]) -> dict[str, Any]:
         "stage3_param_persistence_threshold": 10 * width if width else "auto",
         "stage3_gather_16bit_weights_on_model_save": True,
     }
-    if config["compute"]["strategy"] == "zero3_offload":
+    if config.compute.strategy == "zero3_offload":
         zero |= {"offload_optimizer": _OFFLOAD, "offload_param": _OFFLOAD}
     return zero

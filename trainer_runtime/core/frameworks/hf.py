@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.config import EvaluationConfig, RunConfig
 from trainer_runtime.core.config.lr_schedule import WSD_DECAY_SHARE
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import accelerate, deepspeed
@@ -18,46 +19,45 @@ _OPTIMIZERS = {"adamw": "adamw_torch_fused", "lion": "lion_32bit"}
 _TRACKERS = {"comet": "comet_ml"}
 
 
-def files(config: Mapping[str, Any]) -> dict[str, str]:
+def files(config: RunConfig) -> dict[str, str]:
     """The framework's own files beside config.json, by name."""
     return {TRAINING_ARGUMENTS: yaml_text(training_arguments(config)), **tokenizer_files(config)}
 
 
-def tokenizer_files(config: Mapping[str, Any]) -> dict[str, str]:
+def tokenizer_files(config: RunConfig) -> dict[str, str]:
     """The tokenizer's folder where the tokenizer is our own."""
-    return byte_tokenizer.files() if config["data"]["tokenizer"] == "byte" else {}
+    return byte_tokenizer.files() if config.data.tokenizer == "byte" else {}
 
 
-def training_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+def training_arguments(config: RunConfig) -> dict[str, Any]:
     """The arguments that every Trainer takes, in the names of `transformers.TrainingArguments`.
 
     Valid from transformers 4.56 on. It saves only when the callback asks for it.
     """
-    batch, optimizer = config["batch"], config["optimizer"]
-    compute, precision = config["compute"], config["precision"]
-    betas = optimizer.get("betas") or (0.9, 0.95)
+    batch, optimizer = config.batch, config.optimizer
+    compute, precision = config.compute, config.precision
     arguments = {
         "output_dir": WRITING,
-        "run_name": config["run_id"],
-        "max_steps": config["steps"],
-        "per_device_train_batch_size": batch["micro_batch"],
-        "per_device_eval_batch_size": batch["micro_batch"],
-        "gradient_accumulation_steps": batch["accumulation"],
-        "optim": _OPTIMIZERS.get(optimizer["name"], optimizer["name"]),
-        "learning_rate": float(optimizer["lr"]),
-        "weight_decay": float(optimizer["weight_decay"]),
-        "adam_beta1": float(betas[0]),
-        "adam_beta2": float(betas[1]),
-        "max_grad_norm": float(optimizer["grad_clip"]),
+        "run_name": config.run_id,
+        "max_steps": config.steps,
+        "per_device_train_batch_size": batch.micro_batch,
+        "per_device_eval_batch_size": batch.micro_batch,
+        "gradient_accumulation_steps": batch.accumulation,
+        "optim": _OPTIMIZERS.get(optimizer.name, optimizer.name),
+        "learning_rate": optimizer.lr,
+        "weight_decay": optimizer.weight_decay,
+        "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1],
+        "max_grad_norm": optimizer.grad_clip,
         **_schedule(config),
-        "seed": config["seed"],
-        "data_seed": config["seed"],
+        "seed": config.seed,
+        "data_seed": config.seed,
         **_device(config),
         "bf16": precision == "bf16",
         "fp16": precision == "fp16",
         "gradient_checkpointing": _checkpoints_activations(config),
-        "torch_compile": bool(compute.get("compile")),
-        **_evaluation(config.get("eval") or {}),
+        "torch_compile": compute.compile,
+        **_evaluation(config.evaluation),
         "save_strategy": "no",
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
@@ -66,36 +66,33 @@ def training_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     if arguments["gradient_checkpointing"]:
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
-    if int(compute.get("processes") or 1) > 1:
+    if compute.processes > 1:
         arguments["ddp_find_unused_parameters"] = False
     return arguments
 
 
-def _device(config: Mapping[str, Any]) -> dict[str, Any]:
+def _device(config: RunConfig) -> dict[str, Any]:
     """DeepSpeed finds its processor by itself, and takes `use_cpu` for training without it."""
-    is_cpu = config["compute"]["device"] == "cpu"
+    is_cpu = config.compute.device == "cpu"
     if is_cpu and deepspeed.stage(config):
         return {"use_cpu": False, "ddp_backend": "gloo"}
     return {"use_cpu": is_cpu}
 
 
-def _checkpoints_activations(config: Mapping[str, Any]) -> bool:
+def _checkpoints_activations(config: RunConfig) -> bool:
     """Under FSDP it is accelerate's to do."""
-    return bool(config["compute"].get("activation_checkpointing")) and not accelerate.is_fsdp(
-        config
-    )
+    return config.compute.activation_checkpointing and not accelerate.is_fsdp(config)
 
 
-def trackers(config: Mapping[str, Any]) -> list[str]:
+def trackers(config: RunConfig) -> list[str]:
     """The trackers that are asked for, in the names of `report_to`."""
-    asked = config.get("tracking") or {}
-    return [_TRACKERS.get(name, name) for name, options in asked.items() if options]
+    return [_TRACKERS.get(name, name) for name, options in config.tracking.items() if options]
 
 
-def tracking_variables(config: Mapping[str, Any]) -> dict[str, str]:
+def tracking_variables(config: RunConfig) -> dict[str, str]:
     """What the trackers read from the environment, such as WANDB_PROJECT of wandb's `project`."""
     variables = {}
-    for name, options in (config.get("tracking") or {}).items():
+    for name, options in config.tracking.items():
         if name == "tensorboard" and options:
             variables["TENSORBOARD_LOGGING_DIR"] = TENSORBOARD
         elif isinstance(options, Mapping):
@@ -104,24 +101,23 @@ def tracking_variables(config: Mapping[str, Any]) -> dict[str, str]:
     return variables
 
 
-def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
+def _schedule(config: RunConfig) -> dict[str, Any]:
     """Trainer's schedule that is nearest to ours; the callback sets the exact rates.
 
     Trainer starts most of its warm-ups at 0, knows no floor for some of its shapes, and counts from
     0: of ours, only the cosine is among its own.
     """
-    schedule, steps = config["schedule"], config["steps"]
-    kind, warmup_steps = schedule["kind"], int(schedule.get("warmup_steps") or 0)
-    floor = float(schedule.get("min_lr_ratio") or 0.0)
+    kind, warmup_steps = config.schedule.kind, config.schedule.warmup_steps
+    floor = config.schedule.min_lr_ratio
     kwargs: dict[str, Any] = {}
     if kind == "cosine":
         name, kwargs = "cosine_warmup_with_min_lr", {"min_lr_rate": floor}
     elif kind in ("linear", "polynomial") and floor < 1.0:
         name = "polynomial"
-        kwargs = {"power": 1.0, "lr_end": floor * float(config["optimizer"]["lr"])}
+        kwargs = {"power": 1.0, "lr_end": floor * config.optimizer.lr}
     elif kind == "wsd":
         name = "warmup_stable_decay"
-        decay_steps = max(1, round(WSD_DECAY_SHARE * (steps - warmup_steps)))
+        decay_steps = max(1, round(WSD_DECAY_SHARE * (config.steps - warmup_steps)))
         kwargs = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt", "min_lr_ratio": floor}
     elif kind == "inverse_sqrt":
         name, kwargs = "inverse_sqrt", {"timescale": max(1, warmup_steps)}
@@ -131,9 +127,9 @@ def _schedule(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**told, "lr_scheduler_kwargs": kwargs} if kwargs else told
 
 
-def _evaluation(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+def _evaluation(evaluation: EvaluationConfig) -> dict[str, Any]:
     """Every so many steps; the callback asks for the one after the last step."""
-    every = evaluation.get("every_steps")
-    if not every or not evaluation.get("batches", 8):
+    every = evaluation.every_steps
+    if not every or not evaluation.batches:
         return {"eval_strategy": "no"}
     return {"eval_strategy": "steps", "eval_steps": every}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import accelerate, deepspeed
 
 SCRIPT = "train.py"
 Launcher = Literal["python", "accelerate", "torchrun"]
 
 
-def files(config: Mapping[str, Any]) -> dict[str, str]:
+def files(config: RunConfig) -> dict[str, str]:
     """What the launcher of several ranks reads; nothing for a single process."""
     if launcher(config) != "accelerate":
         return {}
@@ -22,27 +22,27 @@ def files(config: Mapping[str, Any]) -> dict[str, str]:
     return written
 
 
-def processes(config: Mapping[str, Any]) -> int:
+def processes(config: RunConfig) -> int:
     """How many ranks of a training run on this machine."""
-    return int(config.get("compute", {}).get("processes") or 1)
+    return config.compute.processes
 
 
-def launcher(config: Mapping[str, Any]) -> Launcher:
+def launcher(config: RunConfig) -> Launcher:
     """Who starts the ranks. What shares a model out needs a launcher for a single rank, too."""
     is_shared = deepspeed.stage(config) or accelerate.is_fsdp(config)
     if processes(config) == 1 and not is_shared:
         return "python"
-    return "accelerate" if config.get("framework") in ("hf", "trl") else "torchrun"
+    return "accelerate" if config.framework in ("hf", "trl") else "torchrun"
 
 
-def command(config: Mapping[str, Any], python: str, config_path: str) -> list[str]:
+def command(config: RunConfig, python: str, config_path: str) -> list[str]:
     """What starts an attempt, in the run's folder; `config_path` as seen from there."""
     if launcher(config) == "python":
         return [python, SCRIPT, config_path]
     return [python, "-m", "trainer_runtime", "ranks", config_path]
 
 
-def launch_command(config: Mapping[str, Any], python: str, config_path: str) -> list[str]:
+def launch_command(config: RunConfig, python: str, config_path: str) -> list[str]:
     """The launcher's own command line, which `ranks` runs and watches over."""
     script = [SCRIPT, config_path]
     if launcher(config) == "torchrun":
@@ -58,11 +58,10 @@ def launch_command(config: Mapping[str, Any], python: str, config_path: str) -> 
     return [python, "-m", "accelerate.commands.launch", *given, *script]
 
 
-def variables(config: Mapping[str, Any]) -> dict[str, str]:
+def variables(config: RunConfig) -> dict[str, str]:
     """What the launcher finds in its environment, unless it says otherwise there already."""
-    compute = config.get("compute", {})
-    found = {"OMP_NUM_THREADS": str(compute.get("threads") or 1)}
-    if compute.get("device") == "cpu":
+    found = {"OMP_NUM_THREADS": str(config.compute.threads or 1)}
+    if config.compute.device == "cpu":
         # Ranks of one machine meet on it; and DeepSpeed would look for an accelerator.
         found |= {"GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
     return found

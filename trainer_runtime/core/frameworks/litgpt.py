@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.config import AdapterConfig, ModelConfig, RunConfig
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.inputs import byte_tokenizer
 
@@ -39,41 +40,41 @@ _LOGGERS = ("tensorboard", "wandb", "mlflow")
 NO_CLIPPING = 1e30
 
 
-def files(config: Mapping[str, Any]) -> dict[str, str]:
+def files(config: RunConfig) -> dict[str, str]:
     """The framework's own files beside config.json, by name."""
     values = _pretrain(config) if command(config) == PRETRAIN else _finetune(config)
-    tokenizer = byte_tokenizer.files() if config["data"]["tokenizer"] == "byte" else {}
+    tokenizer = byte_tokenizer.files() if config.data.tokenizer == "byte" else {}
     return {FILE: yaml_text(values), **tokenizer}
 
 
-def command(config: Mapping[str, Any]) -> str:
+def command(config: RunConfig) -> str:
     """Which of LitGPT's commands trains this."""
-    if config.get("method", PRETRAIN) == PRETRAIN:
+    if config.method == PRETRAIN:
         return PRETRAIN
-    return FINETUNE_LORA if config.get("adapter") else FINETUNE
+    return FINETUNE_LORA if config.adapter is not None else FINETUNE
 
 
-def start_folder(config: Mapping[str, Any]) -> str | None:
+def start_folder(config: RunConfig) -> str | None:
     """Where the model that is trained on stands as a LitGPT checkpoint; None: made from sizes.
 
     In the cache, by what it is made of: `trainer_runtime.train.litgpt.models` puts it there.
     """
-    model = config["model"]
-    source = model.get("path") or model.get("hub")
+    model = config.model
+    source = model.path or model.hub
     if not source:
         return None
-    made_of = f"{source}@{model.get('revision') or ''}:{model.get('preset') or ''}"
+    made_of = f"{source}@{model.revision or ''}:{model.preset or ''}"
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
-    return f"{config['data']['cache_dir']}/models/litgpt/{digest}"
+    return f"{config.data.cache_dir}/models/litgpt/{digest}"
 
 
-def _pretrain(config: Mapping[str, Any]) -> dict[str, Any]:
-    model, start = config["model"], start_folder(config)
-    name = model.get("preset") or model.get("hub") or config.get("name") or "model"
+def _pretrain(config: RunConfig) -> dict[str, Any]:
+    model, start = config.model, start_folder(config)
+    name = model.preset or model.hub or config.name or "model"
     # LitGPT's own models are known to it by name, and one to go on from tells its sizes itself.
-    is_named = start or model.get("preset")
-    sizes = None if is_named else _sizes(model, config["data"]["seq_len"])
-    precision = None if config["precision"] == "fp16" else PRECISIONS[config["precision"]]
+    is_named = start or model.preset
+    sizes = None if is_named else _sizes(model, config.data.seq_len)
+    precision = None if config.precision == "fp16" else PRECISIONS[config.precision]
     return {
         "model_name": name,
         "model_config": sizes,
@@ -84,17 +85,17 @@ def _pretrain(config: Mapping[str, Any]) -> dict[str, Any]:
         "data": {
             "class_path": "trainer_runtime.train.litgpt.data.TokenShards",
             "init_args": {
-                "folder": f"{config['data']['cache_dir']}/data/{config['data']['fingerprint']}",
+                "folder": f"{config.data.cache_dir}/data/{config.data.fingerprint}",
                 "weights": _weights(config),
-                "seed": config["seed"],
+                "seed": config.seed,
             },
         },
         "train": {
             **_train(config),
-            "max_tokens": config["steps"] * _global_batch(config) * config["data"]["seq_len"],
+            "max_tokens": config.steps * _global_batch(config) * config.data.seq_len,
             "max_steps": None,
             "tie_embeddings": _tied(model) and not start,
-            "max_norm": config["optimizer"].get("grad_clip", 1.0) or NO_CLIPPING,
+            "max_norm": config.optimizer.grad_clip or NO_CLIPPING,
         },
         "eval": {**_eval(config), "max_new_tokens": None},
         "log": _log(config),
@@ -102,20 +103,20 @@ def _pretrain(config: Mapping[str, Any]) -> dict[str, Any]:
         **_devices(config),
         "tokenizer_dir": _tokenizer(config),
         "logger_name": _logger(config),
-        "seed": config["seed"],
+        "seed": config.seed,
     }
 
 
-def _finetune(config: Mapping[str, Any]) -> dict[str, Any]:
-    start, adapter = start_folder(config), config.get("adapter")
-    arguments = config.get("method_args") or {}
-    quantize = adapter.get("quantize") if adapter else None
+def _finetune(config: RunConfig) -> dict[str, Any]:
+    start, adapter = start_folder(config), config.adapter
+    arguments = config.method_args
+    quantize = adapter.quantize if adapter else None
     own = _lora(adapter) if adapter else {"resume": False}
     return {
         "checkpoint_dir": start,
         "out_dir": OUT_FOLDER,
         # bitsandbytes computes in the precision of what it is given, without autocast.
-        "precision": "bf16-true" if quantize else PRECISIONS[config["precision"]],
+        "precision": "bf16-true" if quantize else PRECISIONS[config.precision],
         **own,
         **_devices(config),
         "data": {
@@ -128,9 +129,9 @@ def _finetune(config: Mapping[str, Any]) -> dict[str, Any]:
         "train": {
             **_train(config),
             # Whichever comes first ends it, and no epoch has less than one step.
-            "epochs": config["steps"],
+            "epochs": config.steps,
             "max_tokens": None,
-            "max_steps": config["steps"],
+            "max_steps": config.steps,
             "tie_embeddings": None,
             "max_norm": None,
         },
@@ -138,41 +139,41 @@ def _finetune(config: Mapping[str, Any]) -> dict[str, Any]:
         "log": _log(config),
         "optimizer": _optimizer(config),
         "logger_name": _logger(config),
-        "seed": config["seed"],
+        "seed": config.seed,
         "access_token": None,
     }
 
 
-def _sizes(model: Mapping[str, Any], seq_len: int) -> dict[str, Any]:
+def _sizes(model: ModelConfig, seq_len: int) -> dict[str, Any]:
     """A `litgpt.Config`. LitGPT knows rotary positions only, so style gpt2 has them as well."""
-    is_llama = model["style"] == "llama"
+    is_llama = model.style == "llama"
     return {
-        "name": f"{model['style']}-{model['n_layer']}x{model['d_model']}",
+        "name": f"{model.style}-{model.n_layer}x{model.d_model}",
         "block_size": seq_len,
-        "n_layer": model["n_layer"],
-        "n_embd": model["d_model"],
-        "n_head": model["n_head"],
-        "n_query_groups": model["n_kv_head"],
-        "vocab_size": model["vocab_size"],
-        "padded_vocab_size": model["vocab_size"],
+        "n_layer": model.n_layer,
+        "n_embd": model.d_model,
+        "n_head": model.n_head,
+        "n_query_groups": model.n_kv_head,
+        "vocab_size": model.vocab_size,
+        "padded_vocab_size": model.vocab_size,
         "norm_class_name": "RMSNorm" if is_llama else "LayerNorm",
         "norm_eps": 1e-5,
         "parallel_residual": False,
         "rotary_percentage": 1.0,
         "rope_base": 10_000,
         "mlp_class_name": "LLaMAMLP" if is_llama else "GptNeoxMLP",
-        "intermediate_size": model["d_ff"],
+        "intermediate_size": model.d_ff,
         "bias": False,
         "lm_head_bias": False,
     }
 
 
-def _tied(model: Mapping[str, Any]) -> bool:
-    return model.get("style") == "gpt2" and not model.get("preset")
+def _tied(model: ModelConfig) -> bool:
+    return model.style == "gpt2" and not model.preset
 
 
-def _train(config: Mapping[str, Any]) -> dict[str, Any]:
-    schedule, accumulation = config["schedule"], config["batch"]["accumulation"]
+def _train(config: RunConfig) -> dict[str, Any]:
+    schedule, accumulation = config.schedule, config.batch.accumulation
     is_pretraining = command(config) == PRETRAIN
     return {
         # The wrapper saves: whole folders, after whichever steps the run's cadence asks for.
@@ -180,21 +181,20 @@ def _train(config: Mapping[str, Any]) -> dict[str, Any]:
         # `pretrain` multiplies it by the accumulation itself.
         "log_interval": 1 if is_pretraining else accumulation,
         "global_batch_size": _global_batch(config),
-        "micro_batch_size": config["batch"]["micro_batch"],
-        "lr_warmup_steps": schedule.get("warmup_steps", 0),
+        "micro_batch_size": config.batch.micro_batch,
+        "lr_warmup_steps": schedule.warmup_steps,
         "lr_warmup_fraction": None,
         "epochs": None,
         "max_time": None,
-        "max_seq_length": config["data"]["seq_len"],
-        "min_lr": float(f"{config['optimizer']['lr'] * schedule.get('min_lr_ratio', 0.1):.9g}"),
+        "max_seq_length": config.data.seq_len,
+        "min_lr": float(f"{config.optimizer.lr * schedule.min_lr_ratio:.9g}"),
     }
 
 
-def _eval(config: Mapping[str, Any]) -> dict[str, Any]:
-    evaluation = config.get("eval") or {}
-    batches = evaluation.get("batches", 8)
+def _eval(config: RunConfig) -> dict[str, Any]:
+    evaluation, batches = config.evaluation, config.evaluation.batches
     return {
-        "interval": (evaluation.get("every_steps") if batches else None) or config["steps"] + 1,
+        "interval": (evaluation.every_steps if batches else None) or config.steps + 1,
         "max_iters": batches,
         "initial_validation": False,
         "final_validation": batches > 0,
@@ -202,70 +202,65 @@ def _eval(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
-    optimizer = config["optimizer"]
-    name = optimizer.get("name", "adamw")
-    betas = {} if name == "sgd" else {"betas": list(optimizer.get("betas") or (0.9, 0.95))}
+def _optimizer(config: RunConfig) -> dict[str, Any]:
+    optimizer = config.optimizer
+    betas = {} if optimizer.name == "sgd" else {"betas": list(optimizer.betas)}
     return {
-        "class_path": f"torch.optim.{_OPTIMIZERS[name]}",
+        "class_path": f"torch.optim.{_OPTIMIZERS[optimizer.name]}",
         "init_args": {
-            "lr": optimizer["lr"],
+            "lr": optimizer.lr,
             **betas,
-            "weight_decay": optimizer.get("weight_decay", 0.1),
-            "fused": config["compute"]["device"] == "cuda",
+            "weight_decay": optimizer.weight_decay,
+            "fused": config.compute.device == "cuda",
         },
     }
 
 
-def _lora(adapter: Mapping[str, Any]) -> dict[str, Any]:
-    targets = adapter.get("targets", "auto")
-    wanted = _ADAPTED if targets == "auto" else tuple(targets)
+def _lora(adapter: AdapterConfig) -> dict[str, Any]:
+    wanted = _ADAPTED if adapter.targets is None else adapter.targets
     parts = {
         f"lora_{part}": any(name in wanted for name in names) for part, names in LORA_PARTS.items()
     }
     return {
-        "quantize": "bnb.nf4" if adapter.get("quantize") == "nf4" else None,
-        "lora_r": adapter["r"],
-        "lora_alpha": round(adapter["alpha"]),
-        "lora_dropout": adapter.get("dropout", 0.0),
+        "quantize": "bnb.nf4" if adapter.quantize == "nf4" else None,
+        "lora_r": adapter.r,
+        "lora_alpha": round(adapter.alpha),
+        "lora_dropout": adapter.dropout,
         **parts,
     }
 
 
-def _log(config: Mapping[str, Any]) -> dict[str, Any]:
-    wandb = (config.get("tracking") or {}).get("wandb") or {}
+def _log(config: RunConfig) -> dict[str, Any]:
+    wandb = config.tracking.get("wandb") or {}
     given = wandb if isinstance(wandb, Mapping) else {}
-    run = given.get("run") or given.get("name") or config.get("name")
+    run = given.get("run") or given.get("name") or config.name
     return {"project": given.get("project"), "run": run, "group": given.get("group")}
 
 
-def _logger(config: Mapping[str, Any]) -> str:
+def _logger(config: RunConfig) -> str:
     """LitGPT writes to one; CSV files are what it writes without any."""
-    tracking = config.get("tracking") or {}
-    return next((name for name in _LOGGERS if tracking.get(name)), "csv")
+    return next((name for name in _LOGGERS if config.tracking.get(name)), "csv")
 
 
-def _tokenizer(config: Mapping[str, Any]) -> str | None:
+def _tokenizer(config: RunConfig) -> str | None:
     """A folder, as seen from the run's; LitGPT copies it into the final model."""
-    tokenizer = str(config["data"]["tokenizer"])
+    tokenizer = config.data.tokenizer
     if tokenizer == "byte":
         return byte_tokenizer.FOLDER
     return tokenizer if tokenizer.startswith("/") else start_folder(config)
 
 
-def _devices(config: Mapping[str, Any]) -> dict[str, Any]:
+def _devices(config: RunConfig) -> dict[str, Any]:
     return {"devices": _processes(config), "num_nodes": 1}
 
 
-def _processes(config: Mapping[str, Any]) -> int:
-    return int(config["compute"].get("processes") or 1)
+def _processes(config: RunConfig) -> int:
+    return config.compute.processes
 
 
-def _global_batch(config: Mapping[str, Any]) -> int:
-    batch = config["batch"]
-    return int(batch["micro_batch"] * batch["accumulation"] * _processes(config))
+def _global_batch(config: RunConfig) -> int:
+    return config.batch.micro_batch * config.batch.accumulation * _processes(config)
 
 
-def _weights(config: Mapping[str, Any]) -> dict[str, float]:
-    sources = config["data"]["sources"]
-    return {source["name"]: float(source.get("weight", 1.0)) for source in sources}
+def _weights(config: RunConfig) -> dict[str, float]:
+    return {source.name: source.weight for source in config.data.sources}

@@ -6,57 +6,61 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import hf, launching
 
+# Their names and values are TRL's own.
+MethodArguments = Mapping[str, Any]
 
-def files(config: Mapping[str, Any]) -> dict[str, str]:
+
+def files(config: RunConfig) -> dict[str, str]:
     """The framework's own files beside config.json, by name."""
     arguments = yaml_text(training_arguments(config))
     return {hf.TRAINING_ARGUMENTS: arguments, **hf.tokenizer_files(config)}
 
 
-def training_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+def training_arguments(config: RunConfig) -> dict[str, Any]:
     """The arguments of the method's own configuration class, such as `DPOConfig`."""
-    of_method = _METHODS[config["method"]]
+    of_method = _METHODS[config.method]
     return {
         **hf.training_arguments(config),
         # The order of the rows is ours (train/data/row_order.py), so that skips and resumes are
         # exact.
         "train_sampling_strategy": "sequential",
         **_model_arguments(config),
-        **of_method(config, config.get("method_args") or {}),
+        **of_method(config, config.method_args),
     }
 
 
-def _model_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+def _model_arguments(config: RunConfig) -> dict[str, Any]:
     """Frozen weights under an adapter needn't be in fp32; weights that are trained are."""
     given: dict[str, Any] = {}
-    if config.get("adapter") and config["precision"] == "bf16":
+    if config.adapter is not None and config.precision == "bf16":
         given["dtype"] = "bfloat16"
-    if revision := config["model"].get("revision"):
+    if revision := config.model.revision:
         given["revision"] = revision
     return {"model_init_kwargs": given} if given else {}
 
 
-def _sft(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    plain_text = all(source.get("format") == "text" for source in config["data"]["sources"])
+def _sft(config: RunConfig, given: MethodArguments) -> dict[str, Any]:
+    plain_text = all(source.format == "text" for source in config.data.sources)
     packing = _or(given, "packing", plain_text)
     # Rows are joined and cut to the full length, as in pretraining: without padding, a step has
     # the planned tokens. TRL's other strategies want FlashAttention to be fast.
     strategy = {"packing_strategy": "wrapped"} if packing else {}
     return {
-        "max_length": config["data"]["seq_len"],
+        "max_length": config.data.seq_len,
         "packing": packing,
         **strategy,
         **_named(given, "completion_only_loss", "assistant_only_loss"),
     }
 
 
-def _dpo(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _dpo(config: RunConfig, given: MethodArguments) -> dict[str, Any]:
     loss, smoothing = _or(given, "loss", "sigmoid"), _or(given, "label_smoothing", 0.0)
     return {
-        "max_length": config["data"]["seq_len"],
+        "max_length": config.data.seq_len,
         "beta": float(_or(given, "beta", 0.1)),
         # TRL's own name of DPO with labels that may be wrong (Chowdhury et al. 2024,
         # arXiv:2403.00409); its sigmoid would leave the smoothing out without a word.
@@ -65,45 +69,43 @@ def _dpo(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kto(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _kto(config: RunConfig, given: MethodArguments) -> dict[str, Any]:
     return {
-        "max_length": config["data"]["seq_len"],
+        "max_length": config.data.seq_len,
         "beta": float(_or(given, "beta", 0.1)),
     } | _named(given, "desirable_weight", "undesirable_weight")
 
 
-def _reward(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _reward(config: RunConfig, given: MethodArguments) -> dict[str, Any]:
     named = _named(given, "center_rewards_coefficient")
-    return {"max_length": config["data"]["seq_len"]} | named
+    return {"max_length": config.data.seq_len} | named
 
 
-def _grpo(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _grpo(config: RunConfig, given: MethodArguments) -> dict[str, Any]:
     generations, ranks = _or(given, "num_generations", 8), launching.processes(config)
     # An evaluation's batch, too, holds whole groups of generations over all ranks.
     group = generations // math.gcd(generations, ranks)
-    groups = max(config["batch"]["micro_batch"] // group, 1)
+    groups = max(config.batch.micro_batch // group, 1)
     return {
         "beta": float(_or(given, "beta", 0.0)),
         "num_generations": generations,
         # The rest of `data.seq_len` is the prompt's.
-        "max_completion_length": _or(
-            given, "max_completion_length", config["data"]["seq_len"] // 2
-        ),
+        "max_completion_length": _or(given, "max_completion_length", config.data.seq_len // 2),
         "per_device_eval_batch_size": groups * group,
         "shuffle_dataset": False,
     } | _named(given, "temperature", "top_p")
 
 
-def _or(given: Mapping[str, Any], name: str, default: Any) -> Any:
+def _or(given: MethodArguments, name: str, default: Any) -> Any:
     return default if given.get(name) is None else given[name]
 
 
-def _named(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _named(given: MethodArguments, *names: str) -> dict[str, Any]:
     """Those that the configuration names; the others are TRL's defaults."""
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
-_METHODS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]] = {
+_METHODS: dict[str, Callable[[RunConfig, MethodArguments], dict[str, Any]]] = {
     "sft": _sft,
     "dpo": _dpo,
     "kto": _kto,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, MAX_ROW_DEPTH, decode_value
 from trainer_runtime.core.files.corpus import AskedSource, Listing, look_at
 from trainer_runtime.core.inputs.row_form import problem_of_columns, problem_of_row
 
@@ -69,7 +69,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 def _problem_of_line(line: bytes, kind: str) -> str | None:
     try:
-        row = json.loads(line)
+        row = decode_value(line, "row", max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH)
     except ValueError:
         return "it is no JSON object; every line holds one"
     if not isinstance(row, dict):

@@ -15,6 +15,8 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
+
 PREFIX = "TM1 "
 # Of one line, before it is deflated; a log viewer has to live with its lines.
 LONGEST_FRAME_BYTES = 48 << 10
@@ -53,12 +55,12 @@ def decode_frame(line: str) -> Frame | None:
     if not line.startswith(PREFIX):
         return None
     try:
-        fields = json.loads(line[len(PREFIX) :])
-        data = zlib.decompress(base64.b64decode(fields["z"], validate=True))
-        file, at = fields["file"], fields["at"]
-        if not isinstance(file, str) or type(at) is not int or at < 0:
+        fields = decode_fields(line[len(PREFIX) :], "a frame", max_bytes=MAX_DOCUMENT_BYTES)
+        data = zlib.decompress(base64.b64decode(fields.text("z"), validate=True))
+        file, at = fields.text("file"), fields.integer("at")
+        if at < 0:
             return None
-        whole, mtime_ns = fields.get("whole") is True, int(fields.get("mtime_ns", 0))
+        whole, mtime_ns = fields.flag("whole", False), fields.integer("mtime_ns", 0)
         return Frame(file, at, data, whole, mtime_ns)
-    except (ValueError, KeyError, TypeError, zlib.error, binascii.Error):
+    except (ValueError, zlib.error, binascii.Error):
         return None

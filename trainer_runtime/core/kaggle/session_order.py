@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
+
 FORMAT_VERSION = 1
 ORDER = "kernel.json"
 # Below the working folder, and so below the next session's input.
@@ -14,6 +16,18 @@ RUN_FOLDER = "run"
 CACHE_MARK = "complete.json"
 # What the data set of a run's secrets holds, each as the run's own file of that name with a dot.
 SECRET_FILES = ("secrets.json", "alerts.json")
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedJournal:
+    """A part of the journal from byte `at` on; `z` is deflated and in base 64."""
+
+    at: int
+    z: str
+
+    @classmethod
+    def of(cls, fields: Fields) -> CarriedJournal:
+        return cls(fields.integer("at"), fields.text("z"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +51,28 @@ class KernelOrder:
     margin_s: float
     previous: str | None = None
     journal_bytes: int = 0
-    carried: Mapping[str, Any] | None = None
+    carried: CarriedJournal | None = None
     cache: tuple[str, ...] = ()
     secrets: str | None = None
     newest_attempt: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, object] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return {"v": FORMAT_VERSION, **asdict(self)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> KernelOrder:
+    def of(cls, fields: Fields) -> KernelOrder:
         """Fields it doesn't know are ignored."""
-        names = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        names["cache"] = tuple(names.get("cache") or ())
-        return cls(**names)
+        return cls(
+            run_id=fields.text("run_id"),
+            number=fields.integer("number"),
+            limit_s=fields.number("limit_s"),
+            margin_s=fields.number("margin_s"),
+            previous=fields.find_text("previous"),
+            journal_bytes=fields.integer("journal_bytes", 0),
+            carried=fields.part("carried", CarriedJournal.of),
+            cache=fields.texts("cache"),
+            secrets=fields.find_text("secrets"),
+            newest_attempt=fields.integer("newest_attempt", 0),
+            extra=fields.open_map("extra"),
+        )

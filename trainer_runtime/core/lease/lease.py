@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.progress import Progress
 
 LEASE = "lease.json"
@@ -18,38 +19,76 @@ _BYTES_PER_S = {"host:": 100e6, "operator": 5e6}
 
 
 @dataclass(frozen=True, slots=True)
+class OwnEnd:
+    """How a host has itself ended, by a key that is good for nothing else and that it has already.
+
+    `kind` is `http` (a request of `method` to `url` with the key of `key_variable`) or `command`.
+    `otherwise` is tried where it isn't taken. Never holds a key.
+    """
+
+    kind: str
+    method: str = ""
+    url: str = ""
+    key_variable: str = ""
+    command: tuple[str, ...] = ()
+    otherwise: OwnEnd | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> OwnEnd:
+        return cls(
+            kind=fields.text("kind", "http"),
+            method=fields.text("method", ""),
+            url=fields.text("url", ""),
+            key_variable=fields.text("key_variable", ""),
+            command=fields.texts("command"),
+            otherwise=fields.part("otherwise", OwnEnd.of),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields in `lease.json`."""
+        if self.kind == "command":
+            way: dict[str, Any] = {"kind": self.kind, "command": list(self.command)}
+        else:
+            request = {"method": self.method, "url": self.url, "key_variable": self.key_variable}
+            way = {"kind": self.kind, **request}
+        return way if self.otherwise is None else {**way, "otherwise": self.otherwise.to_dict()}
+
+    @property
+    def ways(self) -> list[OwnEnd]:
+        """It and what is tried otherwise, in this order."""
+        return [self, *(self.otherwise.ways if self.otherwise is not None else ())]
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """Written by the operator's side alone, replaced as a whole.
 
-    `end_t`: Unix seconds, at which the box is to be gone. `own_end`: how the box has itself ended,
-    by a key that is good for nothing else and that the box has already: {"kind": "http", "method",
-    "url", "key_variable"} or {"kind": "command", "command": [...]}, each with another one under
-    "otherwise" that is tried where it isn't taken; None where its provider has no such key. Never
-    holds a key. `stop_before_s`: how long before the end trainers are told to save; None: as long
-    as it takes each, by what was measured.
+    `end_t`: Unix seconds, at which the instance is to be gone. `own_end`: how it has itself ended,
+    None where its provider has no key for that. `stop_before_s`: how long before the end trainers
+    are asked to save; None: as long as it takes each, by what was measured.
     """
 
     tag: str
     provider: str
     provider_id: str
     end_t: float
-    own_end: Mapping[str, Any] | None = None
+    own_end: OwnEnd | None = None
     stop_before_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"v": FORMAT_VERSION, **asdict(self)}
+        own_end = None if self.own_end is None else self.own_end.to_dict()
+        return {"v": FORMAT_VERSION, **asdict(self), "own_end": own_end}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Lease:
+    def of(cls, fields: Fields) -> Lease:
         """Fields it doesn't know are ignored."""
-        before = data.get("stop_before_s")
         return cls(
-            tag=str(data["tag"]),
-            provider=str(data["provider"]),
-            provider_id=str(data["provider_id"]),
-            end_t=float(data["end_t"]),
-            own_end=data.get("own_end"),
-            stop_before_s=None if before is None else float(before),
+            tag=fields.text("tag"),
+            provider=fields.text("provider"),
+            provider_id=fields.text("provider_id"),
+            end_t=fields.time("end_t"),
+            own_end=fields.part("own_end", OwnEnd.of),
+            stop_before_s=fields.find_number("stop_before_s"),
         )
 
 

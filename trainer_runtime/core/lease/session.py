@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from trainer_runtime.core.decoding import Fields
 
 SESSION = "session.json"
 FORMAT_VERSION = 1
@@ -40,11 +41,11 @@ class Session:
         return {"v": FORMAT_VERSION, **asdict(self)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Session:
+    def of(cls, fields: Fields) -> Session:
         """Fields it doesn't know are ignored."""
         return cls(
-            number=int(data["number"]),
-            begin_t=float(data["begin_t"]),
-            end_t=float(data["end_t"]),
-            margin_s=float(data["margin_s"]),
+            number=fields.integer("number"),
+            begin_t=fields.time("begin_t"),
+            end_t=fields.time("end_t"),
+            margin_s=fields.number("margin_s"),
         )

@@ -1,18 +1,17 @@
 """What the policy makes of findings: which the box acts on by itself, and with which patch.
 
-Findings are taken as the journal tells of them (`Finding.to_dict()`), so that a supervisor that was
-started in the middle decides as the one before it would have.
+Findings are taken as the journal reports them, so that a supervisor that was started in the middle
+decides as the one before it would have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.patch import may_apply
-
-Told = Mapping[str, Any]
+from trainer_runtime.core.protocol.finding import Finding
 
 STALL, SPIKE, DIVERGENCE = "stall", "loss_spike", "divergence"
 # What the supervisor itself ends a running attempt for, and the field of `recovery` that says what
@@ -57,62 +56,62 @@ class Remedy:
 
     code: str
     by: str
-    set: Mapping[str, Any] = field(default_factory=dict)
+    set: Mapping[str, object] = field(default_factory=dict)
     resume_from: str | int = "latest"
     skip: Mapping[str, int] | None = None
 
 
-def intervention(findings: Sequence[Told], config: Mapping[str, Any]) -> str | None:
+def intervention(findings: Sequence[Finding], config: RunConfig) -> str | None:
     """What a running attempt is to be ended for: a key of `RULES`; None for nothing.
 
     Only for what is critical: a stall five times as long as its limit, a spike that stays, a loss
     that has come to half as much again as its lowest and does not come back. A stall
     whose stacks show a training that is merely slow is left alone.
     """
-    recovery = config.get("recovery") or {}
-    critical = {told["code"]: told for told in findings if told["severity"] == "critical"}
-    slow = any(told["code"] == _NOT_HUNG for told in findings)
-    if STALL in critical and recovery.get("on_stall") is not None and not slow:
+    recovery = config.recovery
+    critical = {found.code: found for found in findings if found.severity == "critical"}
+    slow = any(found.code == _NOT_HUNG for found in findings)
+    if STALL in critical and recovery.on_stall is not None and not slow:
         return STALL
-    on_spike = recovery.get("on_spike")
+    on_spike = recovery.on_spike
     if on_spike in (None, "warn"):
         return None
     for code in (SPIKE, DIVERGENCE):
-        told = critical.get(code)
-        if told is not None and (on_spike == "stop" or _has(told, config, on_spike)):
+        found = critical.get(code)
+        if found is not None and (on_spike == "stop" or _has(found, config, on_spike)):
             return code
     return None
 
 
-def goes_on_after(why: str, config: Mapping[str, Any]) -> bool:
+def goes_on_after(why: str, config: RunConfig) -> bool:
     """Whether an attempt that is ended for this is to be followed by another one."""
     if why == SESSION_OVER:
         return True
-    recovery = config.get("recovery") or {}
+    recovery = config.recovery
     rule = RULES.get(why)
-    return rule is not None and not str(recovery.get(rule)).endswith("stop")
+    return rule is not None and not str(recovery.rule(rule)).endswith("stop")
 
 
-def first_cause(findings: Sequence[Told], codes: frozenset[str]) -> Told | None:
+def first_cause(findings: Sequence[Finding], codes: frozenset[str]) -> Finding | None:
     """The first finding of one of `codes` that ended the attempt for sure."""
-    for told in findings:
-        if told["code"] in codes and told["severity"] == "critical":
-            return told if float(told["confidence"]) >= _SURE else None
+    for found in findings:
+        if found.code in codes and found.severity == "critical":
+            return found if found.confidence >= _SURE else None
     return None
 
 
 def remedy_of(
-    told: Told, config: Mapping[str, Any], rule: str, patch_id: str | None = None
+    found: Finding, config: RunConfig, rule: str, patch_id: str | None = None
 ) -> Remedy | None:
     """The first patch of a finding that the box may apply by itself; with `patch_id` only that."""
-    for patch in told["patches"]:
-        if patch_id not in (None, patch["id"]) or not patch["keeps_batch"]:
+    for patch in found.patches:
+        if patch_id not in (None, patch.id) or not patch.keeps_batch:
             continue
-        if may_apply(patch["set"], patch["expected"], config):
-            by = f"policy:{rule} {patch['id']}"
-            return Remedy(told["code"], by, patch["set"], patch["from"], patch["skip"])
+        if may_apply(patch.set, patch.expected, config.document):
+            by = f"policy:{rule} {patch.id}"
+            return Remedy(found.code, by, patch.set, patch.resume_from, patch.skip)
     return None
 
 
-def _has(told: Told, config: Mapping[str, Any], patch_id: str) -> bool:
-    return remedy_of(told, config, "on_spike", patch_id) is not None
+def _has(found: Finding, config: RunConfig, patch_id: str) -> bool:
+    return remedy_of(found, config, "on_spike", patch_id) is not None

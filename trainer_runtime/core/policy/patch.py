@@ -6,6 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.config import ConfigDocument
+
 # The fields of a resolved configuration that the box may change by itself: those whose annotation
 # in the spec says `box`, and what the resolved configuration has beside them.
 BOX_FIELDS = frozenset(
@@ -26,7 +28,7 @@ class PatchError(ValueError):
     """A dotted name that leads nowhere."""
 
 
-def apply_sets(config: Mapping[str, Any], sets: Mapping[str, Any]) -> dict[str, Any]:
+def apply_sets(config: ConfigDocument, sets: Mapping[str, object]) -> dict[str, Any]:
     """A copy of `config` with each dotted name set to its value.
 
     A part that meets a list names the item whose `name` it is: `data.sources.main.weight`.
@@ -57,15 +59,15 @@ def _step_into(node: Any, part: str, dotted: str) -> Any:
 
 
 def may_apply(
-    sets: Mapping[str, Any], expected: Mapping[str, Any], config: Mapping[str, Any]
+    sets: Mapping[str, object], expected: Mapping[str, object], config: ConfigDocument
 ) -> bool:
-    """Whether the box may make these changes by itself: of its own fields, and not stale."""
+    """Whether the host may make these changes by itself: of its own fields, and not stale."""
     return BOX_FIELDS.issuperset(sets) and all(
         _value_at(config, dotted) == value for dotted, value in expected.items()
     )
 
 
-def _value_at(config: Mapping[str, Any], dotted: str) -> Any:
+def _value_at(config: ConfigDocument, dotted: str) -> Any:
     node: Any = config
     try:
         for part in dotted.split("."):

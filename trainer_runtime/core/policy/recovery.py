@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
 
+from trainer_runtime.core.config import RecoveryConfig, RunConfig, Skip
 from trainer_runtime.core.policy.intervention import (
     DETERMINISTIC,
     DIVERGENCE,
@@ -16,11 +16,11 @@ from trainer_runtime.core.policy.intervention import (
     SPIKE,
     STALL,
     Remedy,
-    Told,
     first_cause,
     remedy_of,
 )
 from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
+from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.journal import NEEDS_OPERATOR, AttemptRecord
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.core.protocol.progress import Progress
@@ -98,7 +98,7 @@ class Decision:
     delay_s: float = 0.0
     resume_from: str | int = "latest"
     skip: Mapping[str, int] | None = None
-    set: Mapping[str, Any] = field(default_factory=dict)
+    set: Mapping[str, object] = field(default_factory=dict)
     by: str | None = None
     why: str | None = None
 
@@ -155,85 +155,85 @@ def decide(
     ending: Ending,
     attempts: Sequence[AttemptRecord],
     progress: Progress,
-    config: Mapping[str, Any],
-    findings: Sequence[Told] = (),
+    config: RunConfig,
+    findings: Sequence[Finding] = (),
 ) -> Decision:
     """What follows from the end of the newest of `attempts` (all of them ended).
 
-    `findings`: what the journal tells is wrong with it.
+    `findings`: what the journal reports of it.
     """
     if ending.reason is EndReason.SESSION_OVER:
         return Decision(Action.RESTART, ending.reason.value, ending.detail)
     remedy = _remedy(ending, progress, attempts, config, findings)
     if remedy is None:
-        refused = _refused(ending, config["recovery"], findings, progress)
+        refused = _refused(ending, config.recovery, findings, progress)
         if refused is not None:
             return refused
-    spent, allowed = restarts_spent(attempts), int(config["recovery"]["max_restarts"])
+    spent, allowed = restarts_spent(attempts), config.recovery.max_restarts
     if spent >= allowed:
         detail = f"{ending.detail}; {spent} restarts without a newer verified checkpoint"
         return Decision(Action.FAIL, "max_restarts", detail)
     decision = Decision(Action.RESTART, ending.reason.value, ending.detail, backoff_s(spent))
-    return decision if remedy is None else _with(remedy, decision, config["recovery"])
+    return decision if remedy is None else _with(remedy, decision, config.recovery)
 
 
 def _remedy(
     ending: Ending,
     progress: Progress,
     attempts: Sequence[AttemptRecord],
-    config: Mapping[str, Any],
-    findings: Sequence[Told],
+    config: RunConfig,
+    findings: Sequence[Finding],
 ) -> Remedy | None:
     """What a restart is to change, by the rule for what was found."""
-    recovery = config["recovery"]
-    if ending.reason is EndReason.GUARD and recovery.get("on_nan") != "stop":
+    recovery = config.recovery
+    if ending.reason is EndReason.GUARD and recovery.on_nan != "stop":
         skip = _skip_of(attempts, progress, config)
         if is_skipped(config, skip):
             return None
         return Remedy(ending.reason.value, "policy:on_nan rewind_skip_data", skip=skip)
     if ending.reason in (EndReason.LOSS_SPIKE, EndReason.DIVERGENCE):
         code = ending.reason.value
-        spike = next((told for told in findings if told["code"] == code), None)
-        chosen = recovery.get("on_spike")
+        spike = next((found for found in findings if found.code == code), None)
+        chosen = recovery.on_spike
         return remedy_of(spike, config, "on_spike", chosen) if spike is not None else None
     out_of_memory = first_cause(findings, OUT_OF_MEMORY)
     if ending.reason in _CRASHES and out_of_memory is not None:
-        is_wanted = recovery.get("on_oom") == "patch"
+        is_wanted = recovery.on_oom == "patch"
         return remedy_of(out_of_memory, config, "on_oom") if is_wanted else None
     return None
 
 
 def _refused(
-    ending: Ending, recovery: Mapping[str, Any], findings: Sequence[Told], progress: Progress
+    ending: Ending, recovery: RecoveryConfig, findings: Sequence[Finding], progress: Progress
 ) -> Decision | None:
     """The decision where nothing is tried again as it was."""
     if ending.reason in _FIXED:
         return Decision(_FIXED[ending.reason], ending.reason.value, ending.detail)
-    if ending.reason is EndReason.GUARD and recovery.get("on_nan") != "stop":
+    if ending.reason is EndReason.GUARD and recovery.on_nan != "stop":
         detail = f"{ending.detail}, again: the data before it is left out already"
         return Decision(Action.FAIL, "nan", detail)
     rule = _STOPPED_BY.get(ending.reason)
-    if rule is not None and str(recovery.get(rule)).endswith("stop"):
+    if rule is not None and str(recovery.rule(rule)).endswith("stop"):
         reason = "nan" if ending.reason is EndReason.GUARD else ending.reason.value
-        detail = f"{ending.detail}; recovery.{rule} is {recovery[rule]}"
+        detail = f"{ending.detail}; recovery.{rule} is {recovery.rule(rule)}"
         return Decision(Action.FAIL, reason, detail)
     if ending.reason in _CRASHES:
         cause = first_cause(findings, OUT_OF_MEMORY)
-        if cause is not None and recovery.get("on_oom") == "stop":
-            return Decision(Action.FAIL, cause["code"], f"{ending.detail}; recovery.on_oom is stop")
+        if cause is not None and recovery.on_oom == "stop":
+            return Decision(Action.FAIL, cause.code, f"{ending.detail}; recovery.on_oom is stop")
         # A step that once fitted into memory may fit again, as others' memory comes and goes.
         cause = first_cause(findings, DETERMINISTIC) or (cause if not progress.steps_done else None)
         if cause is not None:
-            told = f"{cause['code']}: {cause['explanation']}"
-            return Decision(Action.FAIL, NEEDS_OPERATOR, told)
+            detail = f"{cause.code}: {cause.explanation}"
+            return Decision(Action.FAIL, NEEDS_OPERATOR, detail)
     if ending.reason is EndReason.FAILED_BEFORE_FIRST_STEP:
         return Decision(Action.FAIL, ending.reason.value, ending.detail)
-    if recovery.get("on_crash") == "stop" and rule is None:
+    if recovery.on_crash == "stop" and rule is None:
         return Decision(Action.FAIL, ending.reason.value, "recovery.on_crash is stop")
     return None
 
 
-def _with(remedy: Remedy, decision: Decision, recovery: Mapping[str, Any]) -> Decision:
+def _with(remedy: Remedy, decision: Decision, recovery: RecoveryConfig) -> Decision:
     """The decision with the remedy's changes, after the operator's time to choose another."""
     decision = replace(
         decision,
@@ -243,7 +243,7 @@ def _with(remedy: Remedy, decision: Decision, recovery: Mapping[str, Any]) -> De
         by=remedy.by,
         why=remedy.code,
     )
-    within = recovery.get("decide_within")
+    within = recovery.decide_within
     if within is None:
         return decision
     wait_s = parse_duration(within)
@@ -315,34 +315,38 @@ def _end_confirmed(end: Exit, progress: Progress, terminated_why: str | None) ->
     return progress.target_step is not None and progress.verified_step == progress.target_step
 
 
-def is_skipped(config: Mapping[str, Any], skip: Mapping[str, int]) -> bool:
+def is_skipped(config: RunConfig, skip: Mapping[str, int]) -> bool:
     """Whether exactly this data is left out already."""
-    return dict(skip) in [dict(one) for one in (config.get("data") or {}).get("skip") or []]
+    return Skip(skip["at_step"], skip["sequences"]) in config.data.skip
 
 
 def _skip_of(
-    attempts: Sequence[AttemptRecord], progress: Progress, config: Mapping[str, Any]
+    attempts: Sequence[AttemptRecord], progress: Progress, config: RunConfig
 ) -> Mapping[str, int]:
     return _skip_to_after(progress, attempts[-1].verified_step or 0, config)
 
 
-def _skip_to_after(
-    progress: Progress, restart_step: int, config: Mapping[str, Any]
-) -> Mapping[str, int]:
+def _skip_to_after(progress: Progress, restart_step: int, config: RunConfig) -> Mapping[str, int]:
     bad_step = max(
-        (int(warning["step"]) for warning in progress.warnings if warning.get("step")),
+        (warning.step for warning in progress.warnings if warning.step),
         default=progress.step,
     )
     steps = max(1, bad_step - restart_step)
-    sequences = steps * int(config["derived"]["sequences_per_step"])
+    sequences = steps * (config.derived.sequences_per_step or _sequences(config))
     return {"at_step": restart_step, "sequences": sequences}
+
+
+def _sequences(config: RunConfig) -> int:
+    """Of an optimizer step, where the plan did not say."""
+    batch = config.batch
+    return batch.micro_batch * batch.accumulation * config.compute.processes
 
 
 def _guard_detail(progress: Progress) -> str:
     last = progress.warnings[-1] if progress.warnings else None
     if last is None:
         return "ended by the guard"
-    return f"{last['code']} at step {last['step']}"
+    return f"{last.code} at step {last.step}"
 
 
 def _unusable(end: Exit) -> str:

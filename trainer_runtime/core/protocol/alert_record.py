@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
-from trainer_runtime.core.protocol.lines import Event, number
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.journal_lines import AlertChanged
 
 FIRED, SENT, FAILED = "fired", "sent", "failed"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 900.0
@@ -37,13 +38,31 @@ class Message:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Message:
-        return cls(**{name: data[name] for name in cls.__slots__})
+    def of(cls, fields: Fields) -> Message:
+        """The message that `to_dict` described.
 
+        Raises:
+            DecodingError: it lacks a field, or has one of another type.
+        """
+        return cls(
+            id=fields.text("id"),
+            run=fields.text("run"),
+            host=fields.text("host"),
+            alert=fields.text("alert"),
+            severity=fields.text("severity"),
+            state=fields.text("state"),
+            step=fields.integer("step"),
+            text=fields.text("text"),
+            t=fields.number("t"),
+        )
 
-def is_message(data: object) -> TypeGuard[dict[str, Any]]:
-    """Whether `Message.from_dict` takes it."""
-    return isinstance(data, dict) and set(Message.__slots__) <= set(data)
+    @classmethod
+    def find(cls, fields: Fields) -> Message | None:
+        """The same; None for what is not a message of this version."""
+        try:
+            return cls.of(fields)
+        except ValueError:
+            return None
 
 
 @dataclass(slots=True)
@@ -53,13 +72,26 @@ class Told:
     `tries` counts those that failed, `reason` says why the newest did.
     """
 
-    message: dict[str, Any]
+    message: Message
     to: str
     fired_t: float
     phase: str = FIRED
     tries: int = 0
     due_t: float | None = None
     reason: str | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Told:
+        """The message that `asdict` described."""
+        return cls(
+            message=Message.of(fields.section("message")),
+            to=fields.text("to"),
+            fired_t=fields.number("fired_t"),
+            phase=fields.text("phase"),
+            tries=fields.integer("tries", 0),
+            due_t=fields.find_number("due_t"),
+            reason=fields.find_text("reason"),
+        )
 
 
 @dataclass(slots=True)
@@ -89,21 +121,20 @@ class AlertRecord:
     def unsent(self) -> list[str]:
         return [name for name, told in self.told.items() if told.due_t is not None]
 
-    def apply(self, event: Event) -> None:
-        """Take in one `alert` event; one that a newer runtime has written otherwise is left out."""
-        name, phase, t = str(event.get("id")), event.get("phase"), float(event["t"])
-        message = event.get("message")
-        if phase == FIRED and is_message(message):
-            self.told[name] = Told(dict(message), str(event.get("to")), t, due_t=t)
-            self._forget()
+    def apply(self, t: float, line: AlertChanged) -> None:
+        """Take in a line of the journal; one that a newer runtime has written otherwise is left
+        out."""
+        if line.phase == FIRED and line.message is not None:
+            message = Message.find(line.message)
+            if message is not None:
+                self.told[line.id] = Told(message, str(line.to), t, due_t=t)
+                self._forget()
             return
-        told = self.told.get(name)
-        if told is None or phase not in (SENT, FAILED):
+        told = self.told.get(line.id)
+        if told is None or line.phase not in (SENT, FAILED):
             return
-        told.phase = phase
-        told.reason = str(event["reason"]) if event.get("reason") is not None else None
-        told.due_t = number(event.get("due_t"))
-        if phase == FAILED:
+        told.phase, told.reason, told.due_t = line.phase, line.reason, line.due_t
+        if line.phase == FAILED:
             told.tries += 1
 
     def _forget(self) -> None:
@@ -112,9 +143,14 @@ class AlertRecord:
             self.forgotten_t = max(self.forgotten_t, self.told.pop(name).fired_t)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> AlertRecord:
-        told = {name: Told(**item) for name, item in (data.get("told") or {}).items()}
-        return cls(told, float(data.get("forgotten_t", 0.0)))
+    def from_dict(cls, data: Mapping[str, object]) -> AlertRecord:
+        """The record that `asdict` described."""
+        fields = Fields(data, "alerts")
+        told = fields.section("told")
+        return cls(
+            {name: Told.of(told.section(name)) for name in told.values},
+            fields.number("forgotten_t", 0.0),
+        )
 
 
 def fired(message: Message, to: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.lines import FORMAT_VERSION
 from trainer_runtime.core.protocol.states import DesiredState
 
@@ -27,7 +28,7 @@ class Desired:
     generation: int
     mode: str = "latest"
     step: int | None = None
-    set: Mapping[str, Any] = field(default_factory=dict)
+    set: Mapping[str, object] = field(default_factory=dict)
     skip: Mapping[str, int] | None = None
     why: str = "launch"
     grace_s: float = DEFAULT_GRACE_S
@@ -46,15 +47,20 @@ class Desired:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Desired:
-        """The request that `to_dict` described; fields it doesn't know are ignored."""
+    def of(cls, fields: Fields) -> Desired:
+        """The request that `to_dict` described; fields it doesn't know are ignored.
+
+        Raises:
+            ValueError: a field is missing, or has another type.
+        """
+        skip = fields.find_section("skip")
         return cls(
-            state=DesiredState(data["state"]),
-            generation=int(data["generation"]),
-            mode=str(data.get("mode", "latest")),
-            step=data.get("step"),
-            set=dict(data.get("set") or {}),
-            skip=None if data.get("skip") is None else dict(data["skip"]),
-            why=str(data.get("why", "launch")),
-            grace_s=float(data.get("grace_s", DEFAULT_GRACE_S)),
+            state=DesiredState(fields.text("state")),
+            generation=fields.integer("generation"),
+            mode=fields.text("mode", "latest"),
+            step=fields.find_integer("step"),
+            set=dict(fields.open_map("set")),
+            skip=None if skip is None else {name: skip.integer(name) for name in skip.values},
+            why=fields.text("why", "launch"),
+            grace_s=fields.number("grace_s", DEFAULT_GRACE_S),
         )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trainer_runtime.core.decoding import Fields, number
 from trainer_runtime.core.protocol.text import shown
 
 Severity = Literal["info", "warning", "critical"]
@@ -31,12 +32,27 @@ class Patch:
     """
 
     id: str
-    set: Mapping[str, Any]
-    expected: Mapping[str, Any]
+    set: Mapping[str, object]
+    expected: Mapping[str, object]
     why: str
     resume_from: str | int = "latest"
     skip: Mapping[str, int] | None = None
     keeps_batch: bool = True
+
+    @classmethod
+    def of(cls, fields: Fields) -> Patch:
+        """The patch that `to_dict` described."""
+        resume_from = fields.values.get("from")
+        skip = fields.find_section("skip")
+        return cls(
+            id=fields.text("id"),
+            set=dict(fields.open_map("set")),
+            expected=dict(fields.open_map("expected")),
+            why=fields.text("why", ""),
+            resume_from=resume_from if isinstance(resume_from, (int, str)) else "latest",
+            skip=None if skip is None else {name: skip.integer(name) for name in skip.values},
+            keeps_batch=fields.flag("keeps_batch", True),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in the answer of `diagnose`; nothing is left out."""
@@ -72,6 +88,27 @@ class Finding:
     led_to: tuple[str, ...] = ()
     slots: Mapping[str, float | int] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, fields: Fields) -> Finding:
+        """The finding that `to_dict` described; what it lacks is nothing.
+
+        Raises:
+            DecodingError: it has not what every finding has.
+        """
+        confidence = number(fields.values.get("confidence"))
+        return cls(
+            id=fields.text("id"),
+            code=fields.text("code"),
+            severity=severity_of(fields),
+            confidence=1.0 if confidence is None else confidence,
+            step=fields.find_integer("step"),
+            evidence=fields.texts("evidence"),
+            explanation=fields.text("explanation", ""),
+            patches=tuple(map(Patch.of, fields.sections("patches"))),
+            advice=fields.texts("advice"),
+            led_to=fields.texts("led_to"),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """As it stands in the answer of `diagnose`; nothing is left out."""
         return {
@@ -88,18 +125,17 @@ class Finding:
         }
 
 
-def checked(told: Mapping[str, Any]) -> dict[str, Any]:
-    """`told`, which a file says is a `Finding.to_dict()`.
+def severity_of(fields: Fields) -> Severity:
+    """The field `severity`.
 
     Raises:
-        KeyError, TypeError, ValueError: it has not what every finding has.
+        DecodingError: it is none of `SEVERITIES`.
     """
-    known = {"confidence": 1.0, "patches": [], **told}
-    if not isinstance(known["id"], str) or not isinstance(known["code"], str):
-        raise ValueError("a finding is named by words")
-    if known["severity"] not in SEVERITIES or not isinstance(known["patches"], list):
-        raise ValueError("no finding is like this")
-    return known
+    given = fields.text("severity")
+    for severity in SEVERITIES:
+        if severity == given:
+            return severity
+    raise fields.error("severity", f"is none of {', '.join(SEVERITIES)}")
 
 
 def finding_id(placement: int, attempt: int, code: str, onset: int | str | None) -> str:

@@ -10,10 +10,30 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields, number
 from trainer_runtime.core.protocol.alert_record import AlertRecord
 from trainer_runtime.core.protocol.curve import Curve
-from trainer_runtime.core.protocol.finding import SEVERITIES, checked
-from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event, number
+from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.finding import SEVERITIES, Finding
+from trainer_runtime.core.protocol.journal_lines import (
+    Acknowledged,
+    AlertChanged,
+    AttemptEnded,
+    AttemptPlan,
+    AttemptRunning,
+    AttemptSignalled,
+    AttemptStarting,
+    Closed,
+    FindingClosed,
+    FindingReported,
+    JournalLine,
+    Mirrored,
+    MirrorFailed,
+    RestartPlanned,
+    Sample,
+    StateEntered,
+    journal_line,
+)
 from trainer_runtime.core.protocol.states import (
     ENDED_PLACEMENTS,
     AttemptState,
@@ -68,7 +88,7 @@ class AttemptRecord:
 
 @dataclass(slots=True)
 class FoundRecord:
-    """A finding as the journal tells of it: `finding` is its newest `Finding.to_dict()`.
+    """A finding as the journal reports it; `finding` is its newest form.
 
     `closed_t`: when it was over; None while it is not. `news_t`: when it was last news, that is
     opened, opened again, or more severe than before.
@@ -76,9 +96,29 @@ class FoundRecord:
 
     attempt: int
     opened_t: float
-    finding: dict[str, Any]
+    finding: Finding
     closed_t: float | None = None
     news_t: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "attempt": self.attempt,
+            "opened_t": self.opened_t,
+            "finding": self.finding.to_dict(),
+            "closed_t": self.closed_t,
+            "news_t": self.news_t,
+        }
+
+    @classmethod
+    def of(cls, fields: Fields) -> FoundRecord:
+        """The finding that `to_dict` described."""
+        return cls(
+            attempt=fields.integer("attempt"),
+            opened_t=fields.number("opened_t"),
+            finding=Finding.of(fields.section("finding")),
+            closed_t=fields.find_number("closed_t"),
+            news_t=fields.number("news_t", 0.0),
+        )
 
 
 @dataclass(slots=True)
@@ -100,7 +140,7 @@ class Record:
     state_t: float | None = None
     heartbeat_t: float | None = None
     restart_due_t: float | None = None
-    pending: dict[str, Any] | None = None
+    pending: AttemptPlan | None = None
     telemetry: dict[str, Any] = field(default_factory=dict)
     disk_free: Curve = field(default_factory=Curve)
     closed: bool = False
@@ -117,17 +157,10 @@ class Record:
         Raises:
             TransitionError: it tells of what can't be.
         """
-        self.heartbeat_t = event["t"]
-        self.last_seq = event["seq"]
-        handler = _HANDLERS.get(event["kind"])
-        if handler is None:
-            return
-        try:
-            handler(self, event)
-        except TransitionError:
-            raise
-        except ODD_FIELDS:
-            return
+        self.heartbeat_t, self.last_seq = event.t, event.seq
+        line = journal_line(event)
+        if line is not None:
+            _apply(self, event.t, line)
 
     @property
     def current(self) -> AttemptRecord | None:
@@ -155,7 +188,7 @@ class Record:
         named = (
             found
             for found in self.findings.values()
-            if (found.attempt, found.finding.get("code")) == (attempt, code)
+            if (found.attempt, found.finding.code) == (attempt, code)
             and (found.closed_t is None or found.closed_t >= t)
         )
         return min(named, key=lambda found: found.opened_t, default=None)
@@ -175,8 +208,10 @@ class Record:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        body = asdict(replace(self, disk_free=Curve()))
-        return {**body, "disk_free": self.disk_free.to_dict()}
+        body = asdict(replace(self, disk_free=Curve(), findings={}))
+        body["disk_free"] = self.disk_free.to_dict()
+        body["findings"] = {name: found.to_dict() for name, found in self.findings.items()}
+        return body
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
@@ -187,8 +222,11 @@ class Record:
             AttemptRecord(**{**attempt, "state": AttemptState(attempt["state"])})
             for attempt in fields["attempts"]
         ]
+        pending = fields.get("pending")
+        fields["pending"] = None if pending is None else AttemptPlan.of(Fields(pending, "record"))
         fields["findings"] = {
-            name: FoundRecord(**found) for name, found in (fields.get("findings") or {}).items()
+            name: FoundRecord.of(Fields(found, "record"))
+            for name, found in (fields.get("findings") or {}).items()
         }
         fields["alerts"] = AlertRecord.from_dict(fields.get("alerts") or {})
         fields["disk_free"] = Curve.from_dict(fields.get("disk_free"))
@@ -207,150 +245,124 @@ def check_transition(old: PlacementState, new: PlacementState) -> None:
         raise TransitionError(f"{old.value} cannot become {new.value}")
 
 
-def _state(record: Record, event: Event) -> None:
-    new = PlacementState(event["state"])
-    check_transition(record.state, new)
-    record.state, record.state_t = new, event["t"]
-    record.reason, record.detail = event.get("reason"), event.get("detail")
-    record.generation = max(record.generation, int(event.get("generation", 0)))
+def _apply(record: Record, t: float, line: JournalLine) -> None:
+    if isinstance(line, Sample):
+        _sample(record, t, line)
+    elif isinstance(line, StateEntered):
+        _state(record, t, line)
+    elif isinstance(line, Acknowledged):
+        record.generation = max(record.generation, line.generation)
+    elif isinstance(line, (AttemptStarting, AttemptRunning, AttemptSignalled, AttemptEnded)):
+        _attempt(record, t, line)
+    elif isinstance(line, RestartPlanned):
+        record.restart_due_t, record.pending = line.due_t, line.plan
+    elif isinstance(line, FindingReported):
+        _finding(record, t, line)
+    elif isinstance(line, FindingClosed):
+        _finding_closed(record, t, line)
+    elif isinstance(line, AlertChanged):
+        record.alerts.apply(t, line)
+    elif isinstance(line, Mirrored):
+        record.mirrored_step, record.mirror_problem = line.step, None
+    elif isinstance(line, MirrorFailed):
+        record.mirror_problem = line.reason
+    elif isinstance(line, Closed):
+        record.closed = True
 
 
-def _acknowledged(record: Record, event: Event) -> None:
-    record.generation = max(record.generation, int(event["generation"]))
+def _sample(record: Record, t: float, line: Sample) -> None:
+    record.telemetry = dict(line.values)
+    free_gib = number(record.telemetry.get("disk_free_gib"))
+    if free_gib is not None:
+        record.disk_free.add(t, free_gib)
 
 
-def _attempt_starting(record: Record, event: Event) -> None:
-    record.generation = max(record.generation, int(event["generation"]))
+def _state(record: Record, t: float, line: StateEntered) -> None:
+    check_transition(record.state, line.state)
+    record.state, record.state_t = line.state, t
+    record.reason, record.detail = line.reason, line.detail
+    record.generation = max(record.generation, line.generation)
+
+
+def _attempt(
+    record: Record,
+    t: float,
+    line: AttemptStarting | AttemptRunning | AttemptSignalled | AttemptEnded,
+) -> None:
+    if isinstance(line, AttemptStarting):
+        _attempt_starting(record, t, line)
+        return
+    attempt = _attempt_of(record, line.attempt)
+    if isinstance(line, AttemptRunning):
+        attempt.state, attempt.running_t = AttemptState.RUNNING, t
+    elif isinstance(line, AttemptEnded):
+        _attempt_ended(attempt, t, line)
+    elif attempt.terminated_t is None:
+        attempt.terminated_t, attempt.terminated_why = t, line.why
+
+
+def _attempt_starting(record: Record, t: float, line: AttemptStarting) -> None:
+    record.generation = max(record.generation, line.generation)
     record.restart_due_t = record.pending = None
     record.closed = False
     if record.state is not PlacementState.RECOVERING:
         # From this very line on: the next one may be missing when the supervisor is killed.
         check_transition(record.state, PlacementState.PREPARING)
-        record.state, record.state_t = PlacementState.PREPARING, event["t"]
+        record.state, record.state_t = PlacementState.PREPARING, t
         record.reason = record.detail = None
+    plan = line.plan
     record.attempts.append(
         AttemptRecord(
-            number=int(event["attempt"]),
-            generation=int(event["generation"]),
-            why=str(event["why"]),
-            mode=str(event["mode"]),
-            candidates=[int(step) for step in event["candidates"]],
-            set=dict(event["set"]),
-            skip=event.get("skip"),
+            number=line.attempt,
+            generation=line.generation,
+            why=plan.why,
+            mode=plan.mode,
+            candidates=list(plan.candidates or ()),
+            set=dict(plan.set),
+            skip=dict(plan.skip) if plan.skip is not None else None,
             state=AttemptState.STARTING,
-            starting_t=event["t"],
-            by=event.get("by"),
+            starting_t=t,
+            by=plan.by,
         )
     )
 
 
-def _attempt_running(record: Record, event: Event) -> None:
-    attempt = _named(record, event)
-    attempt.state, attempt.running_t = AttemptState.RUNNING, event["t"]
+def _attempt_of(record: Record, number: int) -> AttemptRecord:
+    for attempt in reversed(record.attempts):
+        if attempt.number == number:
+            return attempt
+    raise TransitionError(f"attempt {number} was never started")
 
 
-def _attempt_signalled(record: Record, event: Event) -> None:
-    attempt = _named(record, event)
-    if attempt.terminated_t is None:
-        attempt.terminated_t, attempt.terminated_why = event["t"], event["why"]
+def _attempt_ended(attempt: AttemptRecord, t: float, line: AttemptEnded) -> None:
+    attempt.state, attempt.ended_t = AttemptState.ENDED, t
+    if line.heard_t is not None:
+        attempt.ended_t = min(t, max(attempt.starting_t, line.heard_t))
+    attempt.reason, attempt.detail, attempt.last_words = line.reason, line.detail, line.last_words
+    attempt.code, attempt.signal = line.code, line.signal
+    attempt.last_step, attempt.started_at_step = line.last_step, line.started_at_step
+    attempt.verified_step = line.verified_step
 
 
-_TOLD_AT_THE_END = (
-    "code",
-    "signal",
-    "detail",
-    "last_words",
-    "last_step",
-    "started_at_step",
-    "verified_step",
-)
-
-
-def _attempt_ended(record: Record, event: Event) -> None:
-    attempt = _named(record, event)
-    attempt.state, attempt.ended_t = AttemptState.ENDED, event["t"]
-    heard_t = event.get("heard_t")  # of one that went unseen: when it was last known to live
-    if heard_t is not None:
-        attempt.ended_t = min(event["t"], max(attempt.starting_t, float(heard_t)))
-    attempt.reason = event["reason"]
-    for name in _TOLD_AT_THE_END:
-        setattr(attempt, name, event.get(name))
-
-
-def _restart_planned(record: Record, event: Event) -> None:
-    record.restart_due_t = event["due_t"]
-    record.pending = {key: event[key] for key in ("why", "mode", "candidates", "set", "skip")}
-    record.pending["by"] = event.get("by")
-
-
-def _closed(record: Record, event: Event) -> None:
-    record.closed = True
-
-
-def _mirrored(record: Record, event: Event) -> None:
-    record.mirrored_step, record.mirror_problem = event.get("step"), None
-
-
-def _mirror_failed(record: Record, event: Event) -> None:
-    record.mirror_problem = str(event.get("reason"))
-
-
-def _finding(record: Record, event: Event) -> None:
-    finding = checked(event["finding"])
-    known = record.findings.get(finding["id"])
-    opened_t = known.opened_t if known is not None else event["t"]
-    news_t = event["t"] if known is None or _is_news(known, finding) else known.news_t
-    record.findings[finding["id"]] = FoundRecord(
-        int(event["attempt"]), opened_t, finding, news_t=news_t
+def _finding(record: Record, t: float, line: FindingReported) -> None:
+    known = record.findings.get(line.finding.id)
+    opened_t = known.opened_t if known is not None else t
+    news_t = t if known is None or _is_news(known, line.finding) else known.news_t
+    record.findings[line.finding.id] = FoundRecord(
+        line.attempt, opened_t, line.finding, news_t=news_t
     )
 
 
-def _is_news(known: FoundRecord, finding: Mapping[str, Any]) -> bool:
-    before = SEVERITIES.index(known.finding["severity"])
-    return known.closed_t is not None or SEVERITIES.index(finding["severity"]) > before
+def _is_news(known: FoundRecord, finding: Finding) -> bool:
+    before = SEVERITIES.index(known.finding.severity)
+    return known.closed_t is not None or SEVERITIES.index(finding.severity) > before
 
 
-def _finding_closed(record: Record, event: Event) -> None:
-    found = record.findings.get(str(event["id"]))
+def _finding_closed(record: Record, t: float, line: FindingClosed) -> None:
+    found = record.findings.get(line.id)
     if found is None:
         return
-    found.closed_t = event["t"]
+    found.closed_t = t
     over = [name for name, item in record.findings.items() if item.closed_t is not None]
     for name in over[:-_MOST_CLOSED_FINDINGS]:
         del record.findings[name]
-
-
-def _alert(record: Record, event: Event) -> None:
-    record.alerts.apply(event)
-
-
-def _sample(record: Record, event: Event) -> None:
-    record.telemetry = dict(event.get("values") or {})
-    free_gib = number(record.telemetry.get("disk_free_gib"))
-    if free_gib is not None:
-        record.disk_free.add(event["t"], free_gib)
-
-
-def _named(record: Record, event: Event) -> AttemptRecord:
-    for attempt in reversed(record.attempts):
-        if attempt.number == event["attempt"]:
-            return attempt
-    raise TransitionError(f"attempt {event['attempt']} was never started")
-
-
-_HANDLERS = {
-    "state": _state,
-    "acknowledged": _acknowledged,
-    "attempt_starting": _attempt_starting,
-    "attempt_running": _attempt_running,
-    "attempt_signalled": _attempt_signalled,
-    "attempt_ended": _attempt_ended,
-    "restart_planned": _restart_planned,
-    "sample": _sample,
-    "finding": _finding,
-    "finding_closed": _finding_closed,
-    "alert": _alert,
-    "mirrored": _mirrored,
-    "mirror_failed": _mirror_failed,
-    "closed": _closed,
-}

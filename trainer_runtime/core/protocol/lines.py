@@ -13,18 +13,35 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+from trainer_runtime.core.decoding import DecodingError, decode_value, named, number
+from trainer_runtime.core.decoding.limits import COUNTS_END, TIMES_END
+from trainer_runtime.core.protocol.event import Event
+
+__all__ = [
+    "ATTACHED",
+    "FORMAT_VERSION",
+    "ODD_FIELDS",
+    "OLDEST_FORMAT_VERSION",
+    "Event",
+    "ExitCode",
+    "ProtocolError",
+    "complete_lines",
+    "decode",
+    "encode",
+    "finite_or_named",
+    "named",
+    "number",
+]
+
 FORMAT_VERSION = 1
 OLDEST_FORMAT_VERSION = 1
 ATTACHED = "attached"  # the framework of a run that others started and that is only watched
-
-Event = dict[str, Any]
 
 # What reading an event's fields raises where it has a kind that is known, and fields that such a
 # kind never has: it is of another version, or its file is damaged. Such an event tells nothing.
 ODD_FIELDS = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 
 _KINDS_OF_A_STEP = frozenset({"metric", "eval", "checkpoint", "history"})
-_COUNTS_END = 2**53  # what every reader of JSON holds exactly
 
 
 class ExitCode(IntEnum):
@@ -37,10 +54,10 @@ class ExitCode(IntEnum):
 
 
 class ProtocolError(ValueError):
-    """A line that is no event of this version or the one before."""
+    """A line that is not an event of this version or the one before."""
 
 
-def encode(seq: int, time_s: float, kind: str, fields: Mapping[str, Any]) -> bytes:
+def encode(seq: int, time_s: float, kind: str, fields: Mapping[str, object]) -> bytes:
     """One event as a line of UTF-8 JSON, newline included."""
     event = {"v": FORMAT_VERSION, "seq": seq, "t": round(time_s, 6), "kind": kind, **fields}
     try:
@@ -55,32 +72,31 @@ def decode(line: bytes) -> Event:
     """The event of one line; unknown fields and kinds are the reader's to ignore.
 
     Raises:
-        ProtocolError: it is no JSON object with `v`, `seq`, `t` and `kind`, of a version that this
-            runtime does not read, or without the step and values that its kind has.
+        ProtocolError: it is not a JSON object with `v`, `seq`, `t` and `kind`, of a version that
+            this runtime does not read, or without the step and values that its kind has.
     """
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {error}") from None
+        event = decode_value(line, "")
+    except DecodingError as error:
+        raise ProtocolError(str(error)) from None
     if not isinstance(event, dict):
         raise ProtocolError("not a JSON object")
-    version = event.get("v")
+    version, seq, t, kind = event.get("v"), event.get("seq"), event.get("t"), event.get("kind")
     if not isinstance(version, int) or not OLDEST_FORMAT_VERSION <= version <= FORMAT_VERSION:
         raise ProtocolError(f"format version {version!r} is not read here")
-    if not isinstance(event.get("kind"), str) or not _is_count(event.get("seq")):
+    if not isinstance(kind, str) or type(seq) is not int or not 0 <= seq < COUNTS_END:
         raise ProtocolError("`kind` or `seq` is missing")
-    t = event.get("t")
-    if not isinstance(t, (int, float)) or not 0 <= t < _COUNTS_END:
+    if not isinstance(t, (int, float)) or not 0 <= t < TIMES_END:
         raise ProtocolError("`t` is missing")
-    if event["kind"] in _KINDS_OF_A_STEP and not _is_count(event.get("step")):
+    if kind in _KINDS_OF_A_STEP and not _is_count(event.get("step")):
         raise ProtocolError("`step` is missing")
     if not isinstance(event.get("values") or {}, dict):
-        raise ProtocolError("`values` is no object")
-    return event
+        raise ProtocolError("`values` is not an object")
+    return Event(seq, t, kind, event)
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < _COUNTS_END
+    return type(value) is int and 0 <= value < COUNTS_END
 
 
 def finite_or_named(value: Any) -> Any:
@@ -92,27 +108,6 @@ def finite_or_named(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return [finite_or_named(item) for item in value]
     return value
-
-
-def named(value: float) -> str:
-    """`NaN`, `Infinity` or `-Infinity`."""
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
-
-
-def number(value: Any) -> float | None:
-    """The float that a field holds, by number or by name; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
-        try:
-            return float(value)
-        except OverflowError:  # a whole number beyond what a float can hold
-            return math.inf if value > 0 else -math.inf
-    if value in ("NaN", "Infinity", "-Infinity"):
-        return float(value)
-    return None
 
 
 def complete_lines(data: bytes) -> tuple[list[bytes], int]:

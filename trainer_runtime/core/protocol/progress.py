@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields, number
 from trainer_runtime.core.protocol.best_metric import badness, is_rated
 from trainer_runtime.core.protocol.curve import Curve
-from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event, number
+from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.trainer_lines import (
+    CheckpointChanged,
+    Completed,
+    Decided,
+    PhaseEntered,
+    Started,
+    TargetChanged,
+    TrainerLine,
+    Warned,
+    trainer_line,
+)
 
 # Weight of the newest step in the smoothed step time that the ETA is made of: about 20 steps.
 _STEP_TIME_WEIGHT = 0.1
@@ -27,6 +40,29 @@ class SavedCheckpoint:
     metrics: dict[str, Any]
     verified: bool | None = None
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerWarning:
+    """What the trainer itself has warned of, such as a loss that is not finite, at `t`."""
+
+    code: str | None
+    step: int | None
+    message: str | None
+    t: float
+    values: Mapping[str, object] | None
+
+    @classmethod
+    def of(cls, fields: Fields) -> TrainerWarning:
+        """The warning that `asdict` described."""
+        values = fields.find_section("values")
+        return cls(
+            code=fields.find_text("code"),
+            step=fields.find_integer("step"),
+            message=fields.find_text("message"),
+            t=fields.number("t", 0.0),
+            values=None if values is None else values.values,
+        )
 
 
 @dataclass(slots=True)
@@ -55,7 +91,7 @@ class Progress:
     checkpoints: dict[int, SavedCheckpoint] = field(default_factory=dict)
     pruned: list[int] = field(default_factory=list)
     skipped: dict[int, str] = field(default_factory=dict)
-    warnings: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[TrainerWarning] = field(default_factory=list)
     described: dict[str, Any] = field(default_factory=dict)
     phase: str | None = None
     checkpoint_every: int | str | None = None
@@ -68,16 +104,14 @@ class Progress:
     def apply(self, event: Event) -> None:
         """Take in one event; what is not known here, by kind or by form, changes nothing but the
         clock."""
-        self.first_event_t = event["t"] if self.first_event_t is None else self.first_event_t
-        self.last_event_t = event["t"]
-        self.last_seq = event["seq"]
-        handler = _HANDLERS.get(event["kind"])
-        if handler is None:
+        self.first_event_t = event.t if self.first_event_t is None else self.first_event_t
+        self.last_event_t, self.last_seq = event.t, event.seq
+        if _apply_values(self, event):
             return
-        try:
-            handler(self, event)
-        except ODD_FIELDS:
-            return
+        line = trainer_line(event)
+        if line is not None:
+            with suppress(ValueError):  # a step by a name
+                _apply(self, event.t, line)
 
     @property
     def verified_step(self) -> int | None:
@@ -97,29 +131,31 @@ class Progress:
         }
         fields["skipped"] = {int(step): reason for step, reason in fields["skipped"].items()}
         fields["best"] = {key: (value, step) for key, (value, step) in fields["best"].items()}
+        fields["warnings"] = [
+            TrainerWarning.of(Fields(warning, "progress")) for warning in fields["warnings"]
+        ]
         fields["losses"] = Curve.from_dict(fields.get("losses"))
         return cls(**fields)
 
 
-def _started(progress: Progress, event: Event) -> None:
-    progress.started_at_step = progress.step = int(event.get("step") or 0)
-    progress.resumed_from = event.get("resumed_from")
-    progress.target_step = event.get("target_step")
-    for passed_over in event.get("skipped") or []:
-        progress.skipped[int(passed_over["step"])] = str(passed_over["reason"])
-    keys = ("parameters", "device", "precision", "tokens_per_step", "peak_flops", "torch")
-    progress.described = {key: event[key] for key in keys if event.get(key) is not None}
-
-
-def _target(progress: Progress, event: Event) -> None:
-    progress.target_step = event.get("target_step")
+def _apply_values(progress: Progress, event: Event) -> bool:
+    """Take in a line of metrics; False where it is another."""
+    if event.kind == "metric":
+        _metric(progress, event)
+    elif event.kind == "eval":
+        _evaluated(progress, event)
+    elif event.kind == "history":
+        _history(progress, event)
+    else:
+        return False
+    return True
 
 
 def _metric(progress: Progress, event: Event) -> None:
-    progress.step = int(event["step"])
+    progress.step = event.step or 0
     progress.steps_done += 1
-    progress.last_step_t = event["t"]
-    values = event.get("values") or {}
+    progress.last_step_t = event.t
+    values = event.values
     progress.last.update(values)
     loss = number(values.get("loss"))
     if loss is not None:
@@ -133,44 +169,63 @@ def _metric(progress: Progress, event: Event) -> None:
 
 def _history(progress: Progress, event: Event) -> None:
     """What was measured before the run was one of ours: no step of this attempt."""
-    loss = number((event.get("values") or {}).get("loss"))
+    loss = number(event.values.get("loss"))
     if loss is not None:
-        progress.losses.add(int(event["step"]), loss)
+        progress.losses.add(event.step or 0, loss)
     _evaluated(progress, event)
 
 
 def _evaluated(progress: Progress, event: Event) -> None:
-    step = int(event["step"])
-    for key, raw in (event.get("values") or {}).items():
+    for key, raw in event.values.items():
         progress.last[key] = raw
         value = number(raw)
         if value is None or math.isnan(value) or not is_rated(key):
             continue
         best = progress.best.get(key)
         if best is None or badness(key, value) < badness(key, best[0]):
-            progress.best[key] = (value, step)
+            progress.best[key] = (value, event.step or 0)
 
 
-def _checkpoint(progress: Progress, event: Event) -> None:
-    step, action = int(event["step"]), event.get("action")
-    if action == "saved":
-        took_s = (number(event.get(key)) or 0.0 for key in ("stall_s", "write_s"))
-        progress.longest_save_s = max(progress.longest_save_s, sum(took_s))
+def _apply(progress: Progress, t: float, line: TrainerLine) -> None:
+    if isinstance(line, Started):
+        progress.started_at_step = progress.step = line.step
+        progress.resumed_from, progress.target_step = line.resumed_from, line.target_step
+        progress.skipped.update(line.skipped)
+        progress.described = dict(line.described)
+    elif isinstance(line, TargetChanged):
+        progress.target_step = line.target_step
+    elif isinstance(line, CheckpointChanged):
+        _checkpoint(progress, t, line)
+    elif isinstance(line, Decided):
+        _decision(progress, line)
+    elif isinstance(line, PhaseEntered):
+        progress.phase = line.name or None
+    elif isinstance(line, Warned):
+        warning = TrainerWarning(line.code, line.step, line.message, t, line.values)
+        progress.warnings = [*progress.warnings[-19:], warning]
+    elif isinstance(line, Completed):
+        progress.completed, progress.final = True, line.final
+
+
+def _checkpoint(progress: Progress, t: float, line: CheckpointChanged) -> None:
+    step = line.step
+    if line.action == "saved":
+        progress.longest_save_s = max(progress.longest_save_s, line.save_s)
         progress.checkpoints[step] = SavedCheckpoint(
             step=step,
             attempt=progress.attempt,
-            time=event["t"],
-            path=str(event.get("path", "")),
-            size_bytes=int(event.get("size_bytes") or 0),
-            metrics=dict(event.get("metrics") or {}),
+            time=t,
+            path=line.path,
+            size_bytes=line.size_bytes,
+            metrics=dict(line.metrics),
         )
-    elif action == "pruned":
+    elif line.action == "pruned":
         if progress.checkpoints.pop(step, None) is None:
             progress.pruned.append(step)
-    elif action == "verified" and step in progress.checkpoints:
+    elif line.action == "verified" and step in progress.checkpoints:
         progress.checkpoints[step].verified = True
-    elif action == "failed":
-        _checkpoint_failed(progress, step, str(event.get("reason", "the save failed")))
+    elif line.action == "failed":
+        _checkpoint_failed(progress, step, line.reason or "the save failed")
 
 
 def _checkpoint_failed(progress: Progress, step: int, reason: str) -> None:
@@ -180,36 +235,8 @@ def _checkpoint_failed(progress: Progress, step: int, reason: str) -> None:
         saved.verified, saved.reason = False, reason
 
 
-def _decision(progress: Progress, event: Event) -> None:
-    if event.get("what") == "skip_checkpoint" and event.get("value") is not None:
-        progress.skipped[int(event["value"])] = str(event.get("reason", ""))
-    elif event.get("what") == "checkpoint_every" and isinstance(event.get("value"), (int, str)):
-        progress.checkpoint_every = event["value"]
-
-
-def _phase(progress: Progress, event: Event) -> None:
-    progress.phase = str(event.get("name", "")) or None
-
-
-def _warning(progress: Progress, event: Event) -> None:
-    kept = {key: event.get(key) for key in ("code", "step", "message", "t", "values")}
-    progress.warnings = [*progress.warnings[-19:], kept]
-
-
-def _completed(progress: Progress, event: Event) -> None:
-    progress.completed = True
-    progress.final = event.get("final")
-
-
-_HANDLERS = {
-    "started": _started,
-    "target": _target,
-    "metric": _metric,
-    "eval": _evaluated,
-    "history": _history,
-    "checkpoint": _checkpoint,
-    "decision": _decision,
-    "phase": _phase,
-    "warning": _warning,
-    "completed": _completed,
-}
+def _decision(progress: Progress, line: Decided) -> None:
+    if line.what == "skip_checkpoint" and line.value is not None:
+        progress.skipped[int(line.value)] = line.reason
+    elif line.what == "checkpoint_every" and line.value is not None:
+        progress.checkpoint_every = line.value

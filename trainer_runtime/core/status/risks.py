@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.duration import parse_duration, spoken_duration
 from trainer_runtime.core.protocol.journal import Record
@@ -27,7 +27,7 @@ def risks(
     record: Record,
     newest: Progress,
     index: CheckpointIndex,
-    config: Mapping[str, Any],
+    config: RunConfig,
     now: float,
     remaining_s: float | None,
 ) -> list[str]:
@@ -64,7 +64,7 @@ def disk_hours_left(free: Curve, free_gib: float | None) -> float | None:
 
 
 def _of_checkpoints(
-    newest: Progress, index: CheckpointIndex, config: Mapping[str, Any], now: float
+    newest: Progress, index: CheckpointIndex, config: RunConfig, now: float
 ) -> Iterable[str]:
     if index.resume_from is None and newest.steps_done:
         yield "No verified checkpoint yet: a crash now loses everything."
@@ -79,13 +79,13 @@ def _of_checkpoints(
         yield overdue
 
 
-def _overdue(
-    newest: Progress, index: CheckpointIndex, config: Mapping[str, Any], now: float
-) -> str | None:
-    every = newest.checkpoint_every or (config.get("checkpoint") or {}).get("every")
+def _overdue(newest: Progress, index: CheckpointIndex, config: RunConfig, now: float) -> str | None:
+    every = newest.checkpoint_every or config.checkpoint.every
     last = index.entries[-1] if index.entries else None
     began_step = newest.started_at_step or 0
     if isinstance(every, int):
+        if every < 1:
+            return None
         steps = newest.step - max(began_step, last.step if last else 0)
         if steps > _OVERDUE_TIMES * every:
             return f"No checkpoint for {steps:,} steps, where one is due every {every:,}."
@@ -100,17 +100,17 @@ def _overdue(
     return None
 
 
-def _seconds(every: Any) -> float | None:
+def _seconds(every: str) -> float | None:
     try:
-        return parse_duration(every) if isinstance(every, str) else None
+        return parse_duration(every)
     except ValueError:
         return None
 
 
 def _of_time(
-    record: Record, config: Mapping[str, Any], now: float, remaining_s: float | None
+    record: Record, config: RunConfig, now: float, remaining_s: float | None
 ) -> Iterable[str]:
-    limit_s = (config.get("limits") or {}).get("max_runtime_s")
+    limit_s = config.limits.max_runtime_s
     if limit_s is None or remaining_s is None:
         return
     left_s = limit_s - sum(attempt.seconds(now) for attempt in record.attempts)

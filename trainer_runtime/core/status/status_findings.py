@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.progress import Progress
 
@@ -21,9 +21,9 @@ def findings_section(record: Record, newest: Progress | None, run_id: str) -> st
     What the trainer warned of is told where no finding tells it.
     """
     found = [item.finding for item in record.open_findings]
-    found.sort(key=lambda finding: _GRAVEST_FIRST.get(str(finding.get("severity")), 3))
-    told = {finding.get("code") for finding in found}
-    warned = [w for w in (newest.warnings[-3:] if newest else []) if w["code"] not in told]
+    found.sort(key=lambda finding: _GRAVEST_FIRST[finding.severity])
+    codes = {finding.code for finding in found}
+    warned = [w for w in (newest.warnings[-3:] if newest else []) if w.code not in codes]
     if not found and not warned:
         return ""
     lines = ["## Findings", ""]
@@ -31,21 +31,19 @@ def findings_section(record: Record, newest: Progress | None, run_id: str) -> st
         lines += _finding(finding, run_id)
     if len(found) > _MOST_FINDINGS:
         lines.append(f"- and {len(found) - _MOST_FINDINGS} more: `trainmaster diagnose {run_id}`")
-    lines += [f"- `{warning['code']}` at step {warning['step']}." for warning in warned]
+    lines += [f"- `{warning.code}` at step {warning.step}." for warning in warned]
     return "\n".join(lines) + "\n"
 
 
-def _finding(finding: Mapping[str, Any], run_id: str) -> Iterable[str]:
-    step = finding.get("step")
-    at = "" if step is None else f" at step {step:,}"
-    explanation = str(finding.get("explanation") or "")
-    yield f"- **{finding.get('severity')}** `{finding['code']}`{at}: {explanation}".rstrip(": ")
-    for line in list(finding.get("evidence") or ())[:1]:
-        yield f"  - seen: `{str(line)[:_LONGEST_EVIDENCE].replace('`', chr(39))}`"
-    patches = list(finding.get("patches") or ())[:_MOST_REMEDIES]
+def _finding(finding: Finding, run_id: str) -> Iterable[str]:
+    at = "" if finding.step is None else f" at step {finding.step:,}"
+    yield f"- **{finding.severity}** `{finding.code}`{at}: {finding.explanation}".rstrip(": ")
+    for line in finding.evidence[:1]:
+        yield f"  - seen: `{line[:_LONGEST_EVIDENCE].replace('`', chr(39))}`"
+    patches = finding.patches[:_MOST_REMEDIES]
     for patch in patches:
-        sets = ", ".join(f"{name}={json.dumps(value)}" for name, value in patch["set"].items())
-        what = ", ".join(filter(None, (str(patch.get("why") or "").rstrip("."), sets)))
-        yield f"  - `trainmaster resume {run_id} --apply {finding['id']}:{patch['id']}`: {what}"
-    for advice in list(finding.get("advice") or ())[: _MOST_REMEDIES - len(patches)]:
+        sets = ", ".join(f"{name}={json.dumps(value)}" for name, value in patch.set.items())
+        what = ", ".join(filter(None, (patch.why.rstrip("."), sets)))
+        yield f"  - `trainmaster resume {run_id} --apply {finding.id}:{patch.id}`: {what}"
+    for advice in finding.advice[: _MOST_REMEDIES - len(patches)]:
         yield f"  - {advice}"

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.best_metric import badness
 from trainer_runtime.core.protocol.curve import merged, sparkline
 from trainer_runtime.core.protocol.duration import spoken_duration
@@ -28,7 +29,7 @@ def render_status(
     record: Record,
     attempts: Sequence[Progress],
     index: CheckpointIndex,
-    config: Mapping[str, Any],
+    config: RunConfig,
     now: float,
 ) -> str:
     """The page as Markdown, from what the supervisor knows at `now` (Unix seconds).
@@ -37,7 +38,7 @@ def render_status(
     what may go wrong, and only then the lists.
     """
     newest = newest_progress(attempts)
-    run_id = str(config["run_id"])
+    run_id = config.run_id
     sections = [
         _head(record, newest, config, now),
         _figures(newest, attempts, record, config),
@@ -79,7 +80,7 @@ def run_risks(
     record: Record,
     newest: Progress | None,
     index: CheckpointIndex,
-    config: Mapping[str, Any],
+    config: RunConfig,
     now: float,
 ) -> list[str]:
     """What may still go wrong, the gravest first; nothing before a run begins or after its end."""
@@ -106,12 +107,12 @@ def _started_at(attempts: Sequence[Progress]) -> dict[int, int]:
     }
 
 
-def _head(record: Record, newest: Progress | None, config: Mapping[str, Any], now: float) -> str:
+def _head(record: Record, newest: Progress | None, config: RunConfig, now: float) -> str:
     state = f"**{record.state.value}**"
     if record.reason:
         state += f" ({record.reason}{': ' + record.detail if record.detail else ''})"
     lines = [
-        f"# {config['name']}",
+        f"# {config.name}",
         "",
         f"- State: {state}, as of {_clock_time(now)}",
         f"- Progress: {_progress(newest, config)}",
@@ -123,14 +124,14 @@ def _head(record: Record, newest: Progress | None, config: Mapping[str, Any], no
         )
     if newest is not None and newest.phase is not None:
         lines.append(f"- Phase: {newest.phase}")
-    model = "" if config["framework"] == ATTACHED else f", {_model_words(newest)}"
-    lines.append(f"- Run: `{config['run_id']}`, {config['framework']}{model}")
+    model = "" if config.framework == ATTACHED else f", {_model_words(newest)}"
+    lines.append(f"- Run: `{config.run_id}`, {config.framework}{model}")
     return "\n".join(lines) + "\n"
 
 
-def _progress(newest: Progress | None, config: Mapping[str, Any]) -> str:
+def _progress(newest: Progress | None, config: RunConfig) -> str:
     told = newest.target_step if newest is not None else None
-    target = config["steps"] or told
+    target = config.steps or told
     step = newest.step if newest else 0
     if not target:  # of a training that others started
         return f"step {step:,}"
@@ -149,7 +150,7 @@ def _figures(
     newest: Progress | None,
     attempts: Sequence[Progress],
     record: Record,
-    config: Mapping[str, Any],
+    config: RunConfig,
 ) -> str:
     curve = loss_curve(attempts, _CURVE_WIDTH)
     lines = [f"Loss `{sparkline(curve)}`\n"] if curve else []
@@ -157,7 +158,7 @@ def _figures(
         f"- {name}: {words}"
         for name, words in (
             ("Last", _last(newest)),
-            ("Best", _best(attempts, (config.get("checkpoint") or {}).get("metric"))),
+            ("Best", _best(attempts, config.checkpoint.metric)),
             ("Speed", _speed(newest)),
             ("GPU", _gpu(record.telemetry)),
             ("Machine", _words(record.telemetry, _MACHINE)),
@@ -205,13 +206,13 @@ def _speed(newest: Progress | None) -> str:
     return words if share is None else f"{words}, MFU {share:.1%}".replace("%", " %")
 
 
-def _gpu(telemetry: Mapping[str, Any]) -> str:
+def _gpu(telemetry: Mapping[str, object]) -> str:
     words = _words(telemetry, _GPU)
     count = sum(key.startswith("gpu_util/") for key in telemetry)
     return f"{words}, mean of {count}" if words and count > 1 else words
 
 
-def _words(values: Mapping[str, Any], wanted: Sequence[tuple[str, str, str]]) -> str:
+def _words(values: Mapping[str, object], wanted: Sequence[tuple[str, str, str]]) -> str:
     return ", ".join(
         f"{before}{_shown(values[key])}{behind}" for key, before, behind in wanted if key in values
     )
@@ -267,7 +268,7 @@ def _risks(
     record: Record,
     newest: Progress | None,
     index: CheckpointIndex,
-    config: Mapping[str, Any],
+    config: RunConfig,
     now: float,
 ) -> str:
     found = run_risks(record, newest, index, config, now)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from peft import LoraConfig
@@ -21,15 +20,17 @@ def lora_config(config: RunConfig, model: str, task: str = "CAUSAL_LM") -> LoraC
     Raises:
         ConfigError: a target is no linear module of the model.
     """
-    adapter = config.document["adapter"]
-    targets = adapter["targets"]
-    if targets != "auto":
-        _refuse_unknown(targets, model, config.document["model"].get("revision"))
+    adapter = config.adapter
+    if adapter is None:
+        raise ConfigError("adapter: the script trains one, the configuration has none")
+    targets = adapter.targets
+    if targets is not None:
+        _refuse_unknown(targets, model, config.model.revision)
     return LoraConfig(
         task_type=task,
-        r=adapter["r"],
-        lora_alpha=adapter["alpha"],
-        target_modules="all-linear" if targets == "auto" else list(targets),
+        r=adapter.r,
+        lora_alpha=adapter.alpha,  # type: ignore[arg-type]  # any number will do
+        target_modules="all-linear" if targets is None else list(targets),
     )
 
 
@@ -39,19 +40,19 @@ def quantization(config: RunConfig) -> BitsAndBytesConfig | None:
     Raises:
         ConfigError: 4 bits need a CUDA device and bitsandbytes.
     """
-    adapter: Mapping[str, Any] = config.document["adapter"]
-    if adapter.get("quantize") is None:
+    adapter = config.adapter
+    if adapter is None or adapter.quantize is None:
         return None
     _refuse_without_bitsandbytes(config.compute.device)
     return BitsAndBytesConfig(
         load_in_4bit=True,
-        bnb_4bit_quant_type=adapter["quantize"],
+        bnb_4bit_quant_type=adapter.quantize,
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.bfloat16,
     )
 
 
-def _refuse_unknown(targets: list[str], model: str, revision: str | None) -> None:
+def _refuse_unknown(targets: Sequence[str], model: str, revision: str | None) -> None:
     with torch.device("meta"):
         architecture = AutoConfig.from_pretrained(model, revision=revision)
         empty = AutoModelForCausalLM.from_config(architecture)

@@ -77,7 +77,7 @@ def _tail(descriptor: int) -> tuple[int, bool]:
     lines, end = protocol.complete_lines(data)
     for line in reversed(lines):
         try:
-            return int(protocol.decode(line)["seq"]) + 1, end != len(data)
+            return protocol.decode(line).seq + 1, end != len(data)
         except protocol.ProtocolError:
             continue
     return 0, end != len(data)

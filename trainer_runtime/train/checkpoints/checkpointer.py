@@ -12,7 +12,7 @@ from torch import nn
 
 from trainer_runtime.core.files.manifest import Manifest
 from trainer_runtime.train.attempt import optimizer as optimizer_state
-from trainer_runtime.train.attempt.config import ConfigError, TrainingConfig
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, ShardsError
 from trainer_runtime.train.checkpoints import random_state, restore
@@ -32,7 +32,7 @@ class Keeper:
 
     def __init__(
         self,
-        config: TrainingConfig,
+        config: RunConfig,
         events: EventLog,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,

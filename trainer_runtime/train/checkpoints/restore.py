@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.attempt.config import ConfigError, ResumeConfig
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, stored_steps
@@ -89,7 +89,7 @@ def read_checkpoint(path: Path, step: int) -> Restored | Skipped:
     if problems := verify(path):
         return Skipped(step, "; ".join(problems))
     try:
-        state = json.loads((path / "state.json").read_bytes())
+        state = decode_fields((path / "state.json").read_bytes(), "state.json").values
         return Restored(
             step,
             read_tensors(path / f"{MODEL}.safetensors"),

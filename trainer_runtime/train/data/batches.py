@@ -8,15 +8,14 @@ a source and epoch the windows come in a permutation seeded by (seed, source, ep
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from trainer_runtime.core.decoding import Fields, decode_fields
 from trainer_runtime.train.attempt.exit_codes import ShardsError
 
 META_NAME = "meta.json"
@@ -77,16 +76,18 @@ class Corpus:
             ShardsError: it is missing or damaged, or was made for another config.
         """
         try:
-            meta = json.loads((folder / META_NAME).read_bytes())
-            if meta["v"] != META_VERSION or meta["seq_len"] != seq_len:
+            meta = decode_fields((folder / META_NAME).read_bytes(), META_NAME)
+            if meta.integer("v") != META_VERSION or meta.integer("seq_len") != seq_len:
                 raise ShardsError(f"{folder} was prepared for another format or data.seq_len")
-            described = {source["name"]: source for source in meta["sources"]}
-            dtype = str(meta.get("dtype", _DEFAULT_DTYPE))
+            described = {source.text("name"): source for source in meta.sections("sources")}
+            dtype = meta.text("dtype", _DEFAULT_DTYPE)
             training, validation = (
-                tuple(_shard(folder, described[name][split], seq_len, dtype) for name in names)
+                tuple(
+                    _shard(folder, described[name].section(split), seq_len, dtype) for name in names
+                )
                 for split in ("train", "val")
             )
-            return cls(tuple(names), training, validation, int(meta["vocab_size"]))
+            return cls(tuple(names), training, validation, meta.integer("vocab_size"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ShardsError(
                 f"the data in {folder} is not prepared ({error!r}); "
@@ -94,8 +95,8 @@ class Corpus:
             ) from None
 
 
-def _shard(folder: Path, part: Mapping[str, Any], seq_len: int, dtype: str) -> Shard:
-    return Shard.open(folder / part["file"], int(part["tokens"]), seq_len, dtype)
+def _shard(folder: Path, part: Fields, seq_len: int, dtype: str) -> Shard:
+    return Shard.open(folder / part.text("file"), part.integer("tokens"), seq_len, dtype)
 
 
 def furthest_behind(drawn: Sequence[int], shares: Sequence[float]) -> int:

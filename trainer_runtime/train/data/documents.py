@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import codecs
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.core.decoding import (
+    MAX_DOCUMENT_BYTES,
+    MAX_ROW_DEPTH,
+    DecodingError,
+    decode_value,
+)
+from trainer_runtime.train.attempt.config import ConfigError, SourceConfig
 
 COLUMN = "text"
 PIECE_CHARACTERS = 64 << 10
@@ -18,25 +23,25 @@ _ROWS_AT_ONCE = 256
 Piece = tuple[str, bool, float]
 
 
-def pieces(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
+def pieces(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
     """A source's texts in pieces of at most 64 Ki characters, cut at white space where there is.
 
     Raises:
         ConfigError: a file can't be read, or has no texts where they should be.
     """
-    read = _READERS.get(source["format"])
+    read = _READERS.get(source.format)
     if read is None:
         raise ConfigError(
-            f"data source {source['name']}: format {source['format']} holds no running text; "
+            f"data source {source.name}: format {source.format} holds no running text; "
             f"data.sources[].format takes one of {', '.join(_READERS)} here"
         )
-    name = source["name"]
+    name = source.name
     try:
         for text, ends, share in read(source, files):
             yield from cut(text, ends, share)
     except ImportError as error:
         raise ConfigError(
-            f"data source {name}: {source['format']} takes the package {error.name}, which the "
+            f"data source {name}: {source.format} takes the package {error.name}, which the "
             "environment lacks; add it by environment.requirements"
         ) from None
     except (OSError, ValueError, KeyError) as error:
@@ -60,7 +65,7 @@ def _boundary(text: str, start: int, stop: int) -> int:
     return found if found > start else stop
 
 
-def _of_text(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
+def _of_text(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
     total, done = _total_bytes(files), 0
     for file in files:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -75,7 +80,7 @@ def _of_text(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]
         yield held + decoder.decode(b"", final=True), True, done / total
 
 
-def _of_jsonl(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
+def _of_jsonl(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
     total, done = _total_bytes(files), 0
     for file in files:
         with open(file, "rb") as stream:
@@ -87,16 +92,16 @@ def _of_jsonl(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece
 
 def _text_of(line: bytes, file: str, number: int) -> str:
     try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{file}, line {number} is no JSON: {error}") from None
+        row = decode_value(line, file, max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH)
+    except DecodingError as error:
+        raise ValueError(f"{file}, line {number} {error.problem}") from None
     text = row.get(COLUMN) if isinstance(row, dict) else None
     if not isinstance(text, str):
         raise ValueError(f"{file}, line {number} has no text under `{COLUMN}`")
     return text
 
 
-def _of_parquet(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
+def _of_parquet(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
     from pyarrow import parquet
 
     total, done = _total_bytes(files), 0
@@ -111,7 +116,7 @@ def _of_parquet(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Pie
         done += size
 
 
-def _of_arrow(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
+def _of_arrow(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
     import pyarrow
 
     total, done = _total_bytes(files), 0
@@ -142,15 +147,15 @@ def _batches(reader: Any) -> Iterator[Any]:
     return iter(reader)
 
 
-def _of_saved(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
+def _of_saved(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
     import datasets
 
-    rows = datasets.load_from_disk(source["path"])
+    rows = datasets.load_from_disk(source.path)
     if isinstance(rows, datasets.DatasetDict):
         if "train" not in rows:
-            raise ValueError(f"{source['path']} holds {', '.join(rows)}, but no train split")
+            raise ValueError(f"{source.path} holds {', '.join(rows)}, but no train split")
         rows = rows["train"]
-    _require_column(rows.column_names, source["path"])
+    _require_column(rows.column_names, source.path)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         for text in rows[start : start + _ROWS_AT_ONCE][COLUMN]:
             yield str(text or ""), True, min(1.0, (start + _ROWS_AT_ONCE) / len(rows))
@@ -165,7 +170,7 @@ def _total_bytes(files: Sequence[str]) -> int:
     return max(1, sum(Path(file).stat().st_size for file in files))
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any], Sequence[str]], Iterator[Piece]]] = {
+_READERS: dict[str, Callable[[SourceConfig, Sequence[str]], Iterator[Piece]]] = {
     "text": _of_text,
     "jsonl": _of_jsonl,
     "parquet": _of_parquet,

@@ -7,15 +7,15 @@ the files that the plan saw, at the revision that it saw, into a folder that kee
 from __future__ import annotations
 
 import glob
-import json
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from trainer_runtime.core.config import InputConfig
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.core.protocol.lines import ExitCode
 
 _REPORT_S = 2.0
@@ -29,9 +29,12 @@ def main(request_path: str) -> int:
 
     A fetch that is cut off goes on for as long as every try brings more.
     """
-    request = json.loads(Path(request_path).read_bytes())
-    folder = Path(request["folder"])
-    with _progress(request["what"], folder, int(request["size_bytes"])):
+    document = decode_fields(
+        Path(request_path).read_bytes(), "request", max_bytes=MAX_DOCUMENT_BYTES
+    )
+    request = InputConfig.of(document)
+    folder = Path(request.folder)
+    with _progress(request.what, folder, request.size_bytes):
         while True:
             before = _size_bytes(folder)
             code, told = _fetch(request, folder)
@@ -43,9 +46,9 @@ def main(request_path: str) -> int:
     return code
 
 
-def _fetch(request: Mapping[str, Any], folder: Path) -> tuple[int, str]:
+def _fetch(request: InputConfig, folder: Path) -> tuple[int, str]:
     """The exit code, and why it isn't 0."""
-    name = request["hub"]
+    name = str(request.hub)
     try:
         import huggingface_hub
         from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
@@ -54,9 +57,9 @@ def _fetch(request: Mapping[str, Any], folder: Path) -> tuple[int, str]:
     try:
         huggingface_hub.snapshot_download(
             name,
-            revision=request["revision"],
+            revision=request.revision,
             local_dir=folder,
-            allow_patterns=[glob.escape(file) for file, _ in request["files"]],
+            allow_patterns=[glob.escape(file) for file, _ in request.files],
         )
     except (GatedRepoError, RepositoryNotFoundError):
         return ExitCode.UNUSABLE, f"Cannot access gated repo {name}: {_TERMS}."
@@ -66,7 +69,7 @@ def _fetch(request: Mapping[str, Any], folder: Path) -> tuple[int, str]:
         return code, f"{_unreached(name)} It answers {status}."
     except Exception as error:  # those of the client's HTTP library, whichever that is
         return _NOT_NOW, f"{_unreached(name)} {_cause(error)}"
-    missing = _missing(folder, request["files"])
+    missing = _missing(folder, request.files)
     if missing:
         return _NOT_NOW, f"{name} came without {missing[0]} as it was planned with."
     return 0, ""

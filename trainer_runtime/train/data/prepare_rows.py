@@ -7,13 +7,13 @@ cache when the trainer asks for it.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
+from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.inputs.row_form import problem_of_columns, problem_of_row, rows_of
 from trainer_runtime.core.protocol.lines import ExitCode
-from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.rows import read_rows
 
 _LOOKED_AT = 100
@@ -21,17 +21,17 @@ _LOOKED_AT = 100
 
 def main(request_path: str) -> int:
     """Read what a request's config names; the exit code."""
-    config = json.loads(Path(request_path).read_bytes())
     try:
-        training, held_out = read_rows(config["data"])
-        kind = rows_of(str(config.get("framework")), str(config.get("method")))
+        config = RunConfig.parse(Path(request_path).read_bytes())
+        training, held_out = read_rows(config.data)
+        kind = rows_of(config.framework, config.method)
         for name, rows in held_out.items():
             problem = problem_of_columns(kind, rows.column_names)
             for number in range(min(_LOOKED_AT, len(rows))):
                 problem = problem or problem_of_row(kind, rows[number])
             if problem is not None:
                 raise ConfigError(f"data source {name}: {problem}")
-    except ConfigError as error:
+    except (ConfigError, DecodingError) as error:
         print(error, flush=True)
         return ExitCode.UNUSABLE
     counted = ", ".join(f"{len(rows):,} of {name}" for name, rows in held_out.items())

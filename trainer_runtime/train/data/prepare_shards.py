@@ -16,8 +16,10 @@ import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from trainer_runtime.core.config import DataConfig, SourceConfig
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
@@ -34,39 +36,44 @@ _DTYPES = ((1 << 16, "uint16", "H"), (1 << 32, "uint32", "I"))
 
 def main(request_path: str) -> int:
     """Cut what a request asks for; the exit code."""
-    request = json.loads(Path(request_path).read_bytes())
+    request = decode_fields(
+        Path(request_path).read_bytes(), "request", max_bytes=MAX_DOCUMENT_BYTES
+    )
+    named = request.section("files")
     try:
-        cut(request["data"], Path(request["folder"]), request["files"])
-    except ConfigError as error:
+        data = DataConfig.of(request.section("data"))
+        files = {source.name: named.texts(source.name) for source in data.sources}
+        cut(data, Path(request.text("folder")), files)
+    except (ConfigError, DecodingError) as error:
         print(error, flush=True)
         return ExitCode.UNUSABLE
     return 0
 
 
-def cut(data: Mapping[str, Any], folder: Path, files: Mapping[str, Sequence[str]]) -> None:
+def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the shards of every source into `folder`; `files` are its files by a source's name.
 
     Raises:
         ConfigError: a source can't be read, or is too short.
     """
-    tokenizer = open_tokenizer(data["tokenizer"])
+    tokenizer = open_tokenizer(data.tokenizer)
     dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
     described = []
-    for source in data["sources"]:
-        whole = folder / f"train-{source['name']}.bin"
-        named = files[source["name"]]
+    for source in data.sources:
+        whole = folder / f"train-{source.name}.bin"
+        named = files[source.name]
         with whole.open("wb") as out:
-            if source["format"] == TOKENS:
+            if source.format == TOKENS:
                 documents, tokens = _copy(out, source, named, tokenizer, code)
             else:
                 documents, tokens = _write(out, _telling(source, named), tokenizer, code)
-        print(f"{source['name']}: {documents:,} documents, {tokens:,} tokens", flush=True)
-        held_out = _held_out(source, tokens, int(data["seq_len"]))
-        validation = folder / f"val-{source['name']}.bin"
+        print(f"{source.name}: {documents:,} documents, {tokens:,} tokens", flush=True)
+        held_out = _held_out(source, tokens, data.seq_len)
+        validation = folder / f"val-{source.name}.bin"
         _split_off(whole, validation, held_out * array(code).itemsize)
         described.append(
             {
-                "name": source["name"],
+                "name": source.name,
                 "documents": documents,
                 "train": {"file": whole.name, "tokens": tokens - held_out},
                 "val": {"file": validation.name, "tokens": held_out},
@@ -101,7 +108,7 @@ def _write(
 
 def _copy(
     out: BinaryIO,
-    source: Mapping[str, Any],
+    source: SourceConfig,
     files: Sequence[str],
     tokenizer: Tokenizer,
     code: str,
@@ -113,11 +120,11 @@ def _copy(
             while data := stream.read(_COPIED_BYTES):
                 tokens = array("H")
                 if len(data) % tokens.itemsize:
-                    raise ConfigError(f"data source {source['name']}: {file} is cut off")
+                    raise ConfigError(f"data source {source.name}: {file} is cut off")
                 tokens.frombytes(data)
                 if max(tokens) >= tokenizer.vocab_size:
                     raise ConfigError(
-                        f"data source {source['name']}: {file} holds token {max(tokens):,}, but "
+                        f"data source {source.name}: {file} holds token {max(tokens):,}, but "
                         f"the tokenizer has {tokenizer.vocab_size:,}; name theirs by data.tokenizer"
                     )
                 count += len(tokens)
@@ -140,7 +147,7 @@ def _batches(read: Iterator[Piece]) -> Iterator[list[tuple[str, bool]]]:
         yield batch
 
 
-def _telling(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]:
+def _telling(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
     """A source's pieces, with a line every other second of how much of it is read."""
     total_mib = sum(Path(file).stat().st_size for file in files) / 2**20
     reported_s = time.monotonic()
@@ -149,14 +156,14 @@ def _telling(source: Mapping[str, Any], files: Sequence[str]) -> Iterator[Piece]
         if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
             reported_s, share = time.monotonic(), piece[2]
             of_all = f"{share * total_mib:,.1f} of {total_mib:,.1f} MiB ({share:.0%})"
-            print(f"{source['name']}: {of_all}", flush=True)
+            print(f"{source.name}: {of_all}", flush=True)
 
 
-def _held_out(source: Mapping[str, Any], tokens: int, seq_len: int) -> int:
+def _held_out(source: SourceConfig, tokens: int, seq_len: int) -> int:
     needed = 2 * (seq_len + 1)
     if tokens < needed:
         raise ConfigError(
-            f"data source {source['name']}: {tokens} tokens in {source['path']}, but training and "
+            f"data source {source.name}: {tokens} tokens in {source.path}, but training and "
             f"validation need {needed} with data.seq_len {seq_len}; give more text or a shorter "
             "data.seq_len"
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy
 
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE, list_files
-from trainer_runtime.train.attempt.config import ConfigError, RunConfig
+from trainer_runtime.train.attempt.config import ConfigError, DataConfig, RunConfig, SourceConfig
 
 if TYPE_CHECKING:
     import datasets
@@ -37,21 +37,21 @@ def load_rows(config: RunConfig) -> tuple[datasets.Dataset, dict[str, datasets.D
     Raises:
         ConfigError: a source can't be read, or holds no rows to train on and to hold out.
     """
-    return read_rows(config.document["data"])
+    return read_rows(config.data)
 
 
 def read_rows(
-    data: Mapping[str, Any],
+    data: DataConfig,
 ) -> tuple[datasets.Dataset, dict[str, datasets.Dataset]]:
     """What `load_rows` gives, by the config's `data` alone."""
-    cache = Path(data["cache_dir"]) / "data" / str(data["fingerprint"])
+    cache = data.folder
     training, held_out, weights = [], {}, []
-    for source in data["sources"]:
+    for source in data.sources:
         rows = _load(source, cache)
-        train, validation = _split(rows, source["name"])
+        train, validation = _split(rows, source.name)
         training.append(train)
-        held_out[source["name"]] = validation
-        weights.append(float(source.get("weight", 1.0)))
+        held_out[source.name] = validation
+        weights.append(source.weight)
     if len(training) == 1:
         return training[0], held_out
     columns = _shared_columns(training, list(held_out))
@@ -59,15 +59,15 @@ def read_rows(
     return _mixed([rows.select_columns(columns) for rows in training], weights), kept
 
 
-def _load(source: Mapping[str, Any], cache: Path) -> Rows:
+def _load(source: SourceConfig, cache: Path) -> Rows:
     import datasets
 
-    path, name = Path(source["path"]), source["name"]
+    path, name = Path(source.path), source.name
     try:
-        if source["format"] == "hf":
+        if source.format == "hf":
             return datasets.load_from_disk(str(path))
         files = files_of(source)
-        builder = _BUILDERS.get(source["format"]) or _builder_of(files, name)
+        builder = _BUILDERS.get(source.format) or _builder_of(files, name)
         load = partial(datasets.load_dataset, builder, cache_dir=str(cache), split="train")
         if builder == "text":
             return load(data_files=files, sample_by="paragraph")
@@ -76,7 +76,7 @@ def _load(source: Mapping[str, Any], cache: Path) -> Rows:
         raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
 
 
-def stream_rows(source: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def stream_rows(source: SourceConfig) -> Iterator[Mapping[str, Any]]:
     """A source's rows to train on, read while they are asked for.
 
     Raises:
@@ -84,34 +84,34 @@ def stream_rows(source: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """
     import datasets
 
-    path, name = Path(source["path"]), source["name"]
+    path, name = Path(source.path), source.name
     try:
-        if source["format"] == "hf":
+        if source.format == "hf":
             rows = datasets.load_from_disk(str(path))
             if isinstance(rows, datasets.DatasetDict):
                 rows = _train_split(rows, name)
             yield from rows.to_iterable_dataset()
             return
         files = files_of(source)
-        builder = _BUILDERS.get(source["format"]) or _builder_of(files, name)
+        builder = _BUILDERS.get(source.format) or _builder_of(files, name)
         yield from datasets.load_dataset(builder, data_files=files, split="train", streaming=True)
     except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
 
 
-def files_of(source: Mapping[str, Any]) -> list[str]:
+def files_of(source: SourceConfig) -> list[str]:
     """A source's files of its format.
 
     Raises:
         ConfigError: there are none.
         OSError: they can't be listed.
     """
-    path, data_format = Path(source["path"]), source["format"]
+    path, data_format = Path(source.path), source.format
     if not path.is_dir():
         return [str(path)]
     files = [str(path / file.name) for file in list_files(path, data_format)]
     if not files:
-        raise ConfigError(f"data source {source['name']}: no {data_format} files in {path}")
+        raise ConfigError(f"data source {source.name}: no {data_format} files in {path}")
     return files
 
 

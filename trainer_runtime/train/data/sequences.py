@@ -15,6 +15,7 @@ from typing import Protocol
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.attempt.exit_codes import ShardsError
 from trainer_runtime.train.data.batches import Corpus, Shard, TrainingData, validation_windows
@@ -173,5 +174,5 @@ def read_position(folder: Path | None) -> list[int] | None:
     """The position that a verified checkpoint keeps; None without a checkpoint."""
     if folder is None or not (folder / POSITION_NAME).exists():
         return None
-    position: list[int] = json.loads((folder / POSITION_NAME).read_bytes())["data_position"]
-    return position
+    written = decode_fields((folder / POSITION_NAME).read_bytes(), POSITION_NAME)
+    return list(written.integers("data_position"))

@@ -9,16 +9,15 @@ disk.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
-from trainer_runtime.train.attempt.config import ConfigError, RunConfig
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig, SourceConfig
 from trainer_runtime.train.data.batches import furthest_behind
 from trainer_runtime.train.data.documents import COLUMN, Piece, cut, pieces
 from trainer_runtime.train.data.rows import files_of, stream_rows
@@ -42,13 +41,13 @@ class StreamedSequences(IterableDataset[Item]):
         self, config: RunConfig, split: str, *, source: str | None = None, start: int = 0
     ) -> None:
         """Raises: ConfigError: the tokenizer can't be used."""
-        data = config.document["data"]
-        self._sources = [one for one in data["sources"] if source in (None, one["name"])]
-        self._seq_len = int(data["seq_len"])
+        data = config.data
+        self._sources = [one for one in data.sources if source in (None, one.name)]
+        self._seq_len = data.seq_len
         self._split = split
         self._start = start
         self._most = config.evaluation.batches * config.batch.micro_batch
-        self.tokenizer = open_tokenizer(data["tokenizer"])
+        self.tokenizer = open_tokenizer(data.tokenizer)
 
     def __iter__(self) -> Iterator[Item]:
         """Raises: ConfigError: a source can't be read, or holds nothing for the split."""
@@ -58,7 +57,7 @@ class StreamedSequences(IterableDataset[Item]):
                     yield _item(window)
             return
         passes = [_Passes(self, source) for source in self._sources]
-        weights = [float(source.get("weight", 1.0)) for source in self._sources]
+        weights = [source.weight for source in self._sources]
         shares = [weight / sum(weights) for weight in weights]
         drawn = [0] * len(passes)
         while True:
@@ -68,7 +67,7 @@ class StreamedSequences(IterableDataset[Item]):
                 yield _item(window)
             drawn[chosen] += 1
 
-    def windows_of(self, source: Mapping[str, Any]) -> Iterator[array[int]]:
+    def windows_of(self, source: SourceConfig) -> Iterator[array[int]]:
         """One pass over a source: the split's windows."""
         held_out = self._split == VALIDATION
         number, held = 0, array("I")
@@ -85,7 +84,7 @@ class StreamedSequences(IterableDataset[Item]):
 class _Passes:
     """A source's windows, pass after pass."""
 
-    def __init__(self, sequences: StreamedSequences, source: Mapping[str, Any]) -> None:
+    def __init__(self, sequences: StreamedSequences, source: SourceConfig) -> None:
         self._sequences = sequences
         self._source = source
         self._reading = sequences.windows_of(source)
@@ -97,7 +96,7 @@ class _Passes:
             window = next(self._reading, None)
         if window is None:
             raise ConfigError(
-                f"data source {self._source['name']} holds less than a sequence of data.seq_len"
+                f"data source {self._source.name} holds less than a sequence of data.seq_len"
             )
         return window
 
@@ -116,24 +115,22 @@ def stream_dataset(
     return StreamedSequences(config, split, source=source, start=start)
 
 
-def _tokens(source: Mapping[str, Any], tokenizer: Tokenizer) -> Iterator[list[int]]:
+def _tokens(source: SourceConfig, tokenizer: Tokenizer) -> Iterator[list[int]]:
     for text, ends, _ in _texts(source):
         tokens = list(tokenizer.encode([text])[0])
         yield [*tokens, tokenizer.end_of_text] if ends else tokens
 
 
-def _texts(source: Mapping[str, Any]) -> Iterator[Piece]:
+def _texts(source: SourceConfig) -> Iterator[Piece]:
     """Files of text in pieces: `datasets` would hold each one whole."""
-    if source["format"] == "text":
+    if source.format == "text":
         yield from pieces(source, files_of(source))
         return
     for row in stream_rows(source):
         text = row.get(COLUMN)
         if not isinstance(text, str):
             has = ", ".join(f"`{name}`" for name in row)
-            raise ConfigError(
-                f"data source {source['name']} has no text under `{COLUMN}`, but {has}"
-            )
+            raise ConfigError(f"data source {source.name} has no text under `{COLUMN}`, but {has}")
         yield from cut(text, True, 0.0)
 
 

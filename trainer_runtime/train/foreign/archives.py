@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import pickle
 import re
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainer_runtime.core.decoding import MAX_ROW_DEPTH, decode_value
 from trainer_runtime.train.checkpoints.tensors import TensorFileError, read_tensors
 from trainer_runtime.train.foreign.records import UnusableError
 
@@ -83,10 +83,12 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST_DOCUMENT_BYTES:
             raise UnusableError(f"{path.name} is larger than any that a framework writes")
-        document = json.loads(path.read_bytes())
+        document = decode_value(
+            path.read_bytes(), path.name, max_bytes=_LARGEST_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH
+        )
     except OSError as error:
         raise UnusableError(f"{path.name} can't be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise UnusableError(f"{path.name} is no JSON: torn, or damaged") from None
     if not isinstance(document, dict):
         raise UnusableError(f"{path.name} is no JSON object")

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from trainer_runtime.core.decoding import number
 from trainer_runtime.train.foreign.archives import (
     read_archive,
     read_document,
@@ -152,10 +153,10 @@ def _history(state: Mapping[str, Any]) -> Iterator[Point]:
         if type(step) is not int or any(name in entry for name in _SUMMARY):
             continue
         values = {
-            _NAMES.get(name, name): float(value)
-            for name, value in entry.items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and name != "step"
-            if not name.endswith(_OF_THE_CLOCK)
+            _NAMES.get(name, name): value
+            for name, raw in entry.items()
+            if name != "step" and not name.endswith(_OF_THE_CLOCK)
+            if (value := number(raw)) is not None
         }
         by_step.setdefault(step, {}).update(values)
     yield from sorted(by_step.items())

@@ -12,7 +12,6 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +61,14 @@ def take_over(config: RunConfig, events: Path) -> None:
         UnusableError: it is not any more what it was when the run was made.
         OSError: it can't be read or written.
     """
-    adopted: Mapping[str, Any] = config.document["adopt"]
-    step = int(adopted["step"])
-    place = Path(adopted["folder"], adopted["path"])
+    adopted = config.adopt
+    if adopted is None:
+        raise UnusableError("the configuration names no checkpoint to take over")
+    step = adopted.step
+    place = Path(adopted.folder, adopted.path)
     target = CHECKPOINTS / checkpoint_name(step)
-    found = examined(kind_of(config.document["framework"]), place)
-    if found.step != step or stamp_of(place) != adopted["stamp"]:
+    found = examined(kind_of(config.framework), place)
+    if found.step != step or stamp_of(place) != adopted.stamp:
         raise UnusableError(
             f"{place} changed since it was looked at (it is of step {found.step} by now); adopt "
             "the folder anew"
@@ -92,7 +93,7 @@ def _put(config: RunConfig, place: Path, target: Path, manifest: Manifest) -> No
     CHECKPOINTS.mkdir(exist_ok=True)
     writing = CHECKPOINTS / f"{WRITING_PREFIX}{TAG}"
     shutil.rmtree(writing, ignore_errors=True)
-    framework = config.document["framework"]
+    framework = config.framework
     if framework == "nanogpt":
         _write_nanogpt(config, place, target, manifest)
     elif framework == "litgpt":

@@ -25,7 +25,7 @@ def read_arguments(attempt: FrameworkRun, kind: type[ArgumentsT]) -> ArgumentsT:
         ConfigError: the installed version has no such argument, or refuses a value.
     """
     logging.disable_progress_bar()
-    os.environ.update(tracking_variables(attempt.config.document))
+    os.environ.update(tracking_variables(attempt.config))
     path = attempt.folder / TRAINING_ARGUMENTS
     try:
         arguments = kind(**yaml.safe_load(path.read_text()))
@@ -34,7 +34,7 @@ def read_arguments(attempt: FrameworkRun, kind: type[ArgumentsT]) -> ArgumentsT:
     # The plan gives each rank one device; Trainer would spread a batch over all that it sees.
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
-    if arguments.use_cpu and is_fsdp(attempt.config.document):
+    if arguments.use_cpu and is_fsdp(attempt.config):
         raise ConfigError("compute.strategy fsdp: on a CPU accelerate would train by ddp instead")
     if arguments.device.type == "cpu":
         _take_the_one_cpu(arguments)

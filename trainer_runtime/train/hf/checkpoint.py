@@ -28,7 +28,7 @@ def refuse_another_strategy(checkpoint: Path | None, config: RunConfig, ranks: i
     written, wanted = _strategies_of(checkpoint), _strategies_wanted(config)
     if written != wanted:
         raise ConfigError(
-            f"compute.strategy {config.document['compute'].get('strategy')}: {checkpoint.name} "
+            f"compute.strategy {config.compute.strategy}: {checkpoint.name} "
             f"was written by {written}, whose optimizer no other strategy can read; resume with "
             "that, or `--from scratch`"
         )
@@ -50,9 +50,9 @@ def _strategies_of(checkpoint: Path) -> str:
 
 
 def _strategies_wanted(config: RunConfig) -> str:
-    if is_fsdp(config.document):
+    if is_fsdp(config):
         return _FSDP
-    stage = deepspeed.stage(config.document)
+    stage = deepspeed.stage(config)
     return {0: _PLAIN, 3: _ZERO3}.get(stage, _ZERO)
 
 

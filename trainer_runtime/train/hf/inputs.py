@@ -78,7 +78,7 @@ def held_out(attempt: FrameworkRun) -> HeldOut | dict[str, HeldOut] | None:
 
 
 def _is_streamed(attempt: FrameworkRun) -> bool:
-    return bool(attempt.config.document["data"].get("form") == "stream")
+    return attempt.config.data.is_streamed
 
 
 def _refuse_tokens_beyond(vocab_size: int, tokens: int) -> None:

@@ -51,7 +51,7 @@ def prompt_style_of(name: str, rows: Any, config: RunConfig) -> PromptStyle:
     first = rows[0]
     if "messages" not in first and isinstance(first.get("prompt"), str):
         return Default()
-    folder = Path(written.start_folder(config.document) or ".")
+    folder = Path(written.start_folder(config) or ".")
     if has_prompt_style(folder):
         return load_prompt_style(folder)
     return PromptStyle.from_config(Config.from_file(folder / "model_config.yaml"))

@@ -122,15 +122,15 @@ def _strategy(config: RunConfig, given: Any) -> Any:
     from lightning.fabric.strategies import FSDPStrategy
     from litgpt.model import Block
 
-    name = config.document["compute"].get("strategy") or "single"
+    name = config.compute.strategy
     if name == "single":
         return "auto"
     if name == "ddp":
         return "ddp"
-    if name != "fsdp" or config.document.get("adapter"):
-        of = "LoRA in LitGPT" if config.document.get("adapter") else "LitGPT"
+    if name != "fsdp" or config.adapter:
+        of = "LoRA in LitGPT" if config.adapter else "LitGPT"
         raise ConfigError(f"compute.strategy {name} is not for {of}; use ddp")
-    if not _recomputes(config) or config.document.get("method") == "sft":
+    if not _recomputes(config) or config.method == "sft":
         return given
     # As `litgpt pretrain` makes it, but for the recomputing; `finetune_full` always recomputes.
     return FSDPStrategy(
@@ -142,11 +142,11 @@ def _strategy(config: RunConfig, given: Any) -> Any:
 
 
 def _shards(config: RunConfig) -> bool:
-    return bool(config.document["compute"].get("strategy") == "fsdp")
+    return config.compute.strategy == "fsdp"
 
 
 def _recomputes(config: RunConfig) -> bool:
-    return bool(config.document["compute"].get("activation_checkpointing"))
+    return config.compute.activation_checkpointing
 
 
 def _recompute_blocks(model: nn.Module) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pickle
 import shutil
@@ -12,8 +11,9 @@ from pathlib import Path
 
 import torch
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.frameworks import litgpt as written
-from trainer_runtime.train.attempt.config import ConfigError, RunConfig
+from trainer_runtime.train.attempt.config import ConfigError, ModelConfig, RunConfig
 
 _WEIGHTS = "lit_model.pth"
 
@@ -27,7 +27,7 @@ def provide(config: RunConfig) -> None:
     Raises:
         ConfigError: there is no such model, or LitGPT doesn't know its kind.
     """
-    wanted = written.start_folder(config.document)
+    wanted = written.start_folder(config)
     if wanted is None:
         return
     folder = Path(wanted)
@@ -36,8 +36,8 @@ def provide(config: RunConfig) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (folder / _WEIGHTS).exists():
             return
-        model = config.document["model"]
-        source = Path(model["path"]) if model.get("path") else _downloaded(model)
+        model = config.model
+        source = Path(model.path) if model.path else _downloaded(model)
         if not source.is_dir():
             raise ConfigError(f"model.path {source} is no folder on this machine")
         made = folder.with_name(f".making-{folder.name}")
@@ -88,24 +88,25 @@ def _convert(folder: Path, name: str) -> None:
 
 def _name(config: RunConfig, source: Path) -> str:
     """LitGPT's name for one of Hugging Face's models: model.preset, or the hub's or folder's."""
-    model = config.document["model"]
-    return str(model.get("preset") or model.get("hub") or _recorded_name(source) or source.name)
+    model = config.model
+    return str(model.preset or model.hub or _recorded_name(source) or source.name)
 
 
 def _recorded_name(source: Path) -> str | None:
     """Where the model says that it comes from."""
     try:
-        recorded = json.loads((source / "config.json").read_bytes()).get("_name_or_path")
+        config = decode_fields((source / "config.json").read_bytes(), "config.json")
+        recorded = config.find_text("_name_or_path")
     except (OSError, ValueError):
         return None
     return os.path.basename(recorded) if recorded else None
 
 
-def _downloaded(model: dict[str, str | None]) -> Path:
+def _downloaded(model: ModelConfig) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(str(model["hub"]), revision=model.get("revision")))
+        return Path(snapshot_download(str(model.hub), revision=model.revision))
     except (HfHubHTTPError, LocalEntryNotFoundError, ValueError) as error:
-        raise ConfigError(f"model.hub {model['hub']} can't be had: {error}") from None
+        raise ConfigError(f"model.hub {model.hub} can't be had: {error}") from None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.train.checkpoints import random_state
 
 MODEL_FILE = "lit_model.pth"
@@ -81,16 +82,15 @@ class Trained:
     @staticmethod
     def read_common(folder: Path) -> Mapping[str, Any]:
         """What every rank knows alike of a verified checkpoint."""
-        found: Mapping[str, Any] = json.loads(_rank_file(folder, 0).read_bytes())
-        return found
+        path = _rank_file(folder, 0)
+        return decode_fields(path.read_bytes(), path.name).values
 
     def _counters(self, step: int) -> dict[str, int]:
         return {"iter_num": step * self.accumulation, "step_count": step}
 
     def _own(self, folder: Path) -> Mapping[str, Any] | None:
         path = _rank_file(folder, self.fabric.global_rank)
-        found: Mapping[str, Any] | None = json.loads(path.read_bytes()) if path.exists() else None
-        return found
+        return decode_fields(path.read_bytes(), path.name).values if path.exists() else None
 
     @property
     def _file(self) -> str:

@@ -50,7 +50,7 @@ def kept_promises(attempt: FrameworkRun) -> Iterator[None]:
     loop = Loop(attempt)
     if attempt.is_main:
         shutil.rmtree(FINAL, ignore_errors=True)
-    command = written.command(config.document)
+    command = written.command(config)
     try:
         with _patched(command, loop):
             yield
@@ -85,7 +85,7 @@ def _fabric(module: ModuleType, loop: Any) -> SimpleNamespace:
 
 
 def _config(module: ModuleType, loop: Any) -> Any:
-    start = written.start_folder(loop.attempt.config.document)
+    start = written.start_folder(loop.attempt.config)
     if start is None:
         return module.Config
     original, sizes = module.Config, Path(start, "model_config.yaml")
@@ -256,7 +256,7 @@ def _begin(
         state["optimizer"],
         state,
         config.batch.accumulation,
-        written.command(config.document) == written.FINETUNE_LORA,
+        written.command(config) == written.FINETUNE_LORA,
         partial(_describe, module, state["model"], given),
     )
     loop.begin(trained, num_parameters(state["model"], requires_grad=True))
@@ -297,10 +297,9 @@ def _refuse(config: RunConfig) -> None:
         version = "none"
     if version != written.VERSION:
         raise ConfigError(f"litgpt {written.VERSION} is needed here, there is {version}")
-    model, document = config.document["model"], config.document
-    if model.get("dropout"):
+    if config.model.dropout:
         raise ConfigError("LitGPT's models have no dropout; set model.dropout to 0")
-    if document.get("method") == "sft" and written.start_folder(document) is None:
+    if config.method == "sft" and written.start_folder(config) is None:
         raise ConfigError("method sft finetunes a model: give model.path or model.hub")
-    if document["data"].get("form") == "stream":
+    if config.data.is_streamed:
         raise ConfigError("LitGPT pretrains on token shards; leave out data.prepare: stream")

@@ -28,9 +28,9 @@ from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import (
     ModelConfig,
     RunConfig,
-    read_model_config,
     read_run_config,
     refuse_another_script,
+    sizes_of,
 )
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
@@ -141,7 +141,7 @@ class FrameworkRun:
         Raises:
             ConfigError: one is missing, or they don't go together.
         """
-        return read_model_config(self.config.document)
+        return sizes_of(self.config)
 
     def choose_checkpoint(self) -> Path | None:
         """The folder of the newest checkpoint that verifies, None to start anew; before `begin`.
@@ -241,7 +241,7 @@ class FrameworkRun:
         """
         told = dict(values)
         loss = told.get("val_loss")
-        if loss is not None and self.config.document.get("method", "pretrain") in _PER_TOKEN:
+        if loss is not None and self.config.method in _PER_TOKEN:
             told.setdefault("val_perplexity", math.exp(min(loss, _LARGEST_EXPONENT)))
         self._emit("eval", step=self.step, values=told, batches=batches, seconds=seconds)
         self._measure({name: value for name, value in told.items() if self._rates(name)})
@@ -376,7 +376,7 @@ class FrameworkRun:
 
     @property
     def _strategy(self) -> str:
-        return str(self.config.document["compute"].get("strategy") or "single")
+        return self.config.compute.strategy
 
     def _rates(self, name: str) -> bool:
         """Whether it belongs among the few values that say what a checkpoint is worth."""

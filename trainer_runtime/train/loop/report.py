@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer_runtime.train.attempt.config import TrainingConfig
+from trainer_runtime.train.attempt.config import RunConfig
 
 _LINE_INTERVAL_S = 1.0
 
@@ -20,7 +20,7 @@ class Cost:
     peak_flops: float | None
 
     @classmethod
-    def of(cls, config: TrainingConfig, parameters: int, peak_flops: float | None) -> Cost:
+    def of(cls, config: RunConfig, parameters: int, peak_flops: float | None) -> Cost:
         """6 N + 12 L d T per token unless the plan knows better (Chowdhery et al. 2022,
         arXiv:2204.02311, appendix B: PaLM's model FLOPs, with attention counted in full)."""
         model, batch = config.model, config.batch

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from trainer_runtime.core.files.manifest import verify
-from trainer_runtime.train.attempt.config import ConfigError, TrainingConfig, read_config
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_config
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, stored_steps
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.restore import MODEL
@@ -22,7 +22,7 @@ END_OF_TEXT = 256
 class TrainedModel:
     """Weights with the configuration that they were trained by; `origin` says where they lay."""
 
-    config: TrainingConfig
+    config: RunConfig
     weights: Mapping[str, Tensor]
     origin: Path
 
@@ -59,5 +59,5 @@ def decode(tokens: Iterable[int]) -> str:
     return found.decode(errors="replace")
 
 
-def _read(config: TrainingConfig, folder: Path) -> TrainedModel:
+def _read(config: RunConfig, folder: Path) -> TrainedModel:
     return TrainedModel(config, read_tensors(folder / f"{MODEL}.safetensors"), folder)

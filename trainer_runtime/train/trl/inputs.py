@@ -26,8 +26,8 @@ INITIAL_MODEL = Path("initial_model")
 def load_tokenizer(attempt: FrameworkRun) -> PreTrainedTokenizerBase:
     """The configured tokenizer; what ends a text also fills batches, where nothing else does."""
     source = tokenizer_source(attempt)
-    revision = attempt.config.document["model"].get("revision")
-    own = source == attempt.config.document["model"].get("hub")
+    revision = attempt.config.model.revision
+    own = source == attempt.config.model.hub
     tokenizer = AutoTokenizer.from_pretrained(
         source, revision=(revision if own else None) or "main"
     )
@@ -46,15 +46,17 @@ def initial_model(
     Raises:
         ConfigError: the folder is missing, or model, tokenizer and lengths don't go together.
     """
-    described = attempt.config.document["model"]
-    if path := described.get("path"):
+    described = attempt.config.model
+    if path := described.path:
         if not (Path(path) / "config.json").is_file():
             raise ConfigError(f"model.path {path} holds no model: there is no config.json in it")
-        source = str(path)
-    elif not (source := described.get("hub")):
+        source = path
+    elif described.hub:
+        source = described.hub
+    else:
         with args.main_process_first(desc="making the initial model"):
             source = _made(attempt, tokenizer)
-    config = AutoConfig.from_pretrained(source, revision=described.get("revision") or "main")
+    config = AutoConfig.from_pretrained(source, revision=described.revision or "main")
     _refuse_misfits(config, tokenizer, attempt.config.data.seq_len)
     return source
 

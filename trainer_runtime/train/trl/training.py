@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from transformers import Trainer
 
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.row_order import training_order, validation_rows
 from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
@@ -67,7 +67,8 @@ def _evenly(rows: Any, at_most: int, source: str) -> Any:
 
 def _resume_token_count(trainer: Any, checkpoint: Path) -> None:
     """TRL counts tokens from 0 in every process; what was read before goes on being counted."""
-    history = json.loads((checkpoint / _STATE).read_bytes())["log_history"]
-    told = [entry["num_tokens"] for entry in history if "num_tokens" in entry]
+    data = (checkpoint / _STATE).read_bytes()
+    history = decode_fields(data, _STATE, max_bytes=MAX_DOCUMENT_BYTES).sections("log_history")
+    told = [entry.values["num_tokens"] for entry in history if "num_tokens" in entry.values]
     if told:
         trainer._total_train_tokens = told[-1]

@@ -16,6 +16,7 @@ from typing import Any
 from trainer_runtime.box.files.files import AppendedLog, write_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.checkpoints.pinned_checkpoints import held_steps
+from trainer_runtime.core.config import CheckpointConfig, RunConfig
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.manifest import (
     ChunkHasher,
@@ -70,8 +71,8 @@ class SimulatedTrainer(threading.Thread):
         self._run = run
         self._number = attempt
         self._attempt = run.attempt(attempt)
-        self._config: dict[str, Any] = json.loads(self._attempt.config.read_bytes())
-        variables = self._config.get("env") or {}
+        self._config = config = RunConfig.parse(self._attempt.config.read_bytes())
+        variables = config.env
         self._step_s = float(variables.get(STEP_VARIABLE, _DEFAULT_STEP_S))
         self._faults = PlantedFaults(variables.get(FAULTS_VARIABLE, ""), folder)
         self._step = 0
@@ -79,7 +80,7 @@ class SimulatedTrainer(threading.Thread):
         self._skipped_sequences = 0
         self._spike_until = 0
         self._saved_t = time.monotonic()
-        self._retention = _retention(self._config["checkpoint"])
+        self._retention = _retention(config.checkpoint)
         self.asked_to_end = threading.Event()
         self.killed = threading.Event()
 
@@ -98,10 +99,10 @@ class SimulatedTrainer(threading.Thread):
 
     def _train(self) -> None:
         self._resume()
-        target = int(self._config["steps"])
+        target = self._config.steps
         while self._step < target:
             self._take_step()
-            every = int(self._config["eval"]["every_steps"])
+            every = self._config.evaluation.every_steps or target
             evaluated = self._step % every == 0 or self._step == target
             if evaluated:
                 self._evaluate()
@@ -115,7 +116,7 @@ class SimulatedTrainer(threading.Thread):
     def _resume(self) -> None:
         skipped = []
         resumed_from = None
-        for step in self._config["attempt"]["resume"]["candidates"]:
+        for step in self._config.attempt.resume.candidates or ():
             problems = verify(self._folder(step))
             if not problems:
                 state = json.loads((self._folder(step) / "state.json").read_bytes())
@@ -127,7 +128,7 @@ class SimulatedTrainer(threading.Thread):
                 "decision",
                 {"what": "skip_checkpoint", "value": step, "reason": "; ".join(problems)},
             )
-        if resumed_from is None and self._config["attempt"]["resume"]["mode"] == "step":
+        if resumed_from is None and self._config.attempt.resume.mode == "step":
             self._say("the checkpoint that was asked for can't be used")
             raise _Ended(ExitCode.UNUSABLE)
         self._emit("started", self._description(resumed_from, skipped))
@@ -137,19 +138,19 @@ class SimulatedTrainer(threading.Thread):
             "attempt": self._number,
             "pid": os.getpid(),
             "step": self._step,
-            "target_step": self._config["steps"],
+            "target_step": self._config.steps,
             "resumed_from": resumed_from,
             "skipped": skipped,
-            "parameters": self._config["derived"]["parameters"],
+            "parameters": self._config.derived.parameters,
             "device": "simulated",
-            "precision": self._config["precision"],
-            "tokens_per_step": self._config["batch"]["tokens"],
+            "precision": self._config.precision,
+            "tokens_per_step": self._config.batch.tokens,
         }
 
     def _take_step(self) -> None:
-        for skip in self._config["data"].get("skip") or []:
-            if skip["at_step"] == self._step:
-                self._skipped_sequences += skip["sequences"]
+        for skip in self._config.data.skip:
+            if skip.at_step == self._step:
+                self._skipped_sequences += skip.sequences
         self._pause()
         self._step += 1
         fault = self._faults.due(self._step)
@@ -205,8 +206,8 @@ class SimulatedTrainer(threading.Thread):
         self._stand_still()
 
     def _report(self, loss: float) -> None:
-        tokens = int(self._config["batch"]["tokens"])
-        lr = float(self._config["optimizer"]["lr"])
+        tokens = self._config.batch.tokens
+        lr = self._config.optimizer.lr
         self._emit(
             "metric",
             {
@@ -221,11 +222,11 @@ class SimulatedTrainer(threading.Thread):
                 },
             },
         )
-        self._say(f"step {self._step}/{self._config['steps']} | loss {loss:.4f} | lr {lr:.2e}")
+        self._say(f"step {self._step}/{self._config.steps} | loss {loss:.4f} | lr {lr:.2e}")
 
     def _loss(self) -> float:
         """Falls from 6 towards 2 with noise that depends on step, seed and skipped data alone."""
-        seed = f"{self._config['seed']}:{self._step}:{self._skipped_sequences}"
+        seed = f"{self._config.seed}:{self._step}:{self._skipped_sequences}"
         noise = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") / 2**32
         factor = 4.0 if self._step < self._spike_until else 1.0
         return factor * (2.0 + 4.0 * math.exp(-self._step / 50.0) + 0.1 * noise)
@@ -233,14 +234,14 @@ class SimulatedTrainer(threading.Thread):
     def _evaluate(self) -> None:
         loss = 2.0 + 4.0 * math.exp(-self._step / 50.0)
         self._evaluated = (self._step, loss)
-        batches = int(self._config["eval"]["batches"])
+        batches = self._config.evaluation.batches
         values = {"val_loss": loss, "val_perplexity": math.exp(loss)}
         self._emit(
             "eval", {"step": self._step, "values": values, "batches": batches, "seconds": 0.0}
         )
 
     def _save_is_due(self) -> bool:
-        every = self._config["checkpoint"]["every"]
+        every = self._config.checkpoint.every
         if isinstance(every, int):
             return self._step % every == 0
         return time.monotonic() - self._saved_t >= parse_duration(every)
@@ -290,12 +291,12 @@ class SimulatedTrainer(threading.Thread):
         self._log.flush()
 
 
-def _retention(checkpoint: Mapping[str, Any]) -> Retention:
+def _retention(checkpoint: CheckpointConfig) -> Retention:
     return Retention(
-        int(checkpoint["keep_latest"]),
-        int(checkpoint.get("keep_best") or 0),
-        checkpoint.get("keep_every_steps"),
-        str(checkpoint["metric"]),
+        checkpoint.keep_latest,
+        checkpoint.keep_best,
+        checkpoint.keep_every_steps,
+        checkpoint.metric,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.followed_files import JOURNAL
@@ -59,7 +60,7 @@ class Stay:
         HostError: `UNSUPPORTED`, the bundle is gone.
         """
         try:
-            return Desired.from_dict(json.loads((self.bundle / _DESIRED).read_bytes()))
+            return Desired.of(decode_fields((self.bundle / _DESIRED).read_bytes(), _DESIRED))
         except FileNotFoundError:
             raise HostError(
                 "UNSUPPORTED",

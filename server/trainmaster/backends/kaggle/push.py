@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from trainer_runtime.core.kaggle.session_order import KernelOrder
+from trainer_runtime.core.kaggle.session_order import CarriedJournal, KernelOrder
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends.kaggle.client import Kaggle, KernelPush, Quota
@@ -235,9 +234,9 @@ class Pusher:
         )
 
 
-def _carried(mirror: PlacementMirror, begin: int, end: int) -> Mapping[str, Any] | None:
+def _carried(mirror: PlacementMirror, begin: int, end: int) -> CarriedJournal | None:
     """The part of the journal that no output has, as a frame has it."""
     if end <= begin:
         return None
     data = mirror.read(JOURNAL, begin, end - begin)
-    return {"at": begin, "z": base64.b64encode(zlib.compress(data, 6)).decode()}
+    return CarriedJournal(begin, base64.b64encode(zlib.compress(data, 6)).decode())

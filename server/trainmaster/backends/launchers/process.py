@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.answers.supervisor import SupervisorAnswer
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 
@@ -17,5 +18,5 @@ class ProcessLauncher:
             f"Read logs/supervisor.err in {folder}; `trainmaster doctor` checks the host.",
             code="SUPERVISOR_DID_NOT_START",
         )
-        call = RuntimeCall("start", ["."], failure, _TIMEOUT_S, folder=folder)
-        return await runtime_call(host, call, lambda answer: answer.flag("started"))
+        call = RuntimeCall("start", ["."], failure, _TIMEOUT_S, folder=folder, acts=True)
+        return (await runtime_call(host, call, SupervisorAnswer.of)).started

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
+from trainer_runtime.core.lease.lease import OwnEnd
+
 CloudName = Literal["runpod", "vast", "lambda"]
 BoxState = Literal["starting", "running", "stopped", "ending"]
 
@@ -141,7 +143,7 @@ class Cloud(Protocol):
     async def end(self, provider_id: str) -> None:
         """Have a box ended for good, its disk included; one that is gone is no error."""
 
-    def own_end(self, provider_id: str) -> Mapping[str, Any] | None:
+    def own_end(self, provider_id: str) -> OwnEnd | None:
         """How the box can end itself by a key that is good for nothing else, as
         `core.lease.lease.Lease.own_end` holds it; None where the provider has no such key."""
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
+from trainer_runtime.core.lease.lease import OwnEnd
 from trainmaster.machines.clouds.cloud import Box, BoxRequest, BoxState, CloudName, Offer, Wanted
 from trainmaster.machines.clouds.http import Api, Pace, Refusal
 from trainmaster.machines.clouds.offering import (
@@ -144,7 +145,7 @@ class Lambda:
         # Ending what is ended changes nothing: it may be sent again though it is a POST.
         await self._api.end("POST", "instance-operations", "terminate", body=body, repeated=True)
 
-    def own_end(self, provider_id: str) -> Mapping[str, Any] | None:
+    def own_end(self, provider_id: str) -> OwnEnd | None:
         """None: a box has no key, and goes on being billed when it powers itself off."""
         return None
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
+from trainer_runtime.core.lease.lease import OwnEnd
 from trainmaster.machines.clouds.cloud import Box, BoxRequest, BoxState, CloudName, Offer, Wanted
 from trainmaster.machines.clouds.http import Api, Refusal
 from trainmaster.machines.clouds.offering import (
@@ -157,18 +158,13 @@ class RunPod:
     async def end(self, provider_id: str) -> None:
         await self._api.end("DELETE", "pods", provider_id)
 
-    def own_end(self, provider_id: str) -> Mapping[str, Any] | None:
+    def own_end(self, provider_id: str) -> OwnEnd | None:
         if not is_safe_id(provider_id):
             return None
         # What is documented is the program; that the pod's key opens this API too is not.
-        program = {"kind": "command", "command": ["runpodctl", "pod", "delete", provider_id]}
-        return {
-            "kind": "http",
-            "method": "DELETE",
-            "url": self._api.url("pods", provider_id),
-            "key_variable": POD_KEY,
-            "otherwise": program,
-        }
+        program = OwnEnd("command", command=("runpodctl", "pod", "delete", provider_id))
+        url = self._api.url("pods", provider_id)
+        return OwnEnd("http", method="DELETE", url=url, key_variable=POD_KEY, otherwise=program)
 
     async def disconnect(self) -> None:
         await self._api.disconnect()

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from trainer_runtime.core.environment.gpus import find_gpu
+from trainer_runtime.core.lease.lease import OwnEnd
 from trainmaster.machines.clouds.cloud import Box, BoxRequest, BoxState, CloudName, Offer, Wanted
 from trainmaster.machines.clouds.http import Api, Refusal
 from trainmaster.machines.clouds.offering import (
@@ -166,15 +167,11 @@ class Vast:
             if refusal.status != 404:
                 raise self._api.refused(refusal) from None
 
-    def own_end(self, provider_id: str) -> Mapping[str, Any] | None:
+    def own_end(self, provider_id: str) -> OwnEnd | None:
         if not (provider_id.isascii() and provider_id.isdigit()):
             return None
-        return {
-            "kind": "http",
-            "method": "DELETE",
-            "url": self._api.url("v0", "instances", provider_id),
-            "key_variable": BOX_KEY,
-        }
+        url = self._api.url("v0", "instances", provider_id)
+        return OwnEnd("http", method="DELETE", url=url, key_variable=BOX_KEY)
 
     async def disconnect(self) -> None:
         await self._api.disconnect()

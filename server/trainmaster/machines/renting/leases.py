@@ -9,7 +9,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.answers.timer import TimerAnswer
+from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.lease.lease import LEASE, Lease
 from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainmaster.backends.hosts import Host
@@ -38,19 +39,6 @@ class OwnTimer:
     def to_body(self) -> dict[str, Any]:
         """As the box's record holds it."""
         return {"ends_itself": self.ends_itself, "own_timer": self.words}
-
-
-@dataclass(frozen=True, slots=True)
-class TimerState:
-    """A box's timer: whether it `runs`, what it `lacks` to end the box, and the clock there."""
-
-    runs: bool
-    lacks: str | None
-    t: float
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> TimerState:
-        return cls(fields.flag("runs"), fields.find_text("lacks"), fields.time("t"))
 
 
 def lease_of(box: RentedBox, cloud: Cloud) -> Lease:
@@ -92,15 +80,15 @@ async def put(host: Host, lease: Lease) -> OwnTimer:
     there = replace(lease, end_t=lease.end_t + skew_s)
     path = posixpath.join(await host.root(), LEASE)
     await host.put_file(path, json.dumps(there.to_dict()).encode())
-    timer = await _timer(host, "--start")
-    if not timer.runs:
+    answer = await _timer(host, "--start")
+    if not answer.runs:
         raise HostError(
             "ENVIRONMENT_UNUSABLE",
             f"The timer that is to end {host.name} with its lease does not start.",
             f"Look into lease.log in {await host.root()} there.",
             retryable=True,
         )
-    return own_timer(lease, timer.lacks, skew_s)
+    return own_timer(lease, answer, skew_s)
 
 
 async def read(host: Host) -> Lease | None:
@@ -111,7 +99,7 @@ async def read(host: Host) -> Lease | None:
     """
     path = posixpath.join(await host.root(), LEASE)
     try:
-        return Lease.from_dict(json.loads(await host.read(path, 0, _LONGEST_LEASE_BYTES)))
+        return Lease.of(decode_fields(await host.read(path, 0, _LONGEST_LEASE_BYTES), path))
     except ODD_FIELDS:
         return None
 
@@ -131,10 +119,11 @@ async def answers(workspace: Workspace, box: RentedBox) -> bool:
     return known is not None and known.tag == box.tag
 
 
-def own_timer(lease: Lease, lacks: str | None, skew_s: float = 0.0) -> OwnTimer:
-    """What a box can do by itself; `lacks`: what its timer would need to end it, `skew_s`: how far
-    its clock is ahead of ours, where that was made up for."""
+def own_timer(lease: Lease, answer: TimerAnswer, skew_s: float = 0.0) -> OwnTimer:
+    """What a box can do by itself; `answer`: what its timer tells, `skew_s`: how far its clock is
+    ahead of ours, where that was made up for."""
     told = "Stops its trainings in time, so that they are saved, and "
+    lacks = answer.lacks
     if lease.own_end is None:
         told += (
             f"can't end itself: {lease.provider} gives a box no key for that. "
@@ -160,15 +149,15 @@ def expected_timer(cloud: Cloud) -> OwnTimer:
     return OwnTimer(True, "the box's own timer ends it then by itself")
 
 
-def _skew_s(timer: TimerState) -> float:
-    skew_s = timer.t - time.time()
+def _skew_s(answer: TimerAnswer) -> float:
+    skew_s = answer.t - time.time()
     return skew_s if abs(skew_s) > _MOST_SKEW_S else 0.0
 
 
-async def _timer(host: Host, option: str) -> TimerState:
+async def _timer(host: Host, option: str) -> TimerAnswer:
     failure = Failure(
         f"{host.name} could not be asked for its lease",
         f"`trainmaster hosts check {host.name}` finds the cause.",
     )
     call = RuntimeCall("lease", [await host.root(), option], failure, _TIMEOUT_S, acts=True)
-    return await runtime_call(host, call, TimerState.from_fields)
+    return await runtime_call(host, call, TimerAnswer.of)

@@ -152,17 +152,17 @@ def _findings(view: RunView, place: _Placing) -> Iterable[Mark]:
     told: set[tuple[str, int | None]] = set()
     for found in view.record.findings.values():
         finding = found.finding
-        code, step = str(finding["code"]), finding.get("step")
+        code, step = finding.code, finding.step
         told.add((code, step))
         yield Mark(
             "finding",
             None if step is None else place.x(step),
             place.minute(found.opened_t),
             code,
-            finding.get("severity") == "critical",
+            finding.severity == "critical",
         )
     for progress in view.attempts:
         for warning in progress.warnings:
-            code, step = str(warning["code"]), warning.get("step")
+            code, step = str(warning.code), warning.step
             if step is not None and (code, step) not in told:
-                yield Mark("finding", place.x(step), place.minute(warning["t"]), code, True)
+                yield Mark("finding", place.x(step), place.minute(warning.t), code, True)

@@ -181,7 +181,7 @@ def _refuse_watched(workspace: Workspace, host: str, source: Mapping[str, Any]) 
     for run in workspace.control.runs(only_open=True):
         if source.get("pane") is None or run.host != host or not run.is_attached:
             continue
-        if run.config["attached"].get("pane") == source["pane"]:
+        if (run.document.get("attached") or {}).get("pane") == source["pane"]:
             raise HostError(
                 "PANE_TAKEN",
                 f"Run {run.run_id} watches this pane already.",
@@ -196,7 +196,8 @@ def _watched_already(workspace: Workspace, host: str, source: Mapping[str, Any])
     if path is None:
         return None
     for run in workspace.control.runs(only_open=True):
-        if run.host == host and run.is_attached and run.config["attached"].get("path") == path:
+        attached = run.config.attached
+        if run.host == host and attached is not None and attached.path == path:
             again = f"`trainmaster clean {run.run_id}` ends that"
             return f"Run {run.run_id} watches this log already; {again}."
     return None
@@ -223,7 +224,7 @@ async def _record(
             host=host,
             placement=1,
             spec="",
-            config=config,
+            document=config,
             plan={"decisions": [], "requirements": []},
             labels=config["labels"],
             closed=False,

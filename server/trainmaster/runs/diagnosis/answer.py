@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
-from trainer_runtime.core.protocol.finding import LONGEST_EVIDENCE, MOST_EVIDENCE
+from trainer_runtime.core.protocol.finding import LONGEST_EVIDENCE, MOST_EVIDENCE, Finding, Patch
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.words.answers.runs import Answer
 
@@ -72,53 +72,53 @@ class DiagnosisAnswer(Answer):
 
 
 def finding_answer(
-    told: Mapping[str, Any],
+    found: Finding,
     *,
     attempt: int | None = None,
     over: bool = False,
     tried: Collection[str] = (),
 ) -> FindingAnswer:
-    """What `Finding.to_dict()` describes, also where a box's journal tells it: made harmless.
+    """A finding made harmless: it may come from the journal of a host.
 
     Patches that were `tried` (ids) come last.
 
     Raises:
-        ValueError: it does not describe a finding.
+        ValueError: a name is not one of the catalogues'.
     """
     return FindingAnswer(
-        id=_word(told["id"]),
-        code=_word(told["code"]),
-        severity=told["severity"],
-        confidence=float(told.get("confidence", 1.0)),
-        step=told.get("step"),
+        id=_word(found.id),
+        code=_word(found.code),
+        severity=found.severity,
+        confidence=found.confidence,
+        step=found.step,
         attempt=attempt,
         over=over or None,
-        evidence=_lines(told.get("evidence"), MOST_EVIDENCE, LONGEST_EVIDENCE),
-        explanation=_text(told.get("explanation", ""), _LONGEST_TEXT),
-        advice=_lines(told.get("advice"), _MOST_SENTENCES, _LONGEST_TEXT),
-        led_to=_lines(told.get("led_to"), _MOST_SENTENCES, 64),
+        evidence=_lines(found.evidence, MOST_EVIDENCE, LONGEST_EVIDENCE),
+        explanation=_text(found.explanation, _LONGEST_TEXT),
+        advice=_lines(found.advice, _MOST_SENTENCES, _LONGEST_TEXT),
+        led_to=_lines(found.led_to, _MOST_SENTENCES, 64),
         patches=sorted(
-            (_patch(patch, tried) for patch in told.get("patches") or ()),
-            key=lambda patch: bool(patch.tried),
+            (_patch(patch, tried) for patch in found.patches), key=lambda patch: bool(patch.tried)
         ),
     )
 
 
-def _patch(told: Mapping[str, Any], tried: Collection[str]) -> PatchAnswer:
-    text = {"id": _word(told["id"]), "why": _text(told.get("why", ""), _LONGEST_TEXT)}
-    return PatchAnswer.model_validate({**told, **text, "tried": told["id"] in tried or None})
+def _patch(patch: Patch, tried: Collection[str]) -> PatchAnswer:
+    text = {"id": _word(patch.id), "why": _text(patch.why, _LONGEST_TEXT)}
+    return PatchAnswer.model_validate(
+        {**patch.to_dict(), **text, "tried": patch.id in tried or None}
+    )
 
 
-def _word(value: Any) -> str:
-    text = str(value)
+def _word(text: str) -> str:
     if not (text.isascii() and text.replace("_", "").isalnum() and len(text) <= 64):
-        raise ValueError(f"{text[:80]!r} is no name of the catalogues")
+        raise ValueError(f"{text[:80]!r} is not a name of the catalogues")
     return text
 
 
-def _lines(values: Any, most: int, longest: int) -> list[str]:
-    return [_text(value, longest) for value in list(values or ())[:most]]
+def _lines(texts: Sequence[str], most: int, longest: int) -> list[str]:
+    return [_text(text, longest) for text in texts[:most]]
 
 
-def _text(value: Any, longest: int) -> str:
-    return shown(str(value).encode(errors="replace"))[:longest]
+def _text(text: str, longest: int) -> str:
+    return shown(text.encode(errors="replace"))[:longest]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.intervention import RULES
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.policy.recovery import is_skipped
@@ -63,7 +64,7 @@ def newest_config(workspace: Workspace, view: RunView) -> dict[str, Any]:
     config = None if current is None else _config(workspace, view, current.number)
     if config is not None:
         return config
-    config = dict(view.run.config)
+    config = dict(view.run.document)
     for attempt in view.record.attempts:
         config = _with(config, attempt)
     return config
@@ -85,7 +86,9 @@ def _with(config: Mapping[str, Any], attempt: AttemptRecord) -> dict[str, Any]:
     except PatchError:
         changed = dict(config)  # as the box does: left as it was
     data = changed.get("data")
-    if attempt.skip and isinstance(data, Mapping) and not is_skipped(changed, attempt.skip):
+    if not attempt.skip or not isinstance(data, Mapping):
+        return changed
+    if not is_skipped(RunConfig.parse(changed), attempt.skip):
         changed["data"] = {**data, "skip": [*(data.get("skip") or []), dict(attempt.skip)]}
     return changed
 
@@ -109,10 +112,11 @@ def _own(view: RunView, attempt: AttemptRecord) -> Iterator[str]:
         return
     _, finding, name, *_ = attempt.why.split(":")
     known = view.record.findings.get(finding)
-    for patch in known.finding["patches"] if known is not None else ():
-        if patch.get("id") == name:
-            sets = patch.get("set") or {}
-            yield from (path for path, new in attempt.set.items() if sets.get(path, _NONE) != new)
+    for patch in known.finding.patches if known is not None else ():
+        if patch.id == name:
+            yield from (
+                path for path, new in attempt.set.items() if patch.set.get(path, _NONE) != new
+            )
 
 
 def _who(attempt: AttemptRecord) -> tuple[str, str | None]:

@@ -32,7 +32,7 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
     of_log = find(scan.seen())
     found = _in_order(merged(_that_count(of_series, of_log, over), of_log), over)
     return DiagnosisAnswer(
-        findings=[finding_answer(one.to_dict(), over=one.id in over) for one in found],
+        findings=[finding_answer(one, over=one.id in over) for one in found],
         read_bytes=size,
         series_until_step=series.until_step,
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.diagnosis.remedies import advice
-from trainer_runtime.core.protocol.finding import Severity, as_evidence, finding_id
+from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 from trainer_runtime.core.protocol.journal import FoundRecord
 from trainmaster.runs.diagnosis.answer import FindingAnswer, finding_answer
 from trainmaster.runs.diagnosis.order import place
@@ -27,42 +26,40 @@ SAVE_ADVICE = ("Look at the disk and at the log; the checkpoint before it stands
 
 @dataclass(frozen=True, slots=True)
 class FoundOfRun:
-    """A finding, by its newest `Finding.to_dict()`, with the attempt that it is of.
+    """A finding in its newest form, with the attempt that it is of.
 
     `tried`: the ids of patches that were applied for it before; it came again.
     """
 
     attempt: int
-    told: Mapping[str, Any]
+    finding: Finding
     over: bool = False
     tried: frozenset[str] = frozenset()
 
     @property
     def id(self) -> str:
-        return str(self.told["id"])
+        return self.finding.id
 
     @property
     def code(self) -> str:
-        return str(self.told["code"])
+        return self.finding.code
 
     @property
     def severity(self) -> Severity:
-        severity: Severity = self.told["severity"]
-        return severity
+        return self.finding.severity
 
     @property
     def patches(self) -> list[str]:
         """The ids of its patches that were not tried yet, best first."""
-        ids = [str(patch["id"]) for patch in self.told.get("patches") or ()]
-        return [id for id in ids if id not in self.tried]
+        return [patch.id for patch in self.finding.patches if patch.id not in self.tried]
 
     @property
     def is_exhausted(self) -> bool:
         """Whether it had patches, and all of them were tried."""
-        return bool(self.told.get("patches")) and not self.patches
+        return bool(self.finding.patches) and not self.patches
 
     def answer(self) -> FindingAnswer:
-        return finding_answer(self.told, attempt=self.attempt, over=self.over, tried=self.tried)
+        return finding_answer(self.finding, attempt=self.attempt, over=self.over, tried=self.tried)
 
 
 def open_findings(view: RunView) -> list[FoundOfRun]:
@@ -77,11 +74,11 @@ def found_of(view: RunView) -> list[FoundOfRun]:
     """
     tried = tried_patches(view)
     found = [
-        replace(one, tried=tried_before(tried, one.code, one.told.get("step")))
+        replace(one, tried=tried_before(tried, one.code, one.finding.step))
         for one in (*_by_box(view), *_by_trainer(view), *_damaged(view))
     ]
     codes = {one.code for one in found if not one.over}
-    symptoms = {code for one in found if not one.over for code in one.told.get("led_to") or ()}
+    symptoms = {code for one in found if not one.over for code in one.finding.led_to}
     return sorted(
         found,
         key=lambda one: place(
@@ -98,10 +95,10 @@ def _by_box(view: RunView) -> Iterator[FoundOfRun]:
 
 
 def _is_a_finding(item: FoundRecord) -> bool:
-    """A journal is a file of the box: what stands there may be of a newer format, or damaged."""
+    """A journal is a file of the host: what stands there may be of a newer format, or damaged."""
     try:
         finding_answer(item.finding)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except ValueError:
         return False
     return True
 
@@ -112,19 +109,22 @@ def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
         verified = progress.verified_step or -1
         is_newest = progress is view.attempts[-1]
         for warning in progress.warnings:
-            code, step = str(warning["code"]), warning.get("step")
-            told_t = warning.get("t") or 0.0
-            if view.record.finding_of(progress.attempt, code, told_t) is not None:
+            code, step = str(warning.code), warning.step
+            if view.record.finding_of(progress.attempt, code, warning.t) is not None:
                 continue
             over = not is_newest or (code == _SAVE_FAILED and (step or 0) < verified)
             severity: Severity = "warning" if code == _SAVE_FAILED else "critical"
-            told = {
-                **_told(view, progress.attempt, code, severity, step),
-                "explanation": TOLD_BY_TRAINER.get(code, _BY_GUARD),
-                "advice": SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
-                "evidence": as_evidence([str(warning.get("message") or "").encode()]),
-            }
-            yield FoundOfRun(progress.attempt, told, over)
+            finding = Finding(
+                id=finding_id(view.run.placement, progress.attempt, code, step),
+                code=code,
+                severity=severity,
+                confidence=1.0,
+                step=step,
+                evidence=as_evidence([(warning.message or "").encode()]),
+                explanation=TOLD_BY_TRAINER.get(code, _BY_GUARD),
+                advice=SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
+            )
+            yield FoundOfRun(progress.attempt, finding, over)
 
 
 def _damaged(view: RunView) -> Iterator[FoundOfRun]:
@@ -133,23 +133,20 @@ def _damaged(view: RunView) -> Iterator[FoundOfRun]:
             yield FoundOfRun(entry.attempt, _damage(view, entry))
 
 
-def _damage(view: RunView, entry: IndexEntry) -> dict[str, Any]:
+def _damage(view: RunView, entry: IndexEntry) -> Finding:
     from trainer_runtime.core.diagnosis.signatures.explain import (
         explain,  # with it comes every signature
     )
 
     code = "checkpoint_corrupt"
     reasons = dict(view.index.skipped)
-    return {
-        **_told(view, entry.attempt, code, "warning", entry.step),
-        "explanation": explain(code, {}),
-        "advice": advice(code),
-        "evidence": as_evidence([reasons.get(entry.step, "").encode()]),
-    }
-
-
-def _told(
-    view: RunView, attempt: int, code: str, severity: Severity, step: int | None
-) -> dict[str, Any]:
-    id = finding_id(view.run.placement, attempt, code, step)
-    return {"id": id, "code": code, "severity": severity, "confidence": 1.0, "step": step}
+    return Finding(
+        id=finding_id(view.run.placement, entry.attempt, code, entry.step),
+        code=code,
+        severity="warning",
+        confidence=1.0,
+        step=entry.step,
+        evidence=as_evidence([reasons.get(entry.step, "").encode()]),
+        explanation=explain(code, {}),
+        advice=advice(code),
+    )

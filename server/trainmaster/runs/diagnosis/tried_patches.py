@@ -78,12 +78,12 @@ def _onsets(
     view: RunView, before: AttemptRecord, codes: Collection[str], finding: str | None
 ) -> Iterator[int]:
     for id, item in view.record.findings.items():
-        step = item.finding.get("step")
-        named = item.attempt == before.number and item.finding["code"] in codes
-        if type(step) is int and (id == finding if finding is not None else named):
+        step = item.finding.step
+        named = item.attempt == before.number and item.finding.code in codes
+        if step is not None and (id == finding if finding is not None else named):
             yield step
     for progress in view.attempts:
         if finding is None and progress.attempt == before.number:
             for warning in progress.warnings:
-                if warning["code"] in codes and type(warning.get("step")) is int:
-                    yield warning["step"]
+                if warning.code in codes and warning.step is not None:
+                    yield warning.step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.lines import number
 from trainmaster.plan import Calibration, Throughput
 from trainmaster.sync.run_view import load_view
@@ -12,9 +13,6 @@ from trainmaster.sync.workspace import Workspace
 
 _NEWEST_RUNS = 20
 _ALIKE = 3.0
-_SAME = ("threads", "processes", "strategy", "activation_checkpointing")
-# Of a configuration that doesn't tell, as nanogpt's.
-_USUAL = {"processes": 1, "activation_checkpointing": False}
 # A run's first steps are slower than what follows.
 _LEAST_STEPS = 20
 
@@ -31,10 +29,10 @@ def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> C
         progress = load_view(workspace, run.run_id).progress
         if progress is None or progress.steps_done < _LEAST_STEPS or not progress.step_time_s:
             continue
-        if run.is_attached or not _alike(run.config, config):
+        if run.is_attached or not _alike(run.config, RunConfig.parse(config)):
             continue
         tokens = number(progress.described.get("tokens_per_step"))
-        flops = number(run.config["derived"]["flops_per_token"])
+        flops = run.config.derived.flops_per_token
         if tokens is None or flops is None:
             continue
         found.append(
@@ -47,23 +45,30 @@ def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> C
     return Calibration(measured=tuple(found))
 
 
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    if any(one.get(name) != other.get(name) for name in ("framework", "method")):
+def _alike(one: RunConfig, other: RunConfig) -> bool:
+    if (one.framework, one.method) != (other.framework, other.method):
         return False
-    if any(_compute(one, name) != _compute(other, name) for name in _SAME):
+    if _hardware(one) != _hardware(other):
         return False
-    if not one["derived"]["flops_per_token"] or not other["derived"]["flops_per_token"]:
+    if not one.derived.flops_per_token or not other.derived.flops_per_token:
         return False
     ratios = [
-        one["derived"]["flops_per_token"] / other["derived"]["flops_per_token"],
+        one.derived.flops_per_token / other.derived.flops_per_token,
         _micro_batch_tokens(one) / _micro_batch_tokens(other),
     ]
     return all(1 / _ALIKE <= ratio <= _ALIKE for ratio in ratios)
 
 
-def _compute(config: Mapping[str, Any], name: str) -> Any:
-    return config["compute"].get(name, _USUAL.get(name))
+def _hardware(config: RunConfig) -> tuple[int | None, int, str, bool]:
+    """What has to be the same."""
+    compute = config.compute
+    return (
+        compute.threads,
+        compute.processes,
+        compute.strategy,
+        compute.activation_checkpointing,
+    )
 
 
-def _micro_batch_tokens(config: Mapping[str, Any]) -> int:
-    return int(config["batch"]["micro_batch"]) * int(config["data"]["seq_len"])
+def _micro_batch_tokens(config: RunConfig) -> int:
+    return config.batch.micro_batch * config.data.seq_len

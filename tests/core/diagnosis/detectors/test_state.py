@@ -121,7 +121,7 @@ def test_box_and_operator_name_a_finding_alike() -> None:
     box, operator = Detectors(placement=2), Detectors(placement=2)
     for event in events([started(0, 100), *line]):
         box.take(event)
-        box.tick(event["t"] + 0.5)
+        box.tick(event.t + 0.5)
     for event in events([started(0, 100), *line]):
         operator.take(event)
     ids = [finding.id for finding in box.findings()]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors import (
     kl,
     margins,
@@ -22,6 +23,7 @@ from trainer_runtime.core.diagnosis.detectors.settings import Settings
 from trainer_runtime.core.diagnosis.detectors.state import described, restore
 from trainer_runtime.core.diagnosis.detectors.watch import Watch
 from trainer_runtime.core.diagnosis.remedies import ANNOUNCE_A_REWIND
+from trainer_runtime.core.protocol.event import Event
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.lines import number
 
@@ -83,7 +85,7 @@ class Detectors:
         if handler is not None:
             handler(key, step, value)
 
-    def sample(self, t: float, values: Mapping[str, Any]) -> None:
+    def sample(self, t: float, values: Mapping[str, object]) -> None:
         """What the machine told at `t`: telemetry keys, also per GPU (`gpu_util/0`)."""
         board = self._board
         finite = {}
@@ -104,7 +106,7 @@ class Detectors:
         kind: str,
         t: float | None = None,
         step: int | None = None,
-        fields: Mapping[str, Any] | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> None:
         """What trainer, journal or log told beside points; kinds that are not known do nothing.
 
@@ -114,26 +116,28 @@ class Detectors:
         """
         happening = HAPPENINGS.get(kind)
         if happening is not None:
-            happening(self._board, self._watch, self._board.step if step is None else step, fields)
+            at = self._board.step if step is None else step
+            happening(self._board, self._watch, at, Fields(fields or {}, kind))
         if t is not None and kind in ("eval", "checkpoint") and (self._board.t or 0.0) < t:
             self._board.t = t
 
-    def take(self, event: Mapping[str, Any], attempt: int | None = None) -> None:
+    def take(self, event: Event, attempt: int | None = None) -> None:
         """One event of `events.jsonl` or `supervisor.jsonl`, as `protocol.decode` gives it.
 
         `attempt`: the one whose file it stands in; a trainer's `started` does not tell.
         """
-        kind, t, step = event["kind"], event["t"], event.get("step")
+        kind, t, step = event.kind, event.t, event.step
         if kind == "sample":
-            self.sample(t, event.get("values") or {})
+            self.sample(t, event.values)
             return
         if kind in ("metric", "eval"):
-            for key, raw in (event.get("values") or {}).items():
+            for key, raw in event.values.items():
                 value = number(raw)
                 if value is not None:
-                    self.point(key, int(step or 0), t, value)
-        fields = event if attempt is None else {"attempt": attempt, **event}
-        self.event(kind, t, None if step is None else int(step), fields)
+                    self.point(key, step or 0, t, value)
+        if kind in HAPPENINGS:
+            own = {} if attempt is None else {"attempt": attempt}
+            self.event(kind, t, step, {**own, **event.document})
 
     def tick(self, now: float) -> list[Finding]:
         """Look at the clock, and tell what is open. `now`: Unix seconds."""

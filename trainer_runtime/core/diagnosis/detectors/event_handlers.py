@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import suppress
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector_context import Board
 from trainer_runtime.core.diagnosis.detectors.watch import Watch
 from trainer_runtime.core.protocol.duration import parse_duration
+from trainer_runtime.core.protocol.trainer_lines import Decided
 
-Fields = Mapping[str, Any] | None
 Happening = Callable[[Board, Watch, int, Fields], None]
 
 
 def _attempt_starting(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    attempt = (fields or {}).get("attempt")
-    if type(attempt) is int and attempt != board.ledger.attempt:
+    attempt = fields.find_integer("attempt")
+    if attempt is not None and attempt != board.ledger.attempt:
         watch.begin(board, attempt, board.step)
     board.finished = True  # while it is prepared no step is awaited
 
 
 def _started(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    fields = fields or {}
-    attempt = fields.get("attempt")
-    watch.begin(board, attempt if type(attempt) is int else board.ledger.attempt, step)
-    target = fields.get("target_step")
-    board.target_step = target if type(target) is int else None
+    watch.begin(board, fields.integer("attempt", board.ledger.attempt), step)
+    board.target_step = fields.find_integer("target_step")
 
 
 def _resumed(board: Board, watch: Watch, step: int, fields: Fields) -> None:
@@ -38,9 +36,8 @@ def _eval(board: Board, watch: Watch, step: int, fields: Fields) -> None:
 
 
 def _checkpoint(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    fields = fields or {}
-    action = str(fields.get("action") or "saved")  # logs tell of nothing but the save
-    board.checkpoint(action, step, fields.get("size_bytes"))
+    action = fields.text("action", "saved")  # logs report nothing but the save
+    board.checkpoint(action, step, fields.find_integer("size_bytes"))
     if action == "saved":
         watch.pace.pause(step, watch.stall.silent_s)
         watch.checkpoints.saved(board, step)
@@ -55,19 +52,16 @@ def _phase(board: Board, watch: Watch, step: int, fields: Fields) -> None:
 
 
 def _warning(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    watch.nonfinite.told(board, str((fields or {}).get("code")), step)
+    watch.nonfinite.told(board, fields.text("code", ""), step)
 
 
 def _decision(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    fields = fields or {}
-    if fields.get("what") != "checkpoint_every":
+    decided = Decided.of(fields)
+    every = decided.value
+    if decided.what != "checkpoint_every" or every is None:
         return
-    every = fields.get("value")
-    try:
+    with suppress(ValueError):
         seconds = parse_duration(every) if isinstance(every, str) else None
-    except ValueError:
-        return
-    if isinstance(every, (int, str)):
         watch.checkpoints.decided(every, seconds)
 
 

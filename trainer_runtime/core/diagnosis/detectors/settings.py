@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.decoding import number
 from trainer_runtime.core.protocol.duration import parse_duration
 
 
@@ -32,12 +34,12 @@ class Settings:
     host_memory_gib: float | None = None
     gpu_memory_gib: float | None = None
     skips: tuple[tuple[int, int], ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: ConfigDocument = field(default_factory=dict)
 
     @classmethod
     def from_config(
         cls,
-        config: Mapping[str, Any],
+        config: ConfigDocument,
         *,
         host_memory_gib: float | None = None,
         gpu_memory_gib: float | None = None,
@@ -54,7 +56,7 @@ class Settings:
             sequences_per_step=_count(derived.get("sequences_per_step")),
             warmup_steps=_count(_section(config, "schedule").get("warmup_steps")),
             keeps_checkpoints=_kept(_section(config, "checkpoint")),
-            peak_flops=derived.get("peak_flops"),
+            peak_flops=number(derived.get("peak_flops")),
             host_memory_gib=host_memory_gib,
             gpu_memory_gib=gpu_memory_gib,
             skips=_skips(_section(config, "data").get("skip")),
@@ -62,16 +64,16 @@ class Settings:
         )
 
 
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _section(config: ConfigDocument, name: str) -> Mapping[str, object]:
     section = config.get(name)
     return section if isinstance(section, Mapping) else {}
 
 
-def _count(value: Any) -> int | None:
+def _count(value: object) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
-def _kept(checkpoint: Mapping[str, Any]) -> int | None:
+def _kept(checkpoint: Mapping[str, object]) -> int | None:
     latest = _count(checkpoint.get("keep_latest"))
     return None if latest is None else latest + (_count(checkpoint.get("keep_best")) or 0)
 
@@ -83,7 +85,7 @@ def _skips(given: Any) -> tuple[tuple[int, int], ...]:
         return ()
 
 
-def _seconds(value: Any) -> float | None:
+def _seconds(value: object) -> float | None:
     try:
         return parse_duration(value) if isinstance(value, str) else None
     except ValueError:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Config = Mapping[str, Any]
+from trainer_runtime.core.config import ConfigDocument
+
+Config = ConfigDocument
 Changes = dict[str, Any]
 
 

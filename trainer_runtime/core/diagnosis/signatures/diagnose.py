@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.diagnosis.remedies import advice, patches
 from trainer_runtime.core.diagnosis.signatures.explain import explain
 from trainer_runtime.core.diagnosis.signatures.outcome import Outcome
@@ -20,7 +20,7 @@ def find(
     *,
     placement: int = 0,
     attempt: int = 0,
-    config: Mapping[str, Any] | None = None,
+    config: ConfigDocument | None = None,
 ) -> list[Finding]:
     """What went wrong, the first cause first.
 
@@ -34,7 +34,7 @@ def find_in(
     chunks: Iterable[bytes],
     outcome: Outcome | None = None,
     *,
-    config: Mapping[str, Any] | None = None,
+    config: ConfigDocument | None = None,
 ) -> list[Finding]:
     """`find` over a whole log, given in any pieces."""
     scan = SignatureScan()
@@ -44,9 +44,7 @@ def find_in(
     return find(scan.seen(), outcome, config=config)
 
 
-def _finding(
-    cause: Cause, placement: int, attempt: int, config: Mapping[str, Any] | None
-) -> Finding:
+def _finding(cause: Cause, placement: int, attempt: int, config: ConfigDocument | None) -> Finding:
     onset = cause.step if cause.step is not None else f"@{cause.onset}"
     informs = cause.severity == "info"
     return Finding(

@@ -5,12 +5,12 @@ File and function names are the training's own, so anybody's text: they are made
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_value
 from trainer_runtime.core.protocol.text import shown
 
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+(?: \[([^\]]*)\])? \(most recent call")
@@ -89,8 +89,10 @@ def _from_faulthandler(text: str) -> list[Thread]:
 
 def _from_py_spy(text: str) -> list[Thread]:
     try:
-        told = json.loads(text)
-    except (ValueError, RecursionError):
+        told = decode_value(text, "py-spy", max_bytes=MAX_DOCUMENT_BYTES)
+    except DecodingError:
+        return []
+    if not isinstance(told, list):
         return []
     described = [one for one in told if isinstance(one, dict)][:_MOST_THREADS]
     threads = [_thread(one) for one in described]

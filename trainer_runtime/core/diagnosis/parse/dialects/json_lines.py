@@ -12,6 +12,7 @@ from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
 from trainer_runtime.core.diagnosis.parse.names import CANONICAL, STEP_NAMES, TOTAL_NAMES, key_of
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.protocol.lines import ProtocolError, decode, number
+from trainer_runtime.core.protocol.trainer_lines import CheckpointChanged, Completed, trainer_line
 
 # Where `collect` puts the step; no metric's name can have the sign.
 STEP = "=step"
@@ -129,15 +130,14 @@ def _our_event(text: bytes) -> Reading | None:
         event = decode(text)
     except ProtocolError:
         return None
-    if event["kind"] in ("metric", "eval"):
-        told = event.get("values") or {}
-        values = [(key, number(raw)) for key, raw in told.items()]
+    if event.kind in ("metric", "eval"):
+        values = [(key, number(raw)) for key, raw in event.values.items()]
         numbers = [(key, value) for key, value in values if value is not None]
-        return Reading("trainmaster", numbers, step=float(event["step"]))
-    if event["kind"] == "checkpoint" and event.get("action") == "saved":
-        path = str(event.get("path", ""))
-        return Reading("trainmaster", step=float(event["step"]), events=[("checkpoint", path)])
-    if event["kind"] == "completed":
+        return Reading("trainmaster", numbers, step=float(event.step or 0))
+    line = trainer_line(event)
+    if isinstance(line, CheckpointChanged) and line.action == "saved":
+        return Reading("trainmaster", step=float(line.step), events=[("checkpoint", line.path)])
+    if isinstance(line, Completed):
         return Reading("trainmaster", events=[("completed", "")])
     return None
 

@@ -1,0 +1,29 @@
+"""What came of posting a message: the answer of `python -m trainer_runtime alert`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer_runtime.core.decoding import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class PostAnswer:
+    """`reason` says why it was not sent, in words of ours, and `wait_s` how long the receiver asks
+    to wait. `status` is the receiver's code; what it `said` is anybody's text."""
+
+    sent: bool
+    reason: str = ""
+    wait_s: float = 0.0
+    status: int | None = None
+    said: str | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> PostAnswer:
+        return cls(
+            sent=fields.flag("sent", False),
+            reason=fields.text("reason", "the sender was ended"),
+            wait_s=fields.number("wait_s", 0.0),
+            status=fields.find_integer("status"),
+            said=fields.find_text("said"),
+        )

@@ -1,0 +1,149 @@
+"""What it is trained on, and what has to come to the host first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_runtime.core.decoding import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    """One data source; weights count relative to their sum. `path`: where the host reads it."""
+
+    name: str
+    path: str = ""
+    format: str = "text"
+    weight: float = 1.0
+
+    @classmethod
+    def of(cls, fields: Fields) -> SourceConfig:
+        return cls(
+            name=fields.text("name"),
+            path=fields.text("path", ""),
+            format=fields.text("format", "text"),
+            weight=fields.number("weight", 1.0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """After step `at_step` the data position jumps ahead by so many sequences."""
+
+    at_step: int
+    sequences: int
+
+    @classmethod
+    def of(cls, fields: Fields) -> Skip:
+        return cls(fields.integer("at_step"), fields.integer("sequences"))
+
+
+@dataclass(frozen=True, slots=True)
+class UploadConfig:
+    """What the client sends: its own path of each source by name, and the digest of their list."""
+
+    sources: Mapping[str, str]
+    size_bytes: int
+    listing: str
+
+    @classmethod
+    def of(cls, fields: Fields) -> UploadConfig:
+        return cls(
+            sources=fields.text_map("sources"),
+            size_bytes=fields.integer("size_bytes", 0),
+            listing=fields.text("listing", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """`tokenizer` is `byte` or a folder of the host; `tokenizer_digest` tells it from others.
+
+    `prepare` says who cuts the texts (`box`, `here`, `stream`), `form` what the trainer reads.
+    """
+
+    sources: tuple[SourceConfig, ...]
+    tokenizer: str
+    seq_len: int
+    fingerprint: str
+    cache_dir: str
+    tokenizer_digest: str | None = None
+    prepare: str = "box"
+    form: str | None = None
+    skip: tuple[Skip, ...] = ()
+    upload: UploadConfig | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> DataConfig:
+        upload = fields.find_section("upload")
+        return cls(
+            sources=tuple(map(SourceConfig.of, fields.sections("sources"))),
+            tokenizer=fields.text("tokenizer", "byte"),
+            seq_len=fields.integer("seq_len", 0),
+            fingerprint=fields.text("fingerprint", ""),
+            cache_dir=fields.text("cache_dir", ""),
+            tokenizer_digest=fields.find_text("tokenizer_digest"),
+            prepare=fields.text("prepare", "box"),
+            form=fields.find_text("form"),
+            skip=tuple(map(Skip.of, fields.sections("skip"))),
+            upload=UploadConfig.of(upload) if upload is not None and upload.values else None,
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lies."""
+        return Path(self.cache_dir) / "data" / self.fingerprint
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether texts are cut while training."""
+        return self.form == "stream"
+
+
+@dataclass(frozen=True, slots=True)
+class InputConfig:
+    """A model or a tokenizer (`what`) that comes to `folder` of the host before the training.
+
+    Sent from `source`, a folder of the client, or fetched from `hub` at `revision`. `files` are
+    (name, size in bytes).
+    """
+
+    what: str
+    folder: str
+    source: str | None
+    hub: str | None
+    revision: str | None
+    files: tuple[tuple[str, int], ...]
+    size_bytes: int
+    listing: str | None
+
+    @classmethod
+    def of(cls, fields: Fields) -> InputConfig:
+        return cls(
+            what=fields.text("what"),
+            folder=fields.text("folder"),
+            source=fields.find_text("from"),
+            hub=fields.find_text("hub"),
+            revision=fields.find_text("revision"),
+            files=tuple(
+                (row.text("name"), row.integer("size_bytes"))
+                for row in fields.rows("files", "name", "size_bytes")
+            ),
+            size_bytes=fields.integer("size_bytes", 0),
+            listing=fields.find_text("listing"),
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """As it stands in the configuration."""
+        return {
+            "what": self.what,
+            "folder": self.folder,
+            "from": self.source,
+            "hub": self.hub,
+            "revision": self.revision,
+            "files": [list(file) for file in self.files],
+            "size_bytes": self.size_bytes,
+            "listing": self.listing,
+        }

@@ -1,0 +1,151 @@
+"""How a run is carried through: hardware, checkpoints, recovery, limits, the attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer_runtime.core.decoding import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeConfig:
+    """`processes` is the number of ranks, `strategy` how they share the model."""
+
+    device: str = "cpu"
+    gpus: int | None = None
+    threads: int | None = None
+    compile: bool = False
+    strategy: str = "single"
+    processes: int = 1
+    activation_checkpointing: bool = False
+    gpu_memory_gib: float | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> ComputeConfig:
+        recompute = fields.values.get("activation_checkpointing")
+        return cls(
+            device=fields.text("device", "cpu"),
+            gpus=fields.find_integer("gpus"),
+            threads=fields.find_integer("threads"),
+            compile=fields.flag("compile", False),
+            strategy=fields.text("strategy", "single"),
+            processes=fields.integer("processes", 1) or 1,
+            activation_checkpointing=bool(recompute),
+            gpu_memory_gib=fields.find_number("gpu_memory_gib"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """`every`: a number of steps, or a duration such as 90s, 10m, 1h.
+
+    `metric`: what the best one is chosen by. `mirror`: where second copies go.
+    """
+
+    every: int | str
+    every_is_auto: bool = False
+    keep_latest: int = 3
+    keep_best: int = 1
+    keep_every_steps: int | None = None
+    metric: str = "val_loss"
+    mirror: str | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> CheckpointConfig:
+        every = fields.values.get("every")
+        return cls(
+            every=every if isinstance(every, str) else fields.integer("every", 0),
+            every_is_auto=fields.flag("every_is_auto", False),
+            keep_latest=fields.integer("keep_latest", 3),
+            keep_best=fields.integer("keep_best", 1),
+            keep_every_steps=fields.find_integer("keep_every_steps"),
+            metric=fields.text("metric", "val_loss"),
+            mirror=fields.find_text("mirror"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryConfig:
+    """What follows from a failure, by its kind; None: nothing special.
+
+    `decide_within`: how long somebody may choose otherwise, None: not at all.
+    """
+
+    max_restarts: int = 0
+    on_crash: str | None = None
+    on_nan: str | None = None
+    on_spike: str | None = None
+    on_oom: str | None = None
+    on_stall: str | None = None
+    decide_within: str | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> RecoveryConfig:
+        return cls(
+            max_restarts=fields.integer("max_restarts", 0),
+            on_crash=fields.find_text("on_crash"),
+            on_nan=fields.find_text("on_nan"),
+            on_spike=fields.find_text("on_spike"),
+            on_oom=fields.find_text("on_oom"),
+            on_stall=fields.find_text("on_stall"),
+            decide_within=fields.find_text("decide_within"),
+        )
+
+    def rule(self, name: str) -> str | None:
+        """The value of `on_…` by its name."""
+        rules = {
+            "on_crash": self.on_crash,
+            "on_nan": self.on_nan,
+            "on_spike": self.on_spike,
+            "on_oom": self.on_oom,
+            "on_stall": self.on_stall,
+        }
+        return rules[name]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsConfig:
+    max_runtime_s: float | None = None
+    budget_usd: float | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> LimitsConfig:
+        return cls(fields.find_number("max_runtime_s"), fields.find_number("budget_usd"))
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeConfig:
+    """Where to start. `candidates` None: every checkpoint there is, newest first."""
+
+    mode: str = "latest"
+    candidates: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> ResumeConfig:
+        has_candidates = fields.values.get("candidates") is not None
+        return cls(
+            mode=fields.text("mode", "latest"),
+            candidates=fields.integers("candidates") if has_candidates else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptConfig:
+    """`is_recorded`: the supervisor has written it; the run's own configuration has none."""
+
+    number: int = 1
+    resume: ResumeConfig = ResumeConfig()
+    is_recorded: bool = False
+    has_resume: bool = False
+
+    @classmethod
+    def of(cls, fields: Fields | None) -> AttemptConfig:
+        if fields is None:
+            return cls()
+        resume = fields.part("resume", ResumeConfig.of)
+        return cls(
+            number=fields.integer("number", 1),
+            resume=resume or ResumeConfig(),
+            is_recorded=True,
+            has_resume=resume is not None,
+        )

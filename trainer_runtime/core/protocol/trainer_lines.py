@@ -1,0 +1,160 @@
+"""What a trainer writes into `events.jsonl`, a class for each kind of line that is not a metric.
+
+Lines with nothing but a step and metrics (`metric`, `eval`, `history`) have `Event.step` and
+`Event.values`. Fields that are not known are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from trainer_runtime.core.decoding import Fields, number
+from trainer_runtime.core.protocol.event import Event
+
+_DESCRIBING = ("parameters", "device", "precision", "tokens_per_step", "peak_flops", "torch")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The trainer is about to take its first step.
+
+    `skipped`: the checkpoints that it passed over, with the reason. `described`: model and device.
+    """
+
+    step: int
+    resumed_from: int | None
+    target_step: int | None
+    skipped: Mapping[int, str]
+    described: Mapping[str, object]
+
+    @classmethod
+    def of(cls, fields: Fields) -> Started:
+        values = fields.values
+        return cls(
+            step=fields.integer("step", 0),
+            resumed_from=fields.find_integer("resumed_from"),
+            target_step=fields.find_integer("target_step"),
+            skipped={
+                one.integer("step"): one.text("reason", "") for one in fields.sections("skipped")
+            },
+            described={key: values[key] for key in _DESCRIBING if values.get(key) is not None},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChanged:
+    target_step: int | None
+
+    @classmethod
+    def of(cls, fields: Fields) -> TargetChanged:
+        return cls(fields.find_integer("target_step"))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointChanged:
+    """`action` is `saved`, `verified`, `failed` or `pruned`; `save_s` what saving has taken."""
+
+    step: int
+    action: str
+    path: str
+    size_bytes: int
+    metrics: Mapping[str, object]
+    save_s: float
+    reason: str | None
+
+    @classmethod
+    def of(cls, fields: Fields) -> CheckpointChanged:
+        took_s = (number(fields.values.get(key)) or 0.0 for key in ("stall_s", "write_s"))
+        return cls(
+            step=fields.integer("step"),
+            action=fields.text("action", ""),
+            path=fields.text("path", ""),
+            size_bytes=fields.integer("size_bytes", 0),
+            metrics=fields.open_map("metrics"),
+            save_s=sum(took_s),
+            reason=fields.find_text("reason"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the trainer decided by itself: `what`, with the value that it took and the reason."""
+
+    what: str
+    value: int | str | None
+    reason: str
+
+    @classmethod
+    def of(cls, fields: Fields) -> Decided:
+        value = fields.values.get("value")
+        if not isinstance(value, (int, str)) or isinstance(value, bool):
+            value = None
+        return cls(fields.text("what"), value, fields.text("reason", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEntered:
+    name: str
+
+    @classmethod
+    def of(cls, fields: Fields) -> PhaseEntered:
+        return cls(fields.text("name", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """The trainer's own warning, such as the guard's of a loss that is not finite."""
+
+    code: str | None
+    step: int | None
+    message: str | None
+    values: Mapping[str, object] | None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Warned:
+        values = fields.find_section("values")
+        return cls(
+            code=fields.find_text("code"),
+            step=fields.find_integer("step"),
+            message=fields.find_text("message"),
+            values=None if values is None else values.values,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """All steps are done; `final` is the folder of the final model."""
+
+    final: str | None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Completed:
+        return cls(fields.find_text("final"))
+
+
+TrainerLine = (
+    Started | TargetChanged | CheckpointChanged | Decided | PhaseEntered | Warned | Completed
+)
+
+_KINDS: Mapping[str, Callable[[Fields], TrainerLine]] = {
+    "started": Started.of,
+    "target": TargetChanged.of,
+    "checkpoint": CheckpointChanged.of,
+    "decision": Decided.of,
+    "phase": PhaseEntered.of,
+    "warning": Warned.of,
+    "completed": Completed.of,
+}
+
+
+def trainer_line(event: Event) -> TrainerLine | None:
+    """The line by its kind; None for a kind that is not known or holds metrics alone, or fields
+    that such a line never has: it is of another version, or its file is damaged."""
+    read = _KINDS.get(event.kind)
+    if read is None:
+        return None
+    try:
+        return read(event.fields)
+    except ValueError:
+        return None
