@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-faults test-live check quick bench docs format clean
+.PHONY: help setup demo test suite test-faults test-live check quick bench docs format clean
 
 # As on its users' machines: else each of the thousands of commands would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,13 +22,16 @@ demo: ## train a small GPT on real text, kill it half-way, see it come back
 	@scripts/setup.sh train
 	@.venv/bin/trainmaster demo
 
-test: setup check ## style, types, floors, and all tests
+test: ## style, types, floors, and all tests; prints the slowest
+	@$(MAKE) --no-print-directory -j2 check suite
+
+suite: setup
 	$(PYTEST) --durations=50 --durations-min=1
 
-test-faults: setup ## the fault loops at full length: hundreds of kills and cuts, hours
+test-faults: setup ## the loops of faults at full length: hundreds of kills and cuts, which take hours
 	TRAINMASTER_FAULT_KILLS=20 TRAINMASTER_FAULT_CUTS=50 TRAINMASTER_FAULT_PARTITION_S=60 \
-	TRAINMASTER_FAULT_ROUNDS=20 TRAINMASTER_RENTING_TRIALS=60 \
-	$(PYTEST) $(shell grep -rlE "TRAINMASTER_(FAULT|RENTING)_|faulting" tests --include="test_*.py")
+	TRAINMASTER_FAULT_ROUNDS=20 TRAINMASTER_RENTING_TRIALS=60 TRAINMASTER_STRATEGIES=zero2,zero3,fsdp \
+	$(PYTEST) $$(grep -rlE "TRAINMASTER_(FAULT_[A-RT-Z]|RENTING_T|STRATEGIES)|faulting" tests --include="test_*.py")
 
 check: setup ## style, types, floors, oldest Python
 	@.venv/bin/ruff check .

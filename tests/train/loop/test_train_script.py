@@ -117,7 +117,7 @@ def test_the_trained_model_writes_the_same_text_for_the_same_seed(undisturbed: T
         subprocess.run(
             [sys.executable, str(SCRIPT), "--sample", "def ", "--tokens", "30", "--seed", seed],
             cwd=undisturbed.folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             check=True,
         ).stdout
