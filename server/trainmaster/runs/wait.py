@@ -39,6 +39,8 @@ _ENDS = frozenset(state.value for state in ENDED_RUNS)
 _STEP = re.compile(r"step:(\d{1,12})")
 _CURSOR = re.compile(r"w1\.(\d{1,9})\.(-?\d{1,15})\.(\d{1,9})\.(-?\d{1,15})")
 _LOOK_S = 0.2
+# Whether anything was written is a matter of microseconds; what it means is not.
+_WRITTEN_EVERY_S = 0.02
 _ADVANCE_EVERY_S = 3.0
 _PROGRESS_EVERY_S = 1.0
 _MOST_CHANGES = 20
@@ -79,10 +81,18 @@ async def wait_for_event(
                 await follower  # raises what ended it
             if time.monotonic() >= deadline:
                 return watch.timed_out()
-            await asyncio.sleep(_LOOK_S)
+            await _until_written(workspace, _LOOK_S)
     look_for_alerts(workspace, run_id)
     begin_transfers(workspace, view.run)  # the checkpoint that was waited for may be to come here
     return answer
+
+
+async def _until_written(workspace: Workspace, bound_s: float) -> None:
+    """Wait until points or events are written, by whichever process; at most `bound_s`."""
+    deadline = time.monotonic() + bound_s
+    version = workspace.metrics.version()
+    while workspace.metrics.version() == version and time.monotonic() < deadline:
+        await asyncio.sleep(_WRITTEN_EVERY_S)
 
 
 def cursor_of(view: RunView) -> str:
