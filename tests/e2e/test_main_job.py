@@ -26,6 +26,12 @@ from trainer_runtime.core.files.durable import is_locked
 from trainmaster.mcp.server import build_server
 
 
+@pytest.fixture
+def command(home: Path) -> CommandLine:
+    """Each command in a process of its own."""
+    return CommandLine(home, by_process=True)
+
+
 def test_a_launch_outlives_its_command_and_any_process_tells_the_whole_truth(
     command: CommandLine, tmp_path: Path
 ) -> None:

@@ -127,3 +127,16 @@ def test_folds_come_with_the_journals_first(store: MetricsStore) -> None:
             store.put_fold("run", 1, attempt, {"attempt": attempt})
         store.put_fold("run", 2, 0, {"attempt": 0})
     assert [attempt for attempt, _ in store.folds("run", 1)] == [0, 1, 2]
+
+
+def test_its_version_changes_with_whatever_any_process_writes(
+    store: MetricsStore, tmp_path: Path
+) -> None:
+    other = MetricsStore(tmp_path / "metrics.db")
+    for writing in (store, other):
+        before = store.version()
+        assert store.version() == before
+        with writing.writing():
+            writing.add_points("run", 1, 1, 0, [loss(before[1] + 1, 2.0)])
+        assert store.version() != before
+    other.close()

@@ -110,6 +110,11 @@ class MetricsStore:
     def close(self) -> None:
         self.connection.close()
 
+    def version(self) -> tuple[int, int]:
+        """Two numbers, one of which changes whenever this or another process has written."""
+        others = self.connection.execute("PRAGMA data_version").fetchone()[0]
+        return int(others), self.connection.total_changes
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Everything that is written inside stands at once, or not at all."""

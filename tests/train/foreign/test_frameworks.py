@@ -86,7 +86,8 @@ def of_trainer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_litgpt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("litgpt") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCH_COMPILE_DISABLE", "1")
+        # Its variable would be too late where something has imported the compiler before.
+        patch.setattr("torch._dynamo.config.disable", True)
         pretrain(folder, patch)
         yield folder
 

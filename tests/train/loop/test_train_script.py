@@ -25,13 +25,18 @@ from support.box.tiny_training import (
     wait_for,
 )
 from support.plan.rendered import SCRIPT, script_text
-from support.runs.running_run import LONGEST_S
+from support.runs.running_run import LONGEST_S, begin_with
 
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.checkpoints.cadence import best_interval_s
 
 FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 STEPS = 40
+# Run by Python before the trainer's own code.
+LISTING_IMPORTS = """\
+import atexit, pathlib, sys
+atexit.register(lambda: pathlib.Path("imported.txt").write_text("\\n".join(sys.modules)))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,8 @@ def make_run(tmp_path: Path, base: tuple[Path, Config]) -> Callable[..., TinyRun
 
 @pytest.fixture(scope="module")
 def undisturbed(base: tuple[Path, Config]) -> Iterator[TinyRun]:
-    run = TinyRun(base[0] / "undisturbed", base[1])
+    begin_with(base[0] / "listing", LISTING_IMPORTS)
+    run = TinyRun(base[0] / "undisturbed", base[1], first=base[0] / "listing")
     code, run.output, errors = run.train()  # type: ignore[attr-defined]
     assert (code, errors) == (0, "")
     yield run
@@ -80,6 +86,12 @@ def test_a_training_tells_everything_in_order_and_leaves_a_verified_model(
     assert undisturbed.steps_stored() == [20, 30, 40]
 
 
+def test_a_training_that_compiles_nothing_imports_no_compiler(undisturbed: TinyRun) -> None:
+    imported = (undisturbed.folder / "imported.txt").read_text().splitlines()
+    assert {"torch", "trainer_runtime.train.loop.run"} <= set(imported)
+    assert not {"torch._dynamo", "torch._inductor", "sympy"} & set(imported)
+
+
 def test_the_losses_fall_and_every_metric_is_there(undisturbed: TinyRun) -> None:
     metrics = [event["values"] for event in undisturbed.events() if event["kind"] == "metric"]
     assert metrics[0]["loss"] == pytest.approx(5.55, abs=0.2)
@@ -105,7 +117,7 @@ def test_the_trained_model_writes_the_same_text_for_the_same_seed(undisturbed: T
         subprocess.run(
             [sys.executable, SCRIPT, "--sample", "def ", "--tokens", "30", "--seed", seed],
             cwd=undisturbed.folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             check=True,
         ).stdout

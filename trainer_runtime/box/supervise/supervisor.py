@@ -123,6 +123,11 @@ class Supervisor:
         self._publish()
         return False
 
+    @property
+    def journal_lines(self) -> int:
+        """How many lines the journal has: it grows by whatever a tick decides."""
+        return self._journal.record.last_seq + 1
+
     def has_newer_request(self) -> bool:
         """Whether something was asked for that this supervisor could answer, and has not."""
         fields = read_fields(self._run.desired)
