@@ -46,5 +46,5 @@ def _text(seconds: Iterable[tuple[str, float]]) -> str:
 
 
 def _name(nodeid: str) -> str:
-    """The file's name alone, which is known in whichever folder it stands."""
-    return nodeid.split("::", maxsplit=1)[0].rpartition("/")[2]
+    """The file's path from the project's folder."""
+    return nodeid.split("::", maxsplit=1)[0]
