@@ -219,4 +219,4 @@ def test_a_supervisor_that_is_started_anew_knows_the_runs_own_pace(box: Box) -> 
     box.tick(box.supervisor(), "finding")
     (found,) = box.record().open_findings
     assert found.finding["code"] == "stall"
-    assert "120 s would be within its pace" in " ".join(found.finding["evidence"])
+    assert "the limit at its pace is 120 s" in " ".join(found.finding["evidence"])

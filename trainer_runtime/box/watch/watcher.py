@@ -18,7 +18,7 @@ from trainer_runtime.box.watch.dmesg import kernel_lines
 from trainer_runtime.box.watch.finding_throttle import Present, Telling, Write
 from trainer_runtime.box.watch.log_scan import GrowingLog, MaskedScan
 from trainer_runtime.core.diagnosis.detectors import Detectors, Settings
-from trainer_runtime.core.diagnosis.merge_findings import merged
+from trainer_runtime.core.diagnosis.merge_findings import merge_findings
 from trainer_runtime.core.diagnosis.signatures import Outcome, find
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, STALL
 from trainer_runtime.core.protocol.finding import Finding
@@ -88,7 +88,7 @@ class Watch:
         try:
             self._hear(attempt, event)
             if attempt or event["kind"] in _OF_JOURNAL:
-                self._detectors.take(event, attempt or None)
+                self._detectors.feed(event, attempt or None)
         except ODD_FIELDS:
             return
 
@@ -212,12 +212,12 @@ class Watch:
 
     def _present(self) -> list[Present]:
         """What is found of this attempt: open ones merged, those that are over behind them."""
-        mine = [one for one in self._detectors.sightings() if one.attempt == self._attempt]
-        open_ones = [self._detectors.described(one) for one in mine if one.closed_at is None]
-        found = merged(open_ones, self._of_log, self._telling.open_ids(self._attempt))
+        mine = [one for one in self._detectors.entries() if one.attempt == self._attempt]
+        open_ones = [self._detectors.finding_of(one) for one in mine if one.closed_at is None]
+        found = merge_findings(open_ones, self._of_log, self._telling.open_ids(self._attempt))
         named = {one.id for one in found}
         over = [
-            Present(self._detectors.described(one), is_open=False)
+            Present(self._detectors.finding_of(one), is_open=False)
             for one in mine
             if one.closed_at is not None
             and not self._telling.has_told_the_end(one.id(PLACEMENT))

@@ -16,7 +16,7 @@ from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.sync.run_view import RunView
 
 _SAVE_FAILED = "checkpoint_failed"
-TOLD_BY_TRAINER = {
+REPORTED_BY_TRAINER = {
     "nan_loss": "The loss is no number any more; the trainer's guard ended it.",
     "nan_grad": "The gradient is no number any more; the trainer's guard ended it.",
     _SAVE_FAILED: "A checkpoint could not be saved, or did not stand the check.",
@@ -120,7 +120,7 @@ def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
             severity: Severity = "warning" if code == _SAVE_FAILED else "critical"
             told = {
                 **_told(view, progress.attempt, code, severity, step),
-                "explanation": TOLD_BY_TRAINER.get(code, _BY_GUARD),
+                "explanation": REPORTED_BY_TRAINER.get(code, _BY_GUARD),
                 "advice": SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
                 "evidence": as_evidence([str(warning.get("message") or "").encode()]),
             }
