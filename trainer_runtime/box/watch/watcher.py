@@ -124,7 +124,7 @@ class Watch:
         self._read_log(_MOST_A_LOOK)
         if self._has_news:
             self._has_news = False
-            self._find_in_log(Outcome(running=True, asked=self._asked))
+            self._find_in_log(Outcome(running=True, terminated_why=self._asked))
         self._tell(now)
 
     def end(self, ended: Ended, now: float) -> None:
@@ -178,7 +178,7 @@ class Watch:
     def _find_in_log(self, outcome: Outcome, *, over: bool = False, patched: bool = True) -> None:
         """`patched`: with patches; what a training takes changes nothing in its preparation."""
         self._of_log = find(
-            self._scan.seen(ended=over),
+            self._scan.result(ended=over),
             outcome,
             placement=PLACEMENT,
             attempt=self._attempt,
@@ -194,9 +194,9 @@ class Watch:
         return Outcome(
             code=ended.code,
             signal=ended.signal,
-            asked=self._asked,
+            terminated_why=self._asked,
             completed=ended.completed,
-            kernel=() if ended.completed else kernel_lines(ended.since_t, now, ended.pids),
+            dmesg=() if ended.completed else kernel_lines(ended.since_t, now, ended.pids),
             telemetry=telemetry,
         )
 

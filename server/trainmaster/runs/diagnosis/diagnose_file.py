@@ -29,7 +29,7 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
         size += len(chunk)
     scan.finish()
     of_series, over = series.findings()
-    of_log = find(scan.seen())
+    of_log = find(scan.result())
     found = _in_order(merge_findings(_that_count(of_series, of_log, over), of_log), over)
     return DiagnosisAnswer(
         findings=[finding_answer(one.to_dict(), over=one.id in over) for one in found],
