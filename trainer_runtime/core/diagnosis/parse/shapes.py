@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.parse.line import NEEDLES, may_tell, read_line
+from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.rows import Block
-from trainer_runtime.core.diagnosis.parse.template import ZEROS, Template, learn
+from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.diagnosis.parse.template_learning import learn
 
 BAR = b"%|"
 _LONGEST_SHAPED = 4096
