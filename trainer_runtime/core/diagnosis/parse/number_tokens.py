@@ -29,7 +29,7 @@ class NumberTokens:
 
     @classmethod
     def of(cls, line: bytes) -> NumberTokens | None:
-        """The tokens of a line; None if it has none or they can't be told apart."""
+        """The tokens of a line; None if it has none or they are ambiguous."""
         has_exponents = _EXPONENT.search(line) is not None
         delete = b"," if _THOUSANDS.search(line) else b""
         kept = b"0123456789.+-" + (b"eE" if has_exponents else b"")
