@@ -19,7 +19,7 @@ from trainer_runtime.box.processes.hold import marker
 from trainer_runtime.box.processes.identity import carriers, identify, send
 
 _PROJECT = Path(__file__).parents[3]
-_ANSWERS = "from trainer_runtime.train import stacks; stacks.answer_signals()\n"
+_ANSWERS = "from trainer_runtime.train.loop import stacks; stacks.answer_signals()\n"
 
 
 class Hanging:

@@ -18,7 +18,7 @@ from trainer_runtime.box.watch.py_spy import find_py_spy, spy
 from trainer_runtime.box.watch.stacks import Taken, as_text, take
 from trainer_runtime.box.watch.telemetry import parse_gpus, start_gpu_query
 from trainer_runtime.core.diagnosis.stacks.frames import read_stacks, top
-from trainer_runtime.core.diagnosis.stacks.places import standing
+from trainer_runtime.core.diagnosis.stacks.places import locate
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Process, Rank, Verdict, judge
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.masking import Mask
@@ -112,7 +112,7 @@ def _described_rank(one: Rank, step: int | None) -> dict[str, Any]:
         "rank": one.rank,
         "step": step,
         **_described_process(one.process, _FRAMES),
-        "at": standing(one.process.main).place.value,
+        "at": locate(one.process.main).place.value,
         "workers": [_described_process(worker, _WORKER_FRAMES) for worker in one.workers][
             :_WORKERS
         ],
@@ -125,7 +125,7 @@ def _described_process(one: Process, frames: int) -> dict[str, Any]:
         "state": one.state,
         "cpu_share": one.cpu_share,
         "samples": len(one.samples),
-        "moves": one.moves,
+        "moves": one.changes_stack,
         "frames": top(one.main, frames),
         "blocked": [f"{call} {target}" for call, target, _ in one.blocked][:_WORKER_FRAMES],
     }
