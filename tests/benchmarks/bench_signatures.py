@@ -79,7 +79,7 @@ def scan(log: Path) -> list[str]:
         while chunk := file.read(_CHUNK_BYTES):
             signatures.feed(chunk)
     signatures.finish()
-    return [finding.code for finding in find(signatures.seen())]
+    return [finding.code for finding in find(signatures.result())]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
-from trainer_runtime.core.diagnosis.parse.parser import MOST_KEYS
+from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
 from trainmaster.metrics.log_file import read_chunks, refuse_no_text
 from trainmaster.store.buckets import Row
 
@@ -35,7 +35,7 @@ class _Column:
 class FileMetrics:
     """What a log tells of one rank, the lowest that it names: every point, in the log's order."""
 
-    most_keys: ClassVar[int] = MOST_KEYS
+    most_keys: ClassVar[int] = MAX_KEYS
 
     coverage: Coverage
     rank: int | None

@@ -148,7 +148,7 @@ def test_a_spike_is_only_told_of_by_default(box: Box) -> None:
     assert box.started == [1] and ("terminate", 1) not in box.told
     found = {one.finding.code: one for one in box.record().open_findings}["loss_spike"]
     shown = " ".join(found.finding.evidence)
-    for part in ("2.52 before", "9 at the onset", "made of the sequences 472 to 1031"):
+    for part in ("2.52 before", "9 at the onset", "trained on sequences 472 to 1031"):
         assert part in shown, shown
     assert found.finding.patches[0].id == "rewind_skip_data"
 
@@ -219,4 +219,4 @@ def test_a_supervisor_that_is_started_anew_knows_the_runs_own_pace(box: Box) -> 
     box.tick(box.supervisor(), "finding")
     (found,) = box.record().open_findings
     assert found.finding.code == "stall"
-    assert "120 s would be within its pace" in " ".join(found.finding.evidence)
+    assert "the limit at its pace is 120 s" in " ".join(found.finding.evidence)

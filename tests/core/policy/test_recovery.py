@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.core.journal_records import (
-    Told,
+    EventBody,
     attempt_ended,
     attempt_starting,
     kept,
@@ -52,7 +52,7 @@ def config(**recovery: Any) -> dict[str, Any]:
 
 def attempts(*verified_steps: int | None, generation: int = 1) -> list[AttemptRecord]:
     """Attempts that crashed, with the newest verified checkpoint at each one's end."""
-    told: list[Told] = []
+    told: list[EventBody] = []
     for number, step in enumerate(verified_steps, 1):
         told.append(attempt_starting(number, generation))
         told.append(attempt_ended(number, "crashed", verified_step=step))

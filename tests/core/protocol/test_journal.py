@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.core.journal_records import (
     FIRST_T,
-    Told,
+    EventBody,
     attempt_ended,
     attempt_starting,
     lines,
@@ -18,7 +18,7 @@ from trainer_runtime.box.supervise.record import Journal
 from trainer_runtime.core.protocol.journal import Record, TransitionError
 from trainer_runtime.core.protocol.states import AttemptState, PlacementState
 
-WHOLE: tuple[Told, ...] = (
+WHOLE: tuple[EventBody, ...] = (
     ("started", {"pid": 7}),
     attempt_starting(1, candidates=[20], set={"optimizer.lr": 0.01}),
     state("preparing", reason=None, detail=None, generation=1),

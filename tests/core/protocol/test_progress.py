@@ -5,7 +5,7 @@ import json
 import pytest
 from support.core.journal_records import (
     FIRST_T,
-    Told,
+    EventBody,
     evaluation,
     events,
     failed,
@@ -19,7 +19,7 @@ from support.core.journal_records import (
 
 from trainer_runtime.core.protocol.progress import Progress
 
-WHOLE: tuple[Told, ...] = (
+WHOLE: tuple[EventBody, ...] = (
     started(0, 100, parameters=1000, device="cpu", skipped=[{"step": 90, "reason": "torn"}]),
     metric(1, 3.0, lr=0.001, step_time_s=0.5),
     ("decision", {"what": "checkpoint_every", "value": "60s", "reason": "measured"}),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.core.journal_records import (
     FIRST_T,
-    Told,
+    EventBody,
     attempt_starting,
     kept,
     metric,
@@ -25,7 +25,7 @@ RUNNING = record(attempt_starting(1), ("attempt_running", {"attempt": 1}))
 
 
 def told(
-    *events: Told,
+    *events: EventBody,
     found: Record = RUNNING,
     config: dict[str, Any] | None = None,
     after_s: float = 60.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer_runtime.core.diagnosis.merge_findings import merged
+from trainer_runtime.core.diagnosis.merge_findings import merge_findings
 from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
 from trainer_runtime.core.protocol.finding import Finding
 from trainmaster.metrics.log_file import read_text
@@ -29,8 +29,8 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
         size += len(chunk)
     scan.finish()
     of_series, over = series.findings()
-    of_log = find(scan.seen())
-    found = _in_order(merged(_that_count(of_series, of_log, over), of_log), over)
+    of_log = find(scan.result())
+    found = _in_order(merge_findings(_that_count(of_series, of_log, over), of_log), over)
     return DiagnosisAnswer(
         findings=[finding_answer(one, over=one.id in over) for one in found],
         read_bytes=size,
