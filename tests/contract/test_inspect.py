@@ -23,7 +23,7 @@ from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StateError
 
-_LOST = ("HOST_UNREACHABLE", "LINK_LOST", "TOOK_TOO_LONG")
+_LOST = ("HOST_UNREACHABLE", "LINK_LOST", "TIMEOUT")
 ALL_HOSTS = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
 
 

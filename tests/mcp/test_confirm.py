@@ -46,7 +46,7 @@ class Shop:
         usd = self.prices.pop(0) if self.prices else 3.0
         by = await confirm(Quote("provision", thing, f"Rent {thing} for {usd:.2f} USD.", usd))
         if self.ended_again:
-            workspace.control.boxes.add(rented())
+            workspace.control.instances.add(rented())
             raise CloudError("PRICE_ABOVE_QUOTE", "It cost more.", "Take another.")
         if self.sold_out:
             raise CloudError("NO_CAPACITY", "There is none left.", "Take another.")

@@ -74,9 +74,11 @@ def test_a_box_is_ended_by_a_yes_and_by_nothing_else(
         async with connected_over_stdio(environment, era, elicitation_callback=agrees) as client:
             served = {tool.name for tool in (await client.list_tools()).tools}
             assert {"list_offers", "provision", "release"} <= served
-            assert (await error_of(client, "release", box="nobody")).startswith("BOX_UNKNOWN: ")
+            assert (await error_of(client, "release", instance="nobody")).startswith(
+                "INSTANCE_UNKNOWN: "
+            )
             assert len(site.alive) == 1
-            assert (await answer_of(client, "release", box=_TAG))["state"] == "ended"
+            assert (await answer_of(client, "release", instance=_TAG))["state"] == "ended"
 
     anyio.run(scenario)
     assert site.alive == []

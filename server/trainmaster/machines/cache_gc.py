@@ -1,4 +1,4 @@
-"""What runs share on a host, and getting rid of what none uses any more."""
+"""Garbage collection of a host's shared cache."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.hosts import CacheEntry, GcAnswer
 from trainmaster.words.errors import HostError
 
-_TIMEOUT_S = 1800.0  # a large environment on a network disk takes its time to be removed
+_TIMEOUT_S = 1800.0  # removing a large environment from a network disk is slow
 
 
 async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> GcAnswer:
-    """Remove from a host's cache what no run uses: none of this home, and none on the machine.
+    """Remove cache entries that no run uses, of this home or on the machine.
 
     Raises:
         HostError: `HOST_UNKNOWN`; it can't be reached; `ROOT_NOT_WRITABLE`.
     """
     host = open_host(workspace, name)
     runs = [run for run in workspace.control.runs(only_open=True) if run.host == name]
-    named = json.dumps([[dict(run.config), dict(run.plan)] for run in runs])
+    used = json.dumps([[dict(run.config), dict(run.plan)] for run in runs])
     try:
         cache = await host.cache()
         done = await host.run(
@@ -32,16 +32,16 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
                 *(["--dry-run"] if dry_run else []),
             ],
             folder=await host.runtime(),
-            stdin=named.encode(),
+            stdin=used.encode(),
             timeout_s=_TIMEOUT_S,
         )
         answer = json.loads(done.output)
     except ValueError as error:
-        told = shown(done.errors.strip()[-300:].replace("\n", " ").encode())
+        output = shown(done.errors.strip()[-300:].replace("\n", " ").encode())
         raise HostError(
             "ROOT_NOT_WRITABLE",
-            f"The cache {cache} on {name} can't be looked through: {told}",
-            f"`trainmaster hosts check {name}` tells what is wrong with it.",
+            f"The cache {cache} on {name} can't be read: {output}",
+            f"Run `trainmaster hosts check {name}` for the cause.",
         ) from error
     finally:
         await host.disconnect()

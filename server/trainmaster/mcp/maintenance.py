@@ -1,4 +1,4 @@
-"""What a server does beside its calls: it looks after rented boxes once, when it is first used."""
+"""The server's background task: it maintains rented instances once, at the first use."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Background:
 async def _look_after(workspace: Workspace) -> None:
     import sqlite3
 
-    from trainmaster.machines.renting.has_rentals import is_renting
+    from trainmaster.machines.renting.has_rentals import has_rentals
 
     try:
-        if not is_renting(workspace, os.environ):
+        if not has_rentals(workspace, os.environ):
             return
         service = await asyncio.to_thread(importlib.import_module, _SERVICE)  # heavy
-        looked = await service.look_after_boxes(workspace)
+        report = await service.maintain_instances(workspace)
     except (TrainmasterError, sqlite3.Error) as error:
-        _LOG.warning("Rented boxes could not be looked after: %s", type(error).__name__)
+        _LOG.warning("Rented instances could not be maintained: %s", type(error).__name__)
         return
-    for name, why in looked.failed.items():
-        _LOG.warning("Of rented boxes, %s: %s", name, why)
+    for name, why in report.failed.items():
+        _LOG.warning("Rented instances, %s: %s", name, why)

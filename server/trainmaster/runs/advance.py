@@ -14,7 +14,7 @@ from trainmaster.alerts.send import begin_sending
 from trainmaster.runs.secret_delivery import deliver_secrets
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up, last_pass, note_away
-from trainmaster.sync.run_view import HEARTBEAT_S, ended_box, load_view
+from trainmaster.sync.run_view import HEARTBEAT_S, ended_instance, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.errors import HostError
@@ -82,7 +82,7 @@ async def look_after(workspace: Workspace, run_id: str, bound_s: float = LOOK_S)
     except TimeoutError:
         host = workspace.control.run(run_id).host
         message = f"{host} gave no answer within {bound_s:.0f} s."
-        late = HostError("TOOK_TOO_LONG", message, "Look at the link.", retryable=True)
+        late = HostError("TIMEOUT", message, "Look at the link.", retryable=True)
         note_away(workspace, host, late)
         return False
     finally:
@@ -107,7 +107,7 @@ async def deliver(workspace: Workspace, run_id: str) -> bool:
 
 
 async def _advance(workspace: Workspace, run: Run, thorough: bool) -> list[str]:
-    if run.cleaned or ended_box(workspace, run.host) is not None:
+    if run.cleaned or ended_instance(workspace, run.host) is not None:
         return []  # nothing is due where nothing is
     control, backend = workspace.control, workspace.backend(run.host)
     if run.closed:

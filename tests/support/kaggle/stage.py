@@ -72,7 +72,7 @@ class Stage:
     def send(self, text: bytes = b"tokens") -> None:
         """Have the data in a data set."""
         files = [TreeFile("train.bin", len(text), None, 0o644, None, text)]
-        cache = f"/tmp/trainmaster-{self.workspace.control.boxes.home_id()}"
+        cache = f"/tmp/trainmaster-{self.workspace.control.instances.home_id()}"
         asyncio.run(self.backend.send(files, f"{cache}/data/0123"))
 
     @property

@@ -58,7 +58,7 @@ class KaggleBackend:
         self._records = control.kernels
         # A session's machine is new each time: any name will do, and one of the home's own keeps
         # apart those who share a machine, as tests do.
-        self._cache = f"/tmp/trainmaster-{control.boxes.home_id()}"
+        self._cache = f"/tmp/trainmaster-{control.instances.home_id()}"
         self._kaggle = kaggle
         self._clock = clock
         self._mirror = Mirror(home.mirror)
