@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
-from trainmaster.backends.ssh.openssh_config import Manners, config_file, hop_config
+from trainmaster.backends.ssh.openssh_config import Prompts, config_file, hop_config
 from trainmaster.backends.ssh.openssh_errors import Failure, find_failure
 
 PROMPTS = ("batchmode", "passwordauthentication", "kbdinteractiveauthentication")
 
 
-def settings(folder: Path, endpoint: Endpoint, manners: Manners | None = None) -> dict[str, str]:
+def settings(folder: Path, endpoint: Endpoint, manners: Prompts | None = None) -> dict[str, str]:
     """What ssh itself makes of the last hop's configuration."""
     place = len(endpoint.jumps)
-    text = hop_config(endpoint, place, folder, pinned=True, manners=manners or Manners())
+    text = hop_config(endpoint, place, folder, pinned=True, manners=manners or Prompts())
     config_file(folder, place).write_text(text)
     command = ["ssh", "-G", "-F", config_file(folder, place), "--", endpoint.target.named]
     told = subprocess.check_output(command, text=True)
@@ -52,9 +52,9 @@ def test_nobody_is_asked_without_a_terminal_and_servers_get_no_passphrase(tmp_pa
     endpoint = endpoint_of(Hop("gpu1", "10.0.0.7", 22, "ann"))
     silent = settings(tmp_path, endpoint)
     assert silent["batchmode"] == "yes"
-    passphrase = settings(tmp_path, endpoint, Manners(passphrase=True))
+    passphrase = settings(tmp_path, endpoint, Prompts(passphrase=True))
     assert [passphrase[name] for name in PROMPTS] == ["no", "no", "no"]
-    terminal = settings(tmp_path, endpoint, Manners(terminal=True))
+    terminal = settings(tmp_path, endpoint, Prompts(terminal=True))
     assert [terminal[name] for name in PROMPTS] == ["no", "yes", "yes"]
 
 
@@ -89,7 +89,7 @@ def test_a_jump_host_is_reached_under_a_configuration_of_its_own(tmp_path: Path)
         (
             ["Warning: Permanently added 'a' (ED25519) to the list of known hosts.\n"
              "ann@a: Permission denied (publickey).\n"],
-            Failure("not_let_in", 0, "ann@a: Permission denied (publickey)."),
+            Failure("authentication_refused", 0, "ann@a: Permission denied (publickey)."),
         ),
         (
             ["The fingerprint for the ED25519 key sent by the remote host is\nSHA256:a+b/c.\n"
@@ -119,7 +119,7 @@ def test_a_jump_host_is_reached_under_a_configuration_of_its_own(tmp_path: Path)
         ),
         (
             ["", "ann@b: Permission denied (publickey).\n", "Connection closed by UNKNOWN\n"],
-            Failure("not_let_in", 1, "ann@b: Permission denied (publickey)."),
+            Failure("authentication_refused", 1, "ann@b: Permission denied (publickey)."),
         ),
         (
             ["channel 0: open failed: connect failed: Connection refused\n"

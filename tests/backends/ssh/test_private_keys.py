@@ -20,7 +20,7 @@ from trainmaster.backends.ssh.private_keys import (
     OpenKey,
     collect_keys,
     locked_keys,
-    nothing_to_show,
+    needs_unlocking,
     read_identity,
     unlock,
 )
@@ -49,7 +49,7 @@ def test_a_key_file_tells_whose_it_is_and_whether_it_is_locked(
     assert identity is not None
     assert (identity.public, identity.encrypted) == (public_of(key), bool(passphrase))
     found = run_async(lambda: collect_keys(endpoint_of(key), {}))
-    assert (locked_keys(found) == [key], nothing_to_show(found)) == (bool(passphrase),) * 2
+    assert (locked_keys(found) == [key], needs_unlocking(found)) == (bool(passphrase),) * 2
     opened = run_async(lambda: collect_keys(endpoint_of(key), {PASSPHRASE_VARIABLE: passphrase}))
     assert [of_hop.files[0].key.public_data for of_hop in opened.values()] == [public_of(key)]
 

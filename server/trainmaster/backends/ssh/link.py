@@ -36,7 +36,7 @@ class Link:
     ) -> None:
         self._record = record
         self._pins = pins
-        self._bond: _Bond | None = None
+        self._bond: _LoopLink | None = None
         self._was_reached = False
         self._answered = answered
 
@@ -97,15 +97,15 @@ class Link:
         if bond is not None and bond.loop is asyncio.get_running_loop():
             await bond.close()
 
-    def _bound(self) -> _Bond:
+    def _bound(self) -> _LoopLink:
         """What belongs to the running event loop; what another loop had can't be used or ended."""
         loop = asyncio.get_running_loop()
         if self._bond is None or self._bond.loop is not loop:
-            self._bond = _Bond(loop, lambda: open_transport(self._record, self._pins))
+            self._bond = _LoopLink(loop, lambda: open_transport(self._record, self._pins))
         return self._bond
 
 
-class _Bond:
+class _LoopLink:
     """A link's connection on one event loop."""
 
     def __init__(

@@ -48,7 +48,7 @@ _ALWAYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class Prompts:
     """Whether ssh may ask: a person (`terminal`), or only for a passphrase (`passphrase`)."""
 
     terminal: bool = False
@@ -81,7 +81,7 @@ def known_hosts_file(folder: Path) -> Path:
 
 
 def hop_config(
-    endpoint: Endpoint, place: int, folder: Path, *, pinned: bool, manners: Manners
+    endpoint: Endpoint, place: int, folder: Path, *, pinned: bool, manners: Prompts
 ) -> str:
     """The text of the configuration for the hop at `place`; one that isn't `pinned` will be."""
     hop = endpoint.hops[place]

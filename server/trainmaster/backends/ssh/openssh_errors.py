@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Cause = Literal["key_changed", "not_let_in", "no_common_algorithm", "unreachable"]
+Cause = Literal["key_changed", "authentication_refused", "no_common_algorithm", "unreachable"]
 
 _CHANGED = re.compile(
     r"fingerprint for the (\S+) key sent by the remote host is\s+(SHA256:[\w+/]+)"
@@ -17,7 +17,7 @@ _SIGNS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
         "key_changed",
         re.compile(r"HOST IDENTIFICATION HAS CHANGED|host key is known for|Host key veri"),
     ),
-    ("not_let_in", re.compile(r"Permission denied|Too many authentication failures|No more auth")),
+    ("authentication_refused", re.compile(r"Permission denied|Too many authentication failures|No more auth")),
     ("no_common_algorithm", re.compile(r"Unable to negotiate with")),
 )
 _BEYOND = re.compile(r"open failed: (?:connect failed: )?(.+)")

@@ -20,13 +20,13 @@ from trainmaster.backends.ssh.error_mapping import (
     CONNECT_TIMEOUT_S,
     no_common_algorithm,
     not_installed,
-    not_let_in,
+    authentication_refused,
     reason_of,
     unreachable,
 )
 from trainmaster.backends.ssh.host_keys import Pins
 from trainmaster.backends.ssh.openssh_config import (
-    Manners,
+    Prompts,
     config_file,
     hop_config,
     known_hosts_file,
@@ -39,11 +39,11 @@ from trainmaster.backends.ssh.private_keys import (
     key_locked,
     on_terminal,
 )
-from trainmaster.backends.ssh.scratch_folder import OwnFolder
+from trainmaster.backends.ssh.scratch_folder import ScratchFolder
 from trainmaster.words.errors import HostError
 
-_LONELY_S = 10  # how long a master outlives the process that held it
-_PERSON_S = 120  # for as long as a person may look for a token
+_PERSIST_S = 10  # how long a master outlives the process that held it
+_TOKEN_S = 120  # for as long as a person may look for a token
 _END_S = 5.0
 _GREETING_BYTES = 12  # the master's hello: length, type and version, 4 bytes each
 # Knows one answer and gives it to one question: any other could be a server's.
@@ -60,7 +60,7 @@ class SshMaster:
     """A connected master; `folder` holds its socket and what it was told."""
 
     def __init__(
-        self, program: str, folder: OwnFolder, held: socket.socket, environment: Mapping[str, str]
+        self, program: str, folder: ScratchFolder, held: socket.socket, environment: Mapping[str, str]
     ) -> None:
         self.environment = _without_passphrase(environment)
         self._program = program
@@ -118,7 +118,7 @@ async def start_master(endpoint: Endpoint, pins: Pins, environment: Mapping[str,
     if program is None:
         remedy = "Install OpenSSH's client (Debian: `apt install openssh-client`)."
         raise not_installed("openssh", remedy)
-    folder = OwnFolder()
+    folder = ScratchFolder()
     try:
         await _Start(endpoint, pins, environment, folder.path).run(program)
         held = await _hold(folder.path)
@@ -150,12 +150,12 @@ class _Start:
             raise await self._refusal(failed)
 
     async def _attempt(self, program: str) -> Failure | None:
-        self._write_files(Manners(self._terminal, self._passphrase))
+        self._write_files(Prompts(self._terminal, self._passphrase))
         last = len(self._endpoint.jumps)
         command = [program, "-F", str(config_file(self._folder, last))]
         command += ["-E", str(log_file(self._folder, last)), "-M", "-N", "-f"]
         command += ["-o", f"ControlPath={_control(self._folder)}"]
-        command += ["-o", f"ControlPersist={_LONELY_S}"]
+        command += ["-o", f"ControlPersist={_PERSIST_S}"]
         process = await asyncio.create_subprocess_exec(
             *(*command, "--", self._endpoint.target.named),
             stdin=asyncio.subprocess.DEVNULL,
@@ -166,7 +166,7 @@ class _Start:
         )
         patience_s = CONNECT_TIMEOUT_S * len(self._endpoint.hops) + _END_S
         try:
-            async with asyncio.timeout(patience_s + (_PERSON_S if self._terminal else 0)):
+            async with asyncio.timeout(patience_s + (_TOKEN_S if self._terminal else 0)):
                 _, said = await process.communicate()
         finally:
             if process.returncode is None:
@@ -176,7 +176,7 @@ class _Start:
             return None
         return find_failure(self._logs(), said.decode(errors="replace"))
 
-    def _write_files(self, manners: Manners) -> None:
+    def _write_files(self, manners: Prompts) -> None:
         known = self._pins.all()
         known_hosts_file(self._folder).write_text("".join(pin.line for pin in known))
         _answer(self._folder).write_text(_ANSWER)
@@ -211,7 +211,7 @@ class _Start:
         if failed.cause == "key_changed":
             return self._pins.changed(
                 hop.pin_name,
-                endpoint.told(hop),
+                endpoint.describe(hop),
                 failed.kind or "unnamed",
                 failed.fingerprint or "(ssh does not say which)",
             )
@@ -222,7 +222,7 @@ class _Start:
         locked = (await collect_keys(endpoint, self._environment))[hop].locked
         if locked and not self._terminal:
             return key_locked(locked[0], self._environment)
-        return not_let_in(endpoint, hop, [str(path) for path in hop.identities])
+        return authentication_refused(endpoint, hop, [str(path) for path in hop.identities])
 
 
 async def _hold(folder: Path) -> socket.socket:

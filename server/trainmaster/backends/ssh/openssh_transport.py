@@ -96,7 +96,7 @@ class SshProcess:
         return await self._errors.read(limit)
 
     async def write(self, data: bytes) -> None:
-        # Whoever has ended tells by its output and its code, not by what it no longer takes.
+        # Output and exit code show how a command ended, not input that it no longer reads.
         try:
             self._input.write(data)
             await self._input.drain()

@@ -48,7 +48,7 @@ class ParaChannel:
         return await self._taken(self._errors, limit)
 
     async def write(self, data: bytes) -> None:
-        # Whoever has ended tells by its output and its code, not by what it no longer takes.
+        # Output and exit code show how a command ended, not input that it no longer reads.
         try:
             # paramiko copies all that is left to send at every packet: it gets little at a time.
             for begin in range(0, len(data), _PIECE_BYTES):

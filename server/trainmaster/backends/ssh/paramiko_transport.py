@@ -57,7 +57,7 @@ class ParamikoTransport(ChannelTransport):
         cls, endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins
     ) -> ParamikoTransport:
         """Raises: `HostError`, as `connect_all`."""
-        connecting: Future[Sequence[paramiko.Transport]] = _in_thread_of_its_own(
+        connecting: Future[Sequence[paramiko.Transport]] = _in_daemon_thread(
             lambda: connect_all(endpoint, keys, pins)
         )
         try:
@@ -153,19 +153,19 @@ class ParamikoTransport(ChannelTransport):
         await asyncio.to_thread(close_all, self._connections)
 
 
-def _in_thread_of_its_own(work: Callable[[], Answer]) -> Future[Answer]:
+def _in_daemon_thread(work: Callable[[], Answer]) -> Future[Answer]:
     """Begin work that may outlive whoever wants it: it keeps no thread from others, and no process
     from ending."""
     told: Future[Answer] = Future()
     told.set_running_or_notify_cancel()  # from here on, it can't be cancelled
 
-    def work_and_tell() -> None:
+    def work_and_report() -> None:
         try:
             told.set_result(work())
         except BaseException as error:
             told.set_exception(error)
 
-    Thread(target=work_and_tell, name="trainmaster-connecting", daemon=True).start()
+    Thread(target=work_and_report, name="trainmaster-connecting", daemon=True).start()
     return told
 
 

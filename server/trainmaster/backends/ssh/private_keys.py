@@ -83,7 +83,7 @@ def locked_keys(keys: Mapping[Hop, HopKeys]) -> list[Path]:
     return list(dict.fromkeys(path for of_hop in keys.values() for path in of_hop.locked))
 
 
-def nothing_to_show(keys: Mapping[Hop, HopKeys]) -> bool:
+def needs_unlocking(keys: Mapping[Hop, HopKeys]) -> bool:
     """Whether a hop could be shown a key only if somebody opened it."""
     return any(
         of_hop.locked and not of_hop.files and not of_hop.agent_keys for of_hop in keys.values()

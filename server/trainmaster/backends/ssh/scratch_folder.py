@@ -19,7 +19,7 @@ _LOCK = "lock"
 _YOUNG_S = 60.0
 
 
-class OwnFolder:
+class ScratchFolder:
     """A new folder, its owner's alone, at `path`: in the usual place unless its path is too long.
 
     Those of processes that were killed are removed when another is made.
