@@ -123,7 +123,7 @@ class RunView:
     def awaited_attempt(self) -> int:
         """The attempt that transfers are seen to for; each session counts as one at Kaggle."""
         if self.kernel is not None:
-            return self.kernel.seen_to(self.desired)
+            return self.kernel.data_generation(self.desired)
         return max(1, self.attempt)
 
     @property

@@ -1,4 +1,4 @@
-"""What the system's ssh is told, and what its words mean."""
+"""Configuration of the system's ssh, and interpretation of its messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def settings(folder: Path, endpoint: Endpoint, manners: Prompts | None = None) -
     text = hop_config(endpoint, place, folder, pinned=True, manners=manners or Prompts())
     config_file(folder, place).write_text(text)
     command = ["ssh", "-G", "-F", config_file(folder, place), "--", endpoint.target.named]
-    told = subprocess.check_output(command, text=True)
-    return dict(line.split(" ", 1) for line in told.splitlines() if " " in line)
+    output = subprocess.check_output(command, text=True)
+    return dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
 
 
 def endpoint_of(*hops: Hop, config: Path | None = None) -> Endpoint:
@@ -132,7 +132,7 @@ def test_the_first_hop_that_complains_is_the_one(logs: list[str], failure: Failu
     assert find_failure(logs, "") == failure
 
 
-def test_what_no_log_tells_standard_error_does() -> None:
-    told = find_failure([""], "/x/0.config: line 3: Bad configuration option: nonsense\r\n")
-    assert (told.cause, told.place) == ("unreachable", 0)
-    assert "nonsense" in told.reason
+def test_standard_error_is_used_if_no_log_has_the_reason() -> None:
+    failure = find_failure([""], "/x/0.config: line 3: Bad configuration option: nonsense\r\n")
+    assert (failure.cause, failure.place) == ("unreachable", 0)
+    assert "nonsense" in failure.reason

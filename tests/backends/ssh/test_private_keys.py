@@ -1,4 +1,4 @@
-"""What key files tell about themselves, and keys as each library takes them."""
+"""Parsing of key files, and conversion of keys for each library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def endpoint_of(*keys: Path) -> Endpoint:
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
 @pytest.mark.parametrize("style", ["RFC4716", "PEM", "PKCS8"])
 @pytest.mark.parametrize("passphrase", ["", "open sesame"])
-def test_a_key_file_tells_whose_it_is_and_whether_it_is_locked(
+def test_a_key_file_shows_its_public_key_and_whether_it_is_locked(
     tmp_path: Path, kind: str, style: str, passphrase: str
 ) -> None:
     key = make_key(tmp_path / "key", passphrase, kind)

@@ -13,8 +13,8 @@ from trainmaster.backends.ssh.error_mapping import (
     CONNECT_TIMEOUT_S,
     KEEPALIVE_EVERY_S,
     KEEPALIVE_MISSES,
-    no_common_algorithm,
     authentication_refused,
+    no_common_algorithm,
     reason_of,
     unreachable,
 )

@@ -113,7 +113,7 @@ class AsyncSftp:
         except _ABSENT as error:
             raise refused(self._host, path, "the folder does not exist") from error
         except asyncssh.SFTPError as error:
-            raise SftpUnusable from error  # SFTP 3 has one code for a full disk and all other failures
+            raise SftpUnusable from error  # SFTP 3 has one code for all other failures
         except (OSError, asyncssh.Error) as error:
             raise link_lost(self._host, str(error)) from error
 

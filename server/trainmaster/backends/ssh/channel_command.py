@@ -89,7 +89,7 @@ class ChannelCommand:
         await self._channel.close()
 
     async def _end_process(self) -> None:
-        """Kill the process: one that neither reads nor writes would not notice the closed channel."""
+        """Kill the process: one without reads and writes would not notice the closed channel."""
         if self._code is not None:
             return
         if self._ahead is None:

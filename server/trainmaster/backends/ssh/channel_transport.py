@@ -61,7 +61,7 @@ class ChannelTransport(ABC):
         """
 
     async def make_room(self) -> None:
-        """Close a channel that no command uses, such as SFTP's: commands can replace SFTP, but not the
+        """Close a channel that no command uses, such as SFTP's: commands can replace SFTP, not the
         other way round."""
         return
 

@@ -37,7 +37,7 @@ class Hop:
     """One machine on the path to a host.
 
     `named`: its name in the record or the configuration; `host`: its name or number on the network.
-    `identities`: existing private keys, in the order of use; `chosen`: whether they were configured.
+    `identities`: existing private keys, in order; `chosen`: whether they were configured.
     `agent`: the agent's socket; `identities_only`: use no other keys of the agent.
     """
 
@@ -255,6 +255,6 @@ def _unsafe(text: str) -> UsageError:
     return UsageError(
         "UNSAFE_NAME",
         f"{text!r} is not a valid address.",
-        "Give USER@ADDRESS[:PORT]: letters, digits, dots, underscores and dashes, but no leading dash; "
+        "Give USER@ADDRESS[:PORT]: letters, digits, dots, dashes and underscores, no leading dash; "
         "IPv6 addresses with a port in brackets.",
     )

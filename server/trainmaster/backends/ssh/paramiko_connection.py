@@ -12,8 +12,8 @@ import paramiko
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 from trainmaster.backends.ssh.error_mapping import (
     CONNECT_TIMEOUT_S,
-    no_common_algorithm,
     authentication_refused,
+    no_common_algorithm,
     reason_of,
     unreachable,
 )
