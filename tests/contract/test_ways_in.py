@@ -42,7 +42,7 @@ def test_a_host_is_pinned_at_first_use_and_nobody_is_asked(
     assert reach.pins.read_text() == hosts().known_hosts()
     assert reach.pins.stat().st_mode & 0o777 == 0o600
     assert said(reach, hosts()) == "root"
-    assert [pin.fingerprint for pin in Pins(reach.pins, "host").all()] == [fingerprint(hosts())]
+    assert [pin.fingerprint for pin in Pins(reach.pins, "gpu1").all()] == [fingerprint(hosts())]
 
 
 def test_another_sshd_on_the_same_port_is_refused_until_the_host_is_forgotten(
@@ -59,10 +59,10 @@ def test_another_sshd_on_the_same_port_is_refused_until_the_host_is_forgotten(
             assert error.code == "HOST_KEY_CHANGED"
             assert first in error.message
             assert fingerprint(other) in error.message
-            assert "trainmaster hosts trust host" in error.fix
+            assert "trainmaster hosts trust gpu1" in error.fix
             assert not error.retryable
             assert "Accepted" not in other.log.read_text()
-            Pins(reach.pins, "host").forget()
+            Pins(reach.pins, "gpu1").forget()
             assert said(reach, host) == "root"
             assert reach.pins.read_text() == other.known_hosts()
 

@@ -57,8 +57,8 @@ def run_json(site: RunPodSite, capsys: pytest.CaptureFixture[str]) -> Command:
 def test_an_agent_rents_once_its_user_approves_and_the_user_releases(
     run_json: Command, at: Callable[..., Terminal], site: RunPodSite, home: Path
 ) -> None:
-    """An agent whose client can't ask requests an instance; its user approves, waits for it with the
-    same key, and releases it."""
+    """An agent whose client can't ask requests an instance; its user approves, waits for it with
+    the same key, and releases it."""
     wanted = {"offer": _OFFER, "hours": 2.0, "name": "gpu1", "idempotency_key": "k"}
     typed = ("provision", _OFFER, "--hours", "2", "--name", "gpu1", "--idempotency-key", "k")
 

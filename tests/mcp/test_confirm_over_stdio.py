@@ -17,7 +17,7 @@ from trainmaster.machines.clouds import InstanceRequest, open_cloud
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
 
-_TAG = "tm-abcdef-strays"
+_TAG = "tm-abcdef-orphan"
 _YES = ElicitResult(action="accept", content={"agree": True})
 
 

@@ -24,7 +24,7 @@ class CuttableHost(LocalHost):
     """Kills the receiving side once it has been sent so many bytes."""
 
     def __init__(self, cut_after_bytes: int | None = None) -> None:
-        super().__init__("box", Path("/"))
+        super().__init__("host", Path("/"))
         self._left = cut_after_bytes
 
     @asynccontextmanager

@@ -133,7 +133,7 @@ class Sshd:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def halt(self) -> None:
-        """End sshd and its connections; the host's other processes continue. `start()` brings it back.
+        """End sshd and its connections; the host's other processes continue until `start`.
 
         A host with process numbers of its own loses all processes, as by a power cut.
         """
@@ -171,7 +171,7 @@ class Sshd:
         with (self.root / "authorized_keys").open("a") as file:
             file.write(public_key.strip() + "\n")
 
-    def record(self, name: str = "box", **changes: Any) -> HostRecord:
+    def record(self, name: str = "gpu1", **changes: Any) -> HostRecord:
         """What `hosts add` would note about this host; runs lie in its home."""
         known: dict[str, Any] = {
             "address": self.address,

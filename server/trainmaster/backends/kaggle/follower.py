@@ -72,13 +72,13 @@ class KernelFollower:
         self,
         kaggle: Kaggle,
         records: KernelRecords,
-        placement: Callable[[str], KagglePlacement],
+        placement_of: Callable[[str], KagglePlacement],
         over: Callable[[str], Awaitable[None]],
         clock: Callable[[], float],
     ) -> None:
         self._kaggle = kaggle
         self._records = records
-        self._placement_of = placement
+        self._placement_of = placement_of
         self._over = over
         self._clock = clock
         self._readings: dict[tuple[str, int], _Reading] = {}
