@@ -233,7 +233,7 @@ def test_a_host_behind_a_jump_host_with_another_key_is_refused(
 def test_the_error_names_the_hop_that_is_unreachable_or_refuses(
     reach: Reach, hosts: SharedHosts, tmp_path: Path
 ) -> None:
-    host, unknown = hosts(), make_key(tmp_path / "unknown")
+    host, other_key = hosts(), make_key(tmp_path / "other")
     nowhere = free_port("127.0.0.1")
     jump = f"root@{host.address}:{host.port}"
     gone = refused(reach, host, jump=f"root@127.0.0.1:{nowhere}")
@@ -241,11 +241,11 @@ def test_the_error_names_the_hop_that_is_unreachable_or_refuses(
     assert f"jump host 127.0.0.1 (root@127.0.0.1:{nowhere})" in gone.message
     beyond = refused(reach, host, jump=jump, port=nowhere)
     assert beyond.code == "HOST_UNREACHABLE"
-    assert f"host (root@127.0.0.1:{nowhere})" in beyond.message
+    assert f"gpu1 (root@127.0.0.1:{nowhere})" in beyond.message
     unknown = refused(reach, host, jump=jump, address="nobody.invalid")
     assert unknown.code == "HOST_UNREACHABLE"
     assert "nobody.invalid" in unknown.message
-    shut = refused(reach, host, jump=jump, key=str(unknown))
+    shut = refused(reach, host, jump=jump, key=str(other_key))
     assert shut.code == "AUTH_FAILED"
     assert "jump host" in shut.message
 
