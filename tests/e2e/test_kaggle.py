@@ -43,7 +43,7 @@ def at_kaggle(home: Path, kaggle_site: KaggleSite) -> Iterator[CommandLine]:
     command.environment |= kaggle_site.environment
     yield command
     control = Control(home / "control.db")
-    shutil.rmtree(f"/tmp/trainmaster-{control.boxes.home_id()}", ignore_errors=True)
+    shutil.rmtree(f"/tmp/trainmaster-{control.instances.home_id()}", ignore_errors=True)
     control.close()
 
 

@@ -13,12 +13,12 @@ from support.runs.running_run import run_async, small_spec
 from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.lease.lease import Lease, OwnEnd
 from trainmaster.keeper.tick import tick
-from trainmaster.machines.renting.leases import own_timer
+from trainmaster.machines.renting.leases import lease_timer
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.unattended import needs_of, unattended
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control_instances import RentedInstance, RentState
 from trainmaster.sync.keeper_state import note_installed
 from trainmaster.sync.workspace import Workspace
 
@@ -29,11 +29,11 @@ WEBHOOK = "ops: {kind: webhook, url: 'http://127.0.0.1:9/', defaults: false}"
 
 
 def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
-    told = own_timer(
+    timer = lease_timer(
         Lease("tm-a", "vast", "1", 0.0, own_end), TimerAnswer(runs=True, t=0.0, lacks=lacks)
     )
-    assert told.ends_itself == ("can't end itself" not in told.words)
-    return told.ends_itself
+    assert timer.can_self_terminate == ("can't end the instance" not in timer.description)
+    return timer.can_self_terminate
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(
         told = (await get_status(workspace, run)).unattended
         assert told is not None and told.startswith("no: its checkpoints are copied here")
         now = time.time()
-        box = RentedBox(
+        instance = RentedInstance(
             "tm-a-bbbbbb", "debug", "vast", RentState.READY, "1", now, now + 60, 1.0, 1.0,
-            body={"ends_itself": ends_itself(None)},
+            can_self_terminate=ends_itself(None),
         )  # fmt: skip
-        workspace.control.boxes.add(box)
+        workspace.control.instances.add(instance)
         assert "can't end itself" in str((await get_status(workspace, run)).unattended)
-        workspace.control.boxes.change(box.tag, RentState.ENDED, ended_t=now)
+        workspace.control.instances.change(instance.tag, RentState.ENDED, ended_t=now)
         await tick(workspace, every="5m")
         assert (await get_status(workspace, run)).unattended is None
         workspace.home.keeper_ticked.unlink()

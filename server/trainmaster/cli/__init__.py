@@ -96,7 +96,7 @@ for command in (
     app.command()(acts(command.__name__)(command) if command in ACTING else command)
 app.command("demo")(demo_command)
 app.command("transfer", hidden=True)(maintenance.transfer)
-app.command("tend", hidden=True)(maintenance.tend)
+app.command("provision-worker", hidden=True)(maintenance.provision_worker)
 app.add_typer(hosts.hosts, name="hosts")
 app.add_typer(alerts.alerts, name="alerts")
 app.add_typer(keeper.keeper, name="keeper")

@@ -21,7 +21,7 @@ class KeeperAnswer(Answer):
     last_tick_at: str | None = None
     last_tick: Literal["done", "failed", "at work"] | None = None
     failed: dict[str, str] | None = Field(
-        default=None, description="what the last tick could not do, by run or box"
+        default=None, description="what the last tick could not do, by run or instance"
     )
     overdue: bool | None = None
     put_into_secrets_env: list[str] | None = Field(
@@ -37,14 +37,14 @@ class TickRow(Answer):
     did: list[str]
 
 
-class BoxTickRow(Answer):
-    """A rented box, or a provider, of which something was due."""
+class InstanceTickRow(Answer):
+    """A rented instance, or a provider, for which something was due."""
 
-    box: str
+    instance: str
     did: list[str]
 
 
 class TickAnswer(Answer):
     runs: list[TickRow]
-    boxes: list[BoxTickRow] | None = None
+    instances: list[InstanceTickRow] | None = None
     note: str | None = None

@@ -106,7 +106,7 @@ async def resume(
     `set` changes the last attempt's configuration, e.g. `steps=400` to train on. A damaged newest
     checkpoint is passed over for the one before it, and list_checkpoints tells why.
     """
-    from trainmaster.machines.renting.instances import advance_box
+    from trainmaster.machines.renting.instances import advance_instance
     from trainmaster.runs import resume as service
 
     return await service.resume(
@@ -116,7 +116,7 @@ async def resume(
         sets=set,
         apply=apply or None,
         host=host or None,
-        refresh_instance=advance_box,
+        refresh_instance=advance_instance,
         idempotency_key=idempotency_key or None,
     )
 

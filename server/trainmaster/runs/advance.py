@@ -21,7 +21,7 @@ from trainmaster.backends import Backend
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import record_unreachable
-from trainmaster.sync.run_view import HEARTBEAT_S, RunView, ended_box, load_view
+from trainmaster.sync.run_view import HEARTBEAT_S, RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.errors import HostError
@@ -107,7 +107,7 @@ async def _take_steps(due: _Due) -> list[str]:
 
 def _steps_of(due: _Due) -> tuple[_Step, ...]:
     """In the order in which they are taken."""
-    if due.run.cleaned or ended_box(due.workspace, due.run.host) is not None:
+    if due.run.cleaned or ended_instance(due.workspace, due.run.host) is not None:
         return ()
     if due.run.closed:
         return (_begin_transfers, _withdraw_secrets, _forget_secrets)

@@ -16,9 +16,11 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.store.control_alerts import MIGRATION as ALERTS
 from trainmaster.store.control_alerts import AlertRecords
+from trainmaster.store.control_approvals import MIGRATION as APPROVALS
 from trainmaster.store.control_approvals import ApprovalRecords
-from trainmaster.store.control_instances import MIGRATION as BOXES
-from trainmaster.store.control_instances import BoxRecords
+from trainmaster.store.control_instances import MIGRATION as INSTANCES
+from trainmaster.store.control_instances import InstanceRecords
+from trainmaster.store.control_kaggle import MIGRATION as KAGGLE
 from trainmaster.store.control_kaggle import KernelRecords
 from trainmaster.store.database import open_database, transaction
 from trainmaster.store.host_record import HostRecord
@@ -53,7 +55,7 @@ _MIGRATIONS = (
     CREATE INDEX open_runs ON runs (host, run_id, placement) WHERE closed = 0
     """,
     ALERTS,
-    BOXES,
+    f"{INSTANCES};{APPROVALS};{KAGGLE}",
 )
 # The launcher of what goes on in sessions.
 IN_SESSIONS = "kernel"
@@ -69,7 +71,7 @@ class Control:
     def __init__(self, path: Path) -> None:
         self._connection = open_database(path, _MIGRATIONS, synchronous="FULL")
         self.alerts = AlertRecords(self._connection)
-        self.boxes = BoxRecords(self._connection)
+        self.instances = InstanceRecords(self._connection)
         self.approvals = ApprovalRecords(self._connection)
         self.kernels = KernelRecords(self._connection)
 

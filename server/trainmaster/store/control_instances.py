@@ -1,8 +1,8 @@
-"""The part of `control.db` that is about rented boxes: what was meant to be rented, what was, what
-it cost; and who agreed to what.
+"""The tables of `control.db` that record rented instances: intent, lease, cost, release.
 
-A box stands here before its provider is asked for it, and its tag is in its name over there: what
-happened in between is found out by listing, never by asking for another.
+An instance is recorded before its provider is asked to create it, and its tag is part of its name
+at the provider. If the reply to the request is lost, the provider's list shows whether the instance
+exists; the request is never repeated blindly.
 """
 
 from __future__ import annotations
@@ -11,37 +11,29 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
 from trainmaster.store.database import transaction
+from trainmaster.words.errors import TrainmasterError
 
 MIGRATION = """
-    CREATE TABLE boxes (
+    CREATE TABLE instances (
         tag TEXT PRIMARY KEY, host TEXT NOT NULL, provider TEXT NOT NULL, state TEXT NOT NULL,
         provider_id TEXT, intended_t REAL NOT NULL, lease_end_t REAL NOT NULL,
         usd_per_h REAL NOT NULL, budget_usd REAL NOT NULL, ended_t REAL, body TEXT NOT NULL
     );
-    CREATE INDEX open_boxes ON boxes (state) WHERE ended_t IS NULL;
-    CREATE TABLE box_keys (
-        key TEXT PRIMARY KEY, asked TEXT NOT NULL, tag TEXT NOT NULL REFERENCES boxes
-    ) WITHOUT ROWID;
-    CREATE TABLE approvals (
-        id TEXT PRIMARY KEY, action TEXT NOT NULL, asked TEXT NOT NULL, body TEXT NOT NULL,
-        quoted_t REAL NOT NULL, expires_t REAL NOT NULL, approved_t REAL, used_t REAL
-    ) WITHOUT ROWID;
-    CREATE TABLE kernel_sessions (
-        run_id TEXT NOT NULL REFERENCES runs, number INTEGER NOT NULL, state TEXT NOT NULL,
-        intended_t REAL NOT NULL, ended_t REAL, body TEXT NOT NULL,
-        PRIMARY KEY (run_id, number)
+    CREATE INDEX open_instances ON instances (state) WHERE ended_t IS NULL;
+    CREATE TABLE instance_keys (
+        key TEXT PRIMARY KEY, asked TEXT NOT NULL, tag TEXT NOT NULL REFERENCES instances
     ) WITHOUT ROWID;
     CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
     """
 
 
 class RentState(str, Enum):
-    """Where a box is on its way. `intended`: on record, and perhaps asked for."""
+    """`intended`: recorded; the provider may have been asked. `created`: it exists and boots."""
 
     INTENDED = "intended"
     CREATED = "created"
@@ -60,12 +52,73 @@ RENT_TRANSITIONS: dict[RentState, tuple[RentState, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class RentedBox:
-    """A box on record. `host`: the name of the host that it is, or is to become.
+class Timeouts:
+    """`boot_s`: from the create request to the first successful SSH command; pulling an image of
+    tens of GiB takes ten minutes. `late_s`: how long a created instance may be missing from the
+    provider's list. `gone_s`: pause before the second check that an instance no longer exists."""
 
-    Times are Unix seconds; `intended_t` is when it came on record, from which its lease counts.
-    `usd_per_h` and `budget_usd` are what was agreed to. `body`: offer, request, who agreed
-    (`agreed_by`), times of its states, and whatever else is only looked at.
+    boot_s: float = 900.0
+    late_s: float = 120.0
+    gone_s: float = 3.0
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedInstance:
+    """What the provider is asked for besides the offer; None leaves it to the provider."""
+
+    disk_gib: int
+    max_usd_per_h: float
+    image: str | None = None
+    region: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequest:
+    """`force`: stop the runs, and give up data that can't be copied. `reason` becomes the
+    instance's `end_reason`."""
+
+    requested_t: float
+    force: bool
+    reason: str
+    agreed_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedError:
+    """A `TrainmasterError` as a record keeps it."""
+
+    code: str
+    message: str
+    fix: str
+    retryable: bool = False
+    field: str | None = None
+
+    @classmethod
+    def of(cls, error: TrainmasterError) -> RecordedError:
+        return cls(error.code, error.message, error.fix, error.retryable, error.field)
+
+
+@dataclass(frozen=True, slots=True)
+class RentedInstance:
+    """A rented instance. `host`: the name of the host that it is, or will become.
+
+    Times are Unix seconds. The lease counts from `intended_t`, billing from `created_t`.
+    `usd_per_h` and `budget_usd` were agreed to. The fields up to `ended_t` are columns of the
+    table; the others are stored as JSON in `body`:
+
+    - `offer`: the `Offer` as a mapping; `requested`, `root` and `timeouts`: how it was asked for.
+    - `lease_timer`: what the instance's own timer does at the lease's end, in words;
+      `can_self_terminate`: whether that includes ending the instance.
+    - `create_requested_t`, `first_listed_t`, `ready_t`, `timer_checked_t`, `end_requested_t`: when
+      each happened first (`timer_checked_t`: last).
+    - `boot_problem`: why it is not ready yet; `last_error`: why nothing progresses.
+    - `release`: the pending request; `release_refusal`: why the last one was refused, at
+      `release_refused_t`.
+    - `mirrored_runs`, `loss`: runs copied before the end, and why some data was lost.
+    - `end_reason`, `end_error`: why it was ended, or could not be created.
     """
 
     tag: str
@@ -78,21 +131,54 @@ class RentedBox:
     usd_per_h: float
     budget_usd: float
     ended_t: float | None = None
-    body: Mapping[str, Any] = field(default_factory=dict)
+    offer: Mapping[str, Any] = field(default_factory=dict)
+    requested: RequestedInstance | None = None
+    root: str | None = None
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    agreed_by: str | None = None
+    lease_timer: str = ""
+    can_self_terminate: bool = False
+    create_requested_t: float | None = None
+    created_t: float | None = None
+    first_listed_t: float | None = None
+    ready_t: float | None = None
+    timer_checked_t: float | None = None
+    end_requested_t: float | None = None
+    boot_problem: str | None = None
+    last_error: RecordedError | None = None
+    release: ReleaseRequest | None = None
+    release_refusal: RecordedError | None = None
+    release_refused_t: float | None = None
+    mirrored_runs: tuple[str, ...] = ()
+    loss: str | None = None
+    end_reason: str | None = None
+    end_error: RecordedError | None = None
 
     @property
     def open(self) -> bool:
         return self.ended_t is None
 
 
-class BoxRecords:
+_COLUMNS = 10
+_BODY_FIELDS = tuple(each.name for each in fields(RentedInstance))[_COLUMNS:]
+_BODY_TYPES: dict[str, Callable[..., Any]] = {
+    "requested": RequestedInstance,
+    "timeouts": Timeouts,
+    "last_error": RecordedError,
+    "release": ReleaseRequest,
+    "release_refusal": RecordedError,
+    "end_error": RecordedError,
+}
+
+
+class InstanceRecords:
     """Each method is one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def home_id(self) -> str:
-        """What tells this home's tags from those of others of the same account; never changes."""
+        """Distinguishes this home's tags from other homes' tags in one account; never changes."""
         new = secrets.token_hex(3)
         with transaction(self._connection) as connection:
             connection.execute("INSERT OR IGNORE INTO facts VALUES ('home_id', ?)", (new,))
@@ -101,101 +187,114 @@ class BoxRecords:
 
     def add(
         self,
-        box: RentedBox,
+        instance: RentedInstance,
         key: tuple[str, str] | None = None,
-        check: Callable[[Sequence[RentedBox]], None] = lambda _boxes: None,
-    ) -> RentedBox:
-        """Put an intent on record; where `key` (idempotency key, what was asked) is taken, the box
-        that it stands for, which the caller compares. `check` is given all boxes so far and raises
-        what speaks against another: nobody else adds one meanwhile."""
+        check: Callable[[Sequence[RentedInstance]], None] = lambda _instances: None,
+    ) -> RentedInstance:
+        """Record an intent. Where `key` (idempotency key, request) was used before, return the
+        instance recorded for it; the caller compares the requests.
+
+        `check` gets all instances on record and raises if another one is not allowed; no other
+        process adds one meanwhile.
+        """
         with transaction(self._connection) as connection:
-            if key is not None and (known := self.of_key(key[0])) is not None:
+            if key is not None and (known := self.by_key(key[0])) is not None:
                 return known[1]
-            check(self.boxes())
+            check(self.all())
             connection.execute(
-                "INSERT INTO boxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(box)
+                "INSERT INTO instances VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _to_row(instance)
             )
             if key is not None:
-                connection.execute("INSERT INTO box_keys VALUES (?, ?, ?)", (*key, box.tag))
-        return box
+                connection.execute(
+                    "INSERT INTO instance_keys VALUES (?, ?, ?)", (*key, instance.tag)
+                )
+        return instance
 
-    def of_key(self, key: str) -> tuple[str, RentedBox] | None:
-        """What was asked under an idempotency key, and the box of it."""
+    def by_key(self, key: str) -> tuple[str, RentedInstance] | None:
+        """The request made under an idempotency key, and its instance."""
         row = self._connection.execute(
-            "SELECT asked, tag FROM box_keys WHERE key = ?", (key,)
+            "SELECT asked, tag FROM instance_keys WHERE key = ?", (key,)
         ).fetchone()
-        box = None if row is None else self.box(row[1])
-        return None if row is None or box is None else (row[0], box)
+        instance = None if row is None else self.find(row[1])
+        return None if row is None or instance is None else (row[0], instance)
 
-    def box(self, tag: str) -> RentedBox | None:
-        """The box of a tag, or the newest of a host's name."""
+    def find(self, name: str) -> RentedInstance | None:
+        """The instance with this tag, else the newest one with this host name."""
         row = self._connection.execute(
-            "SELECT * FROM boxes WHERE tag = ?1 OR host = ?1"
+            "SELECT * FROM instances WHERE tag = ?1 OR host = ?1"
             " ORDER BY tag = ?1 DESC, ended_t IS NULL DESC, intended_t DESC LIMIT 1",
-            (tag,),
+            (name,),
         ).fetchone()
-        return None if row is None else _box(row)
+        return None if row is None else _from_row(row)
 
-    def of_tag(self, tag: str) -> RentedBox | None:
-        """The box of a tag, whatever hosts are called."""
-        found = self.box(tag)
+    def by_tag(self, tag: str) -> RentedInstance | None:
+        """The instance with this tag; host names are ignored."""
+        found = self.find(tag)
         return found if found is not None and found.tag == tag else None
 
-    def of_host(self, host: str) -> RentedBox | None:
-        """The open box that a host is; None for a host that is not rented."""
+    def by_host(self, host: str) -> RentedInstance | None:
+        """The open instance behind a host; None for a host that is not rented."""
         row = self._connection.execute(
-            "SELECT * FROM boxes WHERE host = ? AND ended_t IS NULL", (host,)
+            "SELECT * FROM instances WHERE host = ? AND ended_t IS NULL", (host,)
         ).fetchone()
-        return None if row is None else _box(row)
+        return None if row is None else _from_row(row)
 
-    def boxes(self, *, only_open: bool = False) -> list[RentedBox]:
-        """All boxes, oldest first."""
+    def all(self, *, only_open: bool = False) -> list[RentedInstance]:
+        """All instances, oldest first."""
         where = "WHERE ended_t IS NULL" if only_open else ""
-        rows = self._connection.execute(f"SELECT * FROM boxes {where} ORDER BY intended_t, tag")
-        return [_box(row) for row in rows]
+        rows = self._connection.execute(f"SELECT * FROM instances {where} ORDER BY intended_t, tag")
+        return [_from_row(row) for row in rows]
 
     def change(
         self,
         tag: str,
         state: RentState | None = None,
         *,
-        body: Mapping[str, Any] | None = None,
-        when: Callable[[RentedBox], bool] = lambda _box: True,
-        **columns: Any,
-    ) -> RentedBox:
-        """Take a box on to another state, where the table allows it, and note what came with it;
-        `body` is merged, `columns` are those of the record. A state that it has passed is kept, and
-        all of it where `when` is false for the box as it stands by now."""
+        when: Callable[[RentedInstance], bool] = lambda _instance: True,
+        **changes: Any,
+    ) -> RentedInstance:
+        """Move an instance to another state, if the transition table allows it, and set fields.
+
+        A state that was passed already is kept. Nothing changes if `when` is false for the record
+        as it is now.
+        """
         with transaction(self._connection) as connection:
-            old = self.box(tag)
+            old = self.find(tag)
             if old is None:
                 raise KeyError(tag)
             if not when(old):
                 return old
             allowed = state is not None and state in RENT_TRANSITIONS[old.state]
-            new = replace(
-                old,
-                state=state if allowed and state is not None else old.state,
-                body={**old.body, **(body or {})},
-                **columns,
-            )
+            new_state = state if allowed and state is not None else old.state
+            new = replace(old, state=new_state, **changes)
             connection.execute(
-                "REPLACE INTO boxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(new)
+                "REPLACE INTO instances VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _to_row(new)
             )
         return new
 
 
-def _row(box: RentedBox) -> tuple[Any, ...]:
+def _to_row(instance: RentedInstance) -> tuple[Any, ...]:
+    document = asdict(instance)
+    body = {name: document[name] for name in _BODY_FIELDS if document[name] is not None}
     return (
-        box.tag, box.host, box.provider, box.state.value, box.provider_id, box.intended_t,
-        box.lease_end_t, box.usd_per_h, box.budget_usd, box.ended_t, json.dumps(dict(box.body)),
+        instance.tag, instance.host, instance.provider, instance.state.value, instance.provider_id,
+        instance.intended_t, instance.lease_end_t, instance.usd_per_h, instance.budget_usd,
+        instance.ended_t, json.dumps(body),
     )  # fmt: skip
 
 
-def _box(row: tuple[Any, ...]) -> RentedBox:
-    tag, host, provider, state, provider_id, intended_t, lease_end_t, *rest = row
-    usd_per_h, budget_usd, ended_t, body = rest
-    return RentedBox(
-        tag, host, provider, RentState(state), provider_id, intended_t, lease_end_t,
-        usd_per_h, budget_usd, ended_t, json.loads(body),
-    )  # fmt: skip
+def _from_row(row: tuple[Any, ...]) -> RentedInstance:
+    tag, host, provider, state, *columns, body = row
+    details = {
+        name: _decoded(name, value)
+        for name, value in json.loads(body).items()
+        if name in _BODY_FIELDS
+    }
+    return RentedInstance(tag, host, provider, RentState(state), *columns, **details)
+
+
+def _decoded(name: str, value: Any) -> Any:
+    kind = _BODY_TYPES.get(name)
+    if kind is not None:
+        return kind(**value)
+    return tuple(value) if isinstance(value, list) else value

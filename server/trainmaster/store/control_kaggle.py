@@ -1,8 +1,7 @@
-"""The part of `control.db` that is about Kaggle: the sessions of runs, and what is known of the
-week's quota.
+"""The tables of `control.db` for Kaggle: the sessions of runs, and the week's quota.
 
-A session stands here before its kernel is pushed. Whether a push came through that nobody saw
-answered is found out by asking how the run's one kernel stands, never by pushing again.
+A session is recorded before its kernel is pushed. If the reply to a push is lost, the state of the
+run's kernel shows whether it arrived; the push is never repeated blindly.
 """
 
 from __future__ import annotations
@@ -16,13 +15,20 @@ from typing import Any
 
 from trainmaster.store.database import transaction
 
+MIGRATION = """
+    CREATE TABLE kernel_sessions (
+        run_id TEXT NOT NULL REFERENCES runs, number INTEGER NOT NULL, state TEXT NOT NULL,
+        intended_t REAL NOT NULL, ended_t REAL, body TEXT NOT NULL,
+        PRIMARY KEY (run_id, number)
+    ) WITHOUT ROWID
+    """
 _QUOTA = "kaggle_quota"
 _WAITING = "kaggle_waiting/"
 _DATASET = "kaggle_dataset/"
 
 
 class SessionState(str, Enum):
-    """`intended`: on record, and perhaps pushed. `pushed`: Kaggle has it, in its queue so far."""
+    """`intended`: recorded, perhaps pushed. `pushed`: in Kaggle's queue."""
 
     INTENDED = "intended"
     PUSHED = "pushed"
@@ -42,10 +48,10 @@ SESSION_TRANSITIONS: dict[SessionState, tuple[SessionState, ...]] = {
 class KernelSession:
     """One session of a run; `number` counts from 1. Times are Unix seconds.
 
-    `body`: `ref`, `generation` (of the request that it was pushed for), `limit_s`, `sent_t`
-    (the push was under way), `running_t`, `heard_t` (its log grew), `log_index` (up to which the
-    log is in the mirror), `outcome` and `detail` of its end, `output` (whether it left any),
-    `journal_bytes` and `verified_step` of that output.
+    `body`: `ref`, `generation` (of its request), `limit_s`, `sent_t` (of the push), `running_t`,
+    `heard_t` (when its log last grew), `log_index` (the log is mirrored up to this event),
+    `outcome` and `detail` of its end, `output` (whether it has one), `journal_bytes` and
+    `verified_step` of that output.
     """
 
     run_id: str
@@ -57,7 +63,7 @@ class KernelSession:
 
     @property
     def alive(self) -> bool:
-        """Whether it may be running: nobody knows its end."""
+        """Whether it may be running: its end is not recorded."""
         return self.state is not SessionState.ENDED
 
     @property
@@ -69,7 +75,7 @@ class KernelSession:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why no session of a run is pushed though one is wanted; `until_t`: for how long, if known."""
+    """Why a run's next session is not pushed yet; `until_t`: for how long, if known."""
 
     reason: str
     until_t: float | None = None
@@ -95,7 +101,7 @@ class KernelRecords:
         return None if row is None else _session(row)
 
     def intend(self, run_id: str, t: float, body: Mapping[str, Any]) -> KernelSession | None:
-        """Put the next session on record; None where one is alive already."""
+        """Record the next session; None if one is alive."""
         with transaction(self._connection) as connection:
             newest = self.newest(run_id)
             if newest is not None and newest.alive:
@@ -109,7 +115,7 @@ class KernelRecords:
         return session
 
     def withdraw(self, run_id: str, number: int) -> None:
-        """Forget a session that was intended, and that surely nobody has pushed."""
+        """Remove an intended session that was certainly not pushed."""
         self._connection.execute(
             "DELETE FROM kernel_sessions WHERE run_id = ? AND number = ? AND state = ?",
             (run_id, number, SessionState.INTENDED.value),
@@ -124,7 +130,7 @@ class KernelRecords:
         ended_t: float | None = None,
         **body: Any,
     ) -> KernelSession:
-        """Take a session on to another state, where the table allows it; `body` is merged."""
+        """Move a session to another state, if the transition table allows it; `body` is merged."""
         with transaction(self._connection) as connection:
             row = connection.execute(
                 "SELECT * FROM kernel_sessions WHERE run_id = ? AND number = ?", (run_id, number)
@@ -145,30 +151,32 @@ class KernelRecords:
         return new
 
     def wait_for(self, run_id: str, waiting: Waiting) -> None:
-        """Note why nothing is pushed for a run; the next intent takes it away."""
-        told = json.dumps([waiting.reason, waiting.until_t])
-        self._connection.execute("REPLACE INTO facts VALUES (?, ?)", (f"{_WAITING}{run_id}", told))
+        """Record why nothing is pushed for a run; the next intent removes it."""
+        stored = json.dumps([waiting.reason, waiting.until_t])
+        self._connection.execute(
+            "REPLACE INTO facts VALUES (?, ?)", (f"{_WAITING}{run_id}", stored)
+        )
 
     def wait_no_more(self, run_id: str) -> None:
-        """Forget why nothing is pushed for a run."""
+        """Remove the reason why nothing is pushed for a run."""
         self._connection.execute("DELETE FROM facts WHERE name = ?", (f"{_WAITING}{run_id}",))
 
     def waiting(self, run_id: str) -> Waiting | None:
-        told = self._fact(f"{_WAITING}{run_id}")
-        return None if told is None else Waiting(*told)
+        stored = self._fact(f"{_WAITING}{run_id}")
+        return None if stored is None else Waiting(*stored)
 
     def note_quota(self, quota: Mapping[str, Any]) -> None:
-        """Keep what Kaggle told of the week's quota: `left_s total_s refresh_t t`."""
+        """Record the week's quota: `left_s total_s refresh_t t`."""
         self._connection.execute(
             "REPLACE INTO facts VALUES (?, ?)", (_QUOTA, json.dumps(dict(quota)))
         )
 
     def quota(self) -> Mapping[str, Any] | None:
-        told: Mapping[str, Any] | None = self._fact(_QUOTA)
-        return told
+        stored: Mapping[str, Any] | None = self._fact(_QUOTA)
+        return stored
 
     def note_dataset(self, what: str, ref: str | None) -> None:
-        """Keep which data set (`owner/slug`) holds something; None: it is gone."""
+        """Record the data set (`owner/slug`) that holds something; None: it was removed."""
         if ref is None:
             self._connection.execute("DELETE FROM facts WHERE name = ?", (f"{_DATASET}{what}",))
         else:

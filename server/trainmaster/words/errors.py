@@ -122,18 +122,18 @@ CODES: dict[str, Code] = {
         "A provider does not accept the key that it was given.", Reach.NO_ACCESS
     ),
     "CLOUD_UNREACHABLE": Code("A provider's API gives no answer.", Reach.NO_ANSWER),
-    "CLOUD_BUSY": Code("A provider's API takes no more requests for the moment."),
-    "CLOUD_ODD_REPLY": Code(
-        "A provider's API answered with something that can't be read.", Reach.UNREADABLE
+    "RATE_LIMITED": Code("A provider's API accepts no requests for the moment."),
+    "INVALID_RESPONSE": Code(
+        "A provider's API returned a reply that can't be read.", Reach.UNREADABLE
     ),
     "CLOUD_REFUSED": Code("A provider refuses a request, for a reason of its own."),
     "NO_CAPACITY": Code("The provider has no such machine free any more."),
     "OFFER_UNKNOWN": Code("No offer of this name is there, or no longer."),
     "PRICE_ABOVE_QUOTE": Code("A machine costs more by now than what was quoted."),
-    "BOX_UNKNOWN": Code("No rented box has this name or tag."),
-    "BOX_DID_NOT_BOOT": Code("A rented box was not ready in time, and was given back."),
-    "BOX_STILL_THERE": Code("The provider goes on listing a box that was given back."),
-    "LEASE_OVER": Code("The box's lease ends before the training could."),
+    "INSTANCE_UNKNOWN": Code("No rented instance has this name or tag."),
+    "INSTANCE_DID_NOT_BOOT": Code("A rented instance was not ready in time, and was released."),
+    "INSTANCE_STILL_LISTED": Code("The provider still lists an instance after its release."),
+    "LEASE_OVER": Code("The instance's lease ends before the training would."),
     "SPEND_CAP": Code("It would cost more than a cap in the settings or the spec allows."),
     "CONFIRMATION_REQUIRED": Code(
         "It costs money or destroys something, and nobody has agreed yet."
@@ -171,9 +171,7 @@ CODES: dict[str, Code] = {
     "DATABASE_DAMAGED": Code("A database file of the home is no database any more."),
     "HOME_BUSY": Code("Another process holds what this command needs for itself."),
     "HOME_IS_NEWER": Code("The home folder was written by a newer version of Trainmaster."),
-    "TOOK_TOO_LONG": Code(
-        "A call did not end within its bound; what it began goes on.", Reach.NO_ANSWER
-    ),
+    "TIMEOUT": Code("A call did not end within its bound; what it began goes on.", Reach.NO_ANSWER),
     "INTERNAL": Code("A defect of Trainmaster itself."),
 }
 

@@ -141,12 +141,12 @@ class Home:
 
     @property
     def rented_key(self) -> Path:
-        """The private key that lets this home into the boxes that it rents; its owner's alone."""
+        """The private key for the instances that this home rents (mode 0600)."""
         return self.root / "keys" / "rented"
 
-    def box_lock(self, tag: str) -> Path:
-        """Held by the process that sees to a rented box."""
-        return self.root / "boxes" / f"{tag}.lock"
+    def instance_lock(self, tag: str) -> Path:
+        """Held by the process that advances a rented instance."""
+        return self.root / "instances" / f"{tag}.lock"
 
     def kaggle(self, run_id: str) -> Path:
         """What is pushed for a run at Kaggle, and what was fetched of its outputs."""

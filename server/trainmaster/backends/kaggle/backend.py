@@ -24,7 +24,7 @@ from trainmaster.backends.kaggle.follower import KernelFollower
 from trainmaster.backends.kaggle.machine_types import WORKING, documented
 from trainmaster.backends.kaggle.mounts import Mounting
 from trainmaster.backends.kaggle.outputs import Outputs
-from trainmaster.backends.kaggle.placement import Stay
+from trainmaster.backends.kaggle.placement import KagglePlacement
 from trainmaster.backends.kaggle.push import Pusher
 from trainmaster.backends.kaggle.sessions import DATA_SET, with_output
 from trainmaster.store import secret_values
@@ -58,7 +58,7 @@ class KaggleBackend(InputReceiver, RunFiles):
         self._records = control.kernels
         # A session's machine is new each time: any name will do, and one of the home's own keeps
         # apart those who share a machine, as tests do.
-        self._cache = f"/tmp/trainmaster-{control.boxes.home_id()}"
+        self._cache = f"/tmp/trainmaster-{control.instances.home_id()}"
         self._kaggle = kaggle
         self._clock = clock
         self._mirror = Mirror(home.mirror)
@@ -187,8 +187,8 @@ class KaggleBackend(InputReceiver, RunFiles):
     def _settings(self) -> KaggleSettings:
         return read_settings(self._home).kaggle
 
-    def _stay(self, run_id: str) -> Stay:
-        return Stay(run_id, self._home.kaggle(run_id))
+    def _stay(self, run_id: str) -> KagglePlacement:
+        return KagglePlacement(run_id, self._home.kaggle(run_id))
 
     def _outputs(self, run_id: str, what: str) -> Outputs:
         """The newest output.

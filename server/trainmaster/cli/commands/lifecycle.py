@@ -60,7 +60,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Start an ended run again. Takes the newest verified checkpoint unless told otherwise."""
-    from trainmaster.machines.renting.instances import advance_box
+    from trainmaster.machines.renting.instances import advance_instance
     from trainmaster.runs import resume as service
 
     answer = ask(
@@ -72,7 +72,7 @@ def resume(
             apply=apply,
             host=host,
             abandon=abandon,
-            refresh_instance=advance_box,
+            refresh_instance=advance_instance,
             idempotency_key=idempotency_key,
         )
     )

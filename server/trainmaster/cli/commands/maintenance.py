@@ -1,4 +1,4 @@
-"""`doctor`, `tick`, `replay` and, unlisted, `transfer` and `tend`: what keeps Trainmaster well."""
+"""`doctor`, `tick`, `replay` and, unlisted, `transfer` and `provision-worker`: maintenance."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def tick(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do what is due for every run and rented box, once. Meant for a timer: see `keeper`."""
+    """Do what is due for every run and rented instance, once. Meant for a timer: see `keeper`."""
     from trainmaster.keeper import tick as service
     from trainmaster.store.action_log import discard_action
 
     answer = ask(lambda workspace: service.tick(workspace, every=every))
-    if not any(row.did for row in (*answer.runs, *(answer.boxes or ()))):
+    if not any(row.did for row in (*answer.runs, *(answer.instances or ()))):
         discard_action()
     show(answer, as_json)
 
@@ -70,18 +70,18 @@ def transfer(
     )
 
 
-def tend(
-    box: Annotated[str, typer.Argument(metavar="BOX", help="The tag of a rented box.")],
+def provision_worker(
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="The tag of a rented instance.")],
     lock_descriptor: Annotated[
-        int | None, typer.Option("--lock-descriptor", help="The box's lock, where it is held.")
+        int | None, typer.Option("--lock-descriptor", help="The instance's lock, if it is held.")
     ] = None,
 ) -> None:
-    """See to a rented box until nothing is due for it. Started by itself where something is."""
+    """Advance a rented instance until no step is pending. Started automatically."""
     from trainmaster.machines.renting import instances as service
 
     descriptor = lock_descriptor
     ask(
-        lambda workspace: service.tend(workspace, box, lock_descriptor=descriptor),
+        lambda workspace: service.provision_worker(workspace, tag, lock_descriptor=descriptor),
         tells_itself=True,
     )
 

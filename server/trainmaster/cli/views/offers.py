@@ -1,4 +1,4 @@
-"""What people see of offers."""
+"""Text of the answer about offers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _(answer: OffersAnswer) -> list[Block]:
     blocks: list[Block] = [_grid(listed)] if listed.offer else []
     if listed.offer:
         sources = ", ".join(answer.sources.values())
-        blocks.append(f"Prices of {min(listed.priced_at)}, told by {sources}")
+        blocks.append(f"Prices of {min(listed.priced_at)}, from {sources}")
     blocks += [f"{value(answer.more)} more; raise --limit."] * bool(answer.more)
     blocks += [f"Not asked: {name}: {why}" for name, why in (answer.not_asked or {}).items()]
     blocks += [f"Why not: {answer.spec_problem}"] * bool(answer.spec_problem)
