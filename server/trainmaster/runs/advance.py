@@ -21,7 +21,7 @@ from trainmaster.backends import Backend
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import record_unreachable
-from trainmaster.sync.run_view import HEARTBEAT_S, RunView, load_view
+from trainmaster.sync.run_view import HEARTBEAT_S, RunView, ended_instance, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.errors import HostError

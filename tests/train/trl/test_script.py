@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.preference import (
+from support.train.preference_data import (
     SEQ_LEN,
     TrlRun,
     make_run,
