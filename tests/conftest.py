@@ -84,6 +84,13 @@ def keeping_torch_checks(tmp_path_factory: pytest.TempPathFactory) -> None:
     torch_checks.folder = tmp_path_factory.mktemp("torch_checks")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def ending_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ends what still works in the tests' folders after each file, such as a run's window."""
+    yield
+    end_processes_of(tmp_path_factory.getbasetemp())
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home; what its runs leave running is ended afterwards."""

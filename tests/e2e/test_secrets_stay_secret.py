@@ -25,6 +25,12 @@ Launch = Callable[..., str]
 
 
 @pytest.fixture
+def command(home: Path) -> CommandLine:
+    """Each command in a process of its own, whose command line is looked at, too."""
+    return CommandLine(home, by_process=True)
+
+
+@pytest.fixture
 def launch(command: CommandLine, tmp_path: Path) -> Launch:
     """Launches a run with a secret, whose trainer prints it and does `behaviour` first."""
     command.home.mkdir(parents=True)
