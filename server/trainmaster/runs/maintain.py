@@ -28,6 +28,7 @@ ROUND_S = 10.0
 _LOCKED_S = 5.0
 _WAITING_EVERY_S = 3.0
 _READ_EVERY_S = 0.2
+_LAST_WORDS_S = 3.0
 _OUT_OF_REACH = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "KAGGLE_UNREACHABLE", "TOOK_TOO_LONG"})
 
 
@@ -132,6 +133,7 @@ async def maintaining(workspace: Workspace, run: str) -> AsyncIterator[None]:
         await asyncio.wait({task})
     if not task.cancelled():
         task.result()  # raises what ended it
+    await _read_last_words(workspace, run_id)
     await once(_AFTER_WAITING)
 
 
@@ -152,6 +154,17 @@ async def until_closed(workspace: Workspace, run_id: str, bound_s: float = 10.0)
 def described(error: TrainmasterError) -> str:
     """An error in one line, as rows of what was done have it."""
     return f"{error.code}: {error.message}"
+
+
+async def _read_last_words(workspace: Workspace, run_id: str) -> None:
+    """Of an ended run whose secrets are kept here until it has nothing more to write."""
+    deadline = time.monotonic() + _LAST_WORDS_S
+    while time.monotonic() < deadline and workspace.home.secrets(run_id).exists():
+        view = load_view(workspace, run_id)
+        if view.run.closed or not view.ended:
+            return
+        await catch_up(workspace, view.run.host, _LAST_WORDS_S)
+        await asyncio.sleep(_READ_EVERY_S)
 
 
 def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
