@@ -125,8 +125,9 @@ class EverythingDue:
 
     def asked_of_others(self) -> list[str]:
         """What was asked of providers and receivers that changes or sends something."""
-        told = [asked.kind for asked in self.site.asked if asked.kind in ("create", "end", "keys")]
-        return [*told, *(str(body) for body in self.receiver.asked)]
+        kinds = [asked.kind for asked in self.site.asked]
+        changing = [kind for kind in kinds if kind in ("create", "end", "keys")]
+        return [*changing, *(str(body) for body in self.receiver.asked)]
 
     def _settle(self) -> None:
         ops = f"ops: {{kind: webhook, url: '{self.receiver.url}', sender: operator}}"
