@@ -90,7 +90,7 @@ def test_a_printed_secret_stands_in_the_boxs_own_log_alone(
     assert f"the token is {TOKEN}" in folder.attempt(2).train_log.read_text()
     wait_until(lambda: not folder.secrets.exists(), "the box's copy is removed")
     kept = command.home / "secrets" / f"{run}.json"
-    wait_until(lambda: command("status", run) and not kept.exists(), "our copy is removed")
+    wait_until(lambda: command("tick") and not kept.exists(), "our copy is removed")
     both = {log, log.replace("attempts/1", "attempts/2"), "secrets.env"}
     assert set(holding(command.home, TOKEN.encode())) == both
 

@@ -194,7 +194,7 @@ def test_whoever_acts_is_seen_to(due: EverythingDue) -> None:
     before = due.unchanged()
     with refusing_processes(workspace.written):
         run_async(act)
-    told = "\n".join(workspace.written)
+    written = "\n".join(workspace.written)
     for words in (
         f"{HOST}: put_folder {workspace.host._root}/runs/{due.planned}",
         f"runs/{due.planned}/.secrets.json",
@@ -206,7 +206,7 @@ def test_whoever_acts_is_seen_to(due: EverythingDue) -> None:
         f"-m trainmaster transfer {due.completed}",
         "-m trainmaster send-alerts",
     ):
-        assert words in told
+        assert words in written
     after = due.unchanged()
     assert {name for name in before if before[name] != after[name]} >= {HOST, "secrets", "control"}
     assert workspace.control.alerts.messages(due.silent) == []

@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.backends.tcp_proxy import free_port
+from support.core.journal_records import attempt_starting, lines, state
 from support.runs.operator import SLOW, Operator
 from support.runs.running_run import run_async, small_spec
+from support.sync.followed_run import FakeRun
 
 from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.lease.lease import Lease, OwnEnd
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.renting.leases import lease_timer
 from trainmaster.runs.planning.plan_run import plan_run
@@ -19,8 +24,11 @@ from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.unattended import needs_of, unattended
 from trainmaster.store.control_instances import RentedInstance, RentState
+from trainmaster.store.host_record import HostRecord
+from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.keeper_state import note_installed
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import StatusAnswer
 
 NO_MIRROR: dict[str, Any] = {"checkpoint": {"mirror": None}}
 HERE = {"checkpoint": {"mirror": "operator"}}
@@ -51,6 +59,8 @@ def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
         ),
         (NO_MIRROR, "box", {"ends_itself": ends_itself(None)}, ["end itself"]),
         (HERE, "box", {"alerts": True, "sends": True}, ["copied", "alerts", "goes up"]),
+        (NO_MIRROR, "box", {"pending": True}, ["newest request"]),
+        (NO_MIRROR, "box", {"silent": True}, ["supervisor"]),
     ],
 )
 def test_what_is_done_from_here_alone_is_named(
@@ -81,6 +91,22 @@ def test_a_plan_says_what_a_keeper_would_be_for(workspace: Workspace, tmp_path: 
     assert "alerts" in str(planned(alerts=alert))
     note_installed(workspace.home, 300.0)
     assert planned(checkpoint=MIRRORED, alerts=alert) is None
+
+
+def test_a_status_names_what_waits_for_somebody_who_acts(workspace: Workspace) -> None:
+    def status() -> StatusAnswer:
+        return run_async(lambda: get_status(workspace, run.run_id))
+
+    long_ago = time.time() - 3600.0
+    workspace.control.put_host(HostRecord("gpu1", "127.0.0.1", port=free_port("127.0.0.1")), 1.0)
+    run = FakeRun(workspace, workspace.home.root / "gpu1" / "small-aaaaaa", "gpu1")
+    journal = (attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
+    run.mirror.append("supervisor.jsonl", b"".join(lines(journal, first_t=long_ago)))
+    ingest_placement(workspace.metrics, run.mirror, run.run_id, 1)
+    assert status().unattended is None  # its host is away, which is another matter
+    desired = Desired(DesiredState.STOPPED, 2, why="stop")
+    workspace.control.request(run.run_id, desired, time.time())
+    assert "its newest request is delivered from here" in str(status().unattended)
 
 
 def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(

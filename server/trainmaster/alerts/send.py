@@ -1,4 +1,4 @@
-"""Sends this side's messages: by whoever looks first, or by a process of its own."""
+"""Sends this side's messages: by a tick, or by a process of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 from trainmaster.words.settings import Destination
 
-# The sender stays for what is tried again soon; later tries are made by whoever looks then.
+# The sender stays for what is tried again soon; later tries are made by who acts then.
 _STAYS_S = 300.0
 _LONGEST_CHILD_S = 30.0
 _COMMAND_S = 15.0

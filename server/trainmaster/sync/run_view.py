@@ -24,7 +24,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 
 HEARTBEAT_S = 10.0
-# A supervisor that was killed is revived by whoever looks; silence beyond this is another matter.
+# A supervisor that was killed is started again by whoever acts; longer silence is another matter.
 LOST_AFTER_S = 12 * HEARTBEAT_S
 
 
