@@ -142,7 +142,7 @@ def compare_loops(size: Size, config_path: Path, rounds: int, steps: int) -> Non
 
 
 class Worker:
-    """A loop in a process of its own, which steps when it is told to."""
+    """A loop in a process of its own, which steps when it is reported to."""
 
     def __init__(self, loop: Callable[[Path, Connection], None], config_path: Path) -> None:
         context = multiprocessing.get_context("spawn")

@@ -42,7 +42,7 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_passphrase_is_in_no_process_list_and_never_reaches_the_box(
+def test_a_passphrase_is_in_no_process_list_and_never_reaches_the_host(
     reach: Reach, user: User
 ) -> None:
     passphrase = f"seen nowhere {os.getpid()} {time.monotonic_ns()}"  # nor by another worker's test

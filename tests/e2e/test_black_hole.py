@@ -1,4 +1,4 @@
-"""A box behind a network that swallows everything without a word: every answer has a bound."""
+"""A host behind a network that swallows everything without a word: every answer has a bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from support.backends.reachability import TRANSPORTS
 from support.backends.ssh_hosts import Network, Sshd
 from support.runs.running_run import LONGEST_S, CommandLine, pace, run_async, small_spec
-from support.sync.mirrors import assert_mirror_equals_the_box
+from support.sync.mirrors import assert_mirror_equals_the_host
 
 from trainmaster.runs.launch import launch
 from trainmaster.runs.maintain import maintaining
@@ -91,7 +91,7 @@ def test_a_network_that_swallows_everything_keeps_nobody_waiting_and_loses_nothi
         hosts = Hosts(workspace, box, tmp_path)
         runs = run_async(lambda: story(network, hosts))
         for name, run in zip(TRANSPORTS, runs, strict=True):
-            assert_mirror_equals_the_box(CommandLine(home, name, Path(hosts.root(name))), run)
+            assert_mirror_equals_the_host(CommandLine(home, name, Path(hosts.root(name))), run)
 
 
 async def _in_the_dark(hosts: Hosts, host: str, run: str) -> None:

@@ -15,7 +15,7 @@ from trainmaster.words.settings import read_settings
 
 
 @pytest.mark.parametrize("provider", NAMES)
-def test_a_provider_tells_its_offers_and_the_accounts_instances(
+def test_a_provider_reports_its_offers_and_the_accounts_instances(
     provider: str, needs: Callable[[str, list[str]], None], real_home: Home
 ) -> None:
     needs(KEY_NAMES[provider], _key_places(provider, real_home))

@@ -124,7 +124,7 @@ def run(arguments: Sequence[str], commands: typer.Typer = app) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if code == INTERRUPTED:
-        print("Interrupted; the training goes on. See `trainmaster runs`.", file=sys.stderr)
+        print("Interrupted; the training continues. See `trainmaster runs`.", file=sys.stderr)
     return code
 
 

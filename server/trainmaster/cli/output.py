@@ -49,7 +49,7 @@ def emit_error(error: TrainmasterError, as_json: bool) -> None:
 
 
 def is_for_a_person(stream: TextIO) -> bool:
-    """Whether colours and boxes are welcome there; see https://no-color.org."""
+    """Whether the stream takes colours and tables; see https://no-color.org."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 

@@ -20,7 +20,7 @@ from trainmaster.runs.inspect.answer import InspectionAnswer
 class Permission(BaseModel):
     """What the user is asked."""
 
-    allow: bool = Field(description="Let py-spy read that process's memory; it goes on meanwhile")
+    allow: bool = Field(description="Let py-spy read that process's memory; it keeps running")
 
 
 async def _permission(context: ToolContext, run_id: str) -> Elicit[Permission] | Permission:

@@ -41,7 +41,7 @@ class Background:
         self._task = asyncio.get_running_loop().create_task(_maintain(workspace))
 
     async def end(self) -> None:
-        """Give up what is not done: whoever acts next does it. May be repeated."""
+        """Cancel what is not done: the next process that acts does it. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -61,7 +61,7 @@ async def _maintain(workspace: Workspace) -> None:
 
 
 async def _maintain_boxes(workspace: Workspace) -> None:
-    """Once: leases end by themselves, and the keeper goes on with it."""
+    """Once: leases end by themselves, and the keeper continues."""
     import sqlite3
 
     from trainmaster.machines.renting.has_rentals import has_rentals

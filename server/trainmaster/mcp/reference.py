@@ -1,6 +1,7 @@
 """`docs/mcp.md`, made from the tools themselves.
 
-`python -m trainmaster.mcp.reference > docs/mcp.md` writes it anew; a test holds it to the code.
+`python -m trainmaster.mcp.reference > docs/mcp.md` writes it again; a test compares it with the
+code.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ into its folder.
 Without `--read-only` the server also maintains the runs of its home while it lives: every 15
 seconds it delivers requests that wait for their host, starts supervisors that died, uploads and
 copies that broke off and Kaggle's next sessions, and sends alerts. Of several servers of a home one
-does so. What has to go on without a server needs [the keeper](keeper.md).
+does so. Work that must continue without a server needs [the keeper](keeper.md).
 
     claude mcp add trainmaster -- trainmaster mcp
 

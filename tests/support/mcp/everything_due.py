@@ -79,7 +79,7 @@ class EverythingDue:
     """The runs, by what is due of them: `planned` (placing, secrets), `uploading` (a transfer),
     `silent` (a supervisor, an alert from here, alerts for its host), `stopping` (a request),
     `completed` (copies of checkpoints, forgetting secrets, sending a message) and `kaggle` (the
-    next session). A rented box's lease is over."""
+    next session). A rented instance's lease is over."""
 
     def __init__(
         self, workspace: RecordedWorkspace, folder: Path, receiver: Receiver, site: RunPodSite

@@ -64,7 +64,7 @@ def transfer(
             lambda workspace: service.transfer(
                 workspace, run, lock_descriptor=descriptor, advance=advance
             ),
-            tells_itself=True,
+            shows_progress=True,
         ),
         as_json,
     )
@@ -82,7 +82,7 @@ def provision_worker(
     descriptor = lock_descriptor
     ask(
         lambda workspace: service.provision_worker(workspace, tag, lock_descriptor=descriptor),
-        tells_itself=True,
+        shows_progress=True,
     )
 
 

@@ -29,8 +29,8 @@ def _grid(listed: OfferColumns) -> Grid:
         "$/B tokens": [_figure(price, "?") for price in listed.usd_per_btok or ()],
         "machine": [_machine(listed, at) for at in range(len(listed.offer))],
     }
-    told = {name: cells for name, cells in columns.items() if any(cells)}
-    return Grid(tuple(told), list(zip(*told.values(), strict=True)))
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    return Grid(tuple(shown), list(zip(*shown.values(), strict=True)))
 
 
 def _gpus(listed: OfferColumns, at: int) -> str:

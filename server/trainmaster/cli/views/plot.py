@@ -15,5 +15,5 @@ def _(answer: PlotAnswer) -> list[Block]:
     return [
         f"{answer.path}: {size(answer.size_bytes or 0)}, {', '.join(answer.keys)} of "
         f"{', '.join(answer.runs)}, {points} points",
-        *(f"Marked: {run}: {'; '.join(told)}" for run, told in (answer.marks or {}).items()),
+        *(f"Marked: {run}: {'; '.join(marks)}" for run, marks in (answer.marks or {}).items()),
     ]
