@@ -23,7 +23,7 @@ from trainmaster.machines.renting.idle import IDLE, release_due
 from trainmaster.machines.renting.instances import advance_box
 from trainmaster.machines.renting.leases import put, read
 from trainmaster.machines.renting.reconcile import reconcile
-from trainmaster.store.control_instances import RentState
+from trainmaster.store.control.instances import RentState
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ProvisionAnswer
 from trainmaster.words.paths import Home

@@ -29,7 +29,7 @@ from trainmaster.machines.renting.lifecycle import Bounds
 from trainmaster.machines.renting.provision import provision
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.release import release
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedBox, RentState
 from trainmaster.words.confirmation import agreed
 from trainmaster.words.errors import TrainmasterError
 from trainmaster.words.paths import HOME_VARIABLE

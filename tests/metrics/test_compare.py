@@ -28,7 +28,7 @@ def two_runs(workspace: Workspace) -> Workspace:
     """One takes 100 tokens a step, the other 50; both lose 0.01 a step. The first was restarted
     from step 20, beyond which its first attempt had been better."""
     for run_id, tokens, value in ((FAST, 100, 3.0), (SLOW, 50, 4.0)):
-        run = Run(run_id, run_id, 1.0, "debug", 1, "", {"steps": 40}, {}, {}, True, False)
+        run = Run(run_id, run_id, 1.0, "debug", "", {"steps": 40}, {}, {}, closed=True)
         workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
         mirror = workspace.mirror.of(run_id, 1)
         told = [metric(n, value - n / 100, tokens=tokens * n) for n in range(1, 41)]

@@ -18,7 +18,7 @@ RUN = "small-abc234"
 @pytest.fixture
 def two_attempts(workspace: Workspace) -> Workspace:
     """Steps 1 to 6, then a resume from 4 that comes to 5, and telemetry all the while."""
-    run = Run(RUN, "small", 1.0, "debug", 1, "", {"steps": 10}, {}, {}, True, False)
+    run = Run(RUN, "small", 1.0, "debug", "", {"steps": 10}, {}, {}, closed=True)
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
     mirror = workspace.mirror.of(RUN, 1)
     first = (started(0), *(metric(step, 10.0 + step) for step in range(1, 7)))

@@ -24,8 +24,8 @@ from trainmaster.alerts.rules import add_row, alerts_of, record_defaults
 from trainmaster.alerts.send import try_once
 from trainmaster.alerts.unknown_metric import metric_note
 from trainmaster.runs.advance import look_after, look_in
-from trainmaster.store.control_alerts import EVERY_RUN, MessageRow
-from trainmaster.store.control_alerts import AlertRow as Recorded
+from trainmaster.store.control.alerts import EVERY_RUN, MessageRow
+from trainmaster.store.control.alerts import AlertRow as Recorded
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace

@@ -251,8 +251,8 @@ def _session_row(view: RunView) -> SessionRow | None:
     return SessionRow(
         number=session.number,
         ends_at=in_utc(session.deadline_t) if session.alive else None,
-        outcome=session.body.get("outcome"),
-        detail=session.body.get("detail"),
+        outcome=session.outcome,
+        detail=session.detail,
     )
 
 

@@ -13,7 +13,7 @@ from support.runs.running_run import run_async
 
 from trainmaster.machines.renting.idle import Stay, due_ends, due_idle, idle_since, lease_ends
 from trainmaster.runs.stop import stop
-from trainmaster.store.control_instances import RentState
+from trainmaster.store.control.instances import RentState
 from trainmaster.words.settings import Settings
 
 NOW = 1_700_000_000.0

@@ -18,7 +18,7 @@ from trainmaster.machines.renting.lifecycle import Bounds
 from trainmaster.machines.renting.provision import provision
 from trainmaster.machines.renting.release import release
 from trainmaster.machines.renting.tags import new_tag
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedBox, RentState
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
 from trainmaster.words.confirmation import agreed

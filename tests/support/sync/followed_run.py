@@ -42,7 +42,7 @@ class FakeRun:
     def __init__(self, workspace: Workspace, folder: Path, host: str = HOST) -> None:
         self.run_id = folder.name
         name = self.run_id.rpartition("-")[0]
-        run = Run(self.run_id, name, 1.0, host, 1, "", CONFIG, {}, {}, False, False)
+        run = Run(self.run_id, name, 1.0, host, "", CONFIG, {}, {})
         desired = Desired(DesiredState.RUNNING, 1)
         workspace.control.add_run(run, desired, "process", str(folder), None)
         workspace.control.set_placed(run, 2.0)

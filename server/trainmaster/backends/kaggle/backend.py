@@ -28,7 +28,8 @@ from trainmaster.backends.kaggle.placement import Stay
 from trainmaster.backends.kaggle.push import Pusher
 from trainmaster.backends.kaggle.sessions import DATA_SET, with_output
 from trainmaster.store import secret_values
-from trainmaster.store.control import IN_SESSIONS, Control
+from trainmaster.store.control import Control
+from trainmaster.store.control.runs import KAGGLE_LAUNCHER
 from trainmaster.store.mirror import Mirror
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
@@ -45,7 +46,7 @@ class KaggleBackend:
     by its log, what it has by its output."""
 
     name = "kaggle"
-    launcher_name = IN_SESSIONS
+    launcher_name = KAGGLE_LAUNCHER
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class KaggleBackend:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._home = home
-        self._records = control.kernels
+        self._records = control.kaggle
         # A session's machine is new each time: any name will do, and one of the home's own keeps
         # apart those who share a machine, as tests do.
         self._cache = f"/tmp/trainmaster-{control.boxes.home_id()}"
@@ -237,7 +238,7 @@ class KaggleBackend:
                 f"Wait for its end: `trainmaster status {run_id}` tells the deadline.",
                 retryable=True,
             )
-        return Outputs(self._kaggle, kept.body["ref"], self._stay(run_id).output)
+        return Outputs(self._kaggle, kept.ref, self._stay(run_id).output)
 
     async def _verify(self, run_id: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
         from trainer_runtime.core.files.manifest import verify

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from trainer_runtime.core.kaggle.log_frames import Frame
 from trainer_runtime.core.protocol.finding import as_evidence
@@ -17,7 +16,7 @@ from trainmaster.backends.kaggle.log_frames import LogLines
 from trainmaster.backends.kaggle.offline_supervisor import due_lines, write_lines
 from trainmaster.backends.kaggle.outputs import Outputs
 from trainmaster.backends.kaggle.placement import Stay, record_of
-from trainmaster.store.control_kaggle import KernelRecords, KernelSession, SessionState
+from trainmaster.store.control.kaggle import KaggleRecords, KaggleSession, SessionState
 from trainmaster.store.mirror import MirrorWriter
 from trainmaster.words.errors import CloudError
 
@@ -71,7 +70,7 @@ class KernelFollower:
     def __init__(
         self,
         kaggle: Kaggle,
-        records: KernelRecords,
+        records: KaggleRecords,
         stay: Callable[[str], Stay],
         over: Callable[[str], Awaitable[None]],
         clock: Callable[[], float],
@@ -108,7 +107,7 @@ class KernelFollower:
             await self._settle(run_id, session, writer, news)
 
     async def _settle(
-        self, run_id: str, session: KernelSession | None, writer: MirrorWriter, news: News
+        self, run_id: str, session: KaggleSession | None, writer: MirrorWriter, news: News
     ) -> None:
         """Between sessions; a journal that has been looked at is not folded again."""
         stay = self._stay(run_id)
@@ -125,12 +124,12 @@ class KernelFollower:
         self._settled[run_id] = seen
 
     async def _look_at_session(
-        self, session: KernelSession, writer: MirrorWriter, news: News
+        self, session: KaggleSession, writer: MirrorWriter, news: News
     ) -> None:
         key = (session.run_id, session.number)
         reading = self._readings.get(key)
         if reading is None:
-            begin = int(session.body.get("log_index", 0))
+            begin = session.log_index
             reading = self._readings[key] = _Reading(LogLines(begin))
         session = await self._ask_status(session, reading)
         try:
@@ -143,22 +142,22 @@ class KernelFollower:
             await self._finish(session, reading, writer, news)
             del self._readings[key]
 
-    def _has_told_all(self, session: KernelSession, reading: _Reading) -> bool:
+    def _has_told_all(self, session: KaggleSession, reading: _Reading) -> bool:
         """Whether nothing more is to be had of its log: of a killed session there is nothing else,
         so it is waited for, within bounds."""
-        waited_s = self._clock() - float(session.body["over_t"])
+        waited_s = self._clock() - (session.over_t or 0.0)
         return reading.log_ended or reading.status is _GONE or waited_s > _LOG_SETTLES_S
 
     async def _read_log(
-        self, session: KernelSession, reading: _Reading, writer: MirrorWriter, news: News
-    ) -> KernelSession:
+        self, session: KaggleSession, reading: _Reading, writer: MirrorWriter, news: News
+    ) -> KaggleSession:
         now = self._clock()
         due = reading.over or now >= reading.log_due_t
         if reading.log_ended or reading.queued or not due:
             return session
         lines, grown = reading.lines, False
         for _ in range(_PAGES_AT_A_TIME):
-            page = await self._kaggle.log(session.body["ref"], lines.index, reading.patience_s)
+            page = await self._kaggle.log(session.ref, lines.index, reading.patience_s)
             reading.opened = True
             for frame in lines.frames(page.events, page.next_index):
                 self._take(session.run_id, frame, reading, writer, news)
@@ -169,18 +168,19 @@ class KernelFollower:
         else:
             news.more = True
         reading.log_due_t = now if grown else now + _LOG_EVERY_S
-        if reading.gap and not session.body.get("read_again"):
+        if reading.gap and not session.read_again:
             reading.lines, reading.gap, reading.log_ended = LogLines(0), False, False
             news.more = True  # what was damaged on its way may come whole the second time
-            told: dict[str, Any] = {"log_index": 0, "read_again": True}
-            return self._records.change(session.run_id, session.number, **told)
+            return self._records.change(
+                session.run_id, session.number, log_index=0, read_again=True
+            )
         return self._note_read(session, reading, now) if grown else session
 
-    def _note_read(self, session: KernelSession, reading: _Reading, now: float) -> KernelSession:
-        if now - session.body.get("heard_t", 0.0) < _HEARD_EVERY_S and not reading.log_ended:
+    def _note_read(self, session: KaggleSession, reading: _Reading, now: float) -> KaggleSession:
+        if now - (session.heard_t or 0.0) < _HEARD_EVERY_S and not reading.log_ended:
             return session
-        told: dict[str, Any] = {"heard_t": now, "log_index": reading.lines.safe_index}
-        return self._records.change(session.run_id, session.number, **told)
+        index = reading.lines.safe_index
+        return self._records.change(session.run_id, session.number, heard_t=now, log_index=index)
 
     def _take(
         self, run_id: str, frame: Frame, reading: _Reading, writer: MirrorWriter, news: News
@@ -202,21 +202,21 @@ class KernelFollower:
             writer.append(frame.file, data, final=True)
             news.note(run_id, frame.file)
 
-    async def _ask_status(self, session: KernelSession, reading: _Reading) -> KernelSession:
+    async def _ask_status(self, session: KaggleSession, reading: _Reading) -> KaggleSession:
         run_id, number, now = session.run_id, session.number, self._clock()
         if reading.over or (now < reading.status_due_t and not reading.log_ended):
             return session
-        reading.status = await self._kaggle.status(session.body["ref"]) or _GONE
+        reading.status = await self._kaggle.status(session.ref) or _GONE
         reading.status_due_t = now + (_QUEUE_EVERY_S if reading.queued else _STATUS_EVERY_S)
         if session.state is SessionState.PUSHED and not reading.queued:
             session = self._records.change(run_id, number, SessionState.RUNNING, running_t=now)
-        if reading.over and "over_t" not in session.body:
+        if reading.over and session.over_t is None:
             session = self._records.change(run_id, number, over_t=now)
         return session
 
     async def _finish(
         self,
-        session: KernelSession,
+        session: KaggleSession,
         reading: _Reading,
         writer: MirrorWriter,
         news: News,
@@ -224,7 +224,7 @@ class KernelFollower:
         """Take what the log lacked from the session's output, then note its end."""
         status = reading.status or _GONE
         stay = self._stay(session.run_id)
-        outputs = Outputs(self._kaggle, session.body["ref"], stay.output)
+        outputs = Outputs(self._kaggle, session.ref, stay.output)
         kept = None
         if status.state == "complete":
             kept = await outputs.complete(writer, session, news)
@@ -245,12 +245,12 @@ class KernelFollower:
             **(kept or {}),
         )
 
-    async def _last_words(self, session: KernelSession) -> list[str]:
+    async def _last_words(self, session: KaggleSession) -> list[str]:
         """Where this process has not read them itself."""
-        index = max(0, int(session.body.get("log_index", 0)) - 50)
+        index = max(0, session.log_index - 50)
         lines = LogLines(index)
         try:
-            page = await self._kaggle.log(session.body["ref"], index, 0.0)
+            page = await self._kaggle.log(session.ref, index, 0.0)
         except CloudError:
             return []
         for _ in lines.frames(page.events, page.next_index):

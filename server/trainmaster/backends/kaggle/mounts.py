@@ -11,7 +11,7 @@ from typing import Any
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.kaggle.datasets import Datasets
 from trainmaster.backends.kaggle.placement import Stay
-from trainmaster.store.control_kaggle import KernelRecords
+from trainmaster.store.control.kaggle import KaggleRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Mounts:
 class Mounting:
     """Which data set holds what stands on record once it is whole at Kaggle."""
 
-    def __init__(self, datasets: Datasets, records: KernelRecords) -> None:
+    def __init__(self, datasets: Datasets, records: KaggleRecords) -> None:
         self._datasets = datasets
         self._records = records
 
@@ -51,7 +51,7 @@ class Mounting:
         """Data sets that are not at Kaggle any more: they are sent anew."""
         for place in (*_wanted(stay.config), f"secrets/{stay.run_id}"):
             if self._records.dataset(place) in refs:
-                self._records.note_dataset(place, None)
+                self._records.remove_dataset(place)
 
     def has(self, place: str) -> bool:
         return self._records.dataset(place) is not None
@@ -59,19 +59,19 @@ class Mounting:
     async def put(self, place: str, files: Sequence[TreeFile], *, mark: bool) -> None:
         """Have a data set with an entry of the cache; raises what `Datasets.put` does."""
         if not self.has(place):
-            self._records.note_dataset(place, await self._datasets.put(place, files, mark=mark))
+            self._records.put_dataset(place, await self._datasets.put(place, files, mark=mark))
 
     async def put_secrets(self, run_id: str, generation: int, values: Mapping[str, str]) -> None:
         """Have the secrets for a request in a data set of their own, and those for others gone."""
         given = {"v": 1, "generation": generation, "values": dict(values)}
         files = {"secrets.json": json.dumps(given).encode()}
         ref = await self._datasets.put_secrets(run_id, generation, files)
-        self._records.note_dataset(f"secrets/{run_id}", ref)
+        self._records.put_dataset(f"secrets/{run_id}", ref)
         await self._datasets.remove_secrets(run_id, but=generation)
 
     async def remove_secrets(self, run_id: str) -> None:
         await self._datasets.remove_secrets(run_id)
-        self._records.note_dataset(f"secrets/{run_id}", None)
+        self._records.remove_dataset(f"secrets/{run_id}")
 
 
 def _wanted(config: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from trainmaster.machines.renting.factory import Opener
 from trainmaster.machines.renting.instance_answers import reason_of
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.runs.cost import committed_usd, spans_of, spent_usd, usd_of
-from trainmaster.store.control_instances import RentedBox
+from trainmaster.store.control.instances import RentedBox
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import BoxRow, CostsAnswer
 from trainmaster.words.settings import read_settings

@@ -12,7 +12,7 @@ from typing import Any
 from trainmaster.runs.advance import look_in
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.stop import stop
-from trainmaster.store.control_instances import RentedBox
+from trainmaster.store.control.instances import RentedBox
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.run_view import RunView, load_view

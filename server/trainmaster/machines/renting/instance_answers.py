@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.runs.cost import spent_usd
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedBox, RentState
 from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
 from trainmaster.words.errors import CloudError
 

@@ -15,7 +15,7 @@ from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainmaster.backends.hosts import Host
 from trainmaster.machines.clouds import Cloud
 from trainmaster.machines.registry import open_host
-from trainmaster.store.control_instances import RentedBox
+from trainmaster.store.control.instances import RentedBox
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StateError
 

@@ -14,7 +14,7 @@ from trainmaster.machines.renting.bootstrap import let_in
 from trainmaster.machines.renting.drain import take_leave
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import answers, keep, lease_of
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedBox, RentState
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import CloudError, HostError, StateError
 

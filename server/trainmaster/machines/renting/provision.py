@@ -24,7 +24,8 @@ from trainmaster.machines.renting.lifecycle import Bounds
 from trainmaster.machines.renting.offers import DEFAULT_DISK_GIB, find_offer
 from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.machines.renting.token_price import prices_for
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.idempotency import IdempotencyKey
+from trainmaster.store.control.instances import RentedBox, RentState
 from trainmaster.store.host_record import DEFAULT_ROOT
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ProvisionAnswer
@@ -90,9 +91,9 @@ async def provision(
     """
     wishes = BoxWishes(name, image, disk_gib, region, root, spec)
     asked = json.dumps([offer, hours, name, image, disk_gib, region, root])
-    key = (idempotency_key, asked) if idempotency_key else None
+    key = IdempotencyKey(idempotency_key, "provision", asked) if idempotency_key else None
     clouds = opener(workspace, opened)
-    box = _known(workspace, key)
+    box = None if key is None else workspace.control.boxes.of_key(key)
     if box is None:
         renting = _Renting(workspace, clouds, hours, wishes, bounds or Bounds())
         box = await renting.begin(offer, confirm, key)
@@ -113,7 +114,7 @@ class _Renting:
     wishes: BoxWishes
     bounds: Bounds
 
-    async def begin(self, name: str, confirm: Confirm, key: tuple[str, str] | None) -> RentedBox:
+    async def begin(self, name: str, confirm: Confirm, key: IdempotencyKey | None) -> RentedBox:
         """The intent on record, after all that speaks against it was looked at."""
         wishes = self.wishes
         _refuse_odd(self.hours, wishes)
@@ -204,7 +205,7 @@ class _Renting:
         )
         return Quote("provision", json.dumps(asked), text, box.budget_usd)
 
-    def _record(self, box: RentedBox, agreed_by: str, key: tuple[str, str] | None) -> RentedBox:
+    def _record(self, box: RentedBox, agreed_by: str, key: IdempotencyKey | None) -> RentedBox:
         """The lease counts from now: whoever had to agree may have taken long."""
         now = time.time()
         box = replace(
@@ -214,28 +215,7 @@ class _Renting:
             body={**box.body, "agreed_by": agreed_by},
         )
         records = self.workspace.control.boxes
-        known = records.add(box, key, lambda others: self._check(box, others))
-        if known.tag != box.tag and key is not None:
-            return _same(records.of_key(key[0]), key)
-        return known
-
-
-def _known(workspace: Workspace, key: tuple[str, str] | None) -> RentedBox | None:
-    """The box that the first call with this key has led to."""
-    if key is None:
-        return None
-    found = workspace.control.boxes.of_key(key[0])
-    return None if found is None else _same(found, key)
-
-
-def _same(found: tuple[str, RentedBox] | None, key: tuple[str, str]) -> RentedBox:
-    if found is None or found[0] != key[1]:
-        raise UsageError(
-            "IDEMPOTENCY_CONFLICT",
-            f"The idempotency key {key[0]!r} was used before, for another box.",
-            "Use a new key for a new request.",
-        )
-    return found[1]
+        return records.add(box, key, lambda others: self._check(box, others))
 
 
 def _refuse_odd(hours: float, wishes: BoxWishes) -> None:

@@ -11,7 +11,7 @@ from trainmaster.machines.renting.instance_answers import released
 from trainmaster.machines.renting.instances import begin_tending, until
 from trainmaster.machines.renting.reconcile import release_stray
 from trainmaster.runs.cost import spent_usd
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedBox, RentState
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ReleaseAnswer

@@ -15,28 +15,17 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from trainmaster.store.control.facts import Facts
+from trainmaster.store.control.idempotency import IdempotencyKey, IdempotencyKeys
 from trainmaster.store.database import transaction
 
-MIGRATION = """
+TABLE = """
     CREATE TABLE boxes (
         tag TEXT PRIMARY KEY, host TEXT NOT NULL, provider TEXT NOT NULL, state TEXT NOT NULL,
         provider_id TEXT, intended_t REAL NOT NULL, lease_end_t REAL NOT NULL,
         usd_per_h REAL NOT NULL, budget_usd REAL NOT NULL, ended_t REAL, body TEXT NOT NULL
     );
     CREATE INDEX open_boxes ON boxes (state) WHERE ended_t IS NULL;
-    CREATE TABLE box_keys (
-        key TEXT PRIMARY KEY, asked TEXT NOT NULL, tag TEXT NOT NULL REFERENCES boxes
-    ) WITHOUT ROWID;
-    CREATE TABLE approvals (
-        id TEXT PRIMARY KEY, action TEXT NOT NULL, asked TEXT NOT NULL, body TEXT NOT NULL,
-        quoted_t REAL NOT NULL, expires_t REAL NOT NULL, approved_t REAL, used_t REAL
-    ) WITHOUT ROWID;
-    CREATE TABLE kernel_sessions (
-        run_id TEXT NOT NULL REFERENCES runs, number INTEGER NOT NULL, state TEXT NOT NULL,
-        intended_t REAL NOT NULL, ended_t REAL, body TEXT NOT NULL,
-        PRIMARY KEY (run_id, number)
-    ) WITHOUT ROWID;
-    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
     """
 
 
@@ -88,44 +77,48 @@ class RentedBox:
 class BoxRecords:
     """Each method is one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, facts: Facts, keys: IdempotencyKeys) -> None:
         self._connection = connection
+        self._facts = facts
+        self._keys = keys
 
     def home_id(self) -> str:
         """What tells this home's tags from those of others of the same account; never changes."""
-        new = secrets.token_hex(3)
-        with transaction(self._connection) as connection:
-            connection.execute("INSERT OR IGNORE INTO facts VALUES ('home_id', ?)", (new,))
-            row = connection.execute("SELECT value FROM facts WHERE name = 'home_id'").fetchone()
-        return str(row[0])
+        return self._facts.put_once("home_id", secrets.token_hex(3))
 
     def add(
         self,
         box: RentedBox,
-        key: tuple[str, str] | None = None,
+        key: IdempotencyKey | None = None,
         check: Callable[[Sequence[RentedBox]], None] = lambda _boxes: None,
     ) -> RentedBox:
-        """Put an intent on record; where `key` (idempotency key, what was asked) is taken, the box
-        that it stands for, which the caller compares. `check` is given all boxes so far and raises
-        what speaks against another: nobody else adds one meanwhile."""
+        """Record an intent; where `key` is taken, the instance that it stands for.
+
+        `check` is given all instances so far and raises the reason against another; no other
+        process adds one meanwhile.
+
+        Raises:
+            UsageError: `IDEMPOTENCY_CONFLICT`.
+        """
         with transaction(self._connection) as connection:
-            if key is not None and (known := self.of_key(key[0])) is not None:
-                return known[1]
+            if key is not None and (known := self.of_key(key)) is not None:
+                return known
             check(self.boxes())
             connection.execute(
                 "INSERT INTO boxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(box)
             )
             if key is not None:
-                connection.execute("INSERT INTO box_keys VALUES (?, ?, ?)", (*key, box.tag))
+                self._keys.add(key, box.tag)
         return box
 
-    def of_key(self, key: str) -> tuple[str, RentedBox] | None:
-        """What was asked under an idempotency key, and the box of it."""
-        row = self._connection.execute(
-            "SELECT asked, tag FROM box_keys WHERE key = ?", (key,)
-        ).fetchone()
-        box = None if row is None else self.box(row[1])
-        return None if row is None or box is None else (row[0], box)
+    def of_key(self, key: IdempotencyKey) -> RentedBox | None:
+        """The instance that the first call with this key rented.
+
+        Raises:
+            UsageError: `IDEMPOTENCY_CONFLICT`, the key was used for another request.
+        """
+        tag = self._keys.result(key)
+        return None if tag is None else self.of_tag(tag)
 
     def box(self, tag: str) -> RentedBox | None:
         """The box of a tag, or the newest of a host's name."""
