@@ -55,6 +55,6 @@ def test_a_key_that_the_run_lacks_has_no_points(two_attempts: Workspace) -> None
     assert points(two_attempts, "accuracy") == []
 
 
-def test_a_run_that_does_not_exist_is_told(two_attempts: Workspace) -> None:
+def test_a_run_that_does_not_exist_is_reported(two_attempts: Workspace) -> None:
     with pytest.raises(StateError):
         attempt_points(two_attempts, "gone", "loss")

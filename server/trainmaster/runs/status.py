@@ -13,11 +13,11 @@ from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.status_page import eta_s, run_risks
-from trainmaster.metrics.compare import metrics_of
+from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import is_file
-from trainmaster.metrics.rank import ranked
+from trainmaster.metrics.rank import rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection
-from trainmaster.metrics.sources import OF_METHODS, FileSource, RunSource, Source
+from trainmaster.metrics.sources import PRIMARY_KEYS, FileSource, RunSource, Source
 from trainmaster.runs.advance import look_in
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.attempts import Started, started
@@ -51,7 +51,7 @@ from trainmaster.words.errors import UsageError
 DEFAULT_POINTS = 20
 MOST_RANKED = 6
 _HEADLINES = (
-    *OF_METHODS,
+    *PRIMARY_KEYS,
     "lr",
     "grad_norm",
     "tokens_per_s",
@@ -133,14 +133,14 @@ async def query_metrics(
             `LOG_NOT_READABLE` for a file.
     """
     if not runs:
-        return ranked(workspace, keys or ("val_loss", "loss"), most=points or MOST_RANKED)
+        return rank_runs(workspace, keys or ("val_loss", "loss"), limit=points or MOST_RANKED)
     sources: list[Source] = []
     for name in dict.fromkeys(runs):
         if is_file(workspace, name):
             sources.append(await asyncio.to_thread(FileSource, name))
         else:
             sources.append(RunSource(workspace, await current_view(workspace, name), name))
-    return metrics_of(sources, keys, None if everything else max(0, points), part)
+    return compare_metrics(sources, keys, None if everything else max(0, points), part)
 
 
 async def list_checkpoints(

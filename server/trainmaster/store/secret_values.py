@@ -222,8 +222,8 @@ def _refuse_unmaskable(name: str, value: str) -> None:
         raise _unusable(f"The value of {name} holds a NUL byte.", "Give it as text.")
     if len(value) < SHORTEST_VALUE or _COMMON.fullmatch(value):
         raise _unusable(
-            f"The value of {name} is too short or plain to be masked: unrelated numbers and words of "
-            "the logs would be hidden.",
+            f"The value of {name} is too short or plain to be masked: unrelated words of "
+            "the logs would be hidden too.",
             "Use a longer value of letters and digits.",
         )
 

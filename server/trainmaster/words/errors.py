@@ -1,18 +1,18 @@
-"""The one error tree, and the table of the codes that its members carry.
+"""The error tree, and the table of error codes.
 
     TrainmasterError
     ├── UsageError      an argument or a cursor can't be used as given
-    ├── SpecError       the spec can't be read, or says something that it may not say
-    ├── PlanError       the spec is sound, but this data or this machine can't carry it
-    ├── HostError       the machine, its folder or its environment refuses
-    │   └── CloudError  who rents out machines, or Kaggle, refuses or can't be reached
-    ├── SpendError      a cap, or somebody who has to agree, stands before what costs or destroys
-    ├── StateError      the run is not in a state in which this can be done
-    ├── StorageError    a database or a checkpoint is not what it should be
+    ├── SpecError       the spec can't be read, or is invalid
+    ├── PlanError       the spec is valid, but does not work with this data or this machine
+    ├── HostError       a host can't be reached, or can't do what is needed
+    │   └── CloudError  a cloud provider or Kaggle rejects a request or can't be reached
+    ├── SpendError      a cap or a missing approval prevents what costs money or deletes data
+    ├── StateError      the state of the run does not allow this
+    ├── StorageError    a database or a checkpoint is damaged or can't be used
     └── InternalError   a defect of Trainmaster itself
 
-Whoever catches one of these can show it as it stands: it says what happened, where (`field`), what
-to do about it (`fix`), and whether the same call may succeed later (`retryable`).
+Each error can be shown as it is: it states what happened, where (`field`), what to do about it
+(`fix`), and whether the same call may succeed later (`retryable`).
 """
 
 from __future__ import annotations
@@ -26,115 +26,115 @@ CODES: dict[str, str] = {
     "WRONG_TYPE": "A value is of another type than the field takes.",
     "INVALID_VALUE": "A value has the right type but is not one that the field accepts.",
     "MISSING_FIELD": "A field that has no default was not given.",
-    "DUPLICATE_KEY": "The same key stands twice in one mapping of the YAML text.",
-    "NOT_YET_SUPPORTED": "The field or value is part of the spec, but is not built yet.",
-    "SECRET_IN_SPEC": "Something that looks like a secret stands among the plain variables.",
-    "SPEC_NOT_READABLE": "The spec can't be opened, or is no YAML of the accepted kind.",
+    "DUPLICATE_KEY": "The same key occurs twice in one mapping of the YAML text.",
+    "NOT_YET_SUPPORTED": "The field or value is part of the spec, but not implemented yet.",
+    "SECRET_IN_SPEC": "A plain variable appears to hold a secret.",
+    "SPEC_NOT_READABLE": "The spec can't be opened, or is not YAML of the accepted kind.",
     "SPEC_TOO_LARGE": "The spec is larger than 1 MB.",
-    "DATA_MISSING": "There is nothing to read at a source's path.",
-    "DATA_EMPTY": "A source's path holds no text file with anything in it.",
-    "DATA_CHANGED": "A source's files are not any more what the plan was made for.",
-    "DATA_UNUSABLE": "The data can't be made into token shards here.",
+    "DATA_MISSING": "The path of a source does not exist or can't be read.",
+    "DATA_EMPTY": "The path of a source has no text file with content.",
+    "DATA_CHANGED": "The files of a source have changed since the plan was made.",
+    "DATA_UNUSABLE": "The data can't be converted to token shards.",
     "DATA_TOO_SHORT": "A source holds too few tokens for training and held-out sequences.",
-    "DATA_MALFORMED": "A source's rows are not what the method or the format takes.",
+    "DATA_MALFORMED": "The rows of a source don't match the method or the format.",
     "MODEL_NOT_FOUND": "There is no model at the path that the spec names.",
-    "MODEL_UNUSABLE": "A folder lacks what makes it a model that can be trained.",
-    "MODEL_DAMAGED": "A model's files are cut off, damaged, or not all there.",
-    "TOKENIZER_UNUSABLE": "There is no tokenizer where one is named, or it can't be used.",
-    "HUB_NOT_FOUND": "The model hub has nothing under a name.",
-    "HUB_GATED": "The model hub gives a model only to those who accepted its terms.",
-    "HUB_UNREACHABLE": "The model hub can't be asked.",
+    "MODEL_UNUSABLE": "A folder lacks files or values of a trainable model.",
+    "MODEL_DAMAGED": "Files of a model are truncated, damaged or missing.",
+    "TOKENIZER_UNUSABLE": "The tokenizer that the spec names is missing or can't be used.",
+    "HUB_NOT_FOUND": "The model hub has no repository of this name.",
+    "HUB_GATED": "The model hub requires that the terms of a model are accepted first.",
+    "HUB_UNREACHABLE": "The model hub can't be reached.",
     "VOCABULARY_TOO_SMALL": "The model's vocabulary has no room for the tokenizer's tokens.",
     "DOES_NOT_FIT": "The training needs more memory than the machine has.",
-    "DISK_TOO_SMALL": "Checkpoints and data shards need more room than the disk has.",
-    "GPU_NOT_FOUND": "The spec asks for a GPU that the machine does not offer.",
+    "DISK_TOO_SMALL": "Checkpoints and data shards need more space than the disk has.",
+    "GPU_NOT_FOUND": "The spec requests a GPU that the machine does not have.",
     "BAD_ARGUMENT": "An argument of a command or tool can't be used as given.",
-    "CURSOR_INVALID": "The cursor is none that Trainmaster gave out for this.",
-    "IDEMPOTENCY_CONFLICT": "The idempotency key was used before, for something else.",
-    "LOG_NOT_READABLE": "A log that is to be read or watched can't be read.",
+    "CURSOR_INVALID": "The cursor was not issued by Trainmaster for this run.",
+    "IDEMPOTENCY_CONFLICT": "The idempotency key was used before, for another request.",
+    "LOG_NOT_READABLE": "A log file can't be read.",
     "HOST_UNKNOWN": "No host of this name is known.",
     "HOST_EXISTS": "A host of this name is known already.",
-    "HOST_UNREACHABLE": "No connection to the host can be made.",
-    "LINK_LOST": "The connection to the host broke on the way.",
-    "AUTH_FAILED": "The host lets nobody in with the user and keys that were tried.",
+    "HOST_UNREACHABLE": "The host can't be reached.",
+    "LINK_LOST": "The connection to the host was lost during a call.",
+    "AUTH_FAILED": "The host refuses the user and the keys that were tried.",
     "KEY_LOCKED": "A private key needs its passphrase.",
-    "HOST_KEY_CHANGED": "The host shows another key than the one that was pinned.",
-    "SHELL_UNUSABLE": "The host's login shell lets no command through.",
+    "HOST_KEY_CHANGED": "The host presents another key than the pinned one.",
+    "SHELL_UNUSABLE": "The host's login shell can't run commands.",
     "PYTHON_MISSING": "The host has no Python 3.10 or newer.",
-    "PACKAGE_MISSING": "An optional package that this needs is not installed here.",
-    "TRANSPORT_MISSING": "The program or package that a transport needs is not installed here.",
-    "SECRET_NOT_ALLOWED": "A secret may not leave this machine: by the settings, or by its name.",
-    "SECRET_MISSING": "A secret that the spec names has no value here.",
-    "SECRET_INVALID": "A secret's value, or the file that it stands in, can't be used.",
-    "SETTINGS_NOT_READABLE": "The settings file can't be read, or says what it may not say.",
-    "UNSAFE_NAME": "A name or path is one that must not be used.",
-    "DIGEST_MISMATCH": "What arrived is not what was sent.",
-    "PLACE_BUSY": "Another sender is at the same place of the host, and does not come on.",
+    "PACKAGE_MISSING": "A required optional package is not installed.",
+    "TRANSPORT_MISSING": "The program or package that a transport needs is not installed.",
+    "SECRET_NOT_ALLOWED": "The settings, or the name of a secret, forbid that it leaves this machine.",
+    "SECRET_MISSING": "A secret that the spec names has no value on this machine.",
+    "SECRET_INVALID": "The value of a secret, or the file that holds it, can't be used.",
+    "SETTINGS_NOT_READABLE": "The settings file can't be read, or has an invalid value.",
+    "UNSAFE_NAME": "A name or path is not safe to use.",
+    "DIGEST_MISMATCH": "Transferred bytes don't match their digest.",
+    "PLACE_BUSY": "Another upload holds the lock of a folder on the host, and makes no progress.",
     "ROOT_NOT_WRITABLE": "The host's folder for runs can't be written.",
-    "DISK_FULL": "The disk had no room left for what had to be written.",
+    "DISK_FULL": "The disk is full.",
     "ENVIRONMENT_UNUSABLE": "The Python environment for the training can't be used or built.",
-    "ENVIRONMENT_MISMATCH": "The environment that is to be taken as it is has other packages.",
-    "SUPERVISOR_DID_NOT_START": "The run's supervisor was started but gave no sign of life.",
-    "CONDITION_INVALID": "The condition of an alert doesn't parse, or names what there is not.",
-    "DESTINATION_UNKNOWN": "The settings name no destination like this.",
-    "ALERT_EXISTS": "An alert of this name is there already.",
+    "ENVIRONMENT_MISMATCH": "The existing environment has other package versions than required.",
+    "SUPERVISOR_DID_NOT_START": "The run's supervisor was started but did not respond.",
+    "CONDITION_INVALID": "The condition of an alert doesn't parse, or has an unknown name.",
+    "DESTINATION_UNKNOWN": "The settings have no destination of this name.",
+    "ALERT_EXISTS": "An alert of this name exists already.",
     "ALERT_NOT_FOUND": "No alert and no destination has this name.",
-    "CLOUD_UNKNOWN": "No provider of machines has this name.",
-    "CLOUD_KEY_MISSING": "There is no key for a provider's API.",
-    "CLOUD_KEY_REFUSED": "A provider does not accept the key that it was given.",
-    "CLOUD_UNREACHABLE": "A provider's API gives no answer.",
-    "CLOUD_BUSY": "A provider's API takes no more requests for the moment.",
-    "CLOUD_ODD_REPLY": "A provider's API answered with something that can't be read.",
-    "CLOUD_REFUSED": "A provider refuses a request, for a reason of its own.",
-    "NO_CAPACITY": "The provider has no such machine free any more.",
-    "OFFER_UNKNOWN": "No offer of this name is there, or no longer.",
-    "PRICE_ABOVE_QUOTE": "A machine costs more by now than what was quoted.",
-    "BOX_UNKNOWN": "No rented box has this name or tag.",
-    "BOX_DID_NOT_BOOT": "A rented box was not ready in time, and was given back.",
-    "BOX_STILL_THERE": "The provider goes on listing a box that was given back.",
-    "LEASE_OVER": "The box's lease ends before the training could.",
-    "SPEND_CAP": "It would cost more than a cap in the settings or the spec allows.",
-    "CONFIRMATION_REQUIRED": "It costs money or destroys something, and nobody has agreed yet.",
-    "CONFIRMATION_DECLINED": "The person who was asked did not agree.",
-    "APPROVAL_UNKNOWN": "No quote of this id waits for an approval.",
-    "KAGGLE_KEY_MISSING": "There are no credentials for Kaggle.",
-    "KAGGLE_KEY_REFUSED": "Kaggle does not accept the credentials.",
-    "KAGGLE_UNREACHABLE": "Kaggle gives no answer.",
-    "KAGGLE_REFUSED": "Kaggle refuses a push or a data set, for a reason of its own.",
-    "KERNEL_EXISTS": "A kernel of another making has the name that the run needs.",
-    "QUOTA_SPENT": "The week's quota of accelerator hours is spent.",
-    "INTERNET_NEEDED": "The training needs the internet, which the kernel is not given.",
-    "UNSUPPORTED": "The place where the run stays has no way to do this.",
-    "SCHEDULER_MISSING": "This machine has neither a systemd of the user's nor cron.",
-    "SCHEDULER_REFUSED": "systemd or cron does not take, or give back, the keeper's entry.",
+    "CLOUD_UNKNOWN": "No cloud provider has this name.",
+    "CLOUD_KEY_MISSING": "No key for the API of a provider is configured.",
+    "CLOUD_KEY_REFUSED": "A provider rejects the configured key.",
+    "CLOUD_UNREACHABLE": "The API of a provider can't be reached.",
+    "CLOUD_BUSY": "The API of a provider limits the rate of requests.",
+    "CLOUD_ODD_REPLY": "The API of a provider returned an invalid response.",
+    "CLOUD_REFUSED": "A provider rejects a request for another reason.",
+    "NO_CAPACITY": "The provider has no such machine available.",
+    "OFFER_UNKNOWN": "No offer of this name exists any more.",
+    "PRICE_ABOVE_QUOTE": "A machine costs more now than the quote.",
+    "BOX_UNKNOWN": "No rented instance has this name or tag.",
+    "BOX_DID_NOT_BOOT": "A rented instance was not ready in time, and was released.",
+    "BOX_STILL_THERE": "The provider still lists an instance that was released.",
+    "LEASE_OVER": "The lease of the instance ends before the training would.",
+    "SPEND_CAP": "The request would exceed a spending cap of the settings or the spec.",
+    "CONFIRMATION_REQUIRED": "The request costs money or deletes data, and needs a person's approval.",
+    "CONFIRMATION_DECLINED": "A person declined the request.",
+    "APPROVAL_UNKNOWN": "No quote with this id waits for approval.",
+    "KAGGLE_KEY_MISSING": "No credentials for Kaggle are configured.",
+    "KAGGLE_KEY_REFUSED": "Kaggle rejects the credentials.",
+    "KAGGLE_UNREACHABLE": "Kaggle can't be reached.",
+    "KAGGLE_REFUSED": "Kaggle rejects a push or a data set for another reason.",
+    "KERNEL_EXISTS": "A kernel that Trainmaster did not create has the name that the run needs.",
+    "QUOTA_SPENT": "The weekly quota of accelerator hours is used up.",
+    "INTERNET_NEEDED": "The training needs internet access, which the kernel does not have.",
+    "UNSUPPORTED": "The run's host or launcher does not support this.",
+    "SCHEDULER_MISSING": "This machine has neither a systemd user instance nor cron.",
+    "SCHEDULER_REFUSED": "systemd or cron rejects adding or removing the keeper's entry.",
     "RUN_NOT_FOUND": "No run has this id or name.",
     "RUN_IS_RUNNING": "The run is still running, which this command does not allow.",
     "RUN_ENDED": "The run has ended, which this command does not allow.",
-    "FINDING_UNKNOWN": "The run has no finding of this id or code.",
-    "PATCH_UNKNOWN": "The finding has no patch of this name, or none at all.",
-    "PATCH_STALE": "A patch was made for what is no longer so: settings, or a checkpoint.",
-    "NOT_MIRRORED": "A checkpoint that is to be brought here has not arrived yet.",
-    "NOT_OWNER": "The process or session belongs to somebody else on its machine.",
-    "NO_SUCH_PROCESS": "No process of this number runs on the host.",
+    "FINDING_UNKNOWN": "The run has no finding with this id or code.",
+    "PATCH_UNKNOWN": "The finding has no patch of this name.",
+    "PATCH_STALE": "The config or checkpoint that a patch was made for has changed.",
+    "NOT_MIRRORED": "A checkpoint has not been mirrored yet.",
+    "NOT_OWNER": "The process or session belongs to another user of the host.",
+    "NO_SUCH_PROCESS": "No process with this pid runs on the host.",
     "TMUX_NOT_FOUND": "tmux on the host has no such session, window or pane.",
     "SCREEN_NOT_FOUND": "screen on the host has no such session or window.",
-    "PANE_TAKEN": "Somebody else has a pane's output written to a file already.",
-    "NOT_OURS": "The training was started by others: it is only watched.",
-    "OUTPUT_UNKNOWN": "The folder holds no training's output that can be taken over.",
+    "PANE_TAKEN": "The output of the pane is already piped to another file.",
+    "NOT_OURS": "The run is attached: Trainmaster monitors it and can't modify it.",
+    "OUTPUT_UNKNOWN": "The folder has no training output that can be adopted.",
     "OUTPUT_IS_OURS": "The output folder belongs to a run of Trainmaster.",
-    "SHAPE_DIFFERS": "The spec describes another model than the checkpoint holds.",
+    "SHAPE_DIFFERS": "The model of the spec differs from that of the checkpoint.",
     "NO_CHECKPOINT": "The run has no checkpoint that could be used.",
-    "CHECKPOINT_DAMAGED": "The checkpoint asked for does not match its digests.",
-    "DATABASE_DAMAGED": "A database file of the home is no database any more.",
-    "HOME_BUSY": "Another process holds what this command needs for itself.",
+    "CHECKPOINT_DAMAGED": "The requested checkpoint does not match its digests.",
+    "DATABASE_DAMAGED": "A database file of the home is damaged.",
+    "HOME_BUSY": "Another process holds a lock that this command needs.",
     "HOME_IS_NEWER": "The home folder was written by a newer version of Trainmaster.",
-    "TOOK_TOO_LONG": "A call did not end within its bound; what it began goes on.",
+    "TOOK_TOO_LONG": "A call exceeded its time limit; the work that it began continues.",
     "INTERNAL": "A defect of Trainmaster itself.",
 }
 
 
 class TrainmasterError(Exception):
-    """Something went wrong that a person or an agent can act on.
+    """An error that a person or an agent can act on.
 
     `message` says what happened in one or more sentences, `fix` what to do; `field` is the dotted
     path of the offending field, where there is one.
@@ -158,12 +158,12 @@ class TrainmasterError(Exception):
         self.field = field
 
     def __str__(self) -> str:
-        """The whole error as one line: what a client that drops structure still shows."""
+        """The whole error as one line, for clients that show only text."""
         retryable = "yes" if self.retryable else "no"
         return f"{self.code}: {self.message} Fix: {self.fix} retryable={retryable}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that stand under `error` in every JSON answer."""
+        """The fields of `error` in every JSON answer."""
         described: dict[str, Any] = {
             "code": self.code,
             "message": self.message,
@@ -180,27 +180,27 @@ class UsageError(TrainmasterError):
 
 
 class PlanError(TrainmasterError):
-    """The spec is sound, but this data or this machine can't carry it."""
+    """The spec is valid, but does not work with this data or this machine."""
 
 
 class HostError(TrainmasterError):
-    """The machine, its folder or its environment refuses."""
+    """A host can't be reached, or can't do what is needed."""
 
 
 class CloudError(HostError):
-    """Who rents out machines, or Kaggle, refuses or can't be reached."""
+    """A cloud provider or Kaggle rejects a request or can't be reached."""
 
 
 class SpendError(TrainmasterError):
-    """A cap, or somebody who has to agree, stands before what costs money or destroys."""
+    """A cap or a missing approval prevents what costs money or deletes data."""
 
 
 class StateError(TrainmasterError):
-    """The run is not in a state in which this can be done."""
+    """The state of the run does not allow this."""
 
 
 class StorageError(TrainmasterError):
-    """A database or a checkpoint is not what it should be."""
+    """A database or a checkpoint is damaged or can't be used."""
 
 
 class InternalError(TrainmasterError):
@@ -209,7 +209,7 @@ class InternalError(TrainmasterError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a spec; `field` is its dotted path, empty for the whole."""
+    """One problem of a spec; `field` is its dotted path, empty for the whole spec."""
 
     code: str
     field: str
@@ -218,7 +218,7 @@ class Problem:
 
 
 class SpecError(TrainmasterError):
-    """The spec can't be read, or says something that it may not say."""
+    """The spec can't be read, or is invalid."""
 
     problems: tuple[Problem, ...] = ()
 
@@ -229,15 +229,15 @@ class SpecError(TrainmasterError):
         if len(problems) == 1:
             error = cls(first.code, first.message, first.fix, field=first.field or None)
         else:
-            told = " ".join(f"({n}) {item.message}" for n, item in enumerate(problems, 1))
+            messages = " ".join(f"({n}) {item.message}" for n, item in enumerate(problems, 1))
             fixes = " ".join(f"({n}) {item.fix}" for n, item in enumerate(problems, 1))
-            message = f"{len(problems)} things are wrong with the spec: {told}"
+            message = f"The spec has {len(problems)} problems: {messages}"
             error = cls(first.code, message, fixes, field=first.field or None)
         error.problems = tuple(problems)
         return error
 
     def to_dict(self) -> dict[str, Any]:
-        """As for every error, with each problem by itself where there are several."""
+        """As for every error, with a list of the problems where there are several."""
         described = super().to_dict()
         if len(self.problems) > 1:
             described["problems"] = [

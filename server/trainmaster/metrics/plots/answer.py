@@ -35,4 +35,6 @@ def as_axis(name: str) -> Axis:
         if name == axis:
             return cast(Axis, axis)
     accepted = ", ".join(get_args(Axis))
-    raise UsageError("BAD_ARGUMENT", f"{name!r} is no axis.", f"Use one of {accepted}.", field="x")
+    raise UsageError(
+        "BAD_ARGUMENT", f"{name!r} is not an axis.", f"Use one of {accepted}.", field="x"
+    )
