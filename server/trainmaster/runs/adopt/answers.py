@@ -12,7 +12,7 @@ from trainmaster.words.answers.runs import Answer, Number, State
 class OutputRow(Answer):
     """A checkpoint of a training that others ran."""
 
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"step"})
+    keep_null: ClassVar[frozenset[str]] = frozenset({"step"})
 
     step: int | None
     time: float
@@ -23,7 +23,7 @@ class OutputRow(Answer):
 
 
 class SkippedOutput(Answer):
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"step"})
+    keep_null: ClassVar[frozenset[str]] = frozenset({"step"})
 
     step: int | None
     path: str
@@ -37,7 +37,7 @@ class AdoptAnswer(Answer):
     `spec_text`: the spec itself, where nothing is written.
     """
 
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"resume_from"})
+    keep_null: ClassVar[frozenset[str]] = frozenset({"resume_from"})
 
     framework: str
     folder: str
