@@ -93,7 +93,7 @@ def test_the_bundle_holds_the_trainer_and_the_whole_runtime(bundle: Bundle) -> N
     )
     assert (
         bundle.files["trainer_runtime/core/protocol/lines.py"]
-        == (runtime / "core" / "protocol.py").read_bytes()
+        == (runtime / "core" / "protocol" / "lines.py").read_bytes()
     )
     assert "trainer_runtime/__main__.py" in bundle.files
     assert not any("__pycache__" in path for path in bundle.files)
@@ -112,14 +112,14 @@ def test_train_sh_prepares_then_trains_with_the_configs_environment(
     bundle: Bundle, tmp_path: Path
 ) -> None:
     """With stand-ins for the runtime and the trainer, which write down how they were called."""
-    told = "import os, sys\nprint(sys.argv[1:], os.environ.get('LEVEL'), flush=True)\n"
+    program = "import os, sys\nprint(sys.argv[1:], os.environ.get('LEVEL'), flush=True)\n"
     folder = tmp_path / "a folder"
     stand_ins = {
         "train.sh": bundle.files["train.sh"],
         "config.json": bundle.files["config.json"],
-        "train.py": told.encode(),
+        "train.py": program.encode(),
         "trainer_runtime/__init__.py": b"",
-        "trainer_runtime/__main__.py": told.encode(),
+        "trainer_runtime/__main__.py": program.encode(),
     }
     _lay_down(stand_ins, folder)
     ended = subprocess.run(
@@ -139,7 +139,7 @@ def test_train_sh_prepares_then_trains_with_the_configs_environment(
 
 
 def _run_by_hand(bundle: Bundle, folder: Path, **variables: str) -> list[str]:
-    """What runtime and trainer are told where both write down how they were called."""
+    """The calls of runtime and trainer, where both print how they were called."""
     prepare = (
         "import json, sys\n"
         "print(sys.argv[1:])\n"
@@ -171,13 +171,13 @@ def _run_by_hand(bundle: Bundle, folder: Path, **variables: str) -> list[str]:
 def test_train_sh_trains_in_the_environment_that_was_settled(
     bundle: Bundle, tmp_path: Path
 ) -> None:
-    told = _run_by_hand(bundle, tmp_path / "run")
-    assert told == ["['prepare', 'config.json']", "['yes', None, 'INFO']"]
+    calls = _run_by_hand(bundle, tmp_path / "run")
+    assert calls == ["['prepare', 'config.json']", "['yes', None, 'INFO']"]
 
 
 def test_train_sh_takes_the_interpreter_that_it_is_given(bundle: Bundle, tmp_path: Path) -> None:
-    told = _run_by_hand(bundle, tmp_path / "run", PYTHON=sys.executable)
-    assert told == ["['prepare', '--data-only', 'config.json']", "[None, 'there', 'INFO']"]
+    calls = _run_by_hand(bundle, tmp_path / "run", PYTHON=sys.executable)
+    assert calls == ["['prepare', '--data-only', 'config.json']", "[None, 'there', 'INFO']"]
 
 
 def test_train_sh_does_not_train_when_preparing_fails(bundle: Bundle, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def _inputs(
 
 
 def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
-    """The given section with the sources' paths on the host; `upload`: what has to be sent there, by
+    """The given section with the sources' paths on the host; `upload`: the files to send, by
     source."""
     folder = f"{cache}/sources/{corpus.fingerprint}"
     sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
