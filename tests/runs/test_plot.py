@@ -22,7 +22,6 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.cli import run as command_line
 from trainmaster.mcp import build_server
-from trainmaster.metrics.plots.answer import Axis, as_axis
 from trainmaster.metrics.plots.buckets import broken, bucketed
 from trainmaster.metrics.plots.curves import Mark, RunCurves
 from trainmaster.metrics.plots.panels import panels_of
@@ -31,6 +30,7 @@ from trainmaster.runs.plot import draw_runs, plot_runs, sketch_runs
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.plot import Axis, as_axis
 from trainmaster.words.errors import UsageError
 
 RUN, OTHER = "small-abc234", "other-def567"

@@ -6,7 +6,6 @@ import asyncio
 import os
 
 from trainmaster.alerts.send import send_due
-from trainmaster.keeper.answers import BoxTickRow, TickAnswer, TickRow
 from trainmaster.keeper.call import parse_every
 from trainmaster.machines.renting.has_rentals import is_renting
 from trainmaster.runs.advance import advance, fire_alerts, next_session
@@ -18,6 +17,7 @@ from trainmaster.sync.keeper_state import ticking
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import is_mirrored_here
+from trainmaster.words.answers.keeper import BoxTickRow, TickAnswer, TickRow
 from trainmaster.words.errors import HostError, TrainmasterError
 
 # A tick sends by itself: a timer that called it may end whatever it leaves behind.

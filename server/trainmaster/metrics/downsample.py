@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainmaster.store.buckets import Bucket, Row, joined
+from trainmaster.words.answers.base import Number
 from trainmaster.words.answers.metrics import MetricSeries
-from trainmaster.words.answers.runs import Number
 
 
 def summarised(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:

@@ -11,8 +11,8 @@ from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.series_sql import Best, bests
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.base import Number
 from trainmaster.words.answers.metrics import MetricsAnswer, Ranking
-from trainmaster.words.answers.runs import Number
 
 
 def rank_runs(workspace: Workspace, keys: Sequence[str], *, limit: int) -> MetricsAnswer:

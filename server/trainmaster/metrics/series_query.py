@@ -11,8 +11,8 @@ from typing import Protocol
 from trainmaster.metrics.downsample import as_number, summarised
 from trainmaster.metrics.selection import Axis, Selection, moving_average, rates
 from trainmaster.store.buckets import Bucket, Row, cut_rows, of_rows
+from trainmaster.words.answers.base import Number
 from trainmaster.words.answers.metrics import MetricSeries
-from trainmaster.words.answers.runs import Number
 
 
 class AnySeries(Protocol):

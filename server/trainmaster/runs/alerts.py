@@ -11,14 +11,6 @@ from typing import Any
 
 from trainer_runtime.core.alerts.message import trial_message
 from trainer_runtime.core.protocol.alert_record import Told
-from trainmaster.alerts.answers import (
-    AlertAddedAnswer,
-    AlertMessageRow,
-    AlertRemovedAnswer,
-    AlertRow,
-    AlertsAnswer,
-    AlertTestAnswer,
-)
 from trainmaster.alerts.destinations import address, destinations, known_destination
 from trainmaster.alerts.rules import add_row, alerts_of, record_defaults
 from trainmaster.alerts.send import try_once
@@ -29,6 +21,14 @@ from trainmaster.store.control.alerts import AlertRow as Recorded
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.alerts import (
+    AlertAddedAnswer,
+    AlertMessageRow,
+    AlertRemovedAnswer,
+    AlertRow,
+    AlertsAnswer,
+    AlertTestAnswer,
+)
 from trainmaster.words.errors import StateError
 from trainmaster.words.settings import Destination
 

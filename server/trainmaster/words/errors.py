@@ -37,7 +37,7 @@ CODES: dict[str, str] = {
     "DATA_UNUSABLE": "The data can't be converted to token shards.",
     "DATA_TOO_SHORT": "A source holds too few tokens for training and held-out sequences.",
     "DATA_MALFORMED": "The rows of a source don't match the method or the format.",
-    "MODEL_NOT_FOUND": "There is no model at the path that the spec names.",
+    "MODEL_NOT_FOUND": "The path of the spec has no model.",
     "MODEL_UNUSABLE": "A folder lacks files or values of a trainable model.",
     "MODEL_DAMAGED": "Files of a model are truncated, damaged or missing.",
     "TOKENIZER_UNUSABLE": "The tokenizer that the spec names is missing or can't be used.",

@@ -12,7 +12,7 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.runs import Answer
+    from trainmaster.words.answers.base import Answer
 
 # Of a box that boots; what takes longer goes on by itself.
 _LONGEST_BOOT_S = 900.0

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainer_runtime.core.protocol.lineage import live_until
-from trainmaster.metrics.plots.answer import Axis
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.run_series import run_points
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.plot import Axis
 
 MarkKind = Literal["checkpoint", "restart", "finding"]
 

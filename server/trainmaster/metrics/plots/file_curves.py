@@ -6,10 +6,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from trainmaster.metrics.log_file_metrics import FileMetrics
-from trainmaster.metrics.plots.answer import Axis
 from trainmaster.metrics.plots.curves import RunCurves
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.store.buckets import Row
+from trainmaster.words.answers.plot import Axis
 from trainmaster.words.errors import UsageError
 
 

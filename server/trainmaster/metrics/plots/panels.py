@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainmaster.metrics.plots.answer import Axis
 from trainmaster.metrics.plots.curves import Mark, RunCurves, is_telemetry
 from trainmaster.metrics.plots.sketch import Points
+from trainmaster.words.answers.plot import Axis
 
 # The first key of each that has points is drawn, `val_loss` in the panel of `loss`.
 _STANDARD = (

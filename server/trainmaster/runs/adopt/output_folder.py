@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainmaster.runs.adopt.answers import AdoptAnswer, OutputRow, SkippedOutput
+from trainmaster.words.answers.adopt import AdoptAnswer, OutputRow, SkippedOutput
 from trainmaster.words.errors import StateError, UsageError
 
 _MOST_REASONS = 3

@@ -12,11 +12,11 @@ from trainer_runtime.core.diagnosis.stacks.verdict import STALL, Verdict
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.text import shown
-from trainmaster.runs.inspect.answer import Code, InspectionAnswer, RanksSeen
 from trainmaster.runs.inspect.next_step import next_step
 from trainmaster.runs.status import current_view
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.inspect import Code, InspectionAnswer, RanksSeen
 from trainmaster.words.errors import HostError, StateError
 
 WITHIN_S = 36.0

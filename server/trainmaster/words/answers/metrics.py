@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer, Number
+from trainmaster.words.answers.base import Answer, Number
 
 
 class MetricSeries(Answer):

@@ -1,55 +1,14 @@
-"""The answers of services, tools and commands about runs.
-
-A tool's structured content and a command's `--json` are the same text. None is left out, except
-where null has a meaning (`resume_from`).
-"""
+"""Answers about runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import Field
 
-from trainmaster.words.tool_names import tools_in
+from trainmaster.words.answers.base import Answer, Number, State
 
-State = Literal[
-    "planned",
-    "preparing",
-    "queued",
-    "running",
-    "recovering",
-    "stopping",
-    "completed",
-    "failed",
-    "stopped",
-    "lost",
-]
 _WHY_OLD = "why the host could not be reached just now"
-# A metric's value; the strings are the ones that aren't finite.
-Number = float | Literal["NaN", "Infinity", "-Infinity"]
-
-
-class Answer(BaseModel):
-    """Omits fields that are None, except those in `keep_null`."""
-
-    model_config = ConfigDict(extra="forbid")
-    keep_null: ClassVar[frozenset[str]] = frozenset()
-
-    @model_validator(mode="after")
-    def _name_tools(self) -> Self:
-        """`next_step` names commands; `next_tools` names the tools that do the same."""
-        step = getattr(self, "next_step", None)
-        if step and "next_tools" in type(self).model_fields:
-            self.next_tools = tools_in(step) or None
-        return self
-
-    @model_serializer(mode="wrap")
-    def _lean(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        kept = self.keep_null
-        return {
-            key: value for key, value in serialize(self).items() if value is not None or key in kept
-        }
 
 
 class PlanDecision(Answer):
