@@ -41,7 +41,9 @@ _ANYWHERE = {
 # In sentences only: `box` is also a package of the runtime and a value of the spec.
 _IN_PROSE = {
     r"\bis no (?!longer|more|match)[a-z]": "is not a",
-    r"\b(the|a|an|its|each|every|this|that|rented|whose|of|own) box(es)?\b(?!/|\.|`)": "host, instance",
+    r"\b(the|a|an|its|each|every|this|that|rented|whose|of|own) box(es)?\b(?!/|\.|`)": (
+        "host, instance"
+    ),
     r"\bbox's\b|\bboxes\b": "host's, instances",
 }
 _SENTENCES = {pattern: re.compile(pattern, re.IGNORECASE) for pattern in _IN_PROSE}

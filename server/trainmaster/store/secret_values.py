@@ -10,8 +10,8 @@ import json
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.masking import SHORTEST_VALUE
@@ -91,7 +91,7 @@ def keep(home: Home, run_id: str, values: Mapping[str, str]) -> None:
     Earlier values are kept for masking: the log may not have been read to its end.
     """
     before = _kept(home, run_id)
-    earlier = {*before["earlier"], *before["values"].values()} - set(values.values())
+    earlier = {*before.earlier, *before.values.values()} - set(values.values())
     path = home.secrets(run_id)
     if not values and not earlier:
         return
@@ -107,7 +107,7 @@ def kept(home: Home, run_id: str, names: Sequence[str]) -> dict[str, str]:
     Raises:
         HostError: `SECRET_MISSING`, a value was deleted.
     """
-    values = _kept(home, run_id)["values"]
+    values = _kept(home, run_id).values
     missing = [name for name in names if name not in values]
     if missing:
         raise HostError(
@@ -126,7 +126,7 @@ def to_mask(home: Home, run_id: str) -> list[str]:
         OSError, ValueError: the values can't be read; then nothing may be mirrored.
     """
     found = _kept(home, run_id)
-    return [*found["values"].values(), *found["earlier"]]
+    return [*found.values.values(), *found.earlier]
 
 
 def forget(home: Home, run_id: str) -> None:
@@ -134,11 +134,20 @@ def forget(home: Home, run_id: str) -> None:
     home.secrets(run_id).unlink(missing_ok=True)
 
 
-def _kept(home: Home, run_id: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The stored values of a run by name, and earlier values that are only masked."""
+
+    values: Mapping[str, str]
+    earlier: Sequence[str]
+
+
+def _kept(home: Home, run_id: str) -> _Kept:
     try:
-        return {"values": {}, "earlier": [], **json.loads(home.secrets(run_id).read_bytes())}
+        document = json.loads(home.secrets(run_id).read_bytes())
     except FileNotFoundError:
-        return {"values": {}, "earlier": []}
+        return _Kept({}, ())
+    return _Kept(document.get("values", {}), document.get("earlier", ()))
 
 
 def _refuse_not_allowed(home: Home, names: Sequence[str]) -> None:
