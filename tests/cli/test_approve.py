@@ -14,7 +14,7 @@ from support.runs.running_run import CommandLine
 
 from trainmaster.cli import run
 from trainmaster.cli.confirm import asking
-from trainmaster.store.control_approvals import Approval
+from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.confirmation import Quote
 from trainmaster.words.errors import SpendError

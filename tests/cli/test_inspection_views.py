@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from trainmaster.cli.views import inspection  # noqa: F401 (it registers the view)
 from trainmaster.cli.views.views import Grid, view
-from trainmaster.runs.inspect.answer import InspectionAnswer, RanksSeen
+from trainmaster.words.answers.inspect import InspectionAnswer, RanksSeen
 
 _ANSWER = InspectionAnswer(
     run_id="gpt-abc234",

@@ -4,6 +4,7 @@ from trainmaster.cli.format import usd
 from trainmaster.cli.views import rentals  # noqa: F401 (it registers the views)
 from trainmaster.cli.views.views import Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
+from trainmaster.words.answers.base import Answer
 from trainmaster.words.answers.rentals import (
     CostsAnswer,
     InstanceRow,
@@ -11,7 +12,6 @@ from trainmaster.words.answers.rentals import (
     ProvisionAnswer,
     ReleaseAnswer,
 )
-from trainmaster.words.answers.runs import Answer
 
 _TAG, _UNTIL = "tm-aaaaaa-bcdefg", "2026-11-22T10:00:00+00:00"
 

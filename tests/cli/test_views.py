@@ -12,11 +12,11 @@ from trainmaster.cli.views import hosts as host_views
 from trainmaster.cli.views import maintenance
 from trainmaster.cli.views import plan as plan_views
 from trainmaster.cli.views.views import Grid, view
-from trainmaster.keeper.answers import KeeperAnswer, TickAnswer
 from trainmaster.words.answers import hosts as host_answers
 from trainmaster.words.answers import runs
+from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
-from trainmaster.words.answers.runs import Answer
 
 _STATUS = runs.StatusAnswer(
     run_id="small-abc234",

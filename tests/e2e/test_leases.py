@@ -23,7 +23,7 @@ from trainmaster.machines.renting.idle import IDLE, release_due
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.leases import read_lease, write_lease
 from trainmaster.machines.renting.reconcile import reconcile
-from trainmaster.store.control_instances import RentState
+from trainmaster.store.control.instances import RentState
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import CostsAnswer, ProvisionAnswer
 from trainmaster.words.paths import Home

@@ -28,7 +28,7 @@ from support.runs.running_run import let_it_run, wait_until
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.release import release
-from trainmaster.store.control_instances import RentedInstance, RentState, Timeouts
+from trainmaster.store.control.instances import RentedInstance, RentState, Timeouts
 from trainmaster.words.confirmation import agreed
 from trainmaster.words.errors import TrainmasterError
 from trainmaster.words.paths import HOME_VARIABLE

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from trainmaster.machines import approvals
-from trainmaster.store.control_approvals import EXPIRES_AFTER_S
+from trainmaster.store.control.approvals import EXPIRES_AFTER_S
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.confirmation import Quote
 from trainmaster.words.errors import SpendError

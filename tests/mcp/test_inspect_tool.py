@@ -43,7 +43,7 @@ def foreign_process(tmp_path: Path) -> Iterator[Hanging]:
         hanging.start(_SAVES, answers=False)
         hanging.wait_for("ready")
         name = hanging.run.run_id
-        run = Run(name, name, 1.0, "local", 1, "", config, {}, {}, False, False)
+        run = Run(name, name, 1.0, "local", "", config, {}, {})
         with open_workspace({"TRAINMASTER_HOME": str(tmp_path / "home")}) as workspace:
             wanted = Desired(DesiredState.RUNNING, generation=1)
             workspace.control.add_run(run, wanted, "process", str(hanging.run.root), None)

@@ -29,7 +29,7 @@ def told(*journal: EventBody) -> str:
 
 
 def view_of(*journal: EventBody) -> RunView:
-    run = Run("r-abcdef", "r", 1.0, "local", 1, "", CONFIG, {}, {}, False, False)
+    run = Run("r-abcdef", "r", 1.0, "local", "", CONFIG, {}, {})
     found = record(*journal)
     return RunView(run, Desired(DesiredState.RUNNING, 1), found, [], found.heartbeat_t or 0.0)
 

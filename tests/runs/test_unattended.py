@@ -23,7 +23,7 @@ from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.unattended import needs_of, unattended
-from trainmaster.store.control_instances import RentedInstance, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.keeper_state import note_installed

@@ -34,7 +34,7 @@ def _found(id: str, step: int) -> EventBody:
 
 
 def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, list[StoredEvent]]:
-    run = Run("r-abcdef", "r", 1.0, "local", 1, "", dict(CONFIG), {}, {}, False, False)
+    run = Run("r-abcdef", "r", 1.0, "local", "", dict(CONFIG), {}, {})
     record, progress = Record(), Progress(1)
     for event in journal:
         record.apply(event)

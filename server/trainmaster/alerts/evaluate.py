@@ -11,7 +11,7 @@ from trainer_runtime.core.alerts.message import Place, message_of
 from trainer_runtime.core.alerts.watcher import Watcher
 from trainer_runtime.core.protocol.alert_record import FAILED, Message
 from trainmaster.alerts.rules import alerts_of, watched
-from trainmaster.store.control_alerts import AlertRow
+from trainmaster.store.control.alerts import AlertRow
 from trainmaster.store.metrics_store import StoredEvent
 from trainmaster.sync.follow import last_pass
 from trainmaster.sync.run_view import RunView, load_view

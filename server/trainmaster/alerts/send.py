@@ -17,7 +17,7 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.alert_record import Told, failed
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.alerts.destinations import address, destinations
-from trainmaster.store.control_alerts import MessageRow
+from trainmaster.store.control.alerts import MessageRow
 from trainmaster.store.detached import SAFELY, begin_locked
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError

@@ -12,7 +12,8 @@ from trainmaster.words.errors import TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.cli.views.views import Block, Grid
-    from trainmaster.words.answers.runs import Answer, LogAnswer
+    from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.runs import LogAnswer
 
 
 def emit(answer: Answer, as_json: bool) -> None:

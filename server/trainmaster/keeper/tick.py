@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from trainmaster.alerts.send import send_due
-from trainmaster.keeper.answers import InstanceTickRow, TickAnswer, TickRow
 from trainmaster.keeper.call import parse_every
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.runs.maintain import Round, described, due_runs, maintain
@@ -14,6 +13,7 @@ from trainmaster.runs.secret_delivery import sweep_secrets
 from trainmaster.sync.keeper_state import ticking
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 
 # A tick sends by itself: a timer that called it may end whatever it leaves behind.
 _SENDS_S = 20.0

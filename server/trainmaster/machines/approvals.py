@@ -11,9 +11,9 @@ import time
 from pydantic import Field
 
 from trainer_runtime.core.protocol.duration import in_utc
-from trainmaster.store.control_approvals import Approval
+from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
 from trainmaster.words.confirmation import Quote
 from trainmaster.words.errors import SpendError
 from trainmaster.words.settings import read_settings

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainmaster.alerts.answers import AlertAddedAnswer
 from trainmaster.mcp.definition import STARTS, Definition, ToolContext, workspace_of
+from trainmaster.words.answers.alerts import AlertAddedAnswer
 
 
 async def create_alert(

@@ -28,7 +28,7 @@ from trainmaster.words.errors import SpendError, TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.runs import Answer
+    from trainmaster.words.answers.base import Answer
     from trainmaster.words.confirmation import Confirm, Quote
 
     Answered = TypeVar("Answered", bound=Answer)

@@ -13,7 +13,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from trainmaster.mcp.maintenance import Background
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
 from trainmaster.words.paths import Home, find_home
 
 if TYPE_CHECKING:

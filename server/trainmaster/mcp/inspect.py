@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from trainmaster.mcp.confirm import can_ask
 from trainmaster.mcp.definition import BRINGS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import RunId
-from trainmaster.runs.inspect.answer import InspectionAnswer
+from trainmaster.words.answers.inspect import InspectionAnswer
 
 
 class Permission(BaseModel):

@@ -12,7 +12,7 @@ from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace
 from trainmaster.mcp.inspect import INSPECT
 from trainmaster.mcp.offers import LIST_OFFERS
 from trainmaster.mcp.parameters import Cursor, Host, RunId, Sets, Spec, Words
-from trainmaster.runs.diagnosis.answer import DiagnosisAnswer
+from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 from trainmaster.words.answers.hosts import HostsAnswer
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.runs import (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.journal import Record
-from trainmaster.store.control_instances import RentedInstance
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

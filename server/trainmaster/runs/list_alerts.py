@@ -7,14 +7,14 @@ import time
 from typing import Any
 
 from trainer_runtime.core.protocol.alert_record import Told
-from trainmaster.alerts.answers import AlertMessageRow, AlertRow, AlertsAnswer
 from trainmaster.alerts.destinations import address, destinations
 from trainmaster.alerts.rules import listed_alerts
-from trainmaster.store.control_alerts import AlertRow as Recorded
-from trainmaster.store.control_alerts import MessageRow
+from trainmaster.store.control.alerts import AlertRow as Recorded
+from trainmaster.store.control.alerts import MessageRow
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.alerts import AlertMessageRow, AlertRow, AlertsAnswer
 from trainmaster.words.errors import StateError
 from trainmaster.words.settings import Destination
 

@@ -176,7 +176,7 @@ def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
     if run.cleaned or not run.config.secrets:
         return False
     here = workspace.home.secrets(run.run_id).exists()
-    at_kaggle = run.host == KAGGLE and workspace.control.kernels.has_secrets(run.run_id)
+    at_kaggle = run.host == KAGGLE and workspace.control.kaggle.has_secrets(run.run_id)
     return here or at_kaggle
 
 

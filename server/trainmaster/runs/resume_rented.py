@@ -8,7 +8,7 @@ from typing import Any
 
 from trainmaster.plan.spec import NO_MIRROR
 from trainmaster.runs.cost import spans_of, usd_of
-from trainmaster.store.control_instances import RentedInstance
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import SpendError

@@ -15,7 +15,7 @@ from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.status.status_page import newest_progress
 from trainmaster.backends import KAGGLE, NAMES
 from trainmaster.backends.kaggle.run_status import Standing
-from trainmaster.store.control_instances import RentedInstance
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import last_pass
 from trainmaster.sync.preparation import Preparation, preparation_of
@@ -235,5 +235,5 @@ def _removed(workspace: Workspace, host: str) -> tuple[str, str] | None:
 def _kernel(workspace: Workspace, run: Run) -> Standing | None:
     if run.host != KAGGLE:
         return None
-    kernels = workspace.control.kernels
+    kernels = workspace.control.kaggle
     return Standing(kernels.newest(run.run_id), kernels.waiting(run.run_id))

@@ -13,7 +13,7 @@ from support.kaggle.stage import AGAIN, JOURNAL, RUN, STOPPED, Stage
 from trainmaster.backends.kaggle.sessions import slug_of
 from trainmaster.runs.launch import launched
 from trainmaster.runs.next_step import next_step
-from trainmaster.store.control_kaggle import SessionState
+from trainmaster.store.control.kaggle import SessionRequest, SessionState
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
 
@@ -45,7 +45,7 @@ def test_a_session_is_pushed_once_and_its_log_becomes_the_mirror(stage: Stage) -
     assert len(stage.kaggle.sessions) == 1
     assert stage.mirror.read(JOURNAL, 0, 1 << 20) == session.files[JOURNAL]
     assert stage.mirror.read("attempts/1/train.log", 0, 99) == b"step 1\n"
-    assert stage.workspace.control.kernels.newest(RUN).state is SessionState.RUNNING  # type: ignore[union-attr]
+    assert stage.workspace.control.kaggle.newest(RUN).state is SessionState.RUNNING  # type: ignore[union-attr]
     assert stage.view.record.state.value == "running"
 
 
@@ -124,8 +124,8 @@ def test_a_push_that_never_came_through_is_sent_again_after_a_while(stage: Stage
 
 def test_an_operator_that_was_killed_before_its_push_pushes_once(stage: Stage) -> None:
     stage.place()
-    body = {"ref": f"somebody/tm-{RUN}", "generation": 1, "limit_s": 3600.0, "newest_attempt": 0}
-    assert stage.workspace.control.kernels.intend(RUN, stage.now, body) is not None
+    request = SessionRequest(f"somebody/tm-{RUN}", generation=1, limit_s=3600.0)
+    assert stage.workspace.control.kaggle.intend(RUN, stage.now, request) is not None
     assert stage.start()
     assert not stage.start()
     assert len(stage.kaggle.sessions) == 1
@@ -316,7 +316,7 @@ def test_a_refused_push_is_reported_and_retried_only_later(stage: Stage) -> None
     stage.kaggle.refused = "The accelerator is not for you."
     with pytest.raises(HostError):
         stage.start()
-    assert stage.workspace.control.kernels.newest(RUN) is None
+    assert stage.workspace.control.kaggle.newest(RUN) is None
     assert stage.standing == ("queued", "KAGGLE_REFUSED: The accelerator is not for you.")
     assert not stage.start()
     assert stage.kaggle.asked.count("push") == 1

@@ -24,7 +24,7 @@ def test_data_sets_that_kaggle_left_out_are_sent_again(stage: Stage) -> None:
     stage.place(data=True)
     assert (stage.start(), stage.due) == (False, ["upload"])
     stage.send()
-    sent = stage.workspace.control.kernels.dataset("data/0123")
+    sent = stage.workspace.control.kaggle.dataset("data/0123")
     progress = TransferProgress("upload", active=False, finished={"upload": 1})
     write_progress(stage.workspace.home, RUN, progress)
     assert (stage.due, sent is not None) == ([], True)
@@ -73,7 +73,7 @@ def test_nothing_is_left_of_a_run_whose_first_push_is_refused(stage: Stage) -> N
     asyncio.run(stage.backend.remove(RUN, ()))
     assert not stage.workspace.home.kaggle(RUN).exists()
     assert len(stage.kaggle.removed) == 1
-    assert stage.workspace.control.kernels.waiting(RUN) is None
+    assert stage.workspace.control.kaggle.waiting(RUN) is None
 
 
 def test_data_that_can_not_be_sent_fails_the_run_until_it_is_requested_again(stage: Stage) -> None:

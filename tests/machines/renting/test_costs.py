@@ -16,7 +16,7 @@ from trainmaster.runs.cost import Span, spans_of, usd_of
 from trainmaster.runs.resume_rented import changes_on
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
-from trainmaster.store.control_instances import RentState
+from trainmaster.store.control.instances import RentState
 from trainmaster.sync.run_view import load_view
 from trainmaster.words.answers.rentals import CostsAnswer
 from trainmaster.words.errors import SpendError

@@ -22,7 +22,7 @@ from trainmaster.machines.renting.release import release
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.migrate import place_elsewhere, stop_left_behind
 from trainmaster.runs.stop import stop
-from trainmaster.store.control_instances import ReleaseRequest, RentedInstance, RentState
+from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import load_view

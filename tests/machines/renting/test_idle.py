@@ -19,7 +19,7 @@ from trainmaster.machines.renting.idle import (
     lease_ends,
 )
 from trainmaster.runs.stop import stop
-from trainmaster.store.control_instances import ReleaseRequest, RentState
+from trainmaster.store.control.instances import ReleaseRequest, RentState
 from trainmaster.words.settings import Settings
 
 NOW = 1_700_000_000.0

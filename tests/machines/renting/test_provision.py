@@ -17,7 +17,7 @@ from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.release import release
-from trainmaster.store.control_instances import RentedInstance, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ReconcileAnswer
 from trainmaster.words.confirmation import agreed

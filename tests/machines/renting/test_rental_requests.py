@@ -20,7 +20,7 @@ from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.tags import home_of, new_tag
-from trainmaster.store.control_instances import RentState
+from trainmaster.store.control.instances import RentState
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.answers.rentals import ReconcileAnswer
 from trainmaster.words.confirmation import Quote, agreed

@@ -55,7 +55,7 @@ class Stage:
             "secrets": [secret] if secret else [],
         }
         secret_values.keep(self.workspace.home, RUN, {secret: "a-value-of-it"} if secret else {})
-        run = Run(RUN, "gpt", self.now, "kaggle", 1, "", config, {}, {}, False, False)
+        run = Run(RUN, "gpt", self.now, "kaggle", "", config, {}, {})
         launcher = self.backend.launcher_name
         self.workspace.control.add_run(run, RUNNING, launcher, "/kaggle/working/run", None)
         files = {"config.json": json.dumps(config).encode(), "train.py": b"pass\n"}

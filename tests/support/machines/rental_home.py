@@ -17,7 +17,7 @@ from trainmaster.machines.clouds import KEY_NAMES, Offer, open_cloud
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.release import release
 from trainmaster.machines.renting.tags import new_tag
-from trainmaster.store.control_instances import (
+from trainmaster.store.control.instances import (
     DEFAULT_TIMEOUTS,
     RentedInstance,
     RentState,

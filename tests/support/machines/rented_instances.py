@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from trainmaster.store.control_instances import RentedInstance, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.workspace import Workspace
 
 HOUR_S = 3600.0

@@ -38,7 +38,7 @@ from trainmaster.backends import KAGGLE, Backend
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.runs.launch import launch
 from trainmaster.store import secret_values
-from trainmaster.store.control_instances import RentedInstance, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
@@ -145,7 +145,7 @@ class EverythingDue:
         uploading = (await launch(workspace, self.spec)).run_id
         workspace.host.away = False
         run = workspace.control.run(uploading)
-        assert run.config["data"]["upload"]
+        assert run.document["data"]["upload"]
         (self._root / "runs" / uploading).mkdir(parents=True)
         workspace.control.set_placed(run, time.time())
         workspace.control.set_delivered(uploading, 1, time.time())

@@ -44,7 +44,7 @@ class FakeRun:
         self.run_id = folder.name
         name = self.run_id.rpartition("-")[0]
         found = {**CONFIG, "run_id": self.run_id, **config}
-        run = Run(self.run_id, name, 1.0, host, 1, "", found, {}, {}, False, False)
+        run = Run(self.run_id, name, 1.0, host, "", found, {}, {})
         desired = Desired(DesiredState.RUNNING, 1)
         workspace.control.add_run(run, desired, "process", str(folder), None)
         workspace.control.set_placed(run, 2.0)

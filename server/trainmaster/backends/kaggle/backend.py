@@ -28,7 +28,8 @@ from trainmaster.backends.kaggle.placement import KagglePlacement
 from trainmaster.backends.kaggle.push import Pusher
 from trainmaster.backends.kaggle.sessions import DATA_SET, with_output
 from trainmaster.store import secret_values
-from trainmaster.store.control import IN_SESSIONS, Control
+from trainmaster.store.control import Control
+from trainmaster.store.control.runs import KAGGLE_LAUNCHER
 from trainmaster.store.mirror import Mirror
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
@@ -45,7 +46,7 @@ class KaggleBackend(InputReceiver, RunFiles):
     log, its files by its output. Alerts are sent from here, and no session is given an address."""
 
     name = "kaggle"
-    launcher_name = IN_SESSIONS
+    launcher_name = KAGGLE_LAUNCHER
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class KaggleBackend(InputReceiver, RunFiles):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._home = home
-        self._records = control.kernels
+        self._records = control.kaggle
         # A session's machine is new each time: any name will do, and one of the home's own keeps
         # apart those who share a machine, as tests do.
         self._cache = f"/tmp/trainmaster-{control.instances.home_id()}"
@@ -205,4 +206,4 @@ class KaggleBackend(InputReceiver, RunFiles):
                 f"Wait for its end: `trainmaster status {run_id}` tells the deadline.",
                 retryable=True,
             )
-        return Outputs(self._kaggle, kept.body["ref"], self._stay(run_id).output)
+        return Outputs(self._kaggle, kept.ref, self._stay(run_id).output)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from trainer_runtime.core.kaggle.log_frames import Frame
 from trainer_runtime.core.protocol.finding import as_evidence
@@ -16,7 +15,7 @@ from trainmaster.backends.kaggle.log_frames import LogLines
 from trainmaster.backends.kaggle.offline_supervisor import due_lines, write_lines
 from trainmaster.backends.kaggle.outputs import Outputs
 from trainmaster.backends.kaggle.placement import KagglePlacement
-from trainmaster.store.control_kaggle import KernelRecords, KernelSession, SessionState
+from trainmaster.store.control.kaggle import KaggleRecords, KaggleSession, SessionState
 from trainmaster.store.mirror import MirrorWriter
 from trainmaster.words.errors import CloudError
 
@@ -68,7 +67,7 @@ class KernelFollower:
     def __init__(
         self,
         kaggle: Kaggle,
-        records: KernelRecords,
+        records: KaggleRecords,
         placement_of: Callable[[str], KagglePlacement],
         clock: Callable[[], float],
     ) -> None:
@@ -103,7 +102,7 @@ class KernelFollower:
             await self._settle(run_id, session, writer, news)
 
     async def _settle(
-        self, run_id: str, session: KernelSession | None, writer: MirrorWriter, news: News
+        self, run_id: str, session: KaggleSession | None, writer: MirrorWriter, news: News
     ) -> None:
         """Between sessions; a journal that was evaluated is not folded again."""
         placement = self._placement_of(run_id)
@@ -119,12 +118,12 @@ class KernelFollower:
         self._settled[run_id] = seen
 
     async def _follow_session(
-        self, session: KernelSession, writer: MirrorWriter, news: News
+        self, session: KaggleSession, writer: MirrorWriter, news: News
     ) -> None:
         key = (session.run_id, session.number)
         reading = self._readings.get(key)
         if reading is None:
-            begin = int(session.body.get("log_index", 0))
+            begin = session.log_index
             reading = self._readings[key] = _Reading(LogLines(begin))
         session = await self._ask_status(session, reading)
         try:
@@ -137,22 +136,22 @@ class KernelFollower:
             await self._finish(session, reading, writer, news)
             del self._readings[key]
 
-    def _is_complete(self, session: KernelSession, reading: _Reading) -> bool:
+    def _is_complete(self, session: KaggleSession, reading: _Reading) -> bool:
         """Whether its log has no further events. A killed session has no output, so its log is
         awaited, within limits."""
-        waited_s = self._clock() - float(session.body["over_t"])
+        waited_s = self._clock() - (session.over_t or 0.0)
         return reading.log_ended or reading.status is _GONE or waited_s > _LOG_SETTLES_S
 
     async def _read_log(
-        self, session: KernelSession, reading: _Reading, writer: MirrorWriter, news: News
-    ) -> KernelSession:
+        self, session: KaggleSession, reading: _Reading, writer: MirrorWriter, news: News
+    ) -> KaggleSession:
         now = self._clock()
         due = reading.over or now >= reading.log_due_t
         if reading.log_ended or reading.queued or not due:
             return session
         lines, grown = reading.lines, False
         for _ in range(_PAGES_AT_A_TIME):
-            page = await self._kaggle.log(session.body["ref"], lines.index, reading.wait_s)
+            page = await self._kaggle.log(session.ref, lines.index, reading.wait_s)
             reading.opened = True
             for frame in lines.frames(page.events, page.next_index):
                 self._take(session.run_id, frame, reading, writer, news)
@@ -163,18 +162,19 @@ class KernelFollower:
         else:
             news.more = True
         reading.log_due_t = now if grown else now + _LOG_EVERY_S
-        if reading.gap and not session.body.get("read_again"):
+        if reading.gap and not session.read_again:
             reading.lines, reading.gap, reading.log_ended = LogLines(0), False, False
             news.more = True  # a damaged event may be correct in a second read
-            changes: dict[str, Any] = {"log_index": 0, "read_again": True}
-            return self._records.change(session.run_id, session.number, **changes)
+            return self._records.change(
+                session.run_id, session.number, log_index=0, read_again=True
+            )
         return self._note_read(session, reading, now) if grown else session
 
-    def _note_read(self, session: KernelSession, reading: _Reading, now: float) -> KernelSession:
-        if now - session.body.get("heard_t", 0.0) < _HEARD_EVERY_S and not reading.log_ended:
+    def _note_read(self, session: KaggleSession, reading: _Reading, now: float) -> KaggleSession:
+        if now - (session.heard_t or 0.0) < _HEARD_EVERY_S and not reading.log_ended:
             return session
-        changes: dict[str, Any] = {"heard_t": now, "log_index": reading.lines.safe_index}
-        return self._records.change(session.run_id, session.number, **changes)
+        index = reading.lines.safe_index
+        return self._records.change(session.run_id, session.number, heard_t=now, log_index=index)
 
     def _take(
         self, run_id: str, frame: Frame, reading: _Reading, writer: MirrorWriter, news: News
@@ -196,21 +196,21 @@ class KernelFollower:
             writer.append(frame.file, data, final=True)
             news.note(run_id, frame.file)
 
-    async def _ask_status(self, session: KernelSession, reading: _Reading) -> KernelSession:
+    async def _ask_status(self, session: KaggleSession, reading: _Reading) -> KaggleSession:
         run_id, number, now = session.run_id, session.number, self._clock()
         if reading.over or (now < reading.status_due_t and not reading.log_ended):
             return session
-        reading.status = await self._kaggle.status(session.body["ref"]) or _GONE
+        reading.status = await self._kaggle.status(session.ref) or _GONE
         reading.status_due_t = now + (_QUEUE_EVERY_S if reading.queued else _STATUS_EVERY_S)
         if session.state is SessionState.PUSHED and not reading.queued:
             session = self._records.change(run_id, number, SessionState.RUNNING, running_t=now)
-        if reading.over and "over_t" not in session.body:
+        if reading.over and session.over_t is None:
             session = self._records.change(run_id, number, over_t=now)
         return session
 
     async def _finish(
         self,
-        session: KernelSession,
+        session: KaggleSession,
         reading: _Reading,
         writer: MirrorWriter,
         news: News,
@@ -218,7 +218,7 @@ class KernelFollower:
         """Complete the log's data from the session's output, then record its end."""
         status = reading.status or _GONE
         placement = self._placement_of(session.run_id)
-        outputs = Outputs(self._kaggle, session.body["ref"], placement.output)
+        outputs = Outputs(self._kaggle, session.ref, placement.output)
         kept = None
         if status.state == "complete":
             kept = await outputs.complete(writer, session, news)
@@ -237,12 +237,12 @@ class KernelFollower:
             **(kept or {}),
         )
 
-    async def _last_lines(self, session: KernelSession) -> list[str]:
+    async def _last_lines(self, session: KaggleSession) -> list[str]:
         """The log's last lines, read again if this process has not read them."""
-        index = max(0, int(session.body.get("log_index", 0)) - 50)
+        index = max(0, session.log_index - 50)
         lines = LogLines(index)
         try:
-            page = await self._kaggle.log(session.body["ref"], index, 0.0)
+            page = await self._kaggle.log(session.ref, index, 0.0)
         except CloudError:
             return []
         for _ in lines.frames(page.events, page.next_index):

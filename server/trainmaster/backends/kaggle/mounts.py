@@ -11,7 +11,7 @@ from typing import Any
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.kaggle.datasets import Datasets
 from trainmaster.backends.kaggle.placement import KagglePlacement
-from trainmaster.store.control_kaggle import KernelRecords
+from trainmaster.store.control.kaggle import KaggleRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Mounts:
 class Mounting:
     """Records which data sets are complete at Kaggle, and for what."""
 
-    def __init__(self, datasets: Datasets, records: KernelRecords) -> None:
+    def __init__(self, datasets: Datasets, records: KaggleRecords) -> None:
         self._datasets = datasets
         self._records = records
 
@@ -51,7 +51,7 @@ class Mounting:
         """Forget data sets that no longer exist at Kaggle: they are uploaded again."""
         for place in (*_wanted(placement.config), f"secrets/{placement.run_id}"):
             if self._records.dataset(place) in refs:
-                self._records.note_dataset(place, None)
+                self._records.remove_dataset(place)
 
     def has(self, place: str) -> bool:
         return self._records.dataset(place) is not None
@@ -59,20 +59,20 @@ class Mounting:
     async def put(self, place: str, files: Sequence[TreeFile], *, mark: bool) -> None:
         """Upload a cache entry and record its data set; raises as `Datasets.put`."""
         if not self.has(place):
-            self._records.note_dataset(place, await self._datasets.put(place, files, mark=mark))
+            self._records.put_dataset(place, await self._datasets.put(place, files, mark=mark))
 
     async def put_secrets(self, run_id: str, generation: int, values: Mapping[str, str]) -> None:
         """Upload the secrets for a request, and remove those for others."""
         given = {"v": 1, "generation": generation, "values": dict(values)}
         files = {"secrets.json": json.dumps(given).encode()}
         ref = await self._datasets.put_secrets(run_id, generation, files)
-        self._records.note_dataset(f"secrets/{run_id}", ref)
+        self._records.put_dataset(f"secrets/{run_id}", ref)
         await self._datasets.remove_secrets(run_id, but=generation)
 
     async def remove_secrets(self, run_id: str) -> bool:
         """True if there were any."""
         removed = await self._datasets.remove_secrets(run_id)
-        self._records.note_dataset(f"secrets/{run_id}", None)
+        self._records.remove_dataset(f"secrets/{run_id}")
         return removed
 
 

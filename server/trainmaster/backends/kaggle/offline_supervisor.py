@@ -14,7 +14,7 @@ from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState, PlacementState
 from trainmaster.backends.kaggle.placement import KagglePlacement, record_of
 from trainmaster.backends.kaggle.sessions import given_up, is_wanted
-from trainmaster.store.control_kaggle import KernelRecords
+from trainmaster.store.control.kaggle import KaggleRecords
 from trainmaster.store.mirror import MirrorWriter, PlacementMirror
 
 NO_PROGRESS, UNUSABLE = "no_progress", "unusable"
@@ -23,7 +23,7 @@ NO_PROGRESS, UNUSABLE = "no_progress", "unusable"
 Lines = Sequence[tuple[str, Mapping[str, Any]]]
 
 
-def due_lines(placement: KagglePlacement, records: KernelRecords, mirror: PlacementMirror) -> Lines:
+def due_lines(placement: KagglePlacement, records: KaggleRecords, mirror: PlacementMirror) -> Lines:
     """The lines that a supervisor would write for the newest request; empty if none are due."""
     desired = placement.desired
     record = record_of(mirror)

@@ -17,7 +17,7 @@ from trainer_runtime.core.protocol.followed_files import (
 )
 from trainmaster.backends.follower import News
 from trainmaster.backends.kaggle.client import Kaggle
-from trainmaster.store.control_kaggle import KernelSession
+from trainmaster.store.control.kaggle import KaggleSession
 from trainmaster.store.mirror import MirrorWriter
 
 _INDEX = "checkpoints_index.json"
@@ -46,7 +46,7 @@ class Outputs:
         return path
 
     async def complete(
-        self, writer: MirrorWriter, session: KernelSession, news: News
+        self, writer: MirrorWriter, session: KaggleSession, news: News
     ) -> dict[str, Any] | None:
         """Complete the mirror from the session's files; returns facts about the output.
 
@@ -56,7 +56,7 @@ class Outputs:
         if JOURNAL not in names:
             return None
         shutil.rmtree(self._folder, ignore_errors=True)
-        known = int(session.body.get("newest_attempt", 0))
+        known = session.newest_attempt
         for name in _in_order(names, known):
             data = (await self.fetch(name)).read_bytes()
             if is_replaced(name):
@@ -86,7 +86,7 @@ def _take_missing(writer: MirrorWriter, name: str, data: bytes) -> bool:
     if len(data) < size:
         return False
     if data[size - len(tail) : size] != tail:
-        writer.begin_anew(name, None)
+        writer.rotate(name, None)
         size = 0
     writer.append(name, data[size:], final=True)
     return True

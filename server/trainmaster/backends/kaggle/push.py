@@ -24,7 +24,14 @@ from trainmaster.backends.kaggle.sessions import (
     with_output,
 )
 from trainmaster.plan.kaggle_script import kernel_script
-from trainmaster.store.control_kaggle import KernelRecords, KernelSession, SessionState, Waiting
+from trainmaster.store.control.kaggle import (
+    KaggleRecords,
+    KaggleSession,
+    QuotaRecord,
+    SessionRequest,
+    SessionState,
+    Waiting,
+)
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import CloudError
@@ -45,7 +52,7 @@ class Pusher:
     def __init__(
         self,
         kaggle: Kaggle,
-        records: KernelRecords,
+        records: KaggleRecords,
         settings: Callable[[], KaggleSettings],
         clock: Callable[[], float],
     ) -> None:
@@ -90,13 +97,13 @@ class Pusher:
         limit_s = await self._limit_s(placement)
         if limit_s is None:
             return False
-        body = {
-            "ref": f"{await self._kaggle.account()}/{slug_of(placement.run_id)}",
-            "generation": desired.generation,
-            "limit_s": limit_s,
-            "newest_attempt": max(mirror.attempts(), default=0),
-        }
-        session = self._records.intend(placement.run_id, self._clock(), body)
+        wanted = SessionRequest(
+            ref=f"{await self._kaggle.account()}/{slug_of(placement.run_id)}",
+            generation=desired.generation,
+            limit_s=limit_s,
+            newest_attempt=max(mirror.attempts(), default=0),
+        )
+        session = self._records.intend(placement.run_id, self._clock(), wanted)
         if session is None:
             return False
         await self._push(placement, mirror, mounts, session)
@@ -105,13 +112,8 @@ class Pusher:
     async def quota(self) -> Quota:
         """The week's current quota, which is recorded."""
         quota = await self._kaggle.quota()
-        self._records.note_quota(
-            {
-                "left_s": quota.left_s,
-                "total_s": quota.total_s,
-                "refresh_t": quota.refresh_t,
-                "t": self._clock(),
-            }
+        self._records.put_quota(
+            QuotaRecord(quota.left_s, quota.total_s, quota.refresh_t, self._clock())
         )
         return quota
 
@@ -124,12 +126,12 @@ class Pusher:
             return limit_of(self._settings(), None)
         known = self._records.quota()
         is_spent = waiting is not None and waiting.reason == QUOTA
-        if not is_spent or known is None or now - known["t"] > _QUOTA_HOLDS_S:
-            await self.quota()
-            known = self._records.quota() or {}
-        limit_s = limit_of(self._settings(), known["left_s"])
+        if not is_spent or known is None or now - known.t > _QUOTA_HOLDS_S:
+            quota = await self.quota()
+            known = QuotaRecord(quota.left_s, quota.total_s, quota.refresh_t, now)
+        limit_s = limit_of(self._settings(), known.left_s)
         if limit_s is None:
-            self._records.wait_for(placement.run_id, Waiting(QUOTA, known["refresh_t"]))
+            self._records.wait_for(placement.run_id, Waiting(QUOTA, known.refresh_t))
         return limit_s
 
     async def _resolve(
@@ -137,13 +139,13 @@ class Pusher:
         placement: KagglePlacement,
         mirror: PlacementMirror,
         mounts: Mounts | None,
-        session: KernelSession,
+        session: KaggleSession,
     ) -> bool:
         """Find out whether a push without a reply arrived; it is sent again only if it certainly
         did not."""
         if session.state is not SessionState.INTENDED:
             return False
-        sent_t = session.body.get("sent_t")
+        sent_t = session.sent_t
         if sent_t is not None:
             if await self._arrived(session):
                 return True
@@ -157,14 +159,14 @@ class Pusher:
         await self._push(placement, mirror, mounts, session)
         return True
 
-    async def _arrived(self, session: KernelSession) -> bool:
+    async def _arrived(self, session: KaggleSession) -> bool:
         """Whether the newest version of the run's kernel is this session; records it if so."""
-        ref = session.body["ref"]
+        ref = session.ref
         kernel = await self._kaggle.kernel(ref, MARKER)
         if kernel is None:
             return False
         before = self._records.of_run(session.run_id)[:-1]
-        known = max((int(one.body.get("version") or 0) for one in before), default=0)
+        known = max((one.version or 0 for one in before), default=0)
         if kernel.version is None:
             log = await self._kaggle.log(ref, 0, 0.0)
             if session_of_log(log.events) != session.number:
@@ -180,7 +182,7 @@ class Pusher:
         placement: KagglePlacement,
         mirror: PlacementMirror,
         mounts: Mounts,
-        session: KernelSession,
+        session: KaggleSession,
     ) -> None:
         last = with_output(self._records.of_run(placement.run_id))
         push = await asyncio.to_thread(self._described, placement, mirror, mounts, session, last)
@@ -211,23 +213,23 @@ class Pusher:
         placement: KagglePlacement,
         mirror: PlacementMirror,
         mounts: Mounts,
-        session: KernelSession,
-        last: KernelSession | None,
+        session: KaggleSession,
+        last: KaggleSession | None,
     ) -> KernelPush:
         """`last`: the newest session with an output."""
         settings = self._settings()
         slug = slug_of(placement.run_id)
-        has_bytes = 0 if last is None else int(last.body["journal_bytes"])
+        has_bytes = 0 if last is None else last.journal_bytes
         size = mirror.size(JOURNAL)
         order = KernelOrder(
             run_id=placement.run_id,
             number=session.number,
-            limit_s=session.body["limit_s"],
+            limit_s=session.limit_s,
             margin_s=settings.margin_minutes * 60,
             previous=None if last is None else slug,
             journal_bytes=size,
             carried=_carried(mirror, has_bytes, size),
-            newest_attempt=session.body["newest_attempt"],
+            newest_attempt=session.newest_attempt,
             cache=tuple(ref.rpartition("/")[2] for ref in mounts.cache),
             secrets=None if mounts.secrets is None else mounts.secrets.rpartition("/")[2],
         )
@@ -235,11 +237,11 @@ class Pusher:
             slug=slug,
             title=slug,
             code=kernel_script(order, placement.files(), placement.desired, find_assets()),
-            timeout_s=max(1, round(session.body["limit_s"])),
+            timeout_s=max(1, round(session.limit_s)),
             gpu=placement.wants_gpu,
             internet=settings.internet,
             accelerator=settings.accelerator if placement.wants_gpu else None,
-            kernel_sources=() if last is None else (session.body["ref"],),
+            kernel_sources=() if last is None else (session.ref,),
             dataset_sources=mounts.sources,
         )
 

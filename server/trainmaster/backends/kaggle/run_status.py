@@ -8,7 +8,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
 from trainmaster.backends.kaggle.sessions import DATA_SET, QUOTA
-from trainmaster.store.control_kaggle import KernelSession, SessionState, Waiting
+from trainmaster.store.control.kaggle import KaggleSession, SessionState, Waiting
 from trainmaster.words.errors import StateError
 
 KAGGLE_QUEUE = "kaggle_queue"
@@ -19,7 +19,7 @@ BETWEEN_SESSIONS = "between_sessions"
 class Standing:
     """`session`: the newest; None before the first push. `waiting`: why none is pushed."""
 
-    session: KernelSession | None
+    session: KaggleSession | None
     waiting: Waiting | None
 
     @property
@@ -34,8 +34,9 @@ class Standing:
     @property
     def heard_t(self) -> float:
         """The newest session's last sign of life; its log may arrive late and in one piece."""
-        body = {} if self.session is None else self.session.body
-        return max(float(body.get("running_t", 0.0)), float(body.get("heard_t", 0.0)))
+        if self.session is None:
+            return 0.0
+        return max(self.session.running_t or 0.0, self.session.heard_t or 0.0)
 
     def state(self, recorded: RunState, desired: Desired, heartbeat_t: float | None) -> RunState:
         """The run's state; `recorded`: its state by the journal."""
@@ -84,7 +85,7 @@ class Standing:
         if self.session is None:
             return None
         return (
-            f"The kernel {self.session.body['ref']} and the private data sets with its data remain "
+            f"The kernel {self.session.ref} and the private data sets with its data remain "
             "at Kaggle: delete them on its page if nothing needs them."
         )
 
@@ -94,7 +95,7 @@ class Standing:
         """
         if self.session is None or not self.session.alive:
             return
-        hours = self.session.body["limit_s"] / 3600
+        hours = self.session.limit_s / 3600
         until = in_utc(self.session.deadline_t) or f"{hours:.3g} hours after it begins"
         raise StateError(
             "UNSUPPORTED",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState
-from trainmaster.store.control_kaggle import KernelSession
+from trainmaster.store.control.kaggle import KaggleSession
 from trainmaster.words.settings import KaggleSettings
 
 HOUR_S = 3600.0
@@ -47,9 +47,9 @@ def is_wanted(record: Record, desired: Desired) -> bool:
     return record.state not in ENDED_PLACEMENTS or record.generation < desired.generation
 
 
-def given_up(sessions: Sequence[KernelSession], generation: int) -> str | None:
+def given_up(sessions: Sequence[KaggleSession], generation: int) -> str | None:
     """Why no further session is pushed for a request: the last ones made no progress."""
-    ended = [one for one in sessions if not one.alive and one.body["generation"] == generation]
+    ended = [one for one in sessions if not one.alive and one.generation == generation]
     barren = 0
     for index in range(len(ended) - 1, -1, -1):
         if _has_progressed(ended[index], ended[:index]):
@@ -58,17 +58,17 @@ def given_up(sessions: Sequence[KernelSession], generation: int) -> str | None:
     if barren < MOST_BARREN:
         return None
     reason = f"{barren} sessions in a row brought no newer verified checkpoint"
-    detail = ended[-1].body.get("detail")
+    detail = ended[-1].detail
     return f"{reason}; the last: {detail}" if detail else reason
 
 
-def with_output(sessions: Sequence[KernelSession]) -> KernelSession | None:
+def with_output(sessions: Sequence[KaggleSession]) -> KaggleSession | None:
     """The newest session with an output."""
-    return next((one for one in reversed(sessions) if one.body.get("output")), None)
+    return next((one for one in reversed(sessions) if one.output), None)
 
 
-def _has_progressed(session: KernelSession, earlier: Sequence[KernelSession]) -> bool:
+def _has_progressed(session: KaggleSession, earlier: Sequence[KaggleSession]) -> bool:
     """A resume needs a checkpoint in a session's output."""
-    step = session.body.get("verified_step")
-    before = [one.body.get("verified_step") for one in earlier]
+    step = session.verified_step
+    before = [one.verified_step for one in earlier]
     return step is not None and all(known is None or step > known for known in before)

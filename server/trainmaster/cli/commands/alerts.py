@@ -12,7 +12,7 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.runs import Answer
+    from trainmaster.words.answers.base import Answer
 
 OneRun = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="A run's id or name; every run without.")

@@ -11,7 +11,7 @@ from trainmaster.cli.parameters import AsJson, Run
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.runs import Answer
+    from trainmaster.words.answers.base import Answer
 
 
 def doctor(as_json: AsJson = False) -> None:

@@ -13,8 +13,8 @@ from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
+    from trainmaster.words.answers.base import Answer
     from trainmaster.words.answers.rentals import CostsAnswer
-    from trainmaster.words.answers.runs import Answer
 
 # What takes longer continues in the background.
 _LONGEST_BOOT_S = 900.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmaster.cli.format import size, value
 from trainmaster.cli.views.views import Block, Grid, named, pairs, view
-from trainmaster.runs.adopt.answers import AdoptAnswer
+from trainmaster.words.answers.adopt import AdoptAnswer
 
 
 @view.register

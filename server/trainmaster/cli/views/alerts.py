@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.duration import spoken_duration
-from trainmaster.alerts.answers import (
+from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.words.answers.alerts import (
     AlertAddedAnswer,
     AlertMessageRow,
     AlertRemovedAnswer,
@@ -11,7 +12,6 @@ from trainmaster.alerts.answers import (
     AlertsAnswer,
     AlertTestAnswer,
 )
-from trainmaster.cli.views.views import Block, Grid, view
 
 
 @view.register

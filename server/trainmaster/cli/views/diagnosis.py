@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from trainmaster.cli.format import size, value
 from trainmaster.cli.views.views import Block, view
-from trainmaster.runs.diagnosis.answer import DiagnosisAnswer, FindingAnswer, PatchAnswer
+from trainmaster.words.answers.diagnosis import DiagnosisAnswer, FindingAnswer, PatchAnswer
 
 
 @view.register

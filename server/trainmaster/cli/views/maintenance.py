@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from trainmaster.cli.format import value
 from trainmaster.cli.views.views import Block, Grid, view
-from trainmaster.keeper.answers import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.hosts import DoctorAnswer
+from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.runs import ReplayAnswer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmaster.cli.format import size, value
 from trainmaster.cli.views.views import Block, view
-from trainmaster.metrics.plots.answer import PlotAnswer
+from trainmaster.words.answers.plot import PlotAnswer
 
 
 @view.register

@@ -10,9 +10,9 @@ from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import preparing, setting, size, usd, value
 from trainmaster.cli.views.metrics import ranked_runs, remarks
+from trainmaster.words.answers.base import Answer
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.runs import (
-    Answer,
     CheckpointsAnswer,
     CleanAnswer,
     FetchAnswer,

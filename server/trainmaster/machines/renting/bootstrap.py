@@ -12,7 +12,7 @@ from trainmaster.machines.clouds import Cloud, Instance
 from trainmaster.machines.registry import HostOptions, add_host, remove_host
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import LeaseTimer, ensure_lease, lease_of
-from trainmaster.store.control_instances import RentedInstance
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.host_record import DEFAULT_ROOT
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StateError

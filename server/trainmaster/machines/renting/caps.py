@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainmaster.runs.cost import committed_usd, spent_usd
-from trainmaster.store.control_instances import RentedInstance
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.words.errors import SpendError
 from trainmaster.words.settings import Settings
 

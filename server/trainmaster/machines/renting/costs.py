@@ -7,7 +7,7 @@ import time
 from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.machines.renting.instance_answers import reason_of
 from trainmaster.runs.cost import committed_usd, spans_of, spent_usd, usd_of
-from trainmaster.store.control_instances import RentedInstance
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import CostsAnswer, InstanceRow, ReconcileAnswer
 from trainmaster.words.settings import read_settings

@@ -12,7 +12,7 @@ from typing import Any
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.maintain import maintain
 from trainmaster.runs.stop import stop
-from trainmaster.store.control_instances import RecordedError, ReleaseRequest, RentedInstance
+from trainmaster.store.control.instances import RecordedError, ReleaseRequest, RentedInstance
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.mirrored_checkpoints import wanted_here

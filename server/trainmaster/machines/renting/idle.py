@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainmaster.machines.renting.drain import runs_of
 from trainmaster.machines.renting.lifecycle import LEASE_OVER
 from trainmaster.machines.renting.release import request_release
-from trainmaster.store.control_instances import RentedInstance, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.settings import Settings, read_settings

@@ -6,7 +6,7 @@ import time
 
 from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.runs.cost import spent_usd
-from trainmaster.store.control_instances import RecordedError, RentedInstance, RentState
+from trainmaster.store.control.instances import RecordedError, RentedInstance, RentState
 from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
 from trainmaster.words.errors import CloudError
 

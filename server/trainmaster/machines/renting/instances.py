@@ -16,7 +16,7 @@ from trainer_runtime.core.files.durable import try_lock
 from trainmaster.machines.check import check_host
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory
 from trainmaster.machines.renting.lifecycle import STEPS, Step
-from trainmaster.store.control_instances import RecordedError, RentedInstance, RentState
+from trainmaster.store.control.instances import RecordedError, RentedInstance, RentState
 from trainmaster.store.detached import begin_locked
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import CloudError, HostError, TrainmasterError

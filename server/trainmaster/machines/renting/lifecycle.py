@@ -14,7 +14,7 @@ from trainmaster.machines.renting.bootstrap import bootstrap_instance
 from trainmaster.machines.renting.drain import drain
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import ensure_lease, is_alive, lease_of
-from trainmaster.store.control_instances import (
+from trainmaster.store.control.instances import (
     RecordedError,
     ReleaseRequest,
     RentedInstance,

@@ -23,7 +23,8 @@ from trainmaster.machines.renting.leases import expected_timer
 from trainmaster.machines.renting.offers import DEFAULT_DISK_GIB, find_offer
 from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.machines.renting.token_price import prices_for
-from trainmaster.store.control_instances import (
+from trainmaster.store.control.idempotency import IdempotencyKey
+from trainmaster.store.control.instances import (
     DEFAULT_TIMEOUTS,
     RentedInstance,
     RentState,
@@ -68,13 +69,13 @@ class ProvisionRequest:
     timeouts: Timeouts = DEFAULT_TIMEOUTS
 
     @property
-    def key(self) -> tuple[str, str] | None:
-        """The idempotency key, and the request that it stands for."""
+    def key(self) -> IdempotencyKey | None:
+        """The idempotency key, with the request that it stands for."""
         if not self.idempotency_key:
             return None
         chosen = [self.offer, self.hours, self.name, self.image]
         chosen += [self.disk_gib, self.region, self.root]
-        return self.idempotency_key, json.dumps(chosen)
+        return IdempotencyKey(self.idempotency_key, "provision", json.dumps(chosen))
 
 
 async def provision(
@@ -98,7 +99,8 @@ async def provision(
         HostError: `HOST_EXISTS`.
     """
     clouds = cloud_factory(workspace, factory)
-    instance = _known(workspace, request.key)
+    key = request.key
+    instance = None if key is None else workspace.control.instances.of_key(key)
     if instance is None:
         instance = await _Rental(workspace, clouds, request).begin(confirm)
     start_provision_worker(workspace, instance.tag)
@@ -211,28 +213,7 @@ class _Rental:
         lease_end_t = now + self.request.hours * _HOUR_S
         instance = replace(instance, intended_t=now, lease_end_t=lease_end_t, agreed_by=agreed_by)
         records, key = self.workspace.control.instances, self.request.key
-        known = records.add(instance, key, lambda others: self._check(instance, others))
-        if known.tag != instance.tag and key is not None:
-            return _same_request(records.by_key(key[0]), key)
-        return known
-
-
-def _known(workspace: Workspace, key: tuple[str, str] | None) -> RentedInstance | None:
-    """The instance that the first call with this key has led to."""
-    if key is None:
-        return None
-    found = workspace.control.instances.by_key(key[0])
-    return None if found is None else _same_request(found, key)
-
-
-def _same_request(found: tuple[str, RentedInstance] | None, key: tuple[str, str]) -> RentedInstance:
-    if found is None or found[0] != key[1]:
-        raise UsageError(
-            "IDEMPOTENCY_CONFLICT",
-            f"The idempotency key {key[0]!r} was used before, for another request.",
-            "Use a new key for a new request.",
-        )
-    return found[1]
+        return records.add(instance, key, lambda others: self._check(instance, others))
 
 
 def _refuse_invalid(request: ProvisionRequest) -> None:

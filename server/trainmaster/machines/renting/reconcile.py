@@ -12,7 +12,7 @@ from trainmaster.machines.clouds import NAMES, Cloud, Instance
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.tags import home_of
-from trainmaster.store.control_instances import InstanceRecords
+from trainmaster.store.control.instances import InstanceRecords
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import OrphanRow, ReconcileAnswer, ReleaseAnswer
 from trainmaster.words.confirmation import Confirm, Quote

@@ -16,7 +16,7 @@ from trainmaster.machines.renting.instance_answers import release_answer
 from trainmaster.machines.renting.instances import start_provision_worker, wait_while
 from trainmaster.machines.renting.reconcile import release_orphan
 from trainmaster.runs.cost import spent_usd
-from trainmaster.store.control_instances import ReleaseRequest, RentedInstance, RentState
+from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ReleaseAnswer

@@ -8,9 +8,10 @@ from trainer_runtime.core.diagnosis.merge_findings import merge_findings
 from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
 from trainer_runtime.core.protocol.finding import Finding
 from trainmaster.metrics.log_file import read_text
-from trainmaster.runs.diagnosis.answer import DiagnosisAnswer, finding_answer
+from trainmaster.runs.diagnosis.finding_answer import finding_answer
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.series import MOST_STEPS, LogSeries
+from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 
 
 def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswer:

@@ -9,10 +9,11 @@ from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 from trainer_runtime.core.protocol.journal import FoundRecord
-from trainmaster.runs.diagnosis.answer import FindingAnswer, finding_answer
+from trainmaster.runs.diagnosis.finding_answer import finding_answer
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.sync.run_view import RunView
+from trainmaster.words.answers.diagnosis import FindingAnswer
 
 _SAVE_FAILED = "checkpoint_failed"
 REPORTED_BY_TRAINER = {

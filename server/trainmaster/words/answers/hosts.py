@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
 
 
 class DoctorCheck(Answer):

@@ -15,20 +15,18 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
+from trainmaster.store.control.facts import Facts
+from trainmaster.store.control.idempotency import IdempotencyKey, IdempotencyKeys
 from trainmaster.store.database import transaction
 from trainmaster.words.errors import TrainmasterError
 
-MIGRATION = """
+TABLE = """
     CREATE TABLE instances (
         tag TEXT PRIMARY KEY, host TEXT NOT NULL, provider TEXT NOT NULL, state TEXT NOT NULL,
         provider_id TEXT, intended_t REAL NOT NULL, lease_end_t REAL NOT NULL,
         usd_per_h REAL NOT NULL, budget_usd REAL NOT NULL, ended_t REAL, body TEXT NOT NULL
     );
     CREATE INDEX open_instances ON instances (state) WHERE ended_t IS NULL;
-    CREATE TABLE instance_keys (
-        key TEXT PRIMARY KEY, asked TEXT NOT NULL, tag TEXT NOT NULL REFERENCES instances
-    ) WITHOUT ROWID;
-    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
     """
 
 
@@ -174,49 +172,48 @@ _BODY_TYPES: dict[str, Callable[..., Any]] = {
 class InstanceRecords:
     """Each method is one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, facts: Facts, keys: IdempotencyKeys) -> None:
         self._connection = connection
+        self._facts = facts
+        self._keys = keys
 
     def home_id(self) -> str:
         """Distinguishes this home's tags from other homes' tags in one account; never changes."""
-        new = secrets.token_hex(3)
-        with transaction(self._connection) as connection:
-            connection.execute("INSERT OR IGNORE INTO facts VALUES ('home_id', ?)", (new,))
-            row = connection.execute("SELECT value FROM facts WHERE name = 'home_id'").fetchone()
-        return str(row[0])
+        return self._facts.put_once("home_id", secrets.token_hex(3))
 
     def add(
         self,
         instance: RentedInstance,
-        key: tuple[str, str] | None = None,
+        key: IdempotencyKey | None = None,
         check: Callable[[Sequence[RentedInstance]], None] = lambda _instances: None,
     ) -> RentedInstance:
-        """Record an intent. Where `key` (idempotency key, request) was used before, return the
-        instance recorded for it; the caller compares the requests.
+        """Record an intent; where `key` was used before, return the instance recorded for it.
 
         `check` gets all instances on record and raises if another one is not allowed; no other
         process adds one meanwhile.
+
+        Raises:
+            UsageError: `IDEMPOTENCY_CONFLICT`, the key was used for another request.
         """
         with transaction(self._connection) as connection:
-            if key is not None and (known := self.by_key(key[0])) is not None:
-                return known[1]
+            if key is not None and (known := self.of_key(key)) is not None:
+                return known
             check(self.all())
             connection.execute(
                 "INSERT INTO instances VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _to_row(instance)
             )
             if key is not None:
-                connection.execute(
-                    "INSERT INTO instance_keys VALUES (?, ?, ?)", (*key, instance.tag)
-                )
+                self._keys.add(key, instance.tag)
         return instance
 
-    def by_key(self, key: str) -> tuple[str, RentedInstance] | None:
-        """The request made under an idempotency key, and its instance."""
-        row = self._connection.execute(
-            "SELECT asked, tag FROM instance_keys WHERE key = ?", (key,)
-        ).fetchone()
-        instance = None if row is None else self.find(row[1])
-        return None if row is None or instance is None else (row[0], instance)
+    def of_key(self, key: IdempotencyKey) -> RentedInstance | None:
+        """The instance that the first call with this key rented.
+
+        Raises:
+            UsageError: `IDEMPOTENCY_CONFLICT`, the key was used for another request.
+        """
+        tag = self._keys.result(key)
+        return None if tag is None else self.find(tag)
 
     def find(self, name: str) -> RentedInstance | None:
         """The instance with this tag, else the newest one with this host name."""

@@ -1,4 +1,4 @@
-"""What is told of the keeper, and of what a tick has done."""
+"""Answers about the keeper and its ticks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer, State
+from trainmaster.words.answers.base import Answer, State
 
 
 class KeeperAnswer(Answer):
@@ -16,12 +16,12 @@ class KeeperAnswer(Answer):
     installed: bool
     by: Literal["systemd", "cron"] | None = None
     every: str | None = None
-    wrote: dict[str, str] | None = Field(default=None, description="by where it stands, the text")
+    wrote: dict[str, str] | None = Field(default=None, description="by path, the text")
     removed: list[str] | None = None
     last_tick_at: str | None = None
     last_tick: Literal["done", "failed", "at work"] | None = None
     failed: dict[str, str] | None = Field(
-        default=None, description="what the last tick could not do, by run or instance"
+        default=None, description="errors of the last tick, by run or instance"
     )
     overdue: bool | None = None
     put_into_secrets_env: list[str] | None = Field(
@@ -38,7 +38,7 @@ class TickRow(Answer):
 
 
 class InstanceTickRow(Answer):
-    """A rented instance, or a provider, for which something was due."""
+    """A rented instance or a provider on which a tick acted."""
 
     instance: str
     did: list[str]
