@@ -102,7 +102,7 @@ CODES: dict[str, Code] = {
     "SETTINGS_NOT_READABLE": Code("The settings file can't be read, or says what it may not say."),
     "UNSAFE_NAME": Code("A name or path is one that must not be used."),
     "DIGEST_MISMATCH": Code("What arrived is not what was sent."),
-    "PLACE_BUSY": Code("Another sender is at the same place of the host, and does not come on."),
+    "UPLOAD_LOCKED": Code("Another sender is at the same place of the host, and does not come on."),
     "ROOT_NOT_WRITABLE": Code("The host's folder for runs can't be written."),
     "DISK_FULL": Code("The disk had no room left for what had to be written."),
     "ENVIRONMENT_UNUSABLE": Code("The Python environment for the training can't be used or built."),

@@ -76,7 +76,7 @@ async def put(host: Host, lease: Lease) -> OwnTimer:
     Raises:
         HostError: the box can't be reached, or its timer does not start; may be repeated.
     """
-    skew_s = _skew_s(await _timer(host, "--tell"))
+    skew_s = _skew_s(await _timer(host, "--report"))
     there = replace(lease, end_t=lease.end_t + skew_s)
     path = posixpath.join(await host.root(), LEASE)
     await host.put_file(path, json.dumps(there.to_dict()).encode())
