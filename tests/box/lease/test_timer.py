@@ -15,10 +15,10 @@ from support.core.journal_records import kept, metric, started
 
 from trainer_runtime.box.lease.self_terminate import (
     Answered,
-    box_variables,
     described,
-    end_box,
+    host_variables,
     missing,
+    terminate_host,
 )
 from trainer_runtime.box.lease.timer import LOG, LeaseTimer
 from trainer_runtime.core.lease.lease import LEASE, Lease, OwnEnd, stop_t, time_to_stop_s
@@ -239,10 +239,10 @@ def test_keys_are_found_where_images_leave_them(tmp_path: Path) -> None:
     first, written = tmp_path / "environ", tmp_path / "environment"
     first.write_bytes(b"BOX_KEY=of-the-first\0PATH=/opt/bin\0odd\0")
     written.write_text('# made\nexport OTHER_KEY="quoted one"\nBOX_KEY=of-the-file\nno name=x\n')
-    found = box_variables({"PATH": "/bin"}, first, [written, tmp_path / "none"])
+    found = host_variables({"PATH": "/bin"}, first, [written, tmp_path / "none"])
     assert (found["BOX_KEY"], found["OTHER_KEY"]) == ("of-the-first", "quoted one")
     assert found["PATH"] == "/bin:/opt/bin" and "no name" not in found
-    assert box_variables({"BOX_KEY": "own"}, first, [written])["BOX_KEY"] == "own"
+    assert host_variables({"BOX_KEY": "own"}, first, [written])["BOX_KEY"] == "own"
 
 
 def test_what_an_instance_lacks_to_end_itself_is_reported(tmp_path: Path) -> None:
@@ -250,12 +250,13 @@ def test_what_an_instance_lacks_to_end_itself_is_reported(tmp_path: Path) -> Non
     assert missing(HTTP, {}) == "it has no key called BOX_KEY"
     assert missing(HTTP, {"BOX_KEY": "k"}) is None
     both = replace(HTTP, otherwise=command)
-    assert missing(both, {}) == "it has no key called BOX_KEY, and there is no no-such-program"
+    program_missing = "the program no-such-program is missing"
+    assert missing(both, {}) == f"it has no key called BOX_KEY, and {program_missing}"
     assert missing(both, {"BOX_KEY": "k"}) is None
     assert described(both) == (
         "DELETE https://cloud.example/v0/box/7, or else no-such-program 7"
     )  # fmt: skip
-    assert not end_box(both, {}).taken
+    assert not terminate_host(both, {}).taken
 
 
 def test_a_command_ends_the_box_with_the_box_own_variables(tmp_path: Path) -> None:
@@ -264,9 +265,9 @@ def test_a_command_ends_the_box_with_the_box_own_variables(tmp_path: Path) -> No
     program.chmod(0o755)
     way = replace(HTTP, otherwise=OwnEnd("command", command=("end-box", "7")))
     variables = {"PATH": f"{tmp_path}:/bin:/usr/bin", "EXIT": "3"}
-    assert end_box(way, variables) == Answered(
+    assert terminate_host(way, variables) == Answered(
         False, "it has no key called BOX_KEY; end-box ended with code 3"
     )  # fmt: skip
     command = OwnEnd("command", command=("end-box", "7"))
-    assert end_box(command, {**variables, "EXIT": "0", "BOX_KEY": "its own"}).taken
+    assert terminate_host(command, {**variables, "EXIT": "0", "BOX_KEY": "its own"}).taken
     assert (tmp_path / "end-box.called").read_text() == "7 \n7 its own\n"

@@ -84,7 +84,7 @@ def _missing(way: OwnEnd, variables: Mapping[str, str]) -> str | None:
     if way.kind == "command":
         program = way.command[0] if way.command else ""
         found = shutil.which(program, path=variables.get("PATH"))
-        return None if found else f"there is no {program}"
+        return None if found else f"the program {program} is missing"
     name = way.key_variable
     return None if variables.get(name) else f"it has no key called {name}"
 
