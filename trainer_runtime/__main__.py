@@ -1,4 +1,4 @@
-"""`python3 -m trainer_runtime COMMAND`: what the operator's side and `train.sh` call on the box."""
+"""`python3 -m trainer_runtime COMMAND`: commands that client and `train.sh` call on the host."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _start(options: Options) -> int:
     from trainer_runtime.box.supervise.start import start_detached
 
     answer = start_detached(_folder(options))
-    return _tell(answer.to_dict(), code=0 if answer.error is None else 1)
+    return _print(answer.to_dict(), code=0 if answer.error is None else 1)
 
 
 def _hold(options: Options) -> int:
@@ -73,13 +73,13 @@ def _prepare(options: Options) -> int:
 def _facts(options: Options) -> int:
     from trainer_runtime.box.answer.facts import examine
 
-    return _tell(examine(Path(options.root), Path(options.cache) if options.cache else None))
+    return _print(examine(Path(options.root), Path(options.cache) if options.cache else None))
 
 
 def _source(options: Options) -> int:
     from trainer_runtime.box.attach.examine_source import examine_source
 
-    return _tell(examine_source(options.kind, options.target, options.begin))
+    return _print(examine_source(options.kind, options.target, options.begin))
 
 
 def _output(options: Options) -> int:
@@ -93,25 +93,25 @@ def _output(options: Options) -> int:
         return ExitCode.UNUSABLE
     from trainer_runtime.train.foreign.inspect import look_at_output
 
-    return _tell(look_at_output(options.folder))
+    return _print(look_at_output(options.folder))
 
 
 def _corpus(options: Options) -> int:
-    from trainer_runtime.box.answer.list_corpus import tell_corpus
+    from trainer_runtime.box.answer.list_corpus import list_corpus
 
-    return _tell(tell_corpus(options.asked, options.cache, options.fingerprint))
+    return _print(list_corpus(options.asked, options.cache, options.fingerprint))
 
 
 def _input(options: Options) -> int:
     from trainer_runtime.box.answer.examine_input import examine_input
 
-    return _tell(examine_input(options.kind, options.name, options.revision))
+    return _print(examine_input(options.kind, options.name, options.revision))
 
 
 def _check(options: Options) -> int:
     from trainer_runtime.box.answer.check import check
 
-    return _tell(check(Path(options.root), Path(options.cache), options.within))
+    return _print(check(Path(options.root), Path(options.cache), options.within))
 
 
 def _collect(options: Options) -> int:
@@ -119,19 +119,19 @@ def _collect(options: Options) -> int:
 
     named = sys.stdin.read() if options.named else ""
     cache, runs = Path(options.cache), Path(options.runs)
-    return _tell(collect(cache, runs, named, dry_run=options.dry_run).to_dict())
+    return _print(collect(cache, runs, named, dry_run=options.dry_run).to_dict())
 
 
 def _try_folder(options: Options) -> int:
     from trainer_runtime.box.answer.try_folder import try_folder
 
-    return _tell(try_folder(Path(options.path), write=options.write))
+    return _print(try_folder(Path(options.path), write=options.write))
 
 
 def _remove(options: Options) -> int:
     from trainer_runtime.core.files.durable import remove_tree
 
-    return _tell({"freed_bytes": remove_tree(Path(options.path))})
+    return _print({"freed_bytes": remove_tree(Path(options.path))})
 
 
 def _follow(options: Options) -> int:
@@ -141,9 +141,9 @@ def _follow(options: Options) -> int:
 
 
 def _files(options: Options) -> int:
-    from trainer_runtime.box.answer.list_files import tell
+    from trainer_runtime.box.answer.list_files import print_files
 
-    return tell(_folder(options), options)
+    return print_files(_folder(options), options)
 
 
 def _mirror(options: Options) -> int:
@@ -161,7 +161,7 @@ def _alert(options: Options) -> int:
 def _verify(options: Options) -> int:
     from trainer_runtime.box.answer.verify import verify_checkpoints
 
-    return _tell(verify_checkpoints(_folder(options)))
+    return _print(verify_checkpoints(_folder(options)))
 
 
 def _lease(options: Options) -> int:
@@ -169,8 +169,8 @@ def _lease(options: Options) -> int:
 
     root = Path(options.root).resolve()
     if options.start:
-        return _tell(timer.start_and_tell(root).to_dict())
-    return _tell(timer.told(root).to_dict()) if options.tell else timer.keep(root)
+        return _print(timer.ensure_timer(root).to_dict())
+    return _print(timer.timer_status(root).to_dict()) if options.report else timer.keep(root)
 
 
 def _inspect(options: Options) -> int:
@@ -179,14 +179,14 @@ def _inspect(options: Options) -> int:
 
     run = RunFolder(_folder(options))
     found = inspect(run, options.attempt, allow_py_spy=options.allow_py_spy)
-    return _tell(report(found).to_dict())
+    return _print(report(found).to_dict())
 
 
 def _folder(options: Options) -> Path:
     return Path(options.run).resolve()
 
 
-def _tell(answer: object, code: int = 0) -> int:
+def _print(answer: object, code: int = 0) -> int:
     print(json.dumps(answer))
     return code
 
@@ -248,7 +248,7 @@ COMMANDS = {
         "recognise a training's output folder, and verify its checkpoints (needs PyTorch)",
         _output,
         (
-            _argument("--cache", help="look there, too, for an interpreter that has PyTorch"),
+            _argument("--cache", help="search there, too, for an interpreter that has PyTorch"),
             _argument("folder"),
         ),
     ),
@@ -257,12 +257,12 @@ COMMANDS = {
         _corpus,
         (
             _argument("--cache", help="where shards are kept"),
-            _argument("--fingerprint", help="tell whether these shards are whole"),
+            _argument("--fingerprint", help="report whether these shards are complete"),
             _argument("--asked", default="[]", help="paths with format and method, as JSON"),
         ),
     ),
     "input": Command(
-        "tell what model or tokenizer a folder holds",
+        "report which model or tokenizer a folder holds",
         _input,
         (
             _argument("--revision", help="of the hub's model"),
@@ -285,7 +285,7 @@ COMMANDS = {
         (
             _CACHE,
             _argument("runs"),
-            _argument("--dry-run", action="store_true", help="only tell"),
+            _argument("--dry-run", action="store_true", help="only report"),
             _argument("--named", action="store_true", help="what standard input names stays too"),
         ),
     ),
@@ -298,9 +298,9 @@ COMMANDS = {
         ),
     ),
     "remove": Command(
-        "remove a file or folder, and tell what that freed", _remove, (_argument("path"),)
+        "remove a file or folder, and report the bytes freed", _remove, (_argument("path"),)
     ),
-    "follow": Command("tell what is new in runs' files, as standard input asks", _follow, ()),
+    "follow": Command("stream new data of runs' files, as standard input asks", _follow, ()),
     "files": Command(
         "list what a pattern means in a run's folder",
         _files,
@@ -317,12 +317,12 @@ COMMANDS = {
         ),
     ),
     "inspect": Command(
-        "tell where an attempt's processes stand, and what keeps them there",
+        "report where an attempt's processes are, and what blocks them",
         _inspect,
         (
             _argument("run"),
             _argument("attempt", type=int),
-            _argument("--allow-py-spy", action="store_true", help="also read a stranger's process"),
+            _argument("--allow-py-spy", action="store_true", help="also read a foreign process"),
         ),
     ),
     "mirror": Command(
@@ -331,18 +331,16 @@ COMMANDS = {
         (_argument("run"), _argument("destination"), _argument("name", nargs="*")),
     ),
     "lease": Command(
-        "keep the lease of the box that a host's root lies on, and end the box with it",
+        "keep the lease of the instance that a root is on, and end the instance with it",
         _lease,
         (
             _argument("root"),
             _argument("--start", action="store_true", help="make sure that one does, detached"),
-            _argument("--tell", action="store_true", help="only tell how it stands"),
+            _argument("--report", action="store_true", help="only report its status"),
         ),
     ),
     "alert": Command("post a message that standard input describes", _alert, ()),
-    "verify": Command(
-        "read every byte of every checkpoint and tell what is damaged", _verify, (_RUN,)
-    ),
+    "verify": Command("read every byte of every checkpoint and report damage", _verify, (_RUN,)),
 }
 
 

@@ -1,1 +1,1 @@
-"""What runs on the box beside the trainer: supervisor, hold, telemetry, data preparation."""
+"""Runs on the host beside the trainer: supervisor, hold, telemetry, data preparation."""

@@ -237,7 +237,7 @@ class _Run:
 
     def _append(self, name: str, header: Mapping[str, Any], data: bytes) -> list[str]:
         changed = []
-        if "anew" in header:
+        if "reset" in header:
             if held := self._held.pop(name, b""):
                 self.writer.append(name, held, final=True)
             changed.append(self.writer.rotate(name, header.get("inode")) or name)

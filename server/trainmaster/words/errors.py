@@ -98,7 +98,7 @@ CODES: dict[str, Code] = {
     "SETTINGS_NOT_READABLE": Code("The settings file can't be read, or has an invalid value."),
     "UNSAFE_NAME": Code("A name or path is not safe to use."),
     "DIGEST_MISMATCH": Code("Transferred bytes don't match their digest."),
-    "PLACE_BUSY": Code(
+    "UPLOAD_LOCKED": Code(
         "Another upload holds the lock of a folder on the host, and makes no progress."
     ),
     "ROOT_NOT_WRITABLE": Code("The host's folder for runs can't be written."),

@@ -1,4 +1,4 @@
-"""The box's own alerts, posted to a real receiver on loopback."""
+"""The host's own alerts, posted to a real receiver on loopback."""
 
 from __future__ import annotations
 
@@ -78,22 +78,22 @@ def phases(box: Box) -> list[str]:
 
 
 def pass_time(box: Box) -> None:
-    """The box's clock runs faster than the wall's, so that pauses go by soon; but a sender, which
+    """The host's clock runs faster than the wall's, so that pauses are short; but a sender, which
     would be ended after half a minute, has the time that it takes."""
     if not senders():
         box.now += 0.2
 
 
 def tick_until(box: Box, supervisor: Supervisor, phase: str, count: int = 1) -> None:
-    def told() -> bool:
+    def recorded() -> bool:
         supervisor.tick()
         pass_time(box)
         return phases(box).count(phase) >= count
 
-    wait_until(told, f"{count} alert events of phase {phase}")
+    wait_until(recorded, f"{count} alert events of phase {phase}")
 
 
-def test_a_condition_that_is_met_is_told_once_though_the_file_is_replaced(box: Box) -> None:
+def test_a_met_condition_alerts_once_though_the_file_is_replaced(box: Box) -> None:
     with receiving() as receiver:
         give(box, receiver, ABOVE)
         supervisor = box.supervisor()
@@ -109,7 +109,7 @@ def test_a_condition_that_is_met_is_told_once_though_the_file_is_replaced(box: B
     assert "loss is 4, > 3.5 for 3 points." in body["text"]
 
 
-def test_an_alert_that_comes_while_the_run_goes_on_is_watched_from_then_on(box: Box) -> None:
+def test_an_alert_added_to_a_live_run_is_watched_from_then_on(box: Box) -> None:
     with receiving() as receiver:
         supervisor = box.supervisor()
         box.tick(supervisor, "running")
@@ -150,9 +150,9 @@ def test_a_receiver_that_refuses_is_tried_again_later_and_later(box: Box) -> Non
         give(box, receiver, ABOVE)
         tick_until(box, box.supervisor(), "sent")
     assert phases(box) == ["fired", "failed", "failed", "failed", "sent"]
-    told = [event for event in box.journal() if event.get("phase") == "failed"]
-    assert {event["reason"] for event in told} == {"the receiver answered 500"}
-    pauses = [event["due_t"] - event["t"] for event in told]
+    failures = [event for event in box.journal() if event.get("phase") == "failed"]
+    assert {event["reason"] for event in failures} == {"the receiver answered 500"}
+    pauses = [event["due_t"] - event["t"] for event in failures]
     assert pauses == pytest.approx([2.0, 4.0, 8.0])
     assert len({body["id"] for body in receiver.asked}) == 1
 
@@ -186,7 +186,7 @@ def test_a_receiver_that_hangs_holds_up_no_tick(box: Box) -> None:
     assert phases(box)[:2] == ["fired", "failed"]
 
 
-def test_a_run_that_fails_tells_it_before_its_supervisor_goes(box: Box) -> None:
+def test_a_failed_run_sends_its_alert_before_its_supervisor_ends(box: Box) -> None:
     box.lives = {1: Life((started(),), Exit(1, None))}
     with receiving() as receiver:
         give(box, receiver, FAILED)

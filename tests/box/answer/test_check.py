@@ -77,7 +77,7 @@ def nvidia_smi(folder: Path, apps: str = "", used: str = "4") -> None:
     program(folder, "nvidia-smi", _NVIDIA_SMI.format(folder=folder))
 
 
-def test_every_row_of_a_sound_machine_is_told_and_nothing_is_changed(
+def test_every_row_of_a_sound_machine_is_reported_and_nothing_is_changed(
     check: Check, tmp_path: Path
 ) -> None:
     rows = check()
@@ -87,7 +87,7 @@ def test_every_row_of_a_sound_machine_is_told_and_nothing_is_changed(
     assert [path.name for path in tmp_path.iterdir()] == ["programs"]
 
 
-def test_a_root_below_a_file_fails_and_the_rest_is_told_all_the_same(
+def test_a_root_below_a_file_fails_and_the_rest_is_still_reported(
     check: Check, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("no folder")
@@ -102,9 +102,9 @@ def test_a_root_below_a_file_fails_and_the_rest_is_told_all_the_same(
 def test_gpus_that_are_free_have_driver_and_memory(check: Check, programs: Path) -> None:
     nvidia_smi(programs)
     rows = check()
-    told = "NVIDIA H100 80GB HBM3, 79.7 GiB, driver 550.54.15, free"
-    assert (rows["gpu 0"]["state"], rows["gpu 0"]["found"]) == ("ok", told)
-    assert rows["gpu 1"]["found"] == told
+    found = "NVIDIA H100 80GB HBM3, 79.7 GiB, driver 550.54.15, free"
+    assert (rows["gpu 0"]["state"], rows["gpu 0"]["found"]) == ("ok", found)
+    assert rows["gpu 1"]["found"] == found
 
 
 def test_who_holds_a_gpu_is_named_with_pid_and_memory(check: Check, programs: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_run_of_ours_that_holds_a_gpu_is_named_by_its_id(check: Check, program
     assert "(run gpt-abc234)" in rows["gpu 1"]["found"]
 
 
-def test_memory_held_by_nobody_who_can_be_seen_is_told(check: Check, programs: Path) -> None:
+def test_memory_held_by_invisible_processes_is_reported(check: Check, programs: Path) -> None:
     nvidia_smi(programs, used="20480")
     found = check()["gpu 0"]
     assert found["state"] == "warn"
@@ -202,7 +202,7 @@ def checked_as_nobody(programs: Path) -> Checked:
 
 
 def machine(folder: Path, groups: str, files: Mapping[str, str]) -> Path:
-    """What of `/proc` and `/sys` tells the limits."""
+    """The files of `/proc` and `/sys` that hold the limits."""
     known = {"proc/meminfo": "MemTotal:       67108864 kB\n", "proc/self/cgroup": groups}
     for name, text in {**known, **files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -250,7 +250,7 @@ def test_no_limits_leave_what_is_there(tmp_path: Path) -> None:
     assert found.cores == len(os.sched_getaffinity(0))
 
 
-def test_plain_commands_tell_what_they_can_without_an_interpreter(
+def test_plain_commands_report_what_they_can_without_an_interpreter(
     tmp_path: Path, programs: Path
 ) -> None:
     nvidia_smi(programs)

@@ -1,4 +1,4 @@
-"""The box's side of following, asked through pipes as the operator's side asks it."""
+"""The follower on the host, asked through pipes as the client asks it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().ra
 
 
 class Box:
-    """`trainer_runtime follow` in a process, and what it has told by now."""
+    """`trainer_runtime follow` in a process, and what it has sent so far."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -71,10 +71,10 @@ class Box:
 
     def sizes(self) -> dict[str, int]:
         """How much of the last scan's bytes was whose."""
-        told: dict[str, int] = {}
+        sent: dict[str, int] = {}
         for frame in self.frames:
-            told[frame["run"]] = told.get(frame["run"], 0) + frame["n"]
-        return told
+            sent[frame["run"]] = sent.get(frame["run"], 0) + frame["n"]
+        return sent
 
     def close(self) -> int:
         _, errors = self.process.communicate(timeout=60)
@@ -88,7 +88,7 @@ class Box:
             return
         if "inode" in header:
             self.inodes[key] = header["inode"]
-        if "anew" in header:
+        if "reset" in header:
             self.put_aside.setdefault(key, []).append(self.copies.pop(key, b""))
         assert header["at"] == len(self.copies.get(key, b""))
         self.copies[key] = self.copies.get(key, b"") + data
@@ -102,7 +102,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
     opened.process.communicate()
 
 
-def test_each_byte_is_told_once_as_files_grow(box: Box) -> None:
+def test_each_byte_is_sent_once_as_files_grow(box: Box) -> None:
     box.write("a", EVENTS, b"one\n")
     box.scan(add=box.add("a"))
     assert box.copies["a", EVENTS] == b"one\n"
@@ -116,12 +116,12 @@ def test_each_byte_is_told_once_as_files_grow(box: Box) -> None:
     assert box.copies["a", JOURNAL] == b"{}\n"
 
 
-def test_the_journal_is_told_after_what_it_may_tell_the_end_of(box: Box) -> None:
+def test_the_journal_is_sent_after_the_files_whose_end_it_may_record(box: Box) -> None:
     for name in (JOURNAL, LOG, EVENTS):
         box.write("a", name, b"x" * 100)
     box.scan(add=box.add("a"))
-    told = [frame["file"] for frame in box.frames if frame["n"]]
-    assert told == [EVENTS, LOG, JOURNAL]
+    sent = [frame["file"] for frame in box.frames if frame["n"]]
+    assert sent == [EVENTS, LOG, JOURNAL]
 
 
 def test_the_journal_waits_for_events_that_do_not_fit_into_a_scan(box: Box) -> None:
@@ -135,7 +135,7 @@ def test_the_journal_waits_for_events_that_do_not_fit_into_a_scan(box: Box) -> N
     assert box.copies["a", JOURNAL] == b"ended\n"
 
 
-def test_reading_goes_on_where_the_copy_ends(box: Box) -> None:
+def test_reading_resumes_where_the_copy_ends(box: Box) -> None:
     box.write("a", LOG, b"0123456789")
     inode = (box.root / "a" / LOG).stat().st_ino
     have = {LOG: [4, inode, "0123"]}
@@ -145,7 +145,7 @@ def test_reading_goes_on_where_the_copy_ends(box: Box) -> None:
     assert "inode" not in box.frames[0]
 
 
-def test_a_truncated_file_begins_anew(box: Box) -> None:
+def test_a_truncated_file_is_reset(box: Box) -> None:
     box.write("a", LOG, b"old and long\n")
     box.scan(add=box.add("a"))
     os.truncate(box.root / "a" / LOG, 0)
@@ -156,7 +156,7 @@ def test_a_truncated_file_begins_anew(box: Box) -> None:
     assert box.copies["a", LOG] == b"new\n"
 
 
-def test_a_file_that_has_regrown_begins_anew(box: Box) -> None:
+def test_a_file_that_has_regrown_is_reset(box: Box) -> None:
     box.write("a", LOG, b"old\n")
     box.scan(add=box.add("a"))
     (box.root / "a" / LOG).write_bytes(b"other and longer\n")
@@ -165,7 +165,7 @@ def test_a_file_that_has_regrown_begins_anew(box: Box) -> None:
     assert box.put_aside["a", LOG] == [b"old\n"]
 
 
-def test_a_file_that_has_regrown_to_its_old_length_begins_anew(box: Box) -> None:
+def test_a_file_that_has_regrown_to_its_old_length_is_reset(box: Box) -> None:
     box.write("a", LOG, b"old\n")
     box.scan(add=box.add("a"))
     (box.root / "a" / LOG).write_bytes(b"new\n")
@@ -174,7 +174,7 @@ def test_a_file_that_has_regrown_to_its_old_length_begins_anew(box: Box) -> None
     assert (box.copies["a", LOG], box.put_aside["a", LOG]) == (b"new\n", [b"old\n"])
 
 
-def test_what_has_regrown_while_nobody_looked_is_known_by_its_last_bytes(box: Box) -> None:
+def test_a_file_regrown_between_scans_is_known_by_its_last_bytes(box: Box) -> None:
     box.write("a", LOG, b"other and longer\n")
     box.copies["a", LOG] = b"old\n"
     box.scan(add=box.add("a", have={LOG: [4, None, "old\n"]}))
@@ -235,7 +235,7 @@ def test_symbolic_links_are_not_followed(box: Box, tmp_path: Path) -> None:
     assert box.copies == {("a", EVENTS): b"one\n"}
 
 
-def test_files_that_are_replaced_are_told_where_they_differ(box: Box) -> None:
+def test_replaced_files_are_sent_where_they_differ(box: Box) -> None:
     box.write("a", "attempts/1/config.json", b"{}")
     box.write("a", "state.json", b"old")
     status = (box.root / "a" / "state.json").stat()
@@ -335,9 +335,9 @@ def test_whatever_happens_to_files_their_copies_equal_them_in_the_end(box: Box) 
     box.read_all(over=runs)
     for (run, name), generations in written.items():
         assert box.copies.get((run, name), b"") == bytes(generations[-1]), (run, name)
-        told = box.put_aside.get((run, name), [])
+        pieces = box.put_aside.get((run, name), [])
         known = [bytes(generation) for generation in generations[:-1]]
-        assert all(any(old.startswith(piece) for old in known) for piece in told), (run, name)
+        assert all(any(old.startswith(piece) for old in known) for piece in pieces), (run, name)
 
 
 def _happen(

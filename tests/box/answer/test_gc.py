@@ -66,11 +66,11 @@ def test_what_no_run_names_is_removed_and_what_one_names_stays(cache: Path) -> N
         assert [path.name for path in (cache / kind).iterdir() if path.is_dir()] == [USED]
 
 
-def test_a_dry_run_tells_the_same_and_changes_nothing(cache: Path) -> None:
+def test_a_dry_run_reports_the_same_and_changes_nothing(cache: Path) -> None:
     before = sorted(cache.rglob("*"))
-    told = gc(cache, dry_run=True)
+    planned = gc(cache, dry_run=True)
     assert sorted(cache.rglob("*")) == before
-    assert names(told["removed"]) == names(gc(cache)["removed"])
+    assert names(planned["removed"]) == names(gc(cache)["removed"])
 
 
 def test_what_the_operators_side_names_stays(cache: Path) -> None:

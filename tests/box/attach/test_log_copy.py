@@ -1,4 +1,4 @@
-"""A stranger's log copied: every byte once, whatever becomes of the log or of whoever copies."""
+"""A foreign log copied: every byte once, whatever happens to the log or to the copying process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def warnings() -> list[str]:
     return []
 
 
@@ -29,13 +29,13 @@ Opener = Callable[..., LogCopy]
 
 
 @pytest.fixture
-def opened(tmp_path: Path, log: Path, told: list[str]) -> Opener:
+def opened(tmp_path: Path, log: Path, warnings: list[str]) -> Opener:
     def make(*earlier: Path, begin: int = 0) -> LogCopy:
         folder = tmp_path / "copied"
         folder.mkdir(exist_ok=True)
         parts = [*earlier, log]
         return LogCopy(
-            folder / "copy", folder / "source.jsonl", parts, begin, lambda: 1.0, told.append
+            folder / "copy", folder / "source.jsonl", parts, begin, lambda: 1.0, warnings.append
         )
 
     return make
@@ -66,8 +66,8 @@ def test_a_growing_log_is_copied_as_it_is(tmp_path: Path, log: Path, opened: Ope
     assert copied(tmp_path) == b"".join(LINES)
 
 
-def test_a_copy_goes_on_where_a_kill_has_left_it(
-    tmp_path: Path, log: Path, opened: Opener, told: list[str]
+def test_a_copy_resumes_where_a_kill_left_it(
+    tmp_path: Path, log: Path, opened: Opener, warnings: list[str]
 ) -> None:
     chosen = random.Random(3)
     whole = b"".join(LINES)
@@ -82,12 +82,12 @@ def test_a_copy_goes_on_where_a_kill_has_left_it(
     log.write_bytes(whole)
     drain(opened())
     assert copied(tmp_path) == whole
-    assert told == []
+    assert warnings == []
 
 
 @pytest.mark.parametrize("cut", ["to nothing", "rewritten longer", "replaced"])
-def test_a_log_that_is_not_what_it_was_is_told_and_followed_anew(
-    tmp_path: Path, log: Path, opened: Opener, told: list[str], cut: str
+def test_a_replaced_log_is_reported_and_followed_again(
+    tmp_path: Path, log: Path, opened: Opener, warnings: list[str], cut: str
 ) -> None:
     append(log, *LINES[:100], b"iter 100: lo")
     copy = opened()
@@ -103,7 +103,7 @@ def test_a_log_that_is_not_what_it_was_is_told_and_followed_anew(
     drain(copy)
     drain(copy)
     assert copied(tmp_path) == before + b"\n" + b"another training\n" * 500
-    assert len(told) == 1 and "100" not in told[0]
+    assert len(warnings) == 1 and "100" not in warnings[0]
     copy.close()
     drain(opened())
     assert copied(tmp_path) == before + b"\n" + b"another training\n" * 500

@@ -1,4 +1,4 @@
-"""What a log's last lines tell of a training whose process is gone."""
+"""The end that a log's last lines state, of a training whose process is gone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from support.box.foreign_trainings import OUT_OF_MEMORY, lines
 
-from trainer_runtime.box.attach.log_end import told_end
+from trainer_runtime.box.attach.log_end import end_in_log
 
 _CLEAN = "its process ended; the log ends without an error"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (lines(0, 9), _CLEAN),
         ("0 errors, 3 warnings\n" + lines(0, 9), _CLEAN),
@@ -25,13 +25,15 @@ _CLEAN = "its process ended; the log ends without an error"
         ("", "its log is empty"),
     ],
 )
-def test_an_end_is_told_as_far_as_the_log_knows_it(tmp_path: Path, text: str, told: str) -> None:
+def test_an_end_is_reported_as_far_as_the_log_states_it(
+    tmp_path: Path, text: str, expected: str
+) -> None:
     log = tmp_path / "train.log"
     log.write_text(text)
-    assert told in told_end(log)
+    assert expected in end_in_log(log)
 
 
 def test_the_prompt_of_a_pane_is_no_line_that_broke_off(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(lines(0, 9) + "me@gpu1:~$ ")
-    assert told_end(log, in_lines=False) == _CLEAN
+    assert end_in_log(log, in_lines=False) == _CLEAN

@@ -1,4 +1,4 @@
-"""What a stranger's log says as events: the same, whenever and however often it is read."""
+"""A foreign log as events: the same, whenever and however often it is read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_lines_become_metrics_and_evaluations(log: Log) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_reader_that_was_killed_goes_on_where_the_events_end(tmp_path: Path, seed: int) -> None:
+def test_a_reader_that_was_killed_resumes_where_the_events_end(tmp_path: Path, seed: int) -> None:
     text = "".join(map(line, range(300))).replace("iter 250", "step 250: train loss 3, val loss 4")
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
@@ -83,10 +83,10 @@ def test_a_reader_that_was_killed_goes_on_where_the_events_end(tmp_path: Path, s
         killed.attempt.events.write_bytes(written[:torn])
         killed.restart()
         killed.read()
-    assert _told(killed) == _told(whole)
+    assert _contents(killed) == _contents(whole)
 
 
-def _told(log: Log) -> list[Any]:
+def _contents(log: Log) -> list[Any]:
     keys = ("kind", "n", "step", "values", "segment")
     found = []
     for raw in log.attempt.events.read_bytes().splitlines():
@@ -98,7 +98,7 @@ def _told(log: Log) -> list[Any]:
     return found
 
 
-def test_a_log_that_begins_anew_opens_another_segment(log: Log) -> None:
+def test_a_log_that_restarts_opens_another_segment(log: Log) -> None:
     log.write("".join(map(line, range(20))) + "".join(map(line, range(5))))
     assert {event["segment"] for event in log.events() if event["kind"] == "metric"} == {0, 1}
     assert log.progress().step == 4
@@ -114,7 +114,7 @@ def test_other_ranks_stand_beside_the_first(log: Log) -> None:
     assert log.progress().last["loss"] == 3.5
 
 
-def test_the_pace_is_measured_where_the_log_does_not_tell_it(log: Log) -> None:
+def test_the_pace_is_measured_where_the_log_does_not_report_it(log: Log) -> None:
     for step in range(5):
         log.now = 1000.0 + 2.0 * step
         log.write(f"step {step} loss {3 - step / 10}\n", live=True)

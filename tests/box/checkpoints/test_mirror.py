@@ -87,7 +87,7 @@ def test_what_is_not_wanted_any_more_goes_once_a_newer_one_is_there(
     assert steps(place) == ["step-00000150"]
 
 
-def test_a_step_that_was_saved_anew_is_copied_anew(source: Path, tmp_path: Path) -> None:
+def test_a_step_that_was_saved_again_is_copied_again(source: Path, tmp_path: Path) -> None:
     place = tmp_path / "place"
     copy_checkpoints(source, place, NAMES)
     save(source, 100, attempt=2)
@@ -114,7 +114,7 @@ def test_a_link_among_a_checkpoints_files_is_not_followed(source: Path, tmp_path
         copy_checkpoints(source, tmp_path / "place", NAMES)
 
 
-def test_a_copy_killed_at_any_moment_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_copy_killed_at_any_moment_is_resumed(tmp_path: Path) -> None:
     run, place = tmp_path / "run", tmp_path / "place"
     for step in (50, 100):
         save(run / "checkpoints", step, size=40 << 20)
@@ -149,7 +149,7 @@ def to_the_end(box: Box) -> Record:
 
     def ended() -> bool:
         box.now += 0.02
-        for name in NAMES:  # what scripted trainers leave is no checkpoint
+        for name in NAMES:  # what scripted trainers leave is not a checkpoint
             folder = box.run.checkpoints / name
             if folder.exists() and not (folder / "model.safetensors").exists():
                 save(box.run.checkpoints, int(name[5:]))

@@ -1,4 +1,4 @@
-"""The environment's preparation as the box runs it: a process in the run's folder."""
+"""The environment's preparation as the host runs it: a process in the run's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.box.fake_packages import make_environment, make_wheel
-from support.box.prepared_run import Box, make_box, told_by
+from support.box.prepared_run import Box, make_box, output_of
 from support.runs.running_run import command_line, let_it_run, wait_until
 
 from trainer_runtime.box.files.resolved_environment import trainer_environment
@@ -28,7 +28,7 @@ FAKE_TORCH = {"torch/__init__.py": "raise ImportError('libfake.so.12: cannot ope
 
 
 def own_torch() -> str:
-    return told_by(sys.executable, "import torch; print(torch.__version__, torch.__file__)")
+    return output_of(sys.executable, "import torch; print(torch.__version__, torch.__file__)")
 
 
 def test_an_interpreter_that_has_everything_is_taken_as_it_is(box: Box, tmp_path: Path) -> None:
@@ -54,8 +54,10 @@ def test_what_is_missing_comes_on_top_and_the_torch_beneath_stays(box: Box, tmp_
     python = box.settled["python"]
     assert box.settled["how"] == f"on top of {sys.executable}"
     assert python == f"{box.cache}/venvs/{box.settled['hash']}/bin/python"
-    assert told_by(python, "import tinypack; print(tinypack.VERSION)") == "1.5"
-    assert told_by(python, "import torch; print(torch.__version__, torch.__file__)") == own_torch()
+    assert output_of(python, "import tinypack; print(tinypack.VERSION)") == "1.5"
+    assert (
+        output_of(python, "import torch; print(torch.__version__, torch.__file__)") == own_torch()
+    )
     assert "pip: Successfully installed tinypack-1.5" in box.log
 
 
@@ -83,11 +85,11 @@ def test_another_set_of_wheels_makes_another_environment(box: Box, tmp_path: Pat
         (box.attempt / "environment.json").unlink(missing_ok=True)
         assert box.prepare(requirements=True, wheels=str(wheels)) == 0, box.log
         hashes.append(box.settled["hash"])
-        assert told_by(box.settled["python"], "import growing; print(growing.VERSION)") == version
+        assert output_of(box.settled["python"], "import growing; print(growing.VERSION)") == version
     assert hashes[0] != hashes[1]
 
 
-def test_a_preparation_killed_at_any_moment_goes_on(box: Box, tmp_path: Path) -> None:
+def test_a_preparation_killed_at_any_moment_is_resumed(box: Box, tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     chosen = random.Random(seed)
@@ -101,10 +103,10 @@ def test_a_preparation_killed_at_any_moment_goes_on(box: Box, tmp_path: Path) ->
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=60)
     assert box.start().wait(timeout=240) == 0, box.log
-    assert told_by(box.settled["python"], "import survivor, torch; print('both')") == "both"
+    assert output_of(box.settled["python"], "import survivor, torch; print('both')") == "both"
 
 
-def test_an_environment_without_its_mark_is_built_anew(box: Box, tmp_path: Path) -> None:
+def test_an_environment_without_its_mark_is_built_again(box: Box, tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     make_wheel(wheels, "unmarked")
     (box.folder / "requirements-extra.txt").write_text("unmarked\n")
@@ -134,14 +136,14 @@ def test_one_interpreter_that_is_to_be_taken_must_work(box: Box, tmp_path: Path,
     assert "libfake.so.12: cannot open" in box.log.splitlines()[-1]
 
 
-def test_a_wheel_that_is_missing_is_told_by_its_name(box: Box, tmp_path: Path) -> None:
+def test_a_missing_wheel_is_reported_by_name(box: Box, tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     (box.folder / "requirements-extra.txt").write_text("nowhere-to-be-found==1.0\n")
     assert box.prepare(requirements=True, wheels=str(tmp_path / "wheels")) == UNUSABLE
-    assert "there is no wheel of nowhere-to-be-found" in box.log.splitlines()[-1]
+    assert "no wheel of nowhere-to-be-found" in box.log.splitlines()[-1]
 
 
-def test_wheels_that_are_not_there_are_told(box: Box) -> None:
+def test_missing_wheels_are_reported(box: Box) -> None:
     (box.folder / "requirements-extra.txt").write_text("something\n")
     assert box.prepare(requirements=True, wheels="/nowhere/wheels") == UNUSABLE
     assert "/nowhere/wheels" in box.log.splitlines()[-1]
@@ -219,7 +221,7 @@ def test_modules_change_the_trainers_environment(box: Box, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("status", ["1", "0"])
-def test_a_module_that_there_is_not_is_told(box: Box, status: str) -> None:
+def test_a_missing_module_is_reported(box: Box, status: str) -> None:
     (box.folder / ".bash_profile").write_text(MODULE)
     box.variables["STATUS"] = status  # some versions of `module` fail with exit code 0
     assert box.prepare(modules=["good/1.0", "bad/2"]) == UNUSABLE
@@ -232,7 +234,7 @@ def test_a_box_without_modules_says_so(box: Box) -> None:
     assert "no 'module' command" in box.log.splitlines()[-1]
 
 
-def test_without_pip_venv_and_uv_the_remedy_is_told(box: Box, tmp_path: Path) -> None:
+def test_without_pip_venv_and_uv_the_remedy_is_reported(box: Box, tmp_path: Path) -> None:
     bare = make_environment(tmp_path / "bare", bare=True)
     (box.folder / "requirements-extra.txt").write_text("something\n")
     box.variables["PATH"] = "/usr/bin-without-uv"

@@ -10,7 +10,7 @@ def written(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_uv_is_told_all_that_pip_is_told(tmp_path: Path) -> None:
+def test_uv_is_given_all_settings_of_pip(tmp_path: Path) -> None:
     written(
         tmp_path / "home" / ".config" / "pip" / "pip.conf",
         "[global]\nindex-url = https://user:secret@example.org/simple\n"

@@ -1,4 +1,4 @@
-"""Environments where uv is what installs: told all that pip is told, and held to the same."""
+"""Environments that uv installs: it is given all settings of pip, and held to the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.box.fake_packages import make_environment, make_wheel
-from support.box.prepared_run import Box, told_by
+from support.box.prepared_run import Box, output_of
 
 
 def uv_on_path(tmp_path: Path) -> str:
@@ -31,18 +31,18 @@ def fake_working_torch(folder: Path) -> Path:
     return make_wheel(folder, "torch", "2.9.0", files={"torch/__init__.py": code})
 
 
-@pytest.mark.parametrize("told_by_file", [True, False])
-def test_uv_searches_where_pip_would(box: Box, tmp_path: Path, told_by_file: bool) -> None:
+@pytest.mark.parametrize("by_file", [True, False])
+def test_uv_searches_where_pip_would(box: Box, tmp_path: Path, by_file: bool) -> None:
     bare = make_environment(tmp_path / "bare", bare=True)
     wheels = tmp_path / "wheels"
     fake_working_torch(wheels)
     make_wheel(wheels, "foundbyuv")
     (box.folder / "requirements.txt").write_text("torch\n")
-    (box.folder / "requirements-extra.txt").write_text(f"foundbyuv  # {told_by_file}\n")
+    (box.folder / "requirements-extra.txt").write_text(f"foundbyuv  # {by_file}\n")
     box.cache = tmp_path / "cache"
     box.variables |= {"PATH": uv_on_path(tmp_path), "PIP_FIND_LINKS": "", "PIP_NO_INDEX": ""}
     box.variables |= {"UV_CACHE_DIR": str(tmp_path / "uv"), "XDG_CONFIG_HOME": str(tmp_path)}
-    if told_by_file:
+    if by_file:
         (tmp_path / "pip").mkdir()
         settings = f"[global]\nno-index = true\nfind-links = {wheels}\n"
         (tmp_path / "pip" / "pip.conf").write_text(settings)
@@ -51,7 +51,7 @@ def test_uv_searches_where_pip_would(box: Box, tmp_path: Path, told_by_file: boo
     assert box.prepare(mode="given", python=str(bare), requirements=True) == 0, box.log
     assert box.settled["how"] == "built"
     assert "uv: " in box.log
-    assert told_by(box.settled["python"], "import foundbyuv, torch; print(torch.__version__)")
+    assert output_of(box.settled["python"], "import foundbyuv, torch; print(torch.__version__)")
 
 
 def test_uv_takes_out_what_breaks_a_framework(box: Box, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_uv_takes_out_what_breaks_a_framework(box: Box, tmp_path: Path) -> None:
     packages = ["torch", "deepspeed"]
     code = box.prepare(mode="given", python=str(bare), wheels=str(wheels), packages=packages)
     assert code == 0, box.log
-    where = told_by(box.settled["python"], "import deepspeed; print(deepspeed.VERSION)")
+    where = output_of(box.settled["python"], "import deepspeed; print(deepspeed.VERSION)")
     assert where == "a wheel"
 
 
@@ -88,5 +88,5 @@ def test_uv_leaves_the_torch_beneath_alone(box: Box, tmp_path: Path) -> None:
     code = box.prepare(mode="given", python=str(bare), requirements=True, wheels=wheels)
     assert code == 0, box.log
     assert box.settled["how"] == f"on top of {bare}"
-    where = told_by(box.settled["python"], "import ontop, torch; print(torch.__file__)")
+    where = output_of(box.settled["python"], "import ontop, torch; print(torch.__file__)")
     assert where.startswith(str(bare.parents[1]))

@@ -1,4 +1,4 @@
-"""Secrets on the box: given to the trainer, masked in what is told, removed at the end."""
+"""Secrets on the host: given to the trainer, masked in all output, removed at the end."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_trainer_has_it_in_its_environment_before_anything_else_of_that_name
 ) -> None:
     give(run, HF_TOKEN=TOKEN)
     config = {"secrets": ["HF_TOKEN"], "env": {"HF_TOKEN": "of env"}}
-    assert hold(run, config, HF_TOKEN="of the box") == (0, f"token {TOKEN}\n")
+    assert hold(run, config, HF_TOKEN="of the host") == (0, f"token {TOKEN}\n")
 
 
 def test_a_trainer_is_not_started_without_what_it_was_to_be_given(run: RunFolder) -> None:
@@ -137,7 +137,7 @@ def test_a_resume_delivers_them_before_the_supervisor_has_closed(box: Box) -> No
     assert secret_values(box.run) == {"HF_TOKEN": f"{TOKEN}-new"}
 
 
-def test_what_a_failed_preparation_said_is_masked_in_everything_that_is_told(box: Box) -> None:
+def test_the_output_of_a_failed_preparation_is_masked_everywhere(box: Box) -> None:
     box.lives = {1: Life(prepared=77, setup_log=f"no access with {TOKEN}\n")}
     record = box.to_the_end()
     assert record.attempts[0].last_words == f"no access with {'*' * len(TOKEN)}"

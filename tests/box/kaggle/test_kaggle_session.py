@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 SECRET = 'a"secret\nof two lines, 4f7Q'
 SAYS_IT = 'print(os.environ["TOKEN"], flush=True)\n'
 WAITS = """\
-while step == 15 and not Path(f"go-{attempt}").exists() and not told_to_end:
+while step == 15 and not Path(f"go-{attempt}").exists() and not end_signals:
     time.sleep(0.02)
 """
 STUBBORN = """\
@@ -61,7 +61,7 @@ def kernel(prepared: Mapping[str, Any], tmp_path: Path) -> Iterator[Kernel]:
     kernel.close()
 
 
-def test_kills_are_survived_inputs_are_used_and_no_secret_is_told(
+def test_kills_are_survived_inputs_are_used_and_no_secret_is_shown(
     kernel: Kernel, prepared: Mapping[str, Any], tmp_path: Path
 ) -> None:
     data = {**prepared["data"], "cache_dir": str(tmp_path / "cache"), "sources": []}
@@ -77,7 +77,7 @@ def test_kills_are_survived_inputs_are_used_and_no_secret_is_told(
     kill(processes_of(session.run)["trainer"])
     session.wait_for_step(2, 15)
     kill(processes_of(session.run)["supervisor"])
-    session.wait_for(lambda: "is started anew" in session.log)
+    session.wait_for(lambda: "is started again" in session.log)
     (session.run.root / "go-2").touch()
     assert session.end() == 0
 

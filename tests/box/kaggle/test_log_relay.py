@@ -33,30 +33,30 @@ def append(path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize("piece", [1, 3, 7, 50])
 def test_a_secret_is_masked_however_its_bytes_come(run: RunFolder, piece: int) -> None:
-    told: list[str] = []
-    relay = Relay(run, 0, Mask([SECRET]), told.append)
+    emitted: list[str] = []
+    relay = Relay(run, 0, Mask([SECRET]), emitted.append)
     text = f"ab {SECRET} {SECRET[:6]}{SECRET} ends with {SECRET[:7]}".encode()
     for start in range(0, len(text), piece):
         append(run.attempt(1).train_log, text[start : start + piece])
-        relay.look()
+        relay.poll()
     relay.finish()
-    copied = Copy().take("\n".join(told)).files["attempts/1/train.log"]
+    copied = Copy().take("\n".join(emitted)).files["attempts/1/train.log"]
     assert copied == Mask([SECRET]).apply(text, final=True)
     assert len(copied) == len(text)
 
 
-def test_only_what_is_new_is_told(run: RunFolder) -> None:
+def test_only_new_data_is_emitted(run: RunFolder) -> None:
     earlier = b"".join(lines([started(), metric(1)]))
     append(run.attempt(1).events, earlier)
     append(run.journal, b"".join(lines([attempt_starting(1)])))
     known = 10  # the journal of a lost session may be known further, or less far
-    told: list[str] = []
-    relay = Relay(run, known, Mask([]), told.append)
-    relay.look()
+    emitted: list[str] = []
+    relay = Relay(run, known, Mask([]), emitted.append)
+    relay.poll()
     append(run.attempt(1).events, b"more\n")
-    relay.look()
+    relay.poll()
     relay.finish()
-    frames = [frame for line in told if (frame := decode_frame(line))]
+    frames = [frame for line in emitted if (frame := decode_frame(line))]
     assert [(frame.file, frame.at) for frame in frames] == [
         ("supervisor.jsonl", known),
         (EVENTS, len(earlier)),
@@ -64,11 +64,11 @@ def test_only_what_is_new_is_told(run: RunFolder) -> None:
 
 
 def test_no_news_of_an_end_precedes_what_it_ended(run: RunFolder) -> None:
-    told: list[str] = []
-    relay = Relay(run, 0, Mask([]), told.append)
+    emitted: list[str] = []
+    relay = Relay(run, 0, Mask([]), emitted.append)
     append(run.attempt(1).events, b"x" * 200_000)  # several lines of the log
     append(run.journal, b"".join(lines([attempt_starting(1), attempt_ended(1, "killed")])))
-    relay.look()
-    frames = [frame for line in told if (frame := decode_frame(line))]
+    relay.poll()
+    frames = [frame for line in emitted if (frame := decode_frame(line))]
     assert [frame.file for frame in frames] == [EVENTS] * 5 + ["supervisor.jsonl"]
-    assert max(map(len, told)) < 70_000
+    assert max(map(len, emitted)) < 70_000

@@ -1,4 +1,4 @@
-"""A place that is lent for a time: the trainer is ended before, and the next supervisor goes on."""
+"""A place lent for a time: the trainer is ended in time, and the next supervisor resumes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lent(box: Box, number: int = 1) -> Box:
     return box
 
 
-def told_at(box: Box, kind: str) -> float:
+def recorded_at(box: Box, kind: str) -> float:
     return next(float(event["t"]) for event in box.journal() if event["kind"] == kind)
 
 
@@ -47,15 +47,17 @@ def box(tmp_path: Path) -> Box:
     return lent(a_box(tmp_path, SAVING, RESUMED))
 
 
-def test_a_trainer_is_told_two_saves_and_a_margin_before_the_end(box: Box) -> None:
+def test_a_trainer_is_signalled_two_saves_and_a_margin_before_the_end(box: Box) -> None:
     record = box.to_the_end()
-    assert told_at(box, "attempt_signalled") == pytest.approx(END_T - MARGIN_S - 2 * 10.0, abs=1)
+    assert recorded_at(box, "attempt_signalled") == pytest.approx(
+        END_T - MARGIN_S - 2 * 10.0, abs=1
+    )
     assert (record.state, record.reason) == (PlacementState.RECOVERING, "session_over")
     assert (record.detail, record.closed) == ("saved and ended", False)
     assert (record.attempts[0].reason, box.started) == ("session_over", [1])
 
 
-def test_the_next_session_s_supervisor_goes_on_where_it_ended(box: Box) -> None:
+def test_the_next_sessions_supervisor_resumes_where_it_ended(box: Box) -> None:
     box.to_the_end()
     box.now += 5 * 3600.0
     record = lent(box, 2).to_the_end()
@@ -64,14 +66,14 @@ def test_the_next_session_s_supervisor_goes_on_where_it_ended(box: Box) -> None:
     assert (second.number, second.why, second.candidates) == (2, "session_over", [20])
 
 
-def test_a_trainer_that_goes_on_is_killed_while_its_checkpoints_can_still_be_kept(
+def test_a_trainer_that_continues_is_killed_while_its_checkpoints_can_still_be_kept(
     tmp_path: Path,
 ) -> None:
     stubborn = Life((started(), metric(1), *kept(20)), end=None, on_sigterm=None)
     box = lent(a_box(tmp_path, stubborn, RESUMED))
     record = box.to_the_end()
     assert record.attempts[0].signal == 9
-    assert END_T - MARGIN_S / 2 <= told_at(box, "attempt_ended") < END_T
+    assert END_T - MARGIN_S / 2 <= recorded_at(box, "attempt_ended") < END_T
     assert (record.state, record.reason) == (PlacementState.RECOVERING, "session_over")
 
 
@@ -92,7 +94,7 @@ def test_a_run_that_completes_in_time_is_just_complete(tmp_path: Path) -> None:
     assert (record.state, record.closed) == (PlacementState.COMPLETED, True)
 
 
-def test_what_is_still_prepared_is_prepared_anew_by_the_next(tmp_path: Path) -> None:
+def test_an_unfinished_preparation_is_repeated_by_the_next(tmp_path: Path) -> None:
     box = lent(a_box(tmp_path, Life(prepared=None), RESUMED))
     record = box.to_the_end()
     assert (record.attempts[0].reason, record.state) == ("session_over", PlacementState.RECOVERING)
@@ -143,7 +145,7 @@ def test_max_runtime_counts_sessions_and_not_the_time_between(tmp_path: Path) ->
     assert record.attempts[1].seconds(box.now) == pytest.approx(100.0, abs=5)
 
 
-def test_a_run_whose_newer_checkpoints_are_lost_goes_on_from_one_that_is_left(
+def test_a_run_whose_newer_checkpoints_are_lost_resumes_from_one_that_is_left(
     box: Box, tmp_path: Path
 ) -> None:
     box.to_the_end()

@@ -1,4 +1,4 @@
-"""A real training in sessions of a real script: ended early, lost, and gone on with."""
+"""A real training in sessions of a real script: ended early, lost, and resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer_runtime.core.protocol.states import PlacementState
 pytestmark = pytest.mark.slow
 
 SCRIPT = script_text("nanogpt", style="gpt2")
-# A step that lasts, where a test says so: until the trainer is told to save.
+# A step that lasts, where a test says so: until the trainer is signalled to save.
 LASTING = """
         while str(attempt.step) == os.environ.get("LASTING_STEP") and not attempt._stop:
             time.sleep(0.02)
@@ -30,15 +30,15 @@ Values = dict[int, tuple[Any, ...]]
 
 
 def measured(events: bytes) -> Values:
-    """The losses, norms and rates of every step that an attempt's events tell."""
-    told = [decode(line).document for line in complete_lines(events)[0]]
-    values = {event["step"]: event["values"] for event in told if event["kind"] == "metric"}
+    """The losses, norms and rates of every step in an attempt's events."""
+    documents = [decode(line).document for line in complete_lines(events)[0]]
+    values = {event["step"]: event["values"] for event in documents if event["kind"] == "metric"}
     keys = ("loss", "grad_norm", "lr")
     return {step: tuple(of[key] for key in keys) for step, of in values.items() if "loss" in of}
 
 
 def ended_early(session: Session) -> Session:
-    """Train until the fifteenth step, and be told then that the time is over."""
+    """Train until the fifteenth step, then get the signal that the time is over."""
     session.start(LASTING_STEP="15").wait_for_step(1, 15)
     session.interrupt()
     assert session.end() == 0
@@ -98,13 +98,13 @@ def test_sessions_train_as_one_bit_for_bit_whatever_becomes_of_them(
     assert copy.journal == third.run.journal.read_bytes()
 
     expected = measured((whole.folder / "events.jsonl").read_bytes())
-    told = {n: measured(copy.files[f"attempts/{n}/events.jsonl"]) for n in (1, 2, 3)}
-    assert [list(values) for values in told.values()] == [
+    by_attempt = {n: measured(copy.files[f"attempts/{n}/events.jsonl"]) for n in (1, 2, 3)}
+    assert [list(values) for values in by_attempt.values()] == [
         list(range(1, 16)),
         list(range(16, 26)),
         list(range(16, 41)),
     ]
-    for values in told.values():
+    for values in by_attempt.values():
         assert values == {step: expected[step] for step in values}
     assert (third.run.root / "final/model.safetensors").read_bytes() == whole.weights()
     index = json.loads((third.run.root / "checkpoints_index.json").read_bytes())

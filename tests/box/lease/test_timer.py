@@ -1,4 +1,4 @@
-"""The lease of a box: trainers that are told in time, and the timer that ends the box."""
+"""The lease of an instance: trainers are signalled in time, then the timer ends the instance."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from support.core.journal_records import kept, metric, started
 
 from trainer_runtime.box.lease.self_terminate import (
     Answered,
-    box_variables,
     described,
-    end_box,
+    host_variables,
     missing,
+    terminate_host,
 )
 from trainer_runtime.box.lease.timer import LOG, LeaseTimer
 from trainer_runtime.core.lease.lease import LEASE, Lease, OwnEnd, stop_t, time_to_stop_s
@@ -51,11 +51,11 @@ def box(tmp_path: Path) -> Box:
     return box
 
 
-def test_a_trainer_is_told_five_minutes_before_the_end_or_earlier_where_it_takes_longer() -> None:
+def test_a_trainer_is_signalled_five_minutes_before_the_end_or_earlier_if_it_saves_slowly() -> None:
     quick, slow = Progress(1), Progress(1)
     for fields in ({"action": "saved", "size_bytes": 10**9, "stall_s": 1.0, "write_s": 99.0},):
-        told = {"step": 20, "path": "checkpoints/step-00000020", **fields}
-        slow.apply(decode(encode(0, 0.0, "checkpoint", told)))
+        saved = {"step": 20, "path": "checkpoints/step-00000020", **fields}
+        slow.apply(decode(encode(0, 0.0, "checkpoint", saved)))
     assert time_to_stop_s(120, None, [quick]) == 120
     assert time_to_stop_s(120, None, [quick, slow]) == 120 + 200
     assert time_to_stop_s(120, "host:/disk", [slow]) == 120 + 200 + 10
@@ -73,7 +73,7 @@ def test_a_run_is_saved_and_stopped_before_its_lease_ends(box: Box, tmp_path: Pa
     assert (record.state, record.reason) == (PlacementState.STOPPED, "lease_over")
     assert record.attempts[0].detail == "saved and ended"
     assert 100 <= (record.attempts[0].terminated_t or 0) - began <= 102
-    assert ("terminate", 1) in box.told
+    assert ("terminate", 1) in box.requests
 
 
 def test_nothing_starts_under_a_lease_that_is_over_until_one_lasts(
@@ -121,7 +121,7 @@ def test_a_supervisor_that_is_started_late_stops_what_it_finds(box: Box, tmp_pat
 
 @dataclass
 class World:
-    """A box for the timer: its clock, and how its provider answers each time."""
+    """An instance for the timer: its clock, and how its provider answers each time."""
 
     root: Path
     answers: Sequence[Answered] = ()
@@ -211,7 +211,7 @@ def test_a_box_that_slept_over_the_end_is_ended_at_once(tmp_path: Path) -> None:
     assert len(world.asked) == 2
 
 
-def test_supervisors_are_looked_after_towards_the_end_only(tmp_path: Path) -> None:
+def test_supervisors_are_revived_towards_the_end_only(tmp_path: Path) -> None:
     world = World(tmp_path, [TAKEN])
     timer = world.timer()
     lay_down(tmp_path, lease(world.now + 3600, stop_before_s=60.0))
@@ -239,23 +239,24 @@ def test_keys_are_found_where_images_leave_them(tmp_path: Path) -> None:
     first, written = tmp_path / "environ", tmp_path / "environment"
     first.write_bytes(b"BOX_KEY=of-the-first\0PATH=/opt/bin\0odd\0")
     written.write_text('# made\nexport OTHER_KEY="quoted one"\nBOX_KEY=of-the-file\nno name=x\n')
-    found = box_variables({"PATH": "/bin"}, first, [written, tmp_path / "none"])
+    found = host_variables({"PATH": "/bin"}, first, [written, tmp_path / "none"])
     assert (found["BOX_KEY"], found["OTHER_KEY"]) == ("of-the-first", "quoted one")
     assert found["PATH"] == "/bin:/opt/bin" and "no name" not in found
-    assert box_variables({"BOX_KEY": "own"}, first, [written])["BOX_KEY"] == "own"
+    assert host_variables({"BOX_KEY": "own"}, first, [written])["BOX_KEY"] == "own"
 
 
-def test_what_a_box_lacks_to_end_itself_is_told(tmp_path: Path) -> None:
+def test_what_an_instance_lacks_to_end_itself_is_reported(tmp_path: Path) -> None:
     command = OwnEnd("command", command=("no-such-program", "7"))
     assert missing(HTTP, {}) == "it has no key called BOX_KEY"
     assert missing(HTTP, {"BOX_KEY": "k"}) is None
     both = replace(HTTP, otherwise=command)
-    assert missing(both, {}) == "it has no key called BOX_KEY, and there is no no-such-program"
+    program_missing = "the program no-such-program is missing"
+    assert missing(both, {}) == f"it has no key called BOX_KEY, and {program_missing}"
     assert missing(both, {"BOX_KEY": "k"}) is None
     assert described(both) == (
         "DELETE https://cloud.example/v0/box/7, or else no-such-program 7"
     )  # fmt: skip
-    assert not end_box(both, {}).taken
+    assert not terminate_host(both, {}).taken
 
 
 def test_a_command_ends_the_box_with_the_box_own_variables(tmp_path: Path) -> None:
@@ -264,9 +265,9 @@ def test_a_command_ends_the_box_with_the_box_own_variables(tmp_path: Path) -> No
     program.chmod(0o755)
     way = replace(HTTP, otherwise=OwnEnd("command", command=("end-box", "7")))
     variables = {"PATH": f"{tmp_path}:/bin:/usr/bin", "EXIT": "3"}
-    assert end_box(way, variables) == Answered(
+    assert terminate_host(way, variables) == Answered(
         False, "it has no key called BOX_KEY; end-box ended with code 3"
     )  # fmt: skip
     command = OwnEnd("command", command=("end-box", "7"))
-    assert end_box(command, {**variables, "EXIT": "0", "BOX_KEY": "its own"}).taken
+    assert terminate_host(command, {**variables, "EXIT": "0", "BOX_KEY": "its own"}).taken
     assert (tmp_path / "end-box.called").read_text() == "7 \n7 its own\n"

@@ -1,4 +1,4 @@
-"""A box whose operator is gone: real timers, supervisors and trainers, and a provider to call."""
+"""An instance without a client: real timers, supervisors and trainers, and a provider to call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
 KEY = "box-scoped-key-93cf"
-# Tells that it can hear, then trains until it is told to save.
+# Reports that it handles signals, then trains until it is asked to save.
 TRAINER = """\
 import pathlib, signal, sys
 def save(*_):
@@ -66,14 +66,14 @@ BEGUN = (
 
 @dataclass
 class Provider:
-    """Whoever would end the box: how it was asked, and what it answers in turn."""
+    """The provider that ends the instance: the requests it got, and its answers in turn."""
 
     statuses: tuple[int, ...]
     port: int = 0
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)
 
     def own_end(self) -> OwnEnd:
-        url = f"http://127.0.0.1:{self.port}/v0/boxes/7/"
+        url = f"http://127.0.0.1:{self.port}/v0/instances/7/"
         return OwnEnd("http", method="DELETE", url=url, key_variable="BOX_KEY")
 
 
@@ -104,7 +104,7 @@ def provider(*statuses: int) -> Iterator[Provider]:
 
 @dataclass
 class Machine:
-    """A box with a run that trains; everything on it is ended with the test."""
+    """An instance with a run that trains; everything on it is ended with the test."""
 
     root: Path
 
@@ -118,7 +118,7 @@ class Machine:
         return given
 
     def train(self) -> None:
-        """A trainer that is under way, as its supervisor's journal tells."""
+        """A trainer that is running, by its supervisor's journal."""
         folder = self.run.attempt(1)
         folder.root.mkdir(parents=True)
         (self.run.root / "train.py").write_text(TRAINER)
@@ -164,7 +164,7 @@ class Machine:
         return [pid for pid in pids if is_supervisor(pid, self.run)]
 
     def is_timed(self) -> bool:
-        return bool(self.ask("lease", str(self.root), "--tell")["runs"])
+        return bool(self.ask("lease", str(self.root), "--report")["runs"])
 
     @property
     def log(self) -> str:
@@ -195,8 +195,8 @@ def test_a_lease_ends_a_box_though_everybody_else_is_gone(machine: Machine) -> N
         wait_until(lambda: machine.record().closed, "the run's stop")
         assert cloud.asked == []
         machine.lay_down(0.0, own_end=cloud.own_end())
-        wait_until(lambda: len(cloud.asked) >= 2, "the box's own end")
-    assert cloud.asked[0] == ("DELETE", "/v0/boxes/7/", f"Bearer {KEY}")
+        wait_until(lambda: len(cloud.asked) >= 2, "the instance to end itself")
+    assert cloud.asked[0] == ("DELETE", "/v0/instances/7/", f"Bearer {KEY}")
     record = machine.record()
     assert (record.state.value, record.reason) == ("stopped", "lease_over")
     assert (record.attempts[0].code, record.attempts[0].detail) == (75, "saved and ended")
@@ -204,11 +204,11 @@ def test_a_lease_ends_a_box_though_everybody_else_is_gone(machine: Machine) -> N
     wait_until(lambda: "answered 204" in machine.log, "the log")
     assert "answered 500" in machine.log and "started its supervisor" in machine.log
     assert KEY not in machine.log
-    told = [words for pid in machine.timers() for words in command_line(pid)]
-    assert not any(KEY.encode() in words for words in told)
+    words_of_all = [words for pid in machine.timers() for words in command_line(pid)]
+    assert not any(KEY.encode() in words for words in words_of_all)
 
 
-def test_a_timer_that_was_killed_is_started_anew_by_whoever_looks(machine: Machine) -> None:
+def test_a_timer_that_was_killed_is_started_again_by_a_supervisor(machine: Machine) -> None:
     machine.lay_down(3600.0)
     assert machine.ask("lease", str(machine.root), "--start")["started"]
     wait_until(machine.is_timed, "it holds the lock")
@@ -217,7 +217,7 @@ def test_a_timer_that_was_killed_is_started_anew_by_whoever_looks(machine: Machi
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: not machine.is_timed(), "its lock is free")
     machine.train()
-    machine.ask("start", str(machine.run.root))  # a supervisor is somebody who looks
+    machine.ask("start", str(machine.run.root))  # a supervisor checks for it
     (second,) = wait_until(machine.timers, "another timer")
     assert second != first
     wait_until(machine.is_timed, "it holds the lock")

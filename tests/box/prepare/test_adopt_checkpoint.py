@@ -41,9 +41,9 @@ def beginning(*candidates: int) -> dict[str, Any]:
 
 @pytest.fixture
 def taker(tmp_path: Path) -> Path:
-    """A run's folder whose interpreter notes that it was called, and ends as it is told."""
+    """A run's folder whose interpreter notes that it was called, and ends with the given code."""
     interpreter = tmp_path / "python"
-    interpreter.write_text("#!/bin/sh\ntouch called\necho told why\nexit $(cat code)\n")
+    interpreter.write_text("#!/bin/sh\ntouch called\necho the reason\nexit $(cat code)\n")
     interpreter.chmod(0o755)
     (tmp_path / "code").write_text("0")
     return tmp_path
@@ -83,11 +83,11 @@ def test_what_is_there_is_not_brought_again(taker: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "error"), [("77", NotAdoptedError), ("1", NotAdoptedYetError)])
-def test_a_failure_tells_the_reason_and_whether_it_may_pass(
+def test_a_failure_reports_the_reason_and_whether_it_may_pass(
     taker: Path, code: str, error: type[Exception]
 ) -> None:
     (taker / "code").write_text(code)
-    with pytest.raises(error, match="told why"):
+    with pytest.raises(error, match="the reason"):
         called(taker, config(taker, **beginning(STEP)))
 
 

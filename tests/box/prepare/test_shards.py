@@ -82,7 +82,7 @@ def test_a_prepared_entry_is_used_without_its_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove", "meta"])
-def test_a_damaged_entry_is_built_anew(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_entry_is_built_again(tmp_path: Path, damage: str) -> None:
     config = config_of(tmp_path, corpus_of(tmp_path, {"a": b"x" * 100}))
     entry = prepare(RunConfig.parse(config), quiet)
     whole = tokens_of(entry / "train-main.bin")
@@ -135,7 +135,7 @@ def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> 
         prepare(RunConfig.parse(config), quiet)
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_built(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_half_built(tmp_path: Path) -> None:
     config = config_of(tmp_path, corpus_of(tmp_path, {"a": b"x" * 100_000}))
     (tmp_path / "config.json").write_text(json.dumps(config))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Data that the operator's side sends: the preparation waits for it, tells so, and goes on."""
+"""Data that the client sends: the preparation waits for it, reports so, and continues."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Preparing:
     """A preparation in a thread, with what it reports."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self.told: list[str] = []
+        self.reports: list[str] = []
         self.failed: DataUnusableError | None = None
         self._config = config
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -92,7 +92,7 @@ class Preparing:
 
     def _run(self) -> None:
         try:
-            prepare(RunConfig.parse(self._config), self.told.append)
+            prepare(RunConfig.parse(self._config), self.reports.append)
         except DataUnusableError as error:
             self.failed = error
 
@@ -110,8 +110,8 @@ def test_shards_of_sources_that_were_sent_are_those_of_local_ones(
 ) -> None:
     config = config_of(tmp_path, corpus)
     preparing = Preparing(config)
-    wait_until(lambda: preparing.told, "word that it waits")
-    assert preparing.told[0] == "data: waiting for the upload of main: 0.0 of 0.0 MiB"
+    wait_until(lambda: preparing.reports, "word that it waits")
+    assert preparing.reports[0] == "data: waiting for the upload of main: 0.0 of 0.0 MiB"
     send(config, files_of(corpus), mark=True)
     preparing.end()
     here = prepare(RunConfig.parse(config_of(tmp_path, corpus, sent=False)), print)
@@ -135,7 +135,7 @@ def test_files_without_a_marker_are_not_taken(tmp_path: Path, corpus: Path) -> N
     config = config_of(tmp_path, corpus)
     send(config, files_of(corpus))
     preparing = Preparing(config)
-    wait_until(lambda: preparing.told, "word that it waits")
+    wait_until(lambda: preparing.reports, "word that it waits")
     send(config, files_of(corpus), mark=True)
     preparing.end()
     assert preparing.failed is None
@@ -149,7 +149,7 @@ def test_shards_that_were_cut_over_there_are_waited_for(tmp_path: Path, corpus: 
     (entry / "val-main.bin").unlink()  # damaged: it has to go, or the sender would keep it
     preparing = Preparing(config)
     wait_until(lambda: not entry.exists(), "the damaged entry's end")
-    wait_until(lambda: preparing.told, "word that it waits")
+    wait_until(lambda: preparing.reports, "word that it waits")
     send(config, files_of_folder(here), whole=True)
     preparing.end()
     assert is_whole(entry) and shards(entry) == shards(here)
@@ -162,7 +162,7 @@ def test_word_that_nothing_comes_ends_the_attempt_that_it_is_for(
     refusal = Path("upload_refused.json")
     refusal.write_text(json.dumps({"attempt": 1, "message": "that was then"}))
     preparing = Preparing(config)
-    wait_until(lambda: preparing.told, "word that it waits")
+    wait_until(lambda: preparing.reports, "word that it waits")
     refusal.write_text(json.dumps({"attempt": 2, "message": "the files changed since the plan"}))
     preparing.end()
     assert "changed since the plan" in str(preparing.failed)
@@ -186,7 +186,7 @@ def test_whichever_comes_first_serves_every_run_that_waits(tmp_path: Path, corpu
     here = prepare(RunConfig.parse(config_of(tmp_path, corpus, sent=False)), print)
     waiting = [Preparing(config_of(tmp_path, corpus, prepared=how)) for how in ("here", "box")]
     for preparing in waiting:
-        wait_until(lambda preparing=preparing: preparing.told, "word that it waits")
+        wait_until(lambda preparing=preparing: preparing.reports, "word that it waits")
     config = config_of(tmp_path, corpus)
     send(config, files_of(corpus), mark=True)
     for preparing in waiting:

@@ -23,7 +23,7 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.policy.recovery import Exit
 
 REPOSITORY = Path(__file__).parents[3]
-# Says that it lives, then does what the attempt's config tells it to.
+# Says that it lives, then does what the attempt's config says.
 SCRIPT = """\
 import json, os, signal, subprocess, sys, time
 config = json.load(open(sys.argv[1]))
@@ -139,7 +139,7 @@ def test_a_terminal_that_something_left_open_does_not_hide_the_trainers_end(
     assert b"last" in holding.log(1)
 
 
-def test_an_interpreter_that_is_not_there_ends_with_127_and_is_told(holding: Holding) -> None:
+def test_a_missing_interpreter_ends_with_127_and_is_reported(holding: Holding) -> None:
     outcome = holding.hold(1, environment={"python": "/nowhere/python3"})
     assert outcome is not None and outcome["code"] == 127
     assert b"/nowhere/python3" in holding.log(1)
@@ -155,7 +155,7 @@ def test_the_environments_interpreter_is_used(holding: Holding, tmp_path: Path) 
 
 
 def test_hold_killed_leaves_the_trainer_and_its_log_running(holding: Holding) -> None:
-    wait = "\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('went on', flush=True)"
+    wait = "\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('continued', flush=True)"
     hold = holding.start(1, wait)
     trainer = holding.trainer(1)
     os.killpg(hold.pid, signal.SIGKILL)
@@ -165,7 +165,7 @@ def test_hold_killed_leaves_the_trainer_and_its_log_running(holding: Holding) ->
     assert processes.observe(1).state == "running"
     (holding.run.root / "go").touch()
     wait_until(lambda: not is_alive(trainer), "the trainer ends")
-    assert holding.log(1).endswith(b"went on\n")
+    assert holding.log(1).endswith(b"continued\n")
     assert read_json(holding.run.attempt(1).exit) is None
     assert processes.observe(1).end == Exit(None, None)
 

@@ -32,8 +32,8 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen(
         ["sleep", "600"], env={**os.environ, name: value}, start_new_session=True
     )
-    told = Path(f"/proc/{child.pid}/environ")
-    wait_until(told.read_bytes, "its environment")  # empty while it is being started
+    environ = Path(f"/proc/{child.pid}/environ")
+    wait_until(environ.read_bytes, "its environment")  # empty while it is being started
     yield child
     child.kill()
     child.wait()
@@ -91,7 +91,7 @@ def test_a_number_that_nobody_has_is_nobody() -> None:
     assert not send(ProcessIdentity(2**22 + 1, 1, current_epoch()), signal.SIGKILL)
 
 
-def test_whoever_carries_the_marker_is_found_and_nobody_else(
+def test_processes_with_the_marker_are_found_and_no_others(
     process: subprocess.Popen[bytes],
 ) -> None:
     assert carriers(MARKER) == [identity_of(process)]

@@ -67,8 +67,8 @@ folder = pathlib.Path(os.environ["TRAINMASTER_RANKS"])
 from trainer_runtime.core.processes.parent_death import die_with_parent
 die_with_parent()
 def write(code):
-    told = {"pid": os.getpid(), "code": code, "t": time.time()}
-    folder.joinpath(f"{rank}.new").write_text(json.dumps(told))
+    record = {"pid": os.getpid(), "code": code, "t": time.time()}
+    folder.joinpath(f"{rank}.new").write_text(json.dumps(record))
     folder.joinpath(f"{rank}.new").rename(folder / f"{rank}.json")
 def leave(code):
     write(code)
@@ -81,8 +81,8 @@ def follow():
         time.sleep(0.01)
     leave(1)
 def wait_for_end_of(other):
-    told = folder / f"{other}.json"
-    while not told.exists() or json.loads(told.read_text())["code"] is None:
+    record = folder / f"{other}.json"
+    while not record.exists() or json.loads(record.read_text())["code"] is None:
         time.sleep(0.01)
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
@@ -134,23 +134,23 @@ class Launched:
         """As hold has written it, once it is gone; nobody of the attempt lives on."""
         self.processes[-1].wait(timeout=60)
         assert self.living() == []
-        told = read_json(self.run.attempt(1).exit) or {}
-        return told.get("code"), told.get("signal")
+        ended = read_json(self.run.attempt(1).exit) or {}
+        return ended.get("code"), ended.get("signal")
 
     def rank(self, number: int) -> ProcessIdentity:
         """A rank that has come to its own code."""
 
         def found() -> ProcessIdentity | None:
-            told = read_json(self.run.attempt(1).ranks / f"{number}.json")
-            return identify(int(told["pid"])) if told else None
+            rank = read_json(self.run.attempt(1).ranks / f"{number}.json")
+            return identify(int(rank["pid"])) if rank else None
 
         return wait_until(found, f"rank {number}")
 
     def watcher(self) -> ProcessIdentity:
         """Who watches over the launcher, once hold has noted whom it has started."""
         process = self.run.attempt(1).process
-        told = wait_until(lambda: (read_json(process) or {}).get("trainer"), "the watcher")
-        return ProcessIdentity.from_dict(told)
+        trainer = wait_until(lambda: (read_json(process) or {}).get("trainer"), "the watcher")
+        return ProcessIdentity.from_dict(trainer)
 
     def launcher(self) -> ProcessIdentity:
         """The launcher, once it runs."""
@@ -166,7 +166,7 @@ class Launched:
         return carriers(marker(self.run.run_id, 1))
 
     def terminate(self) -> None:
-        self.watcher()  # until it is noted, all that carry the marker would be told
+        self.watcher()  # until it is noted, all that carry the marker would be signalled
         BoxProcesses(self.run.root).terminate(1)
 
     def log(self) -> str:
@@ -223,12 +223,12 @@ def test_the_first_failure_is_the_attempts_end(
     assert launched.hold(does) == end
 
 
-def test_a_rank_that_breaks_down_is_told_by_its_signal(launched: Launched) -> None:
+def test_a_rank_that_breaks_down_is_reported_with_its_signal(launched: Launched) -> None:
     launched.start(
         "while not asked: time.sleep(0.01)\n"
         "signal.signal(15, signal.SIG_DFL)\n"
-        "pathlib.Path(f'told{rank}').touch()\n"
-        "while not pathlib.Path('told0').exists(): time.sleep(0.01)\n"
+        "pathlib.Path(f'done{rank}').touch()\n"
+        "while not pathlib.Path('done0').exists(): time.sleep(0.01)\n"
         "os.kill(os.getpid(), 11) if rank == 1 else wait()"
     )
     launched.rank(0), launched.rank(1)
@@ -254,7 +254,7 @@ def test_sigterm_before_there_is_a_rank_ends_the_launcher(launched: Launched) ->
     assert launched.end() == (None, signal.SIGTERM)
 
 
-def test_stacks_of_both_ranks_are_told(launched: Launched) -> None:
+def test_stacks_of_both_ranks_are_reported(launched: Launched) -> None:
     launched.start(
         "import faulthandler\n"
         "file = open(folder.parent / f'stacks-rank{rank}.txt', 'a')\n"
@@ -294,7 +294,7 @@ def test_a_save_that_failed_on_one_rank_is_the_attempts_end() -> None:
     assert outcome([RankEnd(0, 9.0, code=1), RankEnd(1, 5.0, code=75)], 2, 0) == 1
 
 
-def test_a_launcher_that_fails_by_itself_is_told_of() -> None:
+def test_a_launcher_that_fails_by_itself_is_reported() -> None:
     assert outcome([], 2, 2) == 2
     ended = [RankEnd(0, 5.0, code=0), RankEnd(1, 5.0, code=0)]
     assert outcome(ended, 2, 1) == 0  # at the interpreter's end, with everything saved

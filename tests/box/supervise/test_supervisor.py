@@ -22,7 +22,7 @@ COMPLETED: tuple[EventBody, ...] = (
     *kept(100),
     ("completed", {"step": 100, "final": "final"}),
 )
-UNTIL_TOLD = Life((started(), metric(1), metric(40)), end=None)
+UNTIL_SIGNALLED = Life((started(), metric(1), metric(40)), end=None)
 KILLED = Exit(None, 9)
 
 
@@ -76,7 +76,7 @@ def test_a_crash_before_the_first_step_is_not_tried_again(box: Box) -> None:
     assert box.started == [1]
 
 
-def test_a_killed_trainer_goes_on_from_its_newest_checkpoint_at_once(box: Box) -> None:
+def test_a_killed_trainer_resumes_from_its_newest_checkpoint_at_once(box: Box) -> None:
     first = Life((started(), metric(1), *kept(20), *kept(40), metric(47)), KILLED)
     with_lives(box, first, Life(COMPLETED))
     assert box.to_the_end().state is PlacementState.COMPLETED
@@ -110,7 +110,7 @@ def test_after_a_loss_that_is_no_number_the_data_up_to_it_is_left_out(box: Box) 
 
 @pytest.mark.parametrize("seen", ["running", "attempt_starting", "prepared"])
 def test_a_stop_ends_the_run_wherever_it_stands(box: Box, seen: str) -> None:
-    with_lives(box, UNTIL_TOLD)
+    with_lives(box, UNTIL_SIGNALLED)
     supervisor = box.supervisor()
     box.tick(supervisor, seen)
     box.ask("stopped", 2)
@@ -130,7 +130,7 @@ def test_a_stop_during_a_preparation_that_never_ends_ends_it(box: Box) -> None:
     box.ask("stopped", 2)
     assert box.to_the_end(supervisor).state is PlacementState.STOPPED
     assert box.started == []
-    assert ("terminate", 1) in box.told and ("kill", 1) in box.told
+    assert ("terminate", 1) in box.requests and ("kill", 1) in box.requests
 
 
 def test_a_stop_before_anything_began_starts_nothing(box: Box) -> None:
@@ -163,8 +163,8 @@ def test_a_trainer_that_does_not_hear_sigterm_is_killed_after_the_grace(box: Box
     assert 30 <= (record.attempts[0].ended_t or 0) - asked <= 34
 
 
-def test_a_trainer_that_appears_only_after_the_stop_is_told_too(box: Box) -> None:
-    with_lives(box, UNTIL_TOLD)
+def test_a_trainer_that_appears_only_after_the_stop_is_signalled_too(box: Box) -> None:
+    with_lives(box, UNTIL_SIGNALLED)
     supervisor = box.supervisor()
     box.tick(supervisor, "prepared")
     supervisor.tick()
@@ -180,7 +180,7 @@ def test_a_trainer_that_appears_only_after_the_stop_is_told_too(box: Box) -> Non
 
 def test_the_time_limit_counts_all_attempts_and_ends_the_run(box: Box) -> None:
     crash = Life((started(), metric(1)), Exit(1, None))
-    with_lives(box, crash, UNTIL_TOLD, limits={"max_runtime_s": 60.0})
+    with_lives(box, crash, UNTIL_SIGNALLED, limits={"max_runtime_s": 60.0})
     record = box.to_the_end()
     assert (record.state, record.reason) == (PlacementState.STOPPED, "time_limit")
     assert reasons(box) == ["crashed", "time_limit"]
@@ -189,7 +189,7 @@ def test_the_time_limit_counts_all_attempts_and_ends_the_run(box: Box) -> None:
 
 
 def test_a_resume_may_raise_the_time_limit(box: Box) -> None:
-    with_lives(box, UNTIL_TOLD, Life(COMPLETED), limits={"max_runtime_s": 60.0})
+    with_lives(box, UNTIL_SIGNALLED, Life(COMPLETED), limits={"max_runtime_s": 60.0})
     assert box.to_the_end().reason == "time_limit"
     box.ask("running", 2, why="resume", set={"limits.max_runtime_s": 600.0})
     assert box.to_the_end().state is PlacementState.COMPLETED
@@ -245,7 +245,7 @@ def test_a_resume_from_scratch_tries_no_checkpoint(box: Box) -> None:
     assert resume == {"mode": "scratch", "candidates": []}
 
 
-def test_a_change_that_the_box_does_not_know_is_told_and_left_out(box: Box) -> None:
+def test_an_unknown_change_is_reported_and_left_out(box: Box) -> None:
     with_lives(box, Life((started(),), Exit(77, None)), Life(COMPLETED))
     box.to_the_end()
     box.ask("running", 2, why="resume", set={"optimizer.momentum": 0.5})
@@ -300,7 +300,7 @@ def test_a_heartbeat_with_the_machines_figures_comes_every_ten_seconds(box: Box)
 
 
 def test_a_line_of_events_that_is_none_does_not_stop_the_supervisor(box: Box) -> None:
-    with_lives(box, UNTIL_TOLD)
+    with_lives(box, UNTIL_SIGNALLED)
     supervisor = box.supervisor()
     box.tick(supervisor, "running")
     with box.run.attempt(1).events.open("ab") as file:
@@ -334,7 +334,7 @@ ODD_OF_TRAINER = (
 
 
 def test_lines_of_another_version_do_not_keep_a_supervisor_from_starting(box: Box) -> None:
-    with_lives(box, UNTIL_TOLD)
+    with_lives(box, UNTIL_SIGNALLED)
     supervisor = box.supervisor()
     box.tick(supervisor, "running")
     supervisor.close()
@@ -363,9 +363,9 @@ def test_a_supervisor_that_reads_a_long_history_beats_meanwhile(box: Box) -> Non
 
     processes = ScriptedProcesses(box)
     again = Supervisor(box.run, processes, clock, Telemetry(box.root), window=False)
-    told = [event["kind"] for event in box.journal()][lived:]
-    assert told[-1] == "started"
-    assert told[:-1] == ["sample"] * len(told[:-1])
-    assert 5 <= len(told) <= 15
+    written = [event["kind"] for event in box.journal()][lived:]
+    assert written[-1] == "started"
+    assert written[:-1] == ["sample"] * len(written[:-1])
+    assert 5 <= len(written) <= 15
     again.close()
     assert box.record().attempts[0].number == 1

@@ -38,7 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Box:
     return a_life_with_everything(tmp_path_factory.mktemp("finished"))
 
 
-def told_of(box: Box) -> list[tuple[Any, ...]]:
+def recorded_by(box: Box) -> list[tuple[Any, ...]]:
     """What the journal says of each attempt, but for the times."""
     return [
         (
@@ -57,19 +57,19 @@ def told_of(box: Box) -> list[tuple[Any, ...]]:
 
 
 def found_in(box: Box) -> set[tuple[str, bool]]:
-    """The ids of the findings that the journal tells of, and whether each is over."""
-    told: dict[str, bool] = {}
+    """The ids of the findings that the journal records, and whether each is over."""
+    closed: dict[str, bool] = {}
     for event in box.journal():
         if event["kind"] == "finding":
-            assert told.get(event["finding"]["id"]) is not False, "told twice"
-            told[event["finding"]["id"]] = False
+            assert closed.get(event["finding"]["id"]) is not False, "recorded twice"
+            closed[event["finding"]["id"]] = False
         elif event["kind"] == "finding_closed":
-            told[event["id"]] = True
-    return set(told.items())
+            closed[event["id"]] = True
+    return set(closed.items())
 
 
 def killed_after(finished: Box, lines: int, folder: Path, *, start_was_made: bool) -> Box:
-    """The box as a kill right after that many lines leaves it.
+    """The host as a kill right after that many lines leaves it.
 
     A trainer that was about to be started may have been (`start_was_made`), or not.
     """
@@ -132,7 +132,7 @@ def test_a_new_supervisor_comes_to_the_same_end_and_starts_nothing_twice(
         box = killed_after(finished, lines, tmp_path / str(lines), start_was_made=start_was_made)
         before = list(box.started)
         brought_to_the_end(box)
-        assert told_of(box) == told_of(finished), f"killed after {lines} lines"
+        assert recorded_by(box) == recorded_by(finished), f"killed after {lines} lines"
         assert found_in(box) == found_in(finished), f"killed after {lines} lines"
         assert box.started == [*before, *range(len(before) + 1, 6)], f"killed after {lines} lines"
         assert box.record().closed

@@ -61,7 +61,7 @@ def test_the_window_shows_the_log_as_it_grows_and_moves(log: Path, tmp_path: Pat
     wait_until(lambda: "loss 4.4" in output(*pane), "the next log is shown")
 
 
-def test_the_command_that_is_told_leads_to_the_window(log: Path) -> None:
+def test_the_reported_command_leads_to_the_window(log: Path) -> None:
     command = open_window(RUN, log)
     assert command is not None
     assert sessions() == [command.split()[-1]]

@@ -52,6 +52,6 @@ def test_the_kernels_word_names_the_cause(line: bytes, code: str) -> None:
     assert found.code == code
 
 
-def test_a_kernel_that_tells_us_nothing_is_no_failure() -> None:
+def test_a_kernel_without_readable_messages_is_not_a_failure() -> None:
     now = time.time()
     assert all(isinstance(line, bytes) for line in kernel_lines(now - 60, now, [1]))

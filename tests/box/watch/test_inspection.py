@@ -69,15 +69,15 @@ import json, os, pathlib, time
 
 events = open("attempts/1/events.jsonl", "a", buffering=1)
 
-def tell(seq, step, ago):
-    told = {"v": 1, "seq": seq, "t": time.time() - ago, "kind": "metric", "step": step}
-    events.write(json.dumps({**told, "values": {"loss": 2.0}}) + "\\n")
+def emit(seq, step, ago):
+    event = {"v": 1, "seq": seq, "t": time.time() - ago, "kind": "metric", "step": step}
+    events.write(json.dumps({**event, "values": {"loss": 2.0}}) + "\\n")
 
 for step in range(1, 40):
-    tell(step, step, 60.0 - step / 10)
+    emit(step, step, 60.0 - step / 10)
 step = 40
 while True:
-    tell(step, step, 0.0)
+    emit(step, step, 0.0)
     pathlib.Path("ready").touch()
     time.sleep(3.0)
     step += 1
@@ -105,7 +105,7 @@ def hanging(tmp_path: Path) -> Hanging:
 
 
 def two_ranks(hanging: Hanging, other: str, reason: str) -> Inspection:
-    """An inspection of two ranks, one of which does something else, that tells this reason."""
+    """An inspection of two ranks, one of which does something else, that gives this reason."""
     for rank in range(2):
         environment = {"WORLD_SIZE": "2", "RANK": str(rank)}
         hanging.start(_COLLECTIVE.replace("OTHER", other), environment=environment)
@@ -193,7 +193,7 @@ def test_a_computation_without_steps_is_not_a_hang(hanging: Hanging) -> None:
         until_still(hanging, lambda found: found.verdict.code == "slow_not_hung")
 
 
-def test_a_training_that_goes_on_is_moving(hanging: Hanging) -> None:
+def test_a_training_that_makes_progress_is_moving(hanging: Hanging) -> None:
     with hanging:
         hanging.start(_SLOW.replace("3.0", "0.1"))
         hanging.wait_for("ready")
@@ -210,7 +210,7 @@ def test_a_trainer_that_does_not_answer_is_read_by_py_spy(hanging: Hanging) -> N
         )
 
 
-def test_a_strangers_process_is_left_alone_unless_it_is_allowed(hanging: Hanging) -> None:
+def test_a_foreign_process_is_left_alone_unless_it_is_allowed(hanging: Hanging) -> None:
     with hanging:
         hanging.run.config.write_text(json.dumps({"framework": "attached"}))
         hanging.start(_SAVES, answers=False)

@@ -38,11 +38,11 @@ def answers(hanging: Hanging) -> list[Taken]:
         taken = take(hanging.run, 1)
         return taken if taken and all(one.text for one in taken) else None
 
-    told: list[Taken] = wait_until(found, "the answers of all")
-    return told
+    taken: list[Taken] = wait_until(found, "the answers of all")
+    return taken
 
 
-def test_every_rank_tells_where_it_stands(tmp_path: Path) -> None:
+def test_every_rank_reports_its_stack(tmp_path: Path) -> None:
     with Hanging(tmp_path) as hanging:
         for rank in range(3):
             hanging.start(
@@ -61,9 +61,9 @@ def test_a_forked_worker_answers_for_itself(tmp_path: Path) -> None:
         trainer = hanging.start(_FORKS)
         hanging.wait_for("ready")
         hanging.wait_for("forked")
-        told = {one.process.pid: one.text for one in answers(hanging)}
-        assert "in wait_for_ever" in told.pop(trainer.pid)
-        (worker,) = told.values()
+        texts = {one.process.pid: one.text for one in answers(hanging)}
+        assert "in wait_for_ever" in texts.pop(trainer.pid)
+        (worker,) = texts.values()
         assert "in serve" in worker and "in wait_for_ever" not in worker
 
 
@@ -99,19 +99,19 @@ def test_a_stopped_process_costs_a_second_and_not_the_others_answers(tmp_path: P
         os.kill(stopped.pid, 19)
         wait_until(lambda: state_of(stopped.pid) == "T", "it stands still")
 
-        def told() -> dict[int | None, str] | None:
+        def by_rank() -> dict[int | None, str] | None:
             found = {one.process.rank: one.text for one in take(hanging.run, 1)}
             assert found[1] == ""
             return found if found[0] else None
 
-        assert "in wait_for_ever" in wait_until(told, "the other's answer")[0]
+        assert "in wait_for_ever" in wait_until(by_rank, "the other's answer")[0]
 
 
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_the_kernel_tells_what_a_thread_waits_for(tmp_path: Path) -> None:
+def test_the_kernel_reports_what_a_thread_waits_for(tmp_path: Path) -> None:
     script = """
 import os, pathlib
 os.mkfifo("pipe")

@@ -47,7 +47,7 @@ def test_a_power_cap_throttles_and_idling_does_not() -> None:
         (OLD_CARD, {"gpu_util", "gpu_power_w", "gpu_clock_mhz", "gpu_throttle"}),
     ],
 )
-def test_what_a_card_does_not_tell_is_left_out(output: str, missing: set[str]) -> None:
+def test_values_that_a_card_does_not_report_are_left_out(output: str, missing: set[str]) -> None:
     values = parse_gpus(output)
     whole = {
         "gpu_util",
@@ -75,7 +75,7 @@ def test_an_answer_without_gpus_gives_no_figures(output: str) -> None:
     assert parse_gpus(output) == {}
 
 
-def test_a_sample_tells_memory_and_disk_and_rates_from_the_second_on(tmp_path: Path) -> None:
+def test_a_sample_has_memory_and_disk_and_from_the_second_on_rates(tmp_path: Path) -> None:
     telemetry = Telemetry(tmp_path)
     first = telemetry.sample(100.0)
     assert first["host_mem_gib"] > 0 and first["disk_free_gib"] > 0

@@ -17,7 +17,7 @@ from support.runs.watched_run import (
     STEADY,
     codes,
     lived,
-    told,
+    recorded,
 )
 
 from trainer_runtime.core.protocol.states import PlacementState
@@ -28,7 +28,7 @@ def box(tmp_path: Path) -> Box:
     return Box(tmp_path / "runs" / "small-abc234", {})
 
 
-def test_what_the_log_says_is_told_before_the_end_that_it_led_to(box: Box) -> None:
+def test_a_finding_of_the_log_is_recorded_before_the_end_that_it_led_to(box: Box) -> None:
     lived(box, Life((started(),), CRASHED, log=CUDA_OOM), on_oom="stop")
     record = box.to_the_end()
     assert (record.state, record.reason) == (PlacementState.FAILED, "cuda_oom")
@@ -46,7 +46,7 @@ def test_out_of_memory_is_patched_even_before_the_first_step(box: Box) -> None:
     assert box.attempt_config(2)["batch"] == {"micro_batch": 4, "accumulation": 4}
     second = record.attempts[1]
     assert (second.why, second.by) == ("cuda_oom", "policy:on_oom halve_micro_batch")
-    assert [event["attempt"] for event in told(box, "finding_closed")] == [1]
+    assert [event["attempt"] for event in recorded(box, "finding_closed")] == [1]
 
 
 def test_out_of_memory_with_nothing_left_to_halve_waits_for_the_operator(box: Box) -> None:
@@ -133,7 +133,7 @@ def test_a_flood_of_findings_leaves_the_journal_bounded(box: Box) -> None:
         supervisor.tick()
         box.now += 1.0
     assert len(codes(box)) <= 24 + 1
-    assert len(told(box, "findings_muted")) == 1
+    assert len(recorded(box, "findings_muted")) == 1
     size = box.run.journal.stat().st_size
     supervisor.close()
     again = box.supervisor()
@@ -155,7 +155,7 @@ def test_a_stop_that_was_asked_for_is_no_failure_while_it_takes_its_time(box: Bo
     assert codes(box) == []
 
 
-def test_a_log_that_is_truncated_is_read_anew(box: Box) -> None:
+def test_a_log_that_is_truncated_is_read_again(box: Box) -> None:
     lived(box, Life(STEADY, end=None, log="nothing\n" * 50))
     supervisor = box.supervisor()
     box.tick(supervisor, "running")

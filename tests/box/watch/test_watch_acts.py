@@ -15,7 +15,7 @@ from support.runs.watched_run import (
     STEADY,
     codes,
     lived,
-    told,
+    recorded,
 )
 
 from trainer_runtime.core.checkpoints.pinned_checkpoints import held_steps
@@ -28,17 +28,17 @@ def box(tmp_path: Path) -> Box:
     return Box(tmp_path / "runs" / "small-abc234", {})
 
 
-def test_a_stall_is_told_once_then_the_trainer_is_ended_and_started_again(box: Box) -> None:
+def test_a_stall_is_recorded_once_then_the_trainer_is_ended_and_started_again(box: Box) -> None:
     lived(box, Life(STEADY, end=None), COMPLETED, on_stall="stacks_restart")
     record = box.to_the_end()
     assert record.state is PlacementState.COMPLETED
     first = record.attempts[0]
     assert (first.terminated_why, first.reason) == ("stall", "stall")
     assert record.attempts[1].why == "stall"
-    states = [(event["state"], event["reason"]) for event in told(box, "state")]
+    states = [(event["state"], event["reason"]) for event in recorded(box, "state")]
     assert ("recovering", "stall") in states and "stopping" not in dict(states)
     assert codes(box) == [(1, "stall")]
-    severities = [event["finding"]["severity"] for event in told(box)]
+    severities = [event["finding"]["severity"] for event in recorded(box)]
     assert (severities[0], severities[-1]) == ("warning", "critical")
     assert len(severities) < 12
 
@@ -47,7 +47,7 @@ def test_a_stall_ends_the_run_where_that_is_wanted(box: Box) -> None:
     lived(box, Life(STEADY, end=None), on_stall="stacks_stop")
     record = box.to_the_end()
     assert (record.state, record.reason) == (PlacementState.FAILED, "stall")
-    assert "stopping" in [event["state"] for event in told(box, "state")]
+    assert "stopping" in [event["state"] for event in recorded(box, "state")]
     assert [found.finding.code for found in record.open_findings] == ["stall"]
 
 
@@ -59,14 +59,14 @@ def test_a_slow_training_is_no_hung_one(box: Box) -> None:
         supervisor.tick()
         box.now += 1.0
     assert set(codes(box)) == {(1, "stall"), (1, "slow_not_hung")}
-    assert box.started == [1] and not box.told.count(("terminate", 1))
+    assert box.started == [1] and not box.requests.count(("terminate", 1))
     supervisor.close()
     again = box.supervisor()
     for _ in range(50):
         again.tick()
         box.now += 1.0
     assert len(box.record().open_findings) == 2
-    assert not told(box, "finding_closed")
+    assert not recorded(box, "finding_closed")
 
 
 def test_a_box_that_slept_has_no_stall(box: Box) -> None:
@@ -104,7 +104,7 @@ def test_a_spike_can_halve_the_learning_rate_or_stop_the_run(box: Box, tmp_path:
 def test_what_is_rewound_is_ended_at_once_and_saves_nothing(box: Box) -> None:
     lived(box, Life(SPIKE, end=None), COMPLETED, on_spike="rewind_halve_lr")
     assert box.to_the_end().attempts[0].signal == 9
-    assert ("terminate", 1) not in box.told
+    assert ("terminate", 1) not in box.requests
 
 
 def test_the_checkpoint_before_a_spike_is_held_until_another_attempt_runs(box: Box) -> None:
@@ -114,7 +114,7 @@ def test_the_checkpoint_before_a_spike_is_held_until_another_attempt_runs(box: B
     supervisor.tick()
     assert held_steps(box.root) == {50}
     for line in SPIKE[-60:]:
-        box.tell(1, line)
+        box.emit(1, line)
     box.tick(supervisor, "restart_planned")
     assert held_steps(box.root) == {50}
     assert box.to_the_end(supervisor).state is PlacementState.COMPLETED
@@ -138,14 +138,14 @@ def test_a_divergence_is_treated_as_a_spike_is(box: Box) -> None:
     assert record.attempts[1].by == "policy:on_spike rewind_halve_lr"
 
 
-def test_a_spike_is_only_told_of_by_default(box: Box) -> None:
+def test_a_spike_is_only_recorded_by_default(box: Box) -> None:
     lived(box, Life(SPIKE, end=None), on_spike="warn")
     supervisor = box.supervisor()
     box.tick(supervisor, "finding")
     for _ in range(30):
         supervisor.tick()
         box.now += 1.0
-    assert box.started == [1] and ("terminate", 1) not in box.told
+    assert box.started == [1] and ("terminate", 1) not in box.requests
     found = {one.finding.code: one for one in box.record().open_findings}["loss_spike"]
     shown = " ".join(found.finding.evidence)
     for part in ("2.52 before", "9 at the onset", "trained on sequences 472 to 1031"):
@@ -189,10 +189,10 @@ def test_what_was_slow_and_hangs_by_now_is_ended_after_all(box: Box) -> None:
     box.verdict = Finding("1" * 8, "hang_data", "critical", 0.9, 20, (), "It waits for data.")
     record = box.to_the_end(supervisor)
     assert (record.attempts[0].reason, record.state) == ("stall", PlacementState.COMPLETED)
-    closed = [event["id"] for event in told(box, "finding_closed")]
-    ended = next(event["seq"] for event in told(box, "attempt_ended"))
+    closed = [event["id"] for event in recorded(box, "finding_closed")]
+    ended = next(event["seq"] for event in recorded(box, "attempt_ended"))
     slow_over = next(
-        event["seq"] for event in told(box, "finding_closed") if event["id"] == "0" * 8
+        event["seq"] for event in recorded(box, "finding_closed") if event["id"] == "0" * 8
     )
     assert slow_over < ended and closed.count("0" * 8) == 1
 
@@ -208,7 +208,7 @@ def test_a_slow_training_of_which_nothing_is_known_any_more_counts_as_hung(box: 
     assert box.to_the_end(supervisor).attempts[0].reason == "stall"
 
 
-def test_a_supervisor_that_is_started_anew_knows_the_runs_own_pace(box: Box) -> None:
+def test_a_restarted_supervisor_knows_the_runs_own_pace(box: Box) -> None:
     lived(box, Life(STEADY, end=None), on_stall="stacks_restart")
     first = box.supervisor()
     box.tick(first, "running")

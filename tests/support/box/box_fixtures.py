@@ -1,4 +1,4 @@
-"""Fixtures of the box's side: a box on which environments are prepared."""
+"""Fixtures of the runtime: a host on which environments are prepared."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def make_wheel(
     requires: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
 ) -> Path:
-    """A wheel of one module that tells its version, or of `files`."""
+    """A wheel of one module that holds its version, or of `files`."""
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {item}\n" for item in requires)
     described = f"{name}-{version}.dist-info"

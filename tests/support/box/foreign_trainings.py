@@ -27,8 +27,8 @@ def lines(begin: int, end: int) -> str:
     return "".join(found)
 
 
-class Stranger:
-    """A process that writes what it is told to say to wherever its output goes."""
+class ForeignTraining:
+    """A process that writes the lines given to it to its output."""
 
     def __init__(self, command: list[str], said_through: int, process: int | None) -> None:
         self._command = command
@@ -47,28 +47,28 @@ class Stranger:
 
 
 @contextmanager
-def writing(log: Path, *command: str) -> Iterator[Stranger]:
+def writing(log: Path, *command: str) -> Iterator[ForeignTraining]:
     """A training that writes to a log; `command` in place of the plain writer."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             command or ("cat",), stdin=subprocess.PIPE, stdout=output, start_new_session=True
         )
     assert process.stdin is not None
-    stranger = Stranger(list(command), os.dup(process.stdin.fileno()), process.pid)
+    training = ForeignTraining(list(command), os.dup(process.stdin.fileno()), process.pid)
     process.stdin.close()
     try:
-        yield stranger
+        yield training
     finally:
-        stranger.end()
+        training.end()
         process.wait(timeout=60)
 
 
 @contextmanager
-def listening(fifo: Path) -> Iterator[Stranger]:
+def listening(fifo: Path) -> Iterator[ForeignTraining]:
     """A training that says what comes through a FIFO: for terminals, where `cat FIFO` runs."""
     os.mkfifo(fifo)
-    stranger = Stranger(["cat", str(fifo)], os.open(fifo, os.O_RDWR), None)
+    training = ForeignTraining(["cat", str(fifo)], os.open(fifo, os.O_RDWR), None)
     try:
-        yield stranger
+        yield training
     finally:
-        stranger.end()
+        training.end()

@@ -35,7 +35,7 @@ RUN_SLUG = f"tm-{RUN_ID}"
 
 @dataclass
 class Copy:
-    """What the operator's side makes of a kernel's log: the run's files, by their names."""
+    """The client's copy from a kernel's log: the run's files, by their names."""
 
     files: dict[str, bytes] = field(default_factory=dict)
 
@@ -137,7 +137,7 @@ class Session:
                 send(process, signal.SIGKILL)
 
     def wait_for_step(self, attempt: int, step: int) -> None:
-        """Until the log tells of this step of an attempt."""
+        """Wait until the log reports this step of an attempt."""
         name, wanted = f"attempts/{attempt}/events.jsonl", f'"metric","step":{step},'.encode()
         there = self.run.root / name
         self.wait_for(lambda: there.exists() and wanted in there.read_bytes())
@@ -185,16 +185,16 @@ def carried(journal: bytes, at: int = 0) -> CarriedJournal:
     return CarriedJournal(at, base64.b64encode(zlib.compress(journal[at:])).decode())
 
 
-# A trainer that only says so: it tells its steps and checkpoints, and does what its config says
-# after each. Told to end, it saves and goes.
+# A simulated trainer: it reports its steps and checkpoints, and does what its config says after
+# each. On SIGTERM it saves and ends.
 TRAINER = """\
 import json, os, signal, sys, time
 from pathlib import Path
 
 from trainer_runtime.core.protocol.lines import encode
 
-told_to_end = []
-signal.signal(signal.SIGTERM, lambda number, frame: told_to_end.append(number))
+end_signals = []
+signal.signal(signal.SIGTERM, lambda number, frame: end_signals.append(number))
 path = Path(sys.argv[1])
 config = json.loads(path.read_bytes())
 attempt = config["attempt"]["number"]
@@ -202,7 +202,7 @@ first = max(config["attempt"]["resume"]["candidates"], default=0)
 events = (path.parent / "events.jsonl").open("ab", buffering=0)
 said = 0
 
-def tell(kind, **fields):
+def emit(kind, **fields):
     global said
     events.write(encode(said, time.time(), kind, fields))
     said += 1
@@ -211,17 +211,17 @@ def save(step):
     place = f"checkpoints/step-{step:08d}"
     os.makedirs(place)
     Path(place, "manifest.json").write_text(json.dumps({"step": step, "attempt": attempt}))
-    tell("checkpoint", action="saved", step=step, path=place, size_bytes=9)
-    tell("checkpoint", action="verified", step=step)
+    emit("checkpoint", action="saved", step=step, path=place, size_bytes=9)
+    emit("checkpoint", action="verified", step=step)
 
-tell("started", step=first, target_step=config["steps"], resumed_from=first or None)
+emit("started", step=first, target_step=config["steps"], resumed_from=first or None)
 for step in range(first + 1, config["steps"] + 1):
-    tell("metric", step=step, values={"loss": 1.0 / step})
+    emit("metric", step=step, values={"loss": 1.0 / step})
     if step % 10 == 0:
         save(step)
     exec(config["does"])
-    if told_to_end:
+    if end_signals:
         save(step)
         sys.exit(75)
-tell("completed", step=config["steps"])
+emit("completed", step=config["steps"])
 """

@@ -71,8 +71,8 @@ class Terminal:
         if not select.select([self._master], [], [], 0.2)[0]:
             return True
         try:
-            told = os.read(self._master, 4096)
+            data = os.read(self._master, 4096)
         except OSError:  # nobody holds the other end any more
             return False
-        self.shown += self._decoder.decode(told)
-        return bool(told)
+        self.shown += self._decoder.decode(data)
+        return bool(data)

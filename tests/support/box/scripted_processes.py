@@ -1,4 +1,4 @@
-"""A box for the supervisor whose clock a test drives and whose trainers follow a script."""
+"""A host for the supervisor whose clock a test drives and whose trainers follow a script."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMPLETE, _SAVED = Exit(0, None), Exit(75, None)
 
 @dataclass(frozen=True)
 class Life:
-    """What one attempt's trainer does. `end` None: it runs until it is told to end.
+    """What one attempt's trainer does. `end` None: it runs until it is asked to end.
 
     `prepared` is the exit code of its preparation, None for one that never ends. `log` is what it
     printed.
@@ -52,7 +52,7 @@ class Life:
 
 @dataclass
 class Box:
-    """The machine: outlives its supervisors. `told`: every request, in order.
+    """The machine: outlives its supervisors. `requests`: all of them, in order.
 
     `can_hear` is False while hold has no trainer yet that could hear a signal. `verdict` is what
     the stacks of a stalled trainer show.
@@ -63,7 +63,7 @@ class Box:
     now: float = 1_000.0
     started: list[int] = field(default_factory=list)
     ends: dict[int, Exit] = field(default_factory=dict)
-    told: list[tuple[str, int]] = field(default_factory=list)
+    requests: list[tuple[str, int]] = field(default_factory=list)
     can_hear: bool = True
     verdict: Finding | None = None
 
@@ -138,12 +138,12 @@ class Box:
             manifest = {"step": step, "attempt": number}
             (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
-    def tell(self, number: int, told: EventBody) -> None:
+    def emit(self, number: int, event: EventBody) -> None:
         """Another event of an attempt's trainer."""
         path = self.run.attempt(number).events
         seq = path.read_bytes().count(b"\n")
         with path.open("ab") as file:
-            file.write(encode(seq, self.now, *told))
+            file.write(encode(seq, self.now, *event))
 
     def finish(self, number: int, end: Exit | None) -> None:
         if end is not None:
@@ -157,12 +157,12 @@ class ScriptedProcesses:
     def __init__(self, box: Box) -> None:
         self._box = box
         self._preparing: dict[int, int] = {}
-        self._looks: dict[int, int] = {}
+        self._observed: dict[int, int] = {}
 
     def prepare(self, attempt: int) -> None:
         if attempt not in self._preparing:
             self._preparing[attempt] = 0
-            self._box.told.append(("prepare", attempt))
+            self._box.requests.append(("prepare", attempt))
             self._box.run.attempt(attempt).setup_log.write_text(self._box.lives[attempt].setup_log)
 
     def prepared(self, attempt: int) -> int | None:
@@ -178,20 +178,20 @@ class ScriptedProcesses:
     def observe(self, attempt: int) -> Observation:
         if attempt not in self._box.started:
             return Observation("absent")
-        self._looks[attempt] = self._looks.get(attempt, 0) + 1
-        if self._looks[attempt] > 2:
+        self._observed[attempt] = self._observed.get(attempt, 0) + 1
+        if self._observed[attempt] > 2:
             self._box.finish(attempt, self._box.lives[attempt].end)
         if attempt in self._box.ends:
             return Observation("ended", self._box.ends[attempt])
         return Observation("running")
 
     def terminate(self, attempt: int) -> None:
-        self._box.told.append(("terminate", attempt))
+        self._box.requests.append(("terminate", attempt))
         if attempt in self._box.started and self._box.can_hear:
             self._box.finish(attempt, self._box.lives[attempt].on_sigterm)
 
     def kill(self, attempt: int) -> None:
-        self._box.told.append(("kill", attempt))
+        self._box.requests.append(("kill", attempt))
         if attempt in self._box.started:
             self._box.finish(attempt, Exit(None, 9))
 

@@ -1,7 +1,7 @@
-"""What boxes found of the PyTorch here, handed on from one test's box to the next.
+"""Caches the checks of the PyTorch here, from one test's host to the next.
 
-Each new box looks whether its PyTorch computes, which costs three seconds of a processor. Handed on
-are whole outcomes alone, under the names that the box itself would look for.
+Each new host checks whether its PyTorch computes, which costs three seconds of a processor. Only
+complete results are passed on, under the names that the host itself would use.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TorchChecks:
                 os.chown(path, owner, owner)
 
     def keep(self, root: Path) -> None:
-        """Keep what a box has found where its PyTorch computes."""
+        """Keep what a host found if its PyTorch computes."""
         for outcome in root.glob("cache/torch/*.json") if self.folder else ():
             if (read_json(outcome) or {}).get("version"):
                 shutil.copy(outcome, self.folder)

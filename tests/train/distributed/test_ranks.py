@@ -24,8 +24,8 @@ from support.box.tiny_training import (
     Config,
     RunFolder,
     changed,
+    metric_step,
     prepared_config,
-    told_step,
 )
 from support.runs.running_run import begin_with, standing_after, wait_until
 
@@ -124,7 +124,7 @@ class RanksRun(RunFolder):
 
         def told() -> bool:
             assert process.poll() is None, self.log(number)
-            return any(told_step(event) >= step for event in self.events(f"attempts/{number}"))
+            return any(metric_step(event) >= step for event in self.events(f"attempts/{number}"))
 
         wait_until(told, f"step {step} of attempt {number}", BOUND_S)
 

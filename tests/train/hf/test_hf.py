@@ -213,7 +213,7 @@ def test_crashed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
     assert run.steps_stored()[-1] == 15
     assert attempt(run) == 0
     assert [e["resumed_from"] for e in run.events() if e["kind"] == "started"] == [None, 6, 15]
-    assert run.told(*LOSSES) == straight.told(*LOSSES)
+    assert run.values_by_step(*LOSSES) == straight.values_by_step(*LOSSES)
     assert run.weights() == straight.weights()
 
 
@@ -225,8 +225,8 @@ def test_streamed_texts_are_trained_on_and_resumed_bit_for_bit(
     assert attempt(undisturbed) == 0
     assert attempt(stopped, disturbance=(5, terminate)) == 75
     assert attempt(stopped) == 0
-    assert len(undisturbed.told("loss")) == 12 + 2
-    assert stopped.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert len(undisturbed.values_by_step("loss")) == 12 + 2
+    assert stopped.values_by_step(*LOSSES) == undisturbed.values_by_step(*LOSSES)
     assert stopped.weights() == undisturbed.weights()
 
 
@@ -244,7 +244,7 @@ def test_llama_style_with_recomputed_activations_resumes_bit_for_bit(
     assert attempt(undisturbed) == 0
     assert attempt(stopped, disturbance=(5, terminate)) == 75
     assert attempt(stopped) == 0
-    assert stopped.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert stopped.values_by_step(*LOSSES) == undisturbed.values_by_step(*LOSSES)
     assert stopped.weights() == undisturbed.weights()
 
 
@@ -354,7 +354,8 @@ def test_accumulated_batches_train_as_one_large_batch_does(
             eval__batches=0,
         )
         assert attempt(run) == 0
-        told[micro_batch] = [v for values in run.told("loss", "grad_norm").values() for v in values]
+        by_step = run.values_by_step("loss", "grad_norm")
+        told[micro_batch] = [v for values in by_step.values() for v in values]
     assert told[2] == pytest.approx(told[8], rel=1e-3)
 
 
@@ -417,8 +418,8 @@ def test_training_goes_on_from_a_models_folder_with_its_weights(
 ) -> None:
     run = make_run(model__path=str(straight.folder / "final"), model__n_layer=None)
     assert attempt(run, disturbance=(1, terminate)) == 75
-    [(loss,)] = [values for key, values in run.told("loss").items() if key[0] == "metric"]
-    assert loss < straight.told("loss")["metric", 1][0] - 0.5
+    [(loss,)] = [values for key, values in run.values_by_step("loss").items() if key[0] == "metric"]
+    assert loss < straight.values_by_step("loss")["metric", 1][0] - 0.5
 
 
 def test_tensorboards_files_lie_in_the_runs_folder(

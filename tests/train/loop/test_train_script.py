@@ -141,7 +141,7 @@ def test_killed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
         assert run.train()[0] == 0
         assert run.events()[-1]["kind"] == "completed"
         assert stopped_at in [event.get("resumed_from") for event in run.events()]
-    assert run.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert run.values_by_step(*LOSSES) == undisturbed.values_by_step(*LOSSES)
     assert run.weights() == undisturbed.weights()
 
 
@@ -162,7 +162,7 @@ def test_llama_style_with_grouped_keys_resumes_bit_for_bit(
     assert straight.train()[0] == 0
     saved_on_sigterm(stopped, 4)
     assert stopped.train()[0] == 0
-    assert stopped.told(*LOSSES) == straight.told(*LOSSES)
+    assert stopped.values_by_step(*LOSSES) == straight.values_by_step(*LOSSES)
     assert stopped.weights() == straight.weights()
 
 

@@ -1,9 +1,9 @@
-"""Sends the alerts that are the box's own, whether or not anybody is connected.
+"""Sends the host's own alerts, whether or not a client is connected.
 
-`.alerts.json` says what to watch for and where to post it; the operator's side replaces it, and it
-is read again when it changes. Everything else stands in the journal: a message is written down as
-`fired` before it is posted and as `sent` only after the receiver has taken it, so a kill at any
-moment leads to the same message once more, under the same id.
+`.alerts.json` says what to watch for and where to post it. The client replaces it, and it is read
+again when it changes. Everything else is in the journal: a message is recorded as `fired` before it
+is posted, and as `sent` only after the receiver has accepted it. A kill at any moment therefore
+leads to the same message once more, under the same id.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import Event, number
 from trainer_runtime.core.protocol.progress import Progress
 
-# After the run's end the box keeps trying for so long; the operator's side goes on from there.
+# After the run's end the host retries for this long; the client continues from there.
 _LAST_TRIES_S = 300.0
 # Receivers take about one message a second; Slack says so, Discord thirty a minute.
 _LEAST_PAUSE_S = 2.0
 _KILL_AFTER_S = LONGEST_S + 10.0
 
 # Writes an event of the journal: its kind and its fields.
-Tell = Callable[[str, Mapping[str, object]], None]
+Emit = Callable[[str, Mapping[str, object]], None]
 
 
 class Alerting:
-    """One run's alerts. `look` never waits: a message is posted by a child, one at a time."""
+    """One run's alerts. `poll` never waits: a message is posted by a child, one at a time."""
 
-    def __init__(self, run: RunFolder, clock: Callable[[], float], tell: Tell) -> None:
+    def __init__(self, run: RunFolder, clock: Callable[[], float], emit: Emit) -> None:
         self._run = run
         self._clock = clock
-        self._tell = tell
+        self._emit = emit
         self._seen: tuple[int, int, int] | None = None
         self._order = AlertOrder()
         self._watchers: list[Watcher] = []
@@ -58,22 +58,22 @@ class Alerting:
         self._started_t = 0.0
         self._next_t = 0.0
 
-    def look(self, record: Record, progress: Mapping[int, Progress], *, last: bool = False) -> bool:
-        """Fire what is due and see to what was fired; True where nothing is left to do.
+    def poll(self, record: Record, progress: Mapping[int, Progress], *, last: bool = False) -> bool:
+        """Fire the alerts that are due and post those that fired; True when nothing is left to do.
 
-        `last`: the run has ended, so that tries come to an end.
+        `last`: the run has ended, so retries are limited.
         """
         now = self._clock()
         try:
-            self._read_given()
+            self._read_changed_order()
             if self._pieces is not None:
                 for alert, onset in self._onsets(self._pieces, record, progress, now):
                     self._fire(alert, onset, record, progress, now)
         except OSError:
-            self._seen = None  # what was read and not written down is read anew
+            self._seen = None  # what was read but not recorded is read again
             raise
         if self._child is not None:
-            self._see_to_child(self._child, record, now)
+            self._check_child(self._child, record, now)
         if self._child is None and now >= self._next_t:
             self._post_next(record, now)
         tries_s = self._order.last_tries_s
@@ -82,17 +82,17 @@ class Alerting:
         return not record.alerts.unsent and not (self._pieces and self._pieces.more)
 
     def forget(self, record: Record) -> None:
-        """Remove the addresses of a run that is over; those for a newer request stay."""
+        """Remove the addresses of an ended run, unless they belong to a newer request."""
         order = _read_order(self._run)
         if order is None or order.generation <= record.generation:
             self._run.alerts.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of a message under way; it comes to its end by itself."""
+        """Detach from a message under way; its process ends by itself."""
         self._child = None
 
-    def _read_given(self) -> None:
-        """Take in what is to be watched, where that has changed: the history is read anew then."""
+    def _read_changed_order(self) -> None:
+        """Read the alert order if it has changed; the history is then read again from its start."""
         try:
             status = os.stat(self._run.alerts)
         except FileNotFoundError:
@@ -123,7 +123,7 @@ class Alerting:
                 yield watcher.alert, onset
 
     def _log_grew_t(self, attempt: int) -> float | None:
-        """Of a training of others, whose log may hold lines without figures."""
+        """When an attached training's log last grew: its lines may hold no metrics."""
         if not self._is_attached:
             return None
         try:
@@ -149,20 +149,20 @@ class Alerting:
         )
         message = message_of(alert, onset, place, now)
         if not record.alerts.knows(message, onset.t):
-            self._tell("alert", fired(message, alert.to))
+            self._emit("alert", fired(message, alert.to))
 
     def _post_next(self, record: Record, now: float) -> None:
         due = record.alerts.due(now)
         if due is None:
             return
-        name, told = due
-        destination = self._order.destinations.get(told.to)
+        name, entry = due
+        destination = self._order.destinations.get(entry.to)
         if destination is None:
-            # Its address may come with the next file; who gives up in the end is the caller.
-            reason = f"the box has no address of {told.to}"
-            self._tell("alert", failed(name, told, reason, now))
+            # Its address may come with the next file; the caller decides when to give up.
+            reason = f"the host has no address of {entry.to}"
+            self._emit("alert", failed(name, entry, reason, now))
             return
-        body = body_for(destination.kind, told.message)
+        body = body_for(destination.kind, entry.message)
         asked = json.dumps({"url": destination.url, "body": body, "id": name}).encode()
         try:
             self._child = subprocess.Popen(
@@ -174,15 +174,15 @@ class Alerting:
                 start_new_session=True,
             )
         except OSError:
-            # Whatever is wrong with the machine, the training goes before its alerts.
-            self._tell("alert", failed(name, told, "the sender can't be started", now))
+            # Whatever is wrong with the machine, the training matters more than its alerts.
+            self._emit("alert", failed(name, entry, "the sender can't be started", now))
             return
         self._posting, self._started_t = name, now
         if self._child.stdin is not None:
             with suppress(BrokenPipeError), self._child.stdin as stdin:
                 stdin.write(asked)  # shorter than a pipe holds
 
-    def _see_to_child(self, child: subprocess.Popen[bytes], record: Record, now: float) -> None:
+    def _check_child(self, child: subprocess.Popen[bytes], record: Record, now: float) -> None:
         if child.poll() is None:
             if now > self._started_t + _KILL_AFTER_S:
                 child.kill()
@@ -191,25 +191,25 @@ class Alerting:
         self._child, self._next_t = None, now + _LEAST_PAUSE_S
         if child.stdout is not None:
             child.stdout.close()
-        told = record.alerts.told.get(self._posting)
-        if told is None:
+        entry = record.alerts.told.get(self._posting)
+        if entry is None:
             return
         answer = _answer(output)
         if answer.sent:
-            self._tell("alert", sent(self._posting))
+            self._emit("alert", sent(self._posting))
         else:
             reason, wait_s = answer.reason, answer.wait_s
-            self._tell("alert", failed(self._posting, told, reason, now, wait_s=wait_s))
+            self._emit("alert", failed(self._posting, entry, reason, now, wait_s=wait_s))
 
     def _give_up(self, record: Record, now: float) -> None:
         for name in record.alerts.unsent:
-            told = record.alerts.told[name]
-            reason = told.reason or "it was not taken in time"
-            self._tell("alert", failed(name, told, reason, now, last=True))
+            entry = record.alerts.told[name]
+            reason = entry.reason or "the receiver did not accept it in time"
+            self._emit("alert", failed(name, entry, reason, now, last=True))
 
 
 def _read_order(run: RunFolder) -> AlertOrder | None:
-    """What is to be watched; None where nothing says so that can be read."""
+    """The alert order; None if there is none or it can't be read."""
     fields = read_fields(run.alerts)
     try:
         return None if fields is None else AlertOrder.of(fields)
@@ -230,10 +230,10 @@ def _onset_of(watcher: Watcher, attempt: int, event: Event) -> Onset | None:
 def _heard_t(
     record: Record, progress: Progress | None, grew_t: float | None = None
 ) -> float | None:
-    """When the newest trainer last told anything, its start included; `grew_t`: its log did."""
-    told_t = progress.last_event_t if progress is not None else None
+    """When the newest trainer last reported anything, its start included; `grew_t`: its log's."""
+    event_t = progress.last_event_t if progress is not None else None
     running_t = record.current.running_t if record.current is not None else None
-    return max((t for t in (told_t, running_t, grew_t) if t is not None), default=None)
+    return max((t for t in (event_t, running_t, grew_t) if t is not None), default=None)
 
 
 def _answer(output: bytes) -> PostAnswer:

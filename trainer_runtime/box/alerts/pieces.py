@@ -1,4 +1,4 @@
-"""What alerts are watched over: new lines of the journal and of the attempts' events, in order."""
+"""Reads the events that alerts are evaluated on: the journal's and the attempts', in order."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, complete_lines, decode
 
-# Read at one look, of one file: a long history is caught up with over several.
+# Maximum per read and file: catching up with a long history takes several reads.
 _MOST_BYTES = 2 << 20
 _KINDS = (b'"kind":"warning"',)
 
 
 class Pieces:
-    """The events of a run from their beginning on, each once.
+    """The events of a run from its beginning, each once.
 
-    `keys`: the metrics that are watched; lines of points without any of them are passed over.
+    `keys`: the metrics that are watched; metric lines without any of them are skipped.
     """
 
     def __init__(self, run: RunFolder, keys: Collection[str]) -> None:
@@ -26,7 +26,7 @@ class Pieces:
         self._wanted = (*_KINDS, *(f'"{key}":'.encode() for key in keys))
 
     def new(self, attempts: Collection[int]) -> Iterator[tuple[int, Event]]:
-        """What was written since; (0, event) for the journal's."""
+        """New events since the last call; (0, event) for the journal's."""
         for line in self._journal.read():
             yield from _event(0, line)
         for number in sorted(attempts):
@@ -40,7 +40,7 @@ class Pieces:
 
     @property
     def more(self) -> bool:
-        """Whether the last look left anything."""
+        """Whether the last read left anything unread."""
         return self._journal.more or any(tail.more for tail in self._attempts.values())
 
 
@@ -59,7 +59,7 @@ class _Tail:
             return []
         self.more = len(data) == _MOST_BYTES
         lines, used = complete_lines(data)
-        # A line longer than that is no event of ours.
+        # A longer line is not one of our events.
         self._offset += used or (len(data) if self.more else 0)
         return lines
 

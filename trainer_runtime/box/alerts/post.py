@@ -1,8 +1,8 @@
 """Posts one message, in a process of its own: `python -m trainer_runtime alert`.
 
-Standard input holds `{"url", "body", "id"}`: a URL is a secret and stands in no command line. The
+Standard input holds `{"url", "body", "id"}`: a URL is a secret, so it is not on a command line. The
 answer is `{"sent": true}` or `{"sent": false, "reason", "wait_s"}`, with the `status` of the
-receiver and what it `said`. The reason is of a closed list; what a receiver says is anybody's text.
+receiver and what it `said`. The reason is one of a closed list; `said` is untrusted text.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.text import shown
 
 TIMEOUT_S = 10.0
-# A receiver that sends a byte now and then is held to this as a whole.
+# Total limit, also for a receiver that sends a byte now and then.
 LONGEST_S = 20
 _MOST_WAIT_S = 3600.0
 _MOST_SAID = 200
 
 
 def main() -> int:
-    """Post what standard input asks for; 0 also where it was not taken."""
+    """Post the message on standard input; returns 0 also when it was not accepted."""
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(LONGEST_S)
     asked = decode_fields(sys.stdin.buffer.read(), "the message")
@@ -56,8 +56,8 @@ def post(url: str, body: object, name: str) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         with error:
             asked_s = _wait_s(error.headers.get("Retry-After"))
-            told = _failed(f"the receiver answered {error.code}", asked_s)
-            return {**told, "status": error.code, "said": _said(error)}
+            failure = _failed(f"the receiver answered {error.code}", asked_s)
+            return {**failure, "status": error.code, "said": _said(error)}
     except urllib.error.URLError as error:
         return _failed(_reason(error.reason))
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -82,7 +82,7 @@ _REASONS: tuple[tuple[type, str], ...] = (
     (ssl.SSLError, "its certificate or TLS is not accepted"),
     (ConnectionRefusedError, "the connection was refused"),
     (ConnectionError, "the connection broke"),
-    (http.client.HTTPException, "what came back is no HTTP"),
+    (http.client.HTTPException, "the answer is not valid HTTP"),
     (ValueError, "the address can't be used"),
 )
 

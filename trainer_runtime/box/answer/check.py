@@ -1,6 +1,6 @@
 """What stands between this machine and a training: rows of what, state, found, remedy.
 
-Nothing is changed. Each row is looked up by itself: one that fails hides none of the others.
+Nothing is changed. Each row is checked independently: a failing one hides none of the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainer_runtime.core.frameworks.packages import MODULES
 _GIB = 2.0**30
 _LEAST_ROOT_GIB = 5.0  # as `trainmaster doctor` has it: checkpoints and shards
 _ROOMY_CACHE_GIB = 15.0  # an environment with PyTorch and CUDA's libraries takes seven or eight
-_LEAST_SHARED_GIB = 1.0  # containers have 64 MiB unless told otherwise
+_LEAST_SHARED_GIB = 1.0  # containers have 64 MiB by default
 _LEAST_MEMORY_GIB = 2.0
 _TOOL_TIMEOUT_S = 10.0
 
@@ -40,15 +40,15 @@ def check(root: Path, cache: Path, within_s: float) -> dict[str, Any]:
     """
     deadline_s = time.monotonic() + within_s
     rows: list[Row] = []
-    for name, look in _looks(root, cache):
-        rows += _independently(name, look)
+    for name, probe in _checks(root, cache):
+        rows += _independently(name, probe)
     found: list[dict[str, Any]] = []
     rows += _independently("gpu", lambda: gpus(found))
     rows += _independently("torch", lambda: torch(found, deadline_s))
     return {"checks": [asdict(row) for row in rows], "gpus": found, "time": time.time()}
 
 
-def _looks(root: Path, cache: Path) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
+def _checks(root: Path, cache: Path) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
     yield "python", _python
     yield "environments", _environments
     yield "frameworks", _frameworks
@@ -60,11 +60,11 @@ def _looks(root: Path, cache: Path) -> Iterator[tuple[str, Callable[[], Iterator
     yield "logging out", _logging_out
 
 
-def _independently(name: str, look: Callable[[], Iterator[Row]]) -> Iterator[Row]:
+def _independently(name: str, probe: Callable[[], Iterator[Row]]) -> Iterator[Row]:
     try:
-        yield from look()
+        yield from probe()
     except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
-        yield Row(name, "warn", f"could not be looked at: {error}", "Look at it by hand.")
+        yield Row(name, "warn", f"could not be checked: {error}", "Check it by hand.")
 
 
 def _python() -> Iterator[Row]:
@@ -110,8 +110,8 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"\0" * 4096)
     except OSError as error:
-        told = f"{existing} can't be written: {error.strerror}"
-        yield Row(name, "fail", told, change)
+        found = f"{existing} can't be written: {error.strerror}"
+        yield Row(name, "fail", found, change)
         return
     free_gib = shutil.disk_usage(existing).free / _GIB
     state: State = "fail" if free_gib < least_gib else "warn" if free_gib < roomy_gib else "ok"
@@ -125,8 +125,9 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
         f"another disk: `--{name} DIR`.",
     )
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:
-        told = f"{existing} lies on a disk from which nothing may be executed (noexec)"
-        yield Row(f"{name} noexec", "warn", told, f"Environments don't work there: `--{name} DIR`.")
+        found = f"{existing} lies on a disk from which nothing may be executed (noexec)"
+        remedy = f"Environments don't work there: `--{name} DIR`."
+        yield Row(f"{name} noexec", "warn", found, remedy)
 
 
 def _limits() -> Iterator[Row]:

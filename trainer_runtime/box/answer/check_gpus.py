@@ -14,7 +14,7 @@ from typing import Any
 
 import trainer_runtime
 from trainer_runtime.box.answer.check_row import Row
-from trainer_runtime.box.environment.interpreters import candidates, look_at
+from trainer_runtime.box.environment.interpreters import candidates, probe_interpreter
 from trainer_runtime.box.processes.commands import Ended, ask
 from trainer_runtime.box.processes.hold import MARKER
 
@@ -36,9 +36,9 @@ def gpus(found: list[dict[str, Any]]) -> Iterator[Row]:
         listed = _query("--query-gpu", _GPU_FIELDS)
         holding = _query("--query-compute-apps", _HOLDER_FIELDS)
     except (OSError, subprocess.SubprocessError) as error:
-        told = _words_of(error)
+        reason = _error_text(error)
         remedy = "Run nvidia-smi there; a driver that was updated wants a reboot."
-        yield Row("gpu", "fail", f"nvidia-smi fails: {told}", remedy)
+        yield Row("gpu", "fail", f"nvidia-smi fails: {reason}", remedy)
         return
     if not listed:
         yield Row("gpu", "warn", "nvidia-smi lists none", "Small models train on the processor.")
@@ -56,26 +56,26 @@ def gpus(found: list[dict[str, Any]]) -> Iterator[Row]:
 
 
 def torch(found: Sequence[Mapping[str, Any]], deadline_s: float) -> Iterator[Row]:
-    """Whether the box's PyTorch computes, on each of the GPUs where there are any.
+    """Check that the host's PyTorch computes, on each GPU if there are any.
 
     The interpreters are asked in the order in which `environment: auto` asks them. `deadline_s`: by
     the monotonic clock, when to give up.
     """
     asked, problem = [], None
     for python in candidates(os.environ, own_first=True):
-        interpreter, _ = look_at(python, _environment(), _runtime())
+        interpreter, _ = probe_interpreter(python, _environment(), _runtime())
         if interpreter is None:
             continue
         asked.append(python)
         if interpreter.torch is None:
             continue
-        told = f"{interpreter.torch} in {python}"
+        summary = f"{interpreter.torch} in {python}"
         broken = _compute(python, found, deadline_s)
         if not broken:
             where = f"{len(found)} GPUs" if found else "the processor"
-            yield Row("torch", "ok", f"{told} computes on {where}")
+            yield Row("torch", "ok", f"{summary} computes on {where}")
             return
-        problem = problem or f"{told} does not compute: {'; '.join(broken)}"
+        problem = problem or f"{summary} does not compute: {'; '.join(broken)}"
     yield Row(
         "torch",
         "warn",
@@ -116,8 +116,8 @@ def _environment() -> dict[str, str]:
 
 def _none_or_hidden() -> Row:
     if Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists():
-        told = "an NVIDIA driver is there, nvidia-smi is not"
-        return Row("gpu", "warn", told, "Put nvidia-smi on the PATH of `ssh HOST env`.")
+        found = "an NVIDIA driver is there, nvidia-smi is not"
+        return Row("gpu", "warn", found, "Put nvidia-smi on the PATH of `ssh HOST env`.")
     return Row("gpu", "warn", "none", "Small models train on the processor; others need a GPU.")
 
 
@@ -130,7 +130,7 @@ def _query(what: str, fields: tuple[str, ...]) -> list[dict[str, str]]:
     return [dict(zip(fields, cells, strict=True)) for cells in rows if len(cells) == len(fields)]
 
 
-def _words_of(error: OSError | subprocess.SubprocessError) -> str:
+def _error_text(error: OSError | subprocess.SubprocessError) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         words = f"{error.stdout} {error.stderr}".split()
         return " ".join(words)[:300] or f"exit code {error.returncode}"
@@ -140,7 +140,7 @@ def _words_of(error: OSError | subprocess.SubprocessError) -> str:
 
 
 def _gib(cell: str) -> float | None:
-    """None where the driver tells none (`[N/A]`)."""
+    """None where the driver reports none (`[N/A]`)."""
     return round(float(cell) / _MIB_PER_GIB, 2) if cell[:1].isdigit() else None
 
 
@@ -183,14 +183,14 @@ def _gpu_row(cells: dict[str, str], gpu: dict[str, Any], holders: list[dict[str,
     if used is not None and used - known > _UNUSED_GIB:
         held.append(f"{used - known:.1f} GiB by processes that can't be seen from here")
     memory = "" if total is None else f", {total:.1f} GiB"
-    told = f"{gpu['name']}{memory}, driver {cells['driver_version']}"
+    summary = f"{gpu['name']}{memory}, driver {cells['driver_version']}"
     if not held:
-        return Row(f"gpu {gpu['index']}", "ok", f"{told}, free")
+        return Row(f"gpu {gpu['index']}", "ok", f"{summary}, free")
     return Row(
         f"gpu {gpu['index']}",
         "warn",
-        f"{told}, held: {'; '.join(held)}",
-        "Wait until it is free, or ask whoever holds it; CUDA_VISIBLE_DEVICES in the spec's env "
+        f"{summary}, held: {'; '.join(held)}",
+        "Wait until it is free, or ask its holder; CUDA_VISIBLE_DEVICES in the spec's env "
         "chooses among several.",
     )
 

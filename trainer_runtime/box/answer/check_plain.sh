@@ -1,4 +1,4 @@
-# What can be told of a machine without an interpreter: `sh -s ROOT CACHE`, with this as its input.
+# Checks a machine that has no Python interpreter: `sh -s ROOT CACHE`, with this as its input.
 #
 # Prints rows `row NAME STATE FOUND REMEDY` with tabs between, and last `time UNIX_SECONDS`.
 

@@ -1,4 +1,4 @@
-"""Tells the operator's side what models and tokenizers this machine has."""
+"""Reports to the client which models and tokenizers this machine has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine has to offer a training, as JSON: looked up, nothing measured or changed."""
+"""Reports what this machine offers a training, as JSON. Nothing is measured or changed."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def _mib_as_gib(cell: str, in_host: str) -> float:
-    """A GPU that shares the host's memory tells none of its own (`[N/A]`)."""
+    """A GPU that shares the host's memory reports none of its own (`[N/A]`)."""
     return round(float(cell) / 1024, 2) if cell[:1].isdigit() else _memory_gib(in_host)
 
 

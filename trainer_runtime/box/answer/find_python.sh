@@ -1,4 +1,4 @@
-# Finds an interpreter for the box's side: `sh -s`, with this text as its input.
+# Finds an interpreter for the runtime: `sh -s`, with this text as its input.
 #
 # Prints a line `python VERDICT VERSION PATH LACKS` (tabs between) for each one that it tried: good,
 # old (before 3.10) or incomplete (LACKS part of the standard library). Ends with the first good

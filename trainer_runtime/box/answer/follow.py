@@ -1,15 +1,15 @@
-"""`python3 -m trainer_runtime follow`: what is new of any number of runs, over one channel.
+"""`python3 -m trainer_runtime follow`: streams new data of any number of runs over one channel.
 
 Asked by a line of JSON on standard input: `{"scan": n, "limit": bytes, "add": {run: {"folder":
 path, "have": {name: [length, inode or null, last bytes]}}}, "drop": [runs], "over": [runs]}`. Of a
 file that is replaced as a whole, `have` is `[size, modification time in ns]`; runs that are `over`
-are looked at thoroughly. Answered by frames, `{"run", "file", "n", ...}` on a line and n raw bytes
+are scanned in full. Answered by frames, `{"run", "file", "n", ...}` on a line and n raw bytes
 each, and by `{"scanned": n, "now": unix seconds, "more": bool}`. An appended file's frame has `at`
-(its first byte's place), `inode` where that is news, and `anew` where a new generation of the file
+(its first byte's place), `inode` where that is news, and `reset` where a new generation of the file
 begins; a replaced one's has `mtime_ns`.
 
-Only answers, so that the operator's side takes as much as it can. Ends with its standard input, or
-when nobody has asked or taken anything for a minute: then the link hangs.
+Only answers requests, so the client sets the pace. Ends with its standard input, or when nothing
+was requested or read for a minute: then the connection hangs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Scanner:
     def scan(self, given: Mapping[str, object]) -> None:
         """Answer one request: every run gets its share, and what is left over goes to who needs it.
 
-        What did not fit is told by `more`; whoever had no turn is the first of the next scan.
+        `more` says that something did not fit; runs without a turn come first in the next scan.
         """
         request = Fields(given, "a request")
         for run_id in request.texts("drop"):
@@ -71,7 +71,7 @@ class Scanner:
             if self._outbox.sent_bytes >= end:
                 return True
             self._runs[run_id] = self._runs.pop(run_id)  # to the end of the queue
-            if run.look(now, thoroughly=run_id in over):
+            if run.refresh(now, thoroughly=run_id in over):
                 run.send(self._outbox, min(share, end - self._outbox.sent_bytes), now)
                 if run.behind:
                     behind.append(run)

@@ -63,24 +63,24 @@ class AppendedFile:
     """A file that grows: each byte is sent once, under the generation of the file it belongs to.
 
     A new generation begins where the file is shorter than what was sent of it, is another file
-    (inode), or has other bytes before the cursor. What the old one still had to tell is looked for
-    beside it, where a rotation has moved or copied it, and is sent first.
+    (inode), or has other bytes before the cursor. Unsent bytes of the old one are searched
+    beside it, where a rotation may have moved or copied it, and are sent first.
 
     `have`: the copy's length, the inode of its original where that is known, and the last bytes of
     the copy as far as they are the original's own.
     """
 
     __slots__ = (
-        "_anew",
         "_cursor",
         "_end",
         "_inode",
+        "_is_reset",
         "_path",
         "_run_id",
         "_seen",
+        "_sent_inode",
         "_source",
         "_tail",
-        "_told_inode",
         "behind",
         "name",
     )
@@ -92,17 +92,17 @@ class AppendedFile:
         self._run_id = run_id
         self._path = self._source = path
         self._cursor, self._inode, self._tail = have
-        self._told_inode = self._inode
+        self._sent_inode = self._inode
         self._end = self._cursor
         self._seen: tuple[int, int, int] | None = None
-        self._anew = False
+        self._is_reset = False
         self.behind = False
 
     @property
     def exists(self) -> bool:
         return self._seen is not None
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """See how far the file goes now; True where it is `behind`: something is to be sent."""
         if self._source != self._path:
             return True
@@ -117,7 +117,7 @@ class AppendedFile:
             return False
         self.behind = True
         replaced = self._inode is not None and self._inode != status.st_ino
-        if (replaced or status.st_size < self._cursor) and self._begin_anew():
+        if (replaced or status.st_size < self._cursor) and self._reset():
             return True  # the old one's rest first
         self._seen, self._inode, self._end = seen, status.st_ino, status.st_size
         return True
@@ -126,28 +126,28 @@ class AppendedFile:
         """Send at most `limit` bytes (at least one) of what was found."""
         data = self._read(limit)
         if data is None:
-            if not self._begin_anew():
-                self.look()
+            if not self._reset():
+                self.refresh()
             data = self._read(limit) or b""
-        self._tell(outbox, data)
+        self._send(outbox, data)
         self._cursor += len(data)
         if not data:
-            self._end = self._cursor  # cut meanwhile, or not to be read: the next look tells
+            self._end = self._cursor  # truncated meanwhile, or unreadable: the next refresh shows
         if self._source != self._path and self._end <= self._cursor:
             self._forget()
-            self.look()
-        self.behind = self._anew or self._end > self._cursor
+            self.refresh()
+        self.behind = self._is_reset or self._end > self._cursor
 
-    def _tell(self, outbox: Frames, data: bytes) -> None:
-        told: dict[str, Any] = {"run": self._run_id, "file": self.name, "at": self._cursor}
-        known = len(told)
-        if self._anew:
-            told["anew"] = True
-        if self._told_inode != self._inode and self._source == self._path:
-            told["inode"] = self._told_inode = self._inode
-        if data or len(told) > known:
-            outbox.frame(told, data)
-            self._anew = False
+    def _send(self, outbox: Frames, data: bytes) -> None:
+        header: dict[str, Any] = {"run": self._run_id, "file": self.name, "at": self._cursor}
+        known = len(header)
+        if self._is_reset:
+            header["reset"] = True
+        if self._sent_inode != self._inode and self._source == self._path:
+            header["inode"] = self._sent_inode = self._inode
+        if data or len(header) > known:
+            outbox.frame(header, data)
+            self._is_reset = False
 
     def _read(self, limit: int) -> bytes | None:
         """What follows the cursor; None where the file no longer has what was sent before it."""
@@ -160,7 +160,7 @@ class AppendedFile:
             return b""
         try:
             if os.fstat(descriptor).st_ino != self._inode and self._source == self._path:
-                self._seen = None  # replaced since it was looked at
+                self._seen = None  # replaced since the last refresh
                 return b""
             data = _read_at(descriptor, before + wanted, self._cursor - before)
         except OSError:
@@ -173,7 +173,7 @@ class AppendedFile:
         self._tail = data[-TAIL_BYTES:]
         return data[before:]
 
-    def _begin_anew(self) -> bool:
+    def _reset(self) -> bool:
         """Begin the next generation; True if the old one's rest is still to be read before."""
         if self._source == self._path:
             moved = self._moved_away()
@@ -187,9 +187,9 @@ class AppendedFile:
         self._source = self._path
         self._cursor = self._end = 0
         self._tail = b""
-        self._inode = self._told_inode = None
+        self._inode = self._sent_inode = None
         self._seen = None
-        self._anew = True
+        self._is_reset = True
 
     def _moved_away(self) -> tuple[str, int] | None:
         """Where a rotation has put the bytes beyond the cursor, and how many there are in all."""
@@ -202,13 +202,13 @@ class AppendedFile:
                 if entry.name == own_name or not (same or copied):
                     continue
                 status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and self._goes_on(entry.path, status.st_size):
+                if stat.S_ISREG(status.st_mode) and self._continues(entry.path, status.st_size):
                     found.append((same, status.st_mtime_ns, entry.path, status.st_size))
         except OSError:
             return None
         return max(found)[2:] if found else None
 
-    def _goes_on(self, path: str, size: int) -> bool:
+    def _continues(self, path: str, size: int) -> bool:
         """Whether the file holds what was sent last, and more."""
         if size <= self._cursor:
             return False
@@ -255,8 +255,8 @@ class ReplacedFile:
             os.close(descriptor)
         self._seen = (status.st_size, status.st_mtime_ns)
         if len(data) <= LARGEST_WHOLE_BYTES:
-            told = {"run": self._run_id, "file": self.name, "mtime_ns": status.st_mtime_ns}
-            outbox.frame(told, data)
+            header = {"run": self._run_id, "file": self.name, "mtime_ns": status.st_mtime_ns}
+            outbox.frame(header, data)
 
 
 def _read_at(descriptor: int, length: int, offset: int) -> bytes:

@@ -1,4 +1,4 @@
-"""One run as the follower looks at it: which of its files, how often, in which order."""
+"""One run of the follower: which files are read, how often, in which order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trainer_runtime.core.protocol.followed_files import (
     TRAIN_LOG,
 )
 
-# What is rewritten all the time, and what hardly ever changes any more, is looked at so often.
+# How often to read files that are rewritten all the time, and those that hardly change.
 _SELDOM_S = 30.0
-# A new attempt is told of by the journal; its folder may come a moment later.
+# The journal announces a new attempt; its folder may appear a moment later.
 _LIST_S = 1.0
-# An attempt that has a successor is not looked at any more once it has been quiet for so long.
+# An attempt that has a successor is not read any more after this long without changes.
 _QUIET_S = 10.0
 # So long the journal waits at most until the logs that are older than it have been read.
 _LONGEST_WAIT_S = 5.0
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 class FollowedRun:
     """What is new in a run's folder, read so that no news of an end precedes what it ended.
 
-    The journal is looked at before all other files and sent after them, as far as it went then: it
+    The journal is read before all other files and sent after them, as far as it went then: it
     waits without bound for the attempts' events, and within bounds for their logs.
     """
 
@@ -46,7 +46,7 @@ class FollowedRun:
         self._journal = _appended(run_id, folder, JOURNAL, have)
         self._replaced = [_replaced(run_id, folder, name, have) for name in REPLACED_IN_RUN]
         self._attempts: dict[int, _Attempt] = {}
-        self._looked_at: list[_Attempt] = []
+        self._followed: list[_Attempt] = []
         self._newest = 0
         self._listed: tuple[int, int, int] | None = None
         self._events: list[AppendedFile] = []
@@ -56,19 +56,19 @@ class FollowedRun:
         self._waits_since: float | None = None
         self.behind = False
 
-    def look(self, now: float, *, thoroughly: bool) -> bool:
+    def refresh(self, now: float, *, thoroughly: bool) -> bool:
         """See what is new; True where there is anything to send. `now`: monotonic seconds."""
-        found = self._journal.look()
+        found = self._journal.refresh()
         seldom = thoroughly or now >= self._seldom_due
         if found or seldom or now >= self._list_due:
             self._list_due = now + _LIST_S
-            self._list_attempts(now, anew=seldom, thoroughly=thoroughly)
+            self._list_attempts(now, again=seldom, thoroughly=thoroughly)
         self._events.clear()
         self._logs.clear()
-        for attempt in self._looked_at:
-            attempt.look(now, self._events, self._logs, seldom=seldom)
+        for attempt in self._followed:
+            attempt.refresh(now, self._events, self._logs, seldom=seldom)
         if found or seldom:
-            self._look_seldom(now, seldom=seldom)
+            self._refresh_seldom(now, seldom=seldom)
         return found or bool(self._events or self._logs or self._wholes)
 
     def send(self, outbox: Frames, limit: int, now: float) -> None:
@@ -81,38 +81,38 @@ class FollowedRun:
         self._logs = [file for file in self._logs if file.behind]
         while self._wholes and outbox.sent_bytes < enough:
             self._wholes.popitem()[1].send_changed(outbox)
-        if self._journal.behind and self._may_tell(now) and outbox.sent_bytes < enough:
+        if self._journal.behind and self._may_send_journal(now) and outbox.sent_bytes < enough:
             self._journal.send(outbox, enough - outbox.sent_bytes)
         self.behind = bool(self._events or self._logs or self._wholes) or self._journal.behind
 
-    def _may_tell(self, now: float) -> bool:
-        """Whether the journal may be sent: it tells of ends."""
+    def _may_send_journal(self, now: float) -> bool:
+        """Whether the journal may be sent: it reports ends."""
         if not self._events and not self._logs:
             self._waits_since = None
             return True
         self._waits_since = now if self._waits_since is None else self._waits_since
         return not self._events and now - self._waits_since > _LONGEST_WAIT_S
 
-    def _look_seldom(self, now: float, *, seldom: bool) -> None:
+    def _refresh_seldom(self, now: float, *, seldom: bool) -> None:
         """Note what is replaced as a whole, and leave attempts that are over and quiet alone."""
-        for attempt in self._looked_at:
+        for attempt in self._followed:
             self._wholes.update((file.name, file) for file in attempt.replaced)
-        self._looked_at = [
+        self._followed = [
             attempt
-            for attempt in self._looked_at
+            for attempt in self._followed
             if attempt.number == self._newest or now - attempt.changed_t < _QUIET_S
         ]
         if seldom:
             self._wholes.update((file.name, file) for file in self._replaced)
             self._seldom_due = now + random.uniform(0.8, 1.2) * _SELDOM_S
 
-    def _list_attempts(self, now: float, *, anew: bool, thoroughly: bool) -> None:
-        """Find new attempts; `thoroughly`: and look at all of them."""
+    def _list_attempts(self, now: float, *, again: bool, thoroughly: bool) -> None:
+        """Find new attempts; `thoroughly`: and read all of them."""
         path = f"{self._folder}/attempts"
         try:
             status = os.lstat(path)
             listed = (status.st_ino, status.st_mtime_ns, status.st_nlink)
-            if (listed == self._listed and not anew) or not stat.S_ISDIR(status.st_mode):
+            if (listed == self._listed and not again) or not stat.S_ISDIR(status.st_mode):
                 return
             for entry in os.scandir(path):
                 if _NUMBER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
@@ -121,14 +121,14 @@ class FollowedRun:
             return
         self._listed = listed
         if thoroughly:
-            self._looked_at = [self._attempts[number] for number in sorted(self._attempts)]
+            self._followed = [self._attempts[number] for number in sorted(self._attempts)]
 
     def _add_attempt(self, number: int, now: float) -> None:
         if number in self._attempts:
             return
         attempt = _Attempt(self._run_id, self._folder, number, self._have, now)
         self._attempts[number] = attempt
-        self._looked_at = sorted([*self._looked_at, attempt], key=lambda one: one.number)
+        self._followed = sorted([*self._followed, attempt], key=lambda one: one.number)
         self._newest = max(self._newest, number)
 
 
@@ -145,7 +145,7 @@ class _Attempt:
         names = [f"{place}/{name}" for name in REPLACED_IN_ATTEMPT]
         self.replaced = [_replaced(run_id, folder, name, have) for name in names]
 
-    def look(
+    def refresh(
         self,
         now: float,
         events: list[AppendedFile],
@@ -154,14 +154,14 @@ class _Attempt:
         seldom: bool,
     ) -> None:
         """Add to `events` and `logs` the files that have anything to send."""
-        if self._events.look():
+        if self._events.refresh():
             events.append(self._events)
             self.changed_t = now
-        if self._train_log.look():
+        if self._train_log.refresh():
             logs.append(self._train_log)
             self.changed_t = now
         # Preparing is over once the trainer has a log.
-        if (seldom or not self._train_log.exists) and self._setup_log.look():
+        if (seldom or not self._train_log.exists) and self._setup_log.refresh():
             logs.append(self._setup_log)
             self.changed_t = now
 

@@ -1,8 +1,9 @@
 """Removes from the host's cache what no run uses.
 
 An entry is in use where a run's folder on this machine names it (its configurations and what else
-its JSON files say, or a link into it), where the operator's side names it (a run that is on its
-way), where a process has it open, works in it or was started from it, and while its lock is held.
+its JSON files say, or a link into it), where the client names it (a run that is being
+placed), where a process has it open, works in it or was started from it, and while its lock is
+held.
 Runs are those of every root that has ever used the cache. Where one of them can't be read, nothing
 is removed.
 """
@@ -83,20 +84,20 @@ def _entries(cache: Path, runs: Path) -> Iterator[tuple[Kind, Path]]:
 
 
 class Uses:
-    """Who uses what; runs that come to be meanwhile are looked at before anything is removed."""
+    """Which entries are in use; new runs are read before anything is removed."""
 
     def __init__(self, cache: Path, runs: Path, named: str) -> None:
         self._cache = cache
         self._runs = runs
         self._texts = {"a run that is on its way": named}
-        self._processes = _told_by_processes({str(cache), os.path.realpath(cache)})
+        self._processes = _process_references({str(cache), os.path.realpath(cache)})
         self._seen: set[Path] = set()
         self._unreadable: str | None = None
 
     def reason(self, kind: Kind, entry: Path) -> str | None:
         """Why an entry must stay; None where nothing says so."""
         if _is_leftover(entry):
-            return None if _age_s(entry) > _DAY_S else "an upload that may still go on"
+            return None if _age_s(entry) > _DAY_S else "an upload that may continue"
         if _holds_this_program(entry):
             return "what runs this"
         if _age_s(entry) < kind.least_age_s:
@@ -104,8 +105,8 @@ class Uses:
         return self.user(kind, entry)
 
     def user(self, kind: Kind, entry: Path) -> str | None:
-        """Who names the entry, runs that are new since the last look included."""
-        self._look_for_new_runs()
+        """Names the users of the entry, including runs created since the last call."""
+        self._add_new_runs()
         if self._unreadable is not None:
             return self._unreadable
         for name, text in self._texts.items():
@@ -115,13 +116,13 @@ class Uses:
             return "a process uses it"
         return None
 
-    def _look_for_new_runs(self) -> None:
+    def _add_new_runs(self) -> None:
         self._unreadable = None
         try:
             for runs in {self._runs.resolve(), *registered(self._cache)}:
                 for folder in _listed(runs):
                     if folder not in self._seen:
-                        self._texts[_called(folder, self._runs)] = _told_by_run(folder)
+                        self._texts[_called(folder, self._runs)] = _run_references(folder)
                         self._seen.add(folder)
         except PermissionError as error:
             self._unreadable = f"{error.filename} may not be read: a run there may use it"
@@ -138,29 +139,29 @@ def _called(folder: Path, runs: Path) -> str:
     return f"run {folder.name if folder.parent == runs.resolve() else folder}"
 
 
-def _told_by_run(folder: Path) -> str:
+def _run_references(folder: Path) -> str:
     """What a run's JSON files say, and where its links lead to; secrets are not read.
 
     Raises:
         PermissionError: they are another user's, and can't be read.
     """
-    told = []
+    texts = []
     for below in (folder, folder / "attempts"):
         _listed(below)  # a glob would take what it may not read for empty
     files = [*folder.glob("*.json"), *folder.glob("attempts/*/*.json")]
     for file in files:
         with suppress(FileNotFoundError, IsADirectoryError):
             if not file.name.startswith(".") and file.stat().st_size <= _LARGEST_JSON_BYTES:
-                told.append(file.read_text(errors="replace"))
+                texts.append(file.read_text(errors="replace"))
     for path in _listed(folder):
         if path.is_symlink():
-            told.append(os.readlink(path))
-    return "\n".join(told)
+            texts.append(os.readlink(path))
+    return "\n".join(texts)
 
 
-def _told_by_processes(caches: set[str]) -> str:
+def _process_references(caches: set[str]) -> str:
     """The lines of what processes have mapped, were started with or work in that name the cache."""
-    told = []
+    texts = []
     for process in (Path("/proc") / name for name in os.listdir("/proc") if name.isdigit()):
         lines: list[str] = []
         with suppress(OSError):
@@ -169,8 +170,8 @@ def _told_by_processes(caches: set[str]) -> str:
             lines.append(f"{os.readlink(process / 'cwd')}/")
         with suppress(OSError):
             lines += (process / "maps").read_text(errors="replace").splitlines()
-        told += [line for line in lines if any(cache in line for cache in caches)]
-    return "\n".join(told)
+        texts += [line for line in lines if any(cache in line for cache in caches)]
+    return "\n".join(texts)
 
 
 def _names(text: str, kind: Kind, entry: Path) -> bool:

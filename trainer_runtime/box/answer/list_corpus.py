@@ -1,4 +1,4 @@
-"""Tells the operator's side what data this machine has."""
+"""Reports to the client which data this machine has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer_runtime.core.inputs.rows_check import look_at_source
 _COLUMNS = ("path", "format", "kind")
 
 
-def tell_corpus(asked: str, cache: str | None, fingerprint: str | None) -> dict[str, Any]:
+def list_corpus(asked: str, cache: str | None, fingerprint: str | None) -> dict[str, Any]:
     """`listed`: the documents of each `AskedSource` in the JSON `asked`; `cached`: whether the
     shards of that fingerprint are whole in the cache."""
     cached = bool(cache and fingerprint) and is_whole(Path(str(cache), "data", str(fingerprint)))

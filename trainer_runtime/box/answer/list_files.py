@@ -1,4 +1,4 @@
-"""Tells the operator's side what there is to fetch: one line of JSON per file."""
+"""Lists the files that the client can fetch: one line of JSON per file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from trainer_runtime.core.files.listing import chunk_digest, list_files
 
 
-def tell(folder: Path, options: argparse.Namespace) -> int:
+def print_files(folder: Path, options: argparse.Namespace) -> int:
     """Print what there is to be known about files, each line as soon as it is known."""
-    told = (
+    lines = (
         _files(folder, options.pattern) if options.command == "files" else _digest(folder, options)
     )
-    for line in told:
+    for line in lines:
         print(json.dumps(line), flush=True)
     return 0
 

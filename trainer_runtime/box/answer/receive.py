@@ -1,4 +1,4 @@
-"""Takes in a tree of files over standard input and tells over standard output how it goes.
+"""Receives a tree of files over standard input and reports progress over standard output.
 
 One file, standard library, nothing of ours imported: it is sent ahead of the data through
 `python3 -c 'import sys;exec(sys.stdin.buffer.read(int(sys.argv[1])))' LENGTH`, so that nothing need
@@ -11,7 +11,7 @@ In come frames, `>cI` kind and length, then so many bytes:
     F  JSON [index, offset]: what follows is this file from there on
     D  at most a MiB of it
     E  its sha256, as hexadecimal digits: the file is all there
-    N  nothing, so that a pause between the others is no silence
+    N  nothing, so that a pause between the others does not count as silence
     Z  everything was sent
 Out go lines of JSON, in this order:
     {"waiting": true}   another sender is at the same destination
@@ -20,12 +20,11 @@ Out go lines of JSON, in this order:
     {"done": true} or {"error": {"code", "message"}}
 
 What is there in the same size and with the same time of change (or the same sha256, where that is
-told) is not asked for; what the listing does not name is removed. A file counts once it is whole,
-on the disk, and renamed into its place. `whole`: the destination comes to be at once or not at all,
-and one that is there already is kept. `mark`: `.complete` in the destination lists what it holds,
-written last. What lies half done stands in `.<name>.receiving` beside the destination, and is
-gone on with whoever was killed, or once there is room again; where it is little, a full disk gets
-it back.
+given) is not asked for; what the listing does not name is removed. A file counts once it is whole,
+on the disk, and renamed into its place. `whole`: the destination is created at once or not
+at all, and an existing one is kept. `mark`: `.complete` in the destination lists what it holds,
+written last. Partial data is in `.<name>.receiving` beside the destination. An upload that
+was killed, or that ran out of room, resumes from there; if it is little, a full disk gets it back.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _FRAME = struct.Struct(">cI")
 _LARGEST_FRAME_BYTES = 1 << 20
 _LARGEST_HEADER_BYTES = 1 << 30
 _LONGEST_NAME_BYTES = 255
-# A sender that says nothing for so long is gone, though nobody told: somebody else may go on.
+# A sender that is silent for this long counts as disconnected: another one may continue.
 _SILENCE_S = 60
 _ACKNOWLEDGE_EVERY_S = 0.25
 _LOCK_POLL_S = 0.2
@@ -61,12 +60,12 @@ _FINISHING = 32
 _FLUSH_EVERY_BYTES = 64 << 20
 _PATIENCE_S = 300.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# So little is sent again sooner than it is looked for.
+# Sending so little again is faster than searching for it.
 _LITTLE_BYTES = 16 << 20
 
 
 class Refusal(Exception):
-    """This can't be taken in; `code` is one of the operator's side's."""
+    """The upload is refused; `code` is one of the client's error codes."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -90,20 +89,20 @@ class Listed:
     @property
     def identity(self) -> bytes:
         """Names what has arrived of it; another size, time or content is another file."""
-        told = [self.name.hex(), self.size_bytes, self.modified_ns, self.sha256]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32].encode() + b".part"
+        identity = [self.name.hex(), self.size_bytes, self.modified_ns, self.sha256]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32].encode() + b".part"
 
 
 class Header:
     """What the sender wants."""
 
     def __init__(self, data: bytes) -> None:
-        told = json.loads(data)
-        self.destination: bytes = told["destination"].encode("utf-8", "surrogateescape")
-        self.whole = bool(told["whole"])
-        self.mark = bool(told["mark"])
-        self.patience_s = float(told.get("patience_s", _PATIENCE_S))
-        self.files = [Listed(row) for row in told["files"]]
+        header = json.loads(data)
+        self.destination: bytes = header["destination"].encode("utf-8", "surrogateescape")
+        self.whole = bool(header["whole"])
+        self.mark = bool(header["mark"])
+        self.patience_s = float(header.get("patience_s", _PATIENCE_S))
+        self.files = [Listed(row) for row in header["files"]]
         _check_destination(self.destination)
         self.parents = _check_names(self.files, self.mark)
 
@@ -124,8 +123,8 @@ def main() -> int:
         return _refuse(refusal.code, str(refusal))
     except OSError as error:
         if error.errno in _NO_ROOM:
-            return _refuse("DISK_FULL", _told(error))
-        return _refuse("ROOT_NOT_WRITABLE", _told(error))
+            return _refuse("DISK_FULL", _error_text(error))
+        return _refuse("ROOT_NOT_WRITABLE", _error_text(error))
     except (SenderGone, BrokenPipeError):
         return 1
     return 0
@@ -208,7 +207,7 @@ def _no_room(header: Header, work: Work, error: OSError) -> Refusal:
     free = _size(disk.f_bavail * disk.f_frsize)
     stays = f"; what has arrived stays in {_shown(work.folder)}" if kept else ""
     reason = f"{error.strerror}, {free} free of the {_size(total)} that it takes in all"
-    return Refusal("DISK_FULL", f"there is no room left for {place} ({reason}){stays}")
+    return Refusal("DISK_FULL", f"no room left for {place} ({reason}){stays}")
 
 
 def _size(count: int) -> str:
@@ -219,7 +218,7 @@ class Work:
     """The folder beside the destination that holds what is half done, locked.
 
     Raises:
-        Refusal: `PLACE_BUSY`, another sender is at it and does not come on.
+        Refusal: `UPLOAD_LOCKED`, another sender is at it and does not come on.
         SenderGone: nobody waits for it any more.
     """
 
@@ -257,9 +256,9 @@ class Work:
         """Who has the lock, in words."""
         try:
             with open(self._lock) as file:
-                told = json.load(file)
-            since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(told["since"]))
-            return f"process {int(told['pid'])}, there since {since},"
+                holder = json.load(file)
+            since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder["since"]))
+            return f"process {int(holder['pid'])}, there since {since},"
         except (OSError, ValueError, KeyError, TypeError):
             return "another process"
 
@@ -268,12 +267,12 @@ class Work:
         names: list[bytes] = []
         with suppress(OSError):
             names = sorted(os.listdir(self.folder))
-        told: list[int] = []
+        stats: list[int] = []
         for path in [self.folder, *(os.path.join(self.folder, name) for name in names)]:
             with suppress(OSError):  # it has just been put into place
                 found = os.lstat(path)
-                told += [found.st_size, found.st_mtime_ns]
-        return tuple(told)
+                stats += [found.st_size, found.st_mtime_ns]
+        return tuple(stats)
 
     def _take_lock(self) -> int:
         waiting: _Waiting | None = None
@@ -291,7 +290,7 @@ class Work:
                 continue
             while not self._locked(descriptor):
                 waiting = waiting or _Waiting(self, self._patience_s)
-                waiting.look()
+                waiting.check()
             if self._is_current(descriptor):
                 os.ftruncate(descriptor, 0)
                 os.write(
@@ -325,11 +324,11 @@ class _Waiting:
         self._since = time.monotonic()
         _answer({"waiting": True})
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Wait a little.
 
         Raises:
-            Refusal: `PLACE_BUSY`.
+            Refusal: `UPLOAD_LOCKED`.
             SenderGone: who waits for an answer sends nothing, so what can be read is the end.
         """
         arrived, now = self._work.arrived(), time.monotonic()
@@ -338,7 +337,7 @@ class _Waiting:
         if now - self._since > self._patience_s:
             nothing = f"has taken in nothing for {self._patience_s:.0f} s"
             raise Refusal(
-                "PLACE_BUSY",
+                "UPLOAD_LOCKED",
                 f"{self._work.holder()} holds {_shown(self._work.folder)} and {nothing}",
             )
         readable, _, _ = select.select([sys.stdin], [], [], _LOCK_POLL_S)
@@ -356,7 +355,7 @@ def _take(source: Input, header: Header, work: Work) -> None:
     marker, marking = os.path.join(root, MARKER), header.marker() if header.mark else None
     needed = [(index, file) for index, file in enumerate(header.files) if not _is_there(root, file)]
     if needed or _content(marker) != marking:
-        _remove(marker)  # before anything changes: whoever reads it takes the rest for granted
+        _remove(marker)  # before anything changes: its readers trust that the rest is complete
     _remove_stale(root, b"", listed, header)
     need = [[index, *_arrived(work.part(file))] for index, file in needed]
     _answer({"need": need, "kept": False})
@@ -497,7 +496,7 @@ def _check_names(files: list[Listed], mark: bool) -> set[bytes]:
 
 
 def _is_there(root: bytes, file: Listed) -> bool:
-    """Whether the file is in place as it should be; its mode and time are mended."""
+    """Whether the file is in place as it should be; its mode and time are corrected."""
     path = os.path.join(root, file.name)
     if _leads_through_link(root, file.name):
         return False
@@ -571,10 +570,10 @@ def _write(descriptor: int, data: memoryview) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _check(file: Listed, part: bytes, size: int, found: str, told: str) -> None:
-    expected = told if file.sha256 is None else file.sha256
-    if size != file.size_bytes or found != expected or found != told:
-        os.unlink(part)  # the next try starts anew
+def _check(file: Listed, part: bytes, size: int, found: str, sent: str) -> None:
+    expected = sent if file.sha256 is None else file.sha256
+    if size != file.size_bytes or found != expected or found != sent:
+        os.unlink(part)  # the next try starts again
         raise Refusal(
             "DIGEST_MISMATCH",
             f"{_shown(file.name)} arrived with {size} bytes and sha256 {found[:12]} instead of "
@@ -621,8 +620,8 @@ def _sync(folder: bytes) -> None:
         os.close(descriptor)
 
 
-def _answer(told: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _answer(fields: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
 
@@ -632,7 +631,7 @@ def _refuse(code: str, message: str) -> int:
     return 1
 
 
-def _told(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     where = error.filename if error.filename is not None else b"a file"
     path = where if isinstance(where, bytes) else str(where).encode()
     return f"{_shown(path)}: {error.strerror}"

@@ -1,6 +1,6 @@
 """A training that others have started, as the supervisor sees an attempt: it is only watched.
 
-Nothing is started, signalled or ended. What its log says is copied to `train.log`, and told as the
+Nothing is started, signalled or ended. What its log says is copied to `train.log`, and becomes the
 events of a trainer; when its process is gone or its log has fallen silent, the attempt has ended.
 """
 
@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from trainer_runtime.box.attach.capture import Capture
-from trainer_runtime.box.attach.foreign_process import GONE, Stranger
+from trainer_runtime.box.attach.foreign_process import GONE, ForeignProcess
 from trainer_runtime.box.attach.log_copy import LogCopy
-from trainer_runtime.box.attach.log_end import told_end
+from trainer_runtime.box.attach.log_end import end_in_log
 from trainer_runtime.box.attach.log_events import LogEvents, tail
 from trainer_runtime.box.files.configs import config_of
 from trainer_runtime.box.files.layout import RunFolder
@@ -27,7 +27,7 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
 from trainer_runtime.core.policy.recovery import Exit
 
-_LONGEST_LOOK_S = 0.5  # of copying and reading at a time: the heartbeat is not to wait for it
+_LONGEST_POLL_S = 0.5  # of copying and reading at a time: the heartbeat is not to wait for it
 _CAPTURE_WITHIN_S = 30.0
 _READ_AT_THE_END_BYTES = 64 << 20
 
@@ -61,15 +61,15 @@ class AttachedProcesses:
         if self._watched is None:
             return self._wait(problem)
         try:
-            end = self._watched.look()
+            end = self._watched.poll()
         except OSError:
-            self._let_go()  # what stands on the disk tells where to go on
+            self._let_go()  # the files on the disk say where to resume
             raise
         if end is None:
             return Observation("running")
         if end == GONE:
             in_lines = self._source.pane is None
-            end = told_end(self._run.attempt(attempt).train_log, in_lines=in_lines)
+            end = end_in_log(self._run.attempt(attempt).train_log, in_lines=in_lines)
         failure = self._failure(attempt)
         return Observation("ended", Exit(None, None, unseen=end, failure=failure))
 
@@ -87,7 +87,7 @@ class AttachedProcesses:
         self.terminate(attempt)
 
     def _take_up(self, attempt: int) -> str | None:
-        """Begin to watch, or go on with it; what keeps it from that, if anything does."""
+        """Begin or resume watching; returns what prevents it, if anything."""
         if self._watched is not None or self._given_up:
             return None
         pane = self._source.pane
@@ -146,16 +146,16 @@ class _Watched:
             parts = [Path(source.path or "")]
             successors = partial(writers, parts[0])
         begin = source.begin
-        self._copy = LogCopy(folder.train_log, folder.source, parts, begin, clock, self._tell)
+        self._copy = LogCopy(folder.train_log, folder.source, parts, begin, clock, self._warn)
         processes = [ProcessIdentity.from_dict(one) for one in source.processes]
         silence_s = source.ends_after_s
-        self._stranger = Stranger(processes, successors, parts[-1], silence_s)
+        self._foreign = ForeignProcess(processes, successors, parts[-1], silence_s)
         self._live = False
         self._end: str | None = None
 
-    def look(self) -> str | None:
+    def poll(self) -> str | None:
         """Copy and read what is new, within a bound; how it ended, once all of it was read."""
-        deadline = time.monotonic() + _LONGEST_LOOK_S
+        deadline = time.monotonic() + _LONGEST_POLL_S
         grew = False
         while time.monotonic() < deadline:
             copied = self._copy.advance()
@@ -163,7 +163,7 @@ class _Watched:
             grew = grew or (bool(copied) and self._live)
             if not copied and not read:
                 return self._at_the_end_of_it(grew)
-        self._stranger.end(self._clock(), grew=grew)
+        self._foreign.end(self._clock(), grew=grew)
         return None
 
     def end(self) -> None:
@@ -177,13 +177,13 @@ class _Watched:
     def _at_the_end_of_it(self, grew: bool) -> str | None:
         self._live = True
         if self._end is None:
-            # What it wrote last may have come after we looked: its log is read once more.
-            self._end = self._stranger.end(self._clock(), grew=grew)
+            # What it wrote last may have come after the poll: its log is read once more.
+            self._end = self._foreign.end(self._clock(), grew=grew)
             return None
         self._events.finish()
         return self._end
 
-    def _tell(self, sentence: str) -> None:
+    def _warn(self, sentence: str) -> None:
         now = datetime.fromtimestamp(self._clock(), timezone.utc).strftime("%H:%M:%S")
         with self._setup_log.open("a") as log:
             log.write(f"{now} UTC {sentence}\n")

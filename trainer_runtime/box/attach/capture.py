@@ -21,7 +21,7 @@ from trainer_runtime.core.files.durable import write_atomic
 
 
 class Capture:
-    """The capture of one pane, begun once whatever happens to whoever begins it."""
+    """The capture of one pane, begun once even if the process that begins it is killed."""
 
     def __init__(self, folder: Path, pane: PaneConfig, *, with_history: bool) -> None:
         self._wanted = pane
@@ -66,7 +66,7 @@ class Capture:
             end_capture(pane)
 
     def _is_being_begun(self) -> bool:
-        """Whether the program that an earlier supervisor had asked still tells the history."""
+        """Whether the program that an earlier supervisor started still writes the history."""
         try:
             with self._raw.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

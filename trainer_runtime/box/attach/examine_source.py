@@ -34,7 +34,7 @@ from trainer_runtime.box.processes.open_files import (
 )
 from trainer_runtime.core.protocol.log_text import JUDGED_BYTES, why_no_text
 
-_LOOK_BACK_BYTES = 1 << 16
+_TAIL_BYTES = 1 << 16
 _STDERR = 2
 _LOG_ENDINGS = (".log", ".txt", ".out", ".err", ".jsonl")
 _SUN_PATH = "tmux-"
@@ -53,7 +53,7 @@ class RefusedError(Exception):
 def examine_source(kind: str, target: str, begin: str) -> dict[str, Any]:
     """`{"source": …}` for a `kind` (log, tmux, screen, pid), or `{"refused": …}` with an error.
 
-    `begin`: `start` for all that it has told so far, `end` for what is still to come.
+    `begin`: `start` for everything written so far, `end` for new lines only.
     """
     try:
         found = _EXAMINERS[kind](target)
@@ -79,7 +79,7 @@ def _pid(target: str) -> dict[str, Any]:
         raise RefusedError(
             "NO_SUCH_PROCESS",
             f"No process {target} runs on {_here()}.",
-            "Look it up there: `ps -eo pid,user,etime,args | grep train`; or attach to its log.",
+            "Find it there: `ps -eo pid,user,etime,args | grep train`; or attach to its log.",
         )
     try:
         os.listdir(f"/proc/{pid}/fd")
@@ -181,7 +181,7 @@ def _of_pane(pane: Pane) -> dict[str, Any]:
             "PANE_TAKEN",
             f"The output of {pane.session} ({pane.program} {pane.name}) is being written somewhere "
             f"already, and {pane.program} does that once.",
-            f"Attach to the log that it goes to{_written_by(pane)}; or have whoever "
+            f"Attach to the log that it goes to{_written_by(pane)}; or have its owner "
             f"set it up end it: {_end_of_pipe(pane)}.",
         )
     processes = [process.to_dict() for process in foreground(pane)]
@@ -239,7 +239,7 @@ def _refuse_unreadable(path: Path) -> None:
     if no_text is not None:
         raise RefusedError(
             "LOG_NOT_READABLE",
-            f"{path} on {_here()} is no text: it holds binary data.",
+            f"{path} on {_here()} is not text: it holds binary data.",
             "Give the path of the text that the training prints; metrics can't be read from "
             "anything else.",
         )
@@ -253,7 +253,7 @@ def _closed(path: Path, right: str, what: str) -> RefusedError:
         "LOG_NOT_READABLE",
         f"{what.capitalize()} {path} belongs to {owner} on {_here()}, and {_me()} may not read it.",
         f"As {owner} there: `setfacl -m u:{_me()}:{letter} {quoted}`, or, to let everybody, "
-        f"`chmod o+{letter} {quoted}`; or add the host anew as {owner}@….",
+        f"`chmod o+{letter} {quoted}`; or add the host again as {owner}@….",
     )
 
 
@@ -263,7 +263,7 @@ def _not_owner(pid: int) -> RefusedError:
         "NOT_OWNER",
         f"Process {pid} on {_here()} belongs to {owner}; {_me()} may not see where it writes.",
         f"As {owner} there: `readlink /proc/{pid}/fd/1` names its log, `chmod o+r LOG` opens it; "
-        f"then attach to that log. Or add the host anew as {owner}@….",
+        f"then attach to that log. Or add the host again as {owner}@….",
     )
 
 
@@ -286,13 +286,13 @@ def _last_line(path: Path) -> int:
     """Where the last line begins that the log has not ended; its length where all are ended."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        start = max(0, size - _LOOK_BACK_BYTES)
+        start = max(0, size - _TAIL_BYTES)
         file.seek(start)
         return start + file.read(size - start).rfind(b"\n") + 1
 
 
 def _beside(path: Path) -> str:
-    """The logs that stand where one was looked for."""
+    """The logs near the path that was given."""
     try:
         names = _plain(one.name for one in path.parent.iterdir() if one.suffix in _LOG_ENDINGS)
     except OSError:

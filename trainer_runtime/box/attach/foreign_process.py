@@ -1,4 +1,4 @@
-"""Whether a training that others have started still goes on."""
+"""Watches whether a training that was not started by us still runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trainer_runtime.box.processes.identity import ProcessIdentity, current_epoc
 from trainer_runtime.core.protocol.duration import spoken_duration
 
 GONE = "its process is gone"
-_LOOK_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 _GONE_FOR_S = 2.0
 _GAPS = 10  # so many of the longest silence so far are no end yet
 
 
-class Stranger:
-    """The processes of a training, as far as they can be known; else its log's silence tells.
+class ForeignProcess:
+    """The processes of a training, as far as they are known; otherwise its log's silence counts.
 
     `processes` are those that were found when it was attached to; `successors` finds who has taken
     over from them. It has ended once none of either has been there for two seconds. Where nobody
@@ -36,18 +36,18 @@ class Stranger:
         self._silence_s = silence_s
         self._grew_t = _written_t(log)
         self._longest_gap_s = 0.0
-        self._look_due = 0.0
+        self._check_due = 0.0
         self._gone_since: float | None = None
 
     def end(self, now: float, *, grew: bool) -> str | None:
-        """How it ended, in words; None while it goes on. `now`: Unix seconds."""
+        """How it ended, in words; None while it runs. `now`: Unix seconds."""
         if grew:
             if self._grew_t is not None:
                 self._longest_gap_s = max(self._longest_gap_s, now - self._grew_t)
             self._grew_t = now
-        if any(map(is_alive, self._processes)) or time.monotonic() < self._look_due:
+        if any(map(is_alive, self._processes)) or time.monotonic() < self._check_due:
             return None
-        self._look_due = time.monotonic() + _LOOK_EVERY_S
+        self._check_due = time.monotonic() + _CHECK_EVERY_S
         found = self._successors()
         if found:
             self._processes, self._gone_since = list(found), None

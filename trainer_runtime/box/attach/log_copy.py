@@ -1,8 +1,8 @@
-"""A stranger's log, copied into a file of ours that is only ever appended to.
+"""Copies a foreign process's log into a file of ours that is only ever appended to.
 
 What stands in the copy decides what is copied next: beside it lies a journal of the files that it
-was taken from, a line for each before its first byte is copied, so that whoever is killed at any
-moment goes on with the same bytes, each once.
+was taken from, a line for each before its first byte is copied, so that a copy killed at any
+moment resumes with the same bytes, each once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
 
 _CHUNK_BYTES = 1 << 20
-_MOST_NAMES = 10_000  # of a folder, when looking where a log was moved to
+_MOST_NAMES = 10_000  # of a folder, when searching for a moved log
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
     """A file that the copy was taken from: its bytes from `begin` on stand there from `at` on.
 
-    `part`: the which of the wanted files it is; `inode` with `device` tell it from its successors.
+    `part`: index of the file in the wanted ones; `inode` and `device` distinguish its successors.
     """
 
     part: int
@@ -37,8 +37,8 @@ class Origin:
 class LogCopy:
     """Appends what is new in `parts` to `copy`: all but the last are copied once, to their end.
 
-    `begin`: where the last part's first file is taken up. `told` gets a sentence whenever a file
-    was found cut off or replaced; the copy then goes on with what stands there now, from its start.
+    `begin`: where the last part's first file is taken up. `warn` gets a sentence whenever a file
+    was found cut off or replaced; the copy then continues with what is there now, from its start.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class LogCopy:
         parts: Sequence[Path],
         begin: int,
         clock: Callable[[], float],
-        told: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
-        self._parts, self._begin, self._clock, self._told = parts, begin, clock, told
+        self._parts, self._begin, self._clock, self._warn = parts, begin, clock, warn
         self._origin: Origin | None = None
         next_seq = 0
         for line in LineReader(journal).read():
@@ -79,7 +79,7 @@ class LogCopy:
         if self._source is None:
             self._source = self._open(self._origin)
         copied = 0 if self._source is None else self._copy_from(self._source, size)
-        if copied or not self._go_on(size):
+        if copied or not self._continue(size):
             return copied
         return self.advance()
 
@@ -113,7 +113,7 @@ class LogCopy:
             self._copy, length, size - length
         )
 
-    def _go_on(self, size: int) -> bool:
+    def _continue(self, size: int) -> bool:
         """Take up what follows the present file, at its end; True where there is anything."""
         origin = self._current()
         if origin.part < len(self._parts) - 1:
@@ -133,7 +133,7 @@ class LogCopy:
         if not self._take_up(origin.part, 0, size, apart=True):
             return False
         read = origin.begin + size - origin.at
-        self._told(f"The log {what} after its first {read} bytes; what stands there now follows.")
+        self._warn(f"The log {what} after its first {read} bytes; what stands there now follows.")
         return True
 
     def _take_up(self, part: int, begin: int, size: int, *, apart: bool = False) -> bool:
@@ -183,7 +183,7 @@ class LogCopy:
     def _append(self, data: bytes) -> None:
         written = os.write(self._copy, data)
         if written < len(data):
-            os.write(self._copy, data[written:])  # tells why, or takes the rest
+            os.write(self._copy, data[written:])  # raises the reason, or takes the rest
 
     def _let_go(self) -> None:
         if self._source is not None:

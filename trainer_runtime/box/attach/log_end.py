@@ -1,4 +1,4 @@
-"""What the last lines of a log tell of how a training ended that only its log is known of."""
+"""Reads from a log's last lines how a training ended that is known by its log alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _TROUBLE = re.compile(
 )
 
 
-def told_end(log: Path, *, in_lines: bool = True) -> str:
-    """How a training whose process is gone ended, as far as its log tells.
+def end_in_log(log: Path, *, in_lines: bool = True) -> str:
+    """How a training whose process is gone ended, as far as its log shows.
 
     `in_lines` is false where the last line says nothing by being unended: a shell's prompt stands
     there in a pane.

@@ -1,4 +1,4 @@
-"""What a stranger's log says, as the events that a trainer of ours would have written.
+"""Writes a foreign training's log as the events that a trainer of ours would have written.
 
 `train.log` is read from its beginning whenever a supervisor starts: the same lines make the same
 events, however the reading is cut, and those that stand already are not written again.
@@ -20,7 +20,7 @@ from trainer_runtime.core.diagnosis.parse.points import LogEvent
 from trainer_runtime.core.protocol.lines import ProtocolError, decode
 
 _CHUNK_BYTES = 1 << 18
-_MOST_RANKS = 16  # whose metrics are kept beside those of the first that tells one
+_MOST_RANKS = 16  # whose metrics are kept beside those of the first rank that reports one
 _LARGEST_STEP = 2**53
 _CLOCK_SLACK_S = 60.0
 # Of what a log says, only this much may be taken for a path; the rest could be anything.
@@ -30,7 +30,7 @@ _PATH = re.compile(r"[\w./@:+=-]{1,200}")
 class LogEvents:
     """Reads an attempt's `train.log` as it grows, and writes its `events.jsonl`.
 
-    A metric belongs to the rank that told it first; another rank's stands as `<key>/rank<n>`.
+    A metric belongs to the rank that reported it first; another rank's stands as `<key>/rank<n>`.
     """
 
     def __init__(self, attempt: AttemptFolder, clock: Callable[[], float]) -> None:
@@ -38,22 +38,22 @@ class LogEvents:
         self._clock = clock
         self._parser = LogParser()
         self._offset = 0
-        self._told = _Told(attempt)
-        self._log = AppendedLog(attempt.events, self._told.last_seq + 1)
+        self._state = _EventState(attempt)
+        self._log = AppendedLog(attempt.events, self._state.last_seq + 1)
         self._count = 0  # of the events that lines have made
         self._first_rank: dict[str, int] = {}
         self._newest: tuple[int, int] | None = None  # step and segment
-        self._tells_pace = False
+        self._has_pace = False
         self._paced: tuple[float, int] | None = None  # when, and the newest step then
         self._live = False
 
     def advance(self, *, live: bool) -> bool:
         """Read at most 256 KiB; False where there was nothing new.
 
-        `live`: what is read was written just now, so that the time of reading tells the pace.
+        `live`: what is read was written just now, so that the time of reading gives the pace.
 
         Raises:
-            OSError: the events can't be written; a new reader goes on where they end.
+            OSError: the events can't be written; a new reader resumes where they end.
         """
         try:
             with self._path.open("rb") as file:
@@ -75,7 +75,7 @@ class LogEvents:
         self._log.sync()
 
     def say(self, what: str, reason: str) -> None:
-        """Tell something about the log itself."""
+        """Report something about the log itself."""
         fields = {"what": what, "reason": reason}
         self._log.append(self._clock(), "decision", fields)
 
@@ -97,9 +97,9 @@ class LogEvents:
             ):
                 self._take_event(item)
         target = self._parser.total_steps
-        if target is not None and target != self._told.target_step and self._newest is not None:
+        if target is not None and target != self._state.target_step and self._newest is not None:
             self._log.append(self._clock(), "target", {"target_step": target})
-            self._told.target_step = target
+            self._state.target_step = target
 
     def _take_points(self, points: list[Point]) -> None:
         """The metrics of one line, each (rank, segment, step) of it an event by itself."""
@@ -130,7 +130,7 @@ class LogEvents:
         if self._newest is None:
             self._write(t, "started", {"step": step})
         self._newest = (step, segment)
-        self._tells_pace = self._tells_pace or "step_time_s" in values
+        self._has_pace = self._has_pace or "step_time_s" in values
         of_eval = _evaluated(values)
         trained = {key: value for key, value in values.items() if key not in of_eval}
         evaluated = {key: value for key, value in values.items() if key in of_eval}
@@ -151,7 +151,7 @@ class LogEvents:
     def _write(self, t: float | None, kind: str, fields: dict[str, Any]) -> None:
         """Write an event that a line has made, unless it stands already."""
         self._count += 1
-        if self._count <= self._told.count:
+        if self._count <= self._state.count:
             return
         now = self._clock()
         # The log's own clock may be of another zone, or jump: it is asked only for what is past.
@@ -159,11 +159,11 @@ class LogEvents:
         self._log.append(t if sound and t else now, kind, {"n": self._count, **fields})
 
     def _measure_pace(self) -> None:
-        """How long a step takes, where the log doesn't tell: between readings that brought steps.
+        """How long a step takes, if the log doesn't report it: between readings that brought steps.
 
         A log that is written in blocks brings many at once, and each reading counts once.
         """
-        if self._newest is None or self._tells_pace or not self._live:
+        if self._newest is None or self._has_pace or not self._live:
             return
         now, (step, segment) = self._clock(), self._newest
         before = self._paced
@@ -176,7 +176,7 @@ class LogEvents:
         self._log.append(now, "metric", {"step": step, "values": values, "segment": segment})
 
 
-class _Told:
+class _EventState:
     """What of the events stands already. `count`: of those that lines have made."""
 
     def __init__(self, attempt: AttemptFolder) -> None:
@@ -195,7 +195,7 @@ class _Told:
 
 
 def _evaluated(values: dict[str, float]) -> frozenset[str]:
-    """The keys that an evaluation has told; none where there was no validation loss."""
+    """The keys that an evaluation reported; none if it had no validation loss."""
     if not any(_is(key, "val_loss") for key in values):
         return frozenset()
     return frozenset(key for key in values if key.startswith("val_") or key == "train_loss_eval")

@@ -48,9 +48,9 @@ class Pane:
 
 def tmux_panes(server: str | None = None) -> list[Pane]:
     """All panes of a user's tmux; none where none runs."""
-    told = _ask([*_tmux(server), "list-panes", "-a", "-F", _PANE])
+    output = _ask([*_tmux(server), "list-panes", "-a", "-F", _PANE])
     found = []
-    for line in (told or "").splitlines():
+    for line in (output or "").splitlines():
         fields = line.split("\t")
         if len(fields) == 6 and fields[4] != "1":
             name, pid, tty, piped, _, session = fields
@@ -60,8 +60,8 @@ def tmux_panes(server: str | None = None) -> list[Pane]:
 
 def tmux_pane(target: str, server: str | None = None) -> Pane | None:
     """The pane that a target (`session`, `session:window.pane`, `%3`) means to tmux."""
-    told = _ask([*_tmux(server), "display-message", "-p", "-t", target, "#{pane_id}"])
-    name = (told or "").strip()
+    output = _ask([*_tmux(server), "display-message", "-p", "-t", target, "#{pane_id}"])
+    name = (output or "").strip()
     exact = _ask([*_tmux(server), "has-session", "-t", target]) is not None
     return next((one for one in tmux_panes(server) if one.name == name and exact), None)
 
@@ -89,14 +89,14 @@ def begin_capture(pane: Pane, history: Path, spool: Path, *, with_history: bool)
     """Have a pane's history written to one file and what follows to the other; why it can't be.
 
     tmux and screen do both in one go: nothing of what the pane shows falls between the two. The
-    program that tells them outlives whoever calls this; the lock on `history` is held till it ends.
+    program that writes them outlives the caller; the lock on `history` is held till it ends.
     """
     if pane.program == "tmux":
         command = _tmux_capture(pane, spool, with_history)
     else:
         command = _screen_capture(pane, history, spool, with_history)
     errors = history.with_name(f"{history.name}.err")
-    with history.open("ab") as output, errors.open("wb") as told:
+    with history.open("ab") as output, errors.open("wb") as error_output:
         fcntl.flock(output, fcntl.LOCK_EX)
         output.truncate(0)
         try:
@@ -104,7 +104,7 @@ def begin_capture(pane: Pane, history: Path, spool: Path, *, with_history: bool)
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=told,
+                stderr=error_output,
                 timeout=_TIMEOUT_S,
                 check=False,
                 start_new_session=True,
@@ -130,7 +130,7 @@ def width_of(pane: Pane) -> int | None:
 
 
 def end_capture(pane: Pane) -> None:
-    """Stop what `begin_capture` began, where it still goes on."""
+    """Stop what `begin_capture` started, if it still runs."""
     if pane.program == "tmux":
         _ask([*_tmux(pane.server), "pipe-pane", "-t", pane.name])
     else:
@@ -157,7 +157,7 @@ def foreground(pane: Pane) -> list[ProcessIdentity]:
 def whole_history(program: str, width: int | None, data: bytes) -> bytes:
     """A pane's lines as they were printed: without the blank ones below the last.
 
-    tmux tells where its cursor stands: a line that was begun is to be gone on with. screen breaks
+    tmux reports its cursor's position: an incomplete line is to be continued. screen breaks
     lines at its `width`.
     """
     begun = False

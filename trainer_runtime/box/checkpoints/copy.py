@@ -1,8 +1,8 @@
-"""A second copy of a run's checkpoints on another disk of the box: `mirror: host:/path`.
+"""Copies a run's checkpoints to another disk of the host: `mirror: host:/path`.
 
-Runs in a process of its own, which the supervisor starts and looks after: copying gigabytes must
+Runs in a process of its own, which the supervisor starts and watches: copying gigabytes must
 not hold it up. A checkpoint comes to lie in `<path>/<run_id>/step-…` in one step and whole; until
-then it grows as `.writing-step-…`, whose finished files a kill leaves to go on from.
+then it grows as `.writing-step-…`, whose finished files are kept when a kill interrupts it.
 """
 
 from __future__ import annotations

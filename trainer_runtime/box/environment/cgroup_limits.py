@@ -45,7 +45,7 @@ def limits(root: Path = Path("/")) -> Limits:
 
 
 def host_memory_gib() -> float | None:
-    """What this process may use of the memory; None where nothing tells."""
+    """The memory limit of this process; None if there is none to read."""
     try:
         return limits().memory_bytes / _GIB or None
     except (OSError, ValueError):

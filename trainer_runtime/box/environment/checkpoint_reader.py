@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainer_runtime.box.environment.interpreters import candidates, look_at
+from trainer_runtime.box.environment.interpreters import candidates, probe_interpreter
 
 
 def become_reader(arguments: list[str], cache: Path | None) -> None:
-    """Goes on with the same arguments in an interpreter that has PyTorch, where this one has none;
+    """Continues with the same arguments in an interpreter that has PyTorch, if this one has none;
     returns where it has, or nobody does.
 
-    `cache`: where environments were built; None: no other interpreter is looked for.
+    `cache`: where environments were built; None: no other interpreter is searched.
     """
     if find_spec("torch") is not None or cache is None:
         return
     for name in _others(cache):
-        found, _ = look_at(os.path.expanduser(name), os.environ, Path.cwd())
+        found, _ = probe_interpreter(os.path.expanduser(name), os.environ, Path.cwd())
         if found is not None and found.torch is not None:
             os.execv(found.python, [found.python, "-m", "trainer_runtime", *arguments])
 

@@ -22,7 +22,7 @@ from trainer_runtime.box.environment.interpreters import (
     candidates,
     check_torch,
     driver,
-    look_at,
+    probe_interpreter,
 )
 from trainer_runtime.box.environment.venvs import Recipe, provide
 from trainer_runtime.box.processes.commands import Report
@@ -54,7 +54,7 @@ class Box:
 
 @dataclass(slots=True)
 class _Search:
-    """The interpreters that were looked at, and what stood against them."""
+    """The interpreters that were probed, and why they were rejected."""
 
     request: EnvironmentConfig
     box: Box
@@ -86,7 +86,7 @@ def settle(request: EnvironmentConfig, box: Box) -> dict[str, Any]:
             continue
         if not missing:
             box.report(f"environment: {python.python} with PyTorch {version}, as it is")
-            return _told(python, "as it is", version, None)
+            return _resolved(python, "as it is", version, None)
         if request.is_fixed:
             raise EnvironmentUnusableError(f"{python.python} lacks {', '.join(missing)}")
         base = python
@@ -107,14 +107,14 @@ def _lines(path: Path, *, needed: bool) -> list[str]:
 
 
 def _interpreters(search: _Search) -> Iterator[Interpreter]:
-    """The interpreters that may be taken, each looked at when it is its turn."""
+    """The interpreters that may be used, each probed when it is its turn."""
     request, box = search.request, search.box
     names = [request.python] if request.python is not None else []
     if request.mode == "auto" or not names:
         names += candidates(box.variables, own_first=not request.modules)
     seen = set()
     for name in names:
-        found, problem = look_at(os.path.expanduser(name), box.variables, box.folder)
+        found, problem = probe_interpreter(os.path.expanduser(name), box.variables, box.folder)
         if found is None:
             search.problems.append(f"{name}: {problem}")
         elif found.prefix not in seen:
@@ -151,7 +151,7 @@ def _on_top(base: Interpreter, lines: list[str], search: _Search) -> dict[str, A
     constraints = tuple(f"{name}=={version}" for name, version in sorted(held.items()))
     recipe = Recipe(base, tuple(lines), constraints, (), search.request.wheels)
     built, version = _provided(recipe, search)
-    return _told(built, f"on top of {base.python}", version, recipe.name())
+    return _resolved(built, f"on top of {base.python}", version, recipe.name())
 
 
 def _fresh(ours: list[str], own: list[str], search: _Search) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _fresh(ours: list[str], own: list[str], search: _Search) -> dict[str, Any]:
     preferred = _without_cuda(lines) if search.box.device == "cpu" and not driver() else ()
     recipe = Recipe(base, tuple(lines), (), limits, search.request.wheels, preferred)
     built, version = _provided(recipe, search)
-    return _told(built, "built", version, recipe.name())
+    return _resolved(built, "built", version, recipe.name())
 
 
 def _without_cuda(lines: list[str]) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def _provided(recipe: Recipe, search: _Search) -> tuple[Interpreter, str]:
     def verify(python: Interpreter) -> None:
         version = _working_torch(python, search)
         if version is None:
-            raise EnvironmentUnusableError(f"{search.problems[-1]}{_driver_told(box)}")
+            raise EnvironmentUnusableError(f"{search.problems[-1]}{_driver_note(box)}")
         versions.append(version)
 
     def installer() -> Installer:
@@ -216,15 +216,15 @@ def _is_held(name: str) -> bool:
     return any(name == held or (held[-1] == "-" and name.startswith(held)) for held in _HELD)
 
 
-def _told(python: Interpreter, how: str, version: str, name: str | None) -> dict[str, Any]:
+def _resolved(python: Interpreter, how: str, version: str, name: str | None) -> dict[str, Any]:
     return {"python": python.python, "how": how, "torch": version, "hash": name}
 
 
 def _nothing_works(search: _Search) -> str:
-    return "; ".join(search.problems) or "there is no Python 3.10 or newer"
+    return "; ".join(search.problems) or "no Python 3.10 or newer was found"
 
 
-def _driver_told(box: Box) -> str:
+def _driver_note(box: Box) -> str:
     version = driver()
     return f" (NVIDIA driver {version})" if box.device == "cuda" and version else ""
 
@@ -233,5 +233,5 @@ def _nobody_installs(base: Interpreter) -> str:
     return (
         f"nothing here can install packages for {base.python}: it has neither pip (22.3 or newer) "
         "nor what venv needs to bring one (on Debian and Ubuntu: apt install python3-venv), and "
-        "there is no uv; or name an interpreter with PyTorch under environment.python"
+        "uv is missing; or name an interpreter with PyTorch under environment.python"
     )

@@ -1,4 +1,4 @@
-"""Who installs packages into a virtual environment: pip, or uv where there is no pip."""
+"""Installs packages into a virtual environment: by pip, or by uv where pip is missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainer_runtime.core.frameworks.packages import BUILD_TOOLS, BUILT_IN_PLACE
 # The first pip that installs into an environment other than its own (`pip --python`).
 _FIRST_PIP_FOR_OTHERS = (22, 3)
 _UV_PLACES = ("~/.local/bin/uv", "~/.cargo/bin/uv")
-# Variables by which pip would install elsewhere than it is told.
+# Variables by which pip would install elsewhere than its arguments say.
 _ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PYTHONHOME", "UV_PYTHON")
 _NETWORK = re.compile(
     r"Retrying \(Retry|NewConnectionError|ConnectTimeout|Read ?timed ?out|ReadTimeout|"
@@ -38,8 +38,8 @@ _CONFLICT = re.compile(
 )
 # What is preferred has no wheel here: pip and uv call that a conflict with what is required.
 _NO_BUILD = re.compile(f"{_NO_WHEEL.pattern}|{_CONFLICT.pattern}")
-_TOLD_LINES = 3
-_TOLD_LENGTH = 600
+_QUOTED_LINES = 3
+_QUOTED_LENGTH = 600
 
 
 class EnvironmentUnusableError(Exception):
@@ -64,7 +64,7 @@ class Wanted:
     """What is to be installed into `venv`: files of requirements, and what holds versions.
 
     `held` names packages of an environment beneath that stay as they are; `wheels` is the one
-    folder that wheels may come from, None for wherever pip looks. `preferred`: more constraints,
+    folder that wheels may come from, None for the usual indexes. `preferred`: more constraints,
     which are let go of where nothing meets them.
     """
 
@@ -131,17 +131,17 @@ def install(
     if wanted.preferred is not None:
         if attempt(only_wheels=True, preferred=wanted.preferred).code == 0:
             return
-        told = ", ".join(wanted.preferred.read_text().split())
-        report(f"environment: {told} can't be had from these indexes; taking the usual build")
+        names = ", ".join(wanted.preferred.read_text().split())
+        report(f"environment: {names} can't be had from these indexes; taking the usual build")
     first = attempt(only_wheels=True)
     if first.code == 0:
         return
     if wanted.wheels is not None:
-        raise EnvironmentUnusableError(_told(first, wanted))
+        raise EnvironmentUnusableError(_failure(first, wanted))
     report("environment: not everything has a wheel; trying to build what has none")
     second = attempt(only_wheels=False)
     if second.code != 0:
-        raise EnvironmentUnusableError(f"{_told(first, wanted)}: {second.last_words}")
+        raise EnvironmentUnusableError(f"{_failure(first, wanted)}: {second.last_words}")
 
 
 def build_in_place(
@@ -185,7 +185,7 @@ def build_in_place(
     built = attempt(only_wheels=False)
     _refuse_what_stays(built, wanted)
     if built.code != 0:
-        raise EnvironmentUnusableError(_told(built, wanted))
+        raise EnvironmentUnusableError(_failure(built, wanted))
 
 
 def uninstall(
@@ -196,7 +196,7 @@ def uninstall(
     *,
     environment: Mapping[str, str],
 ) -> None:
-    """Take packages out of an environment; whether that helped shows when it is looked at."""
+    """Take packages out of an environment; whether that helped shows when it is probed again."""
     wanted = Wanted(venv, [], None, [], None)
     variables = _variables(installer, environment, wanted)
     command = [*_called(installer, venv, "uninstall"), *names]
@@ -246,9 +246,9 @@ def _variables(
     variables = {name: value for name, value in environment.items() if name not in _ELSEWHERE}
     if installer.kind == "uv":
         settings = pip_settings(environment, str(wanted.venv))
-        told = uv_variables(settings)
+        from_pip = uv_variables(settings)
         # What was meant for uv in the first place counts more than what was meant for pip.
-        return {**told, "UV_NO_PROGRESS": "1", "NO_COLOR": "1", **variables}
+        return {**from_pip, "UV_NO_PROGRESS": "1", "NO_COLOR": "1", **variables}
     quiet = {
         "PIP_PROGRESS_BAR": "off",
         "PIP_NO_INPUT": "1",
@@ -274,22 +274,22 @@ def _refuse_what_stays(ended: Ended, wanted: Wanted) -> None:
     if wanted.wheels is None and _NETWORK.search(said):
         raise EnvironmentUnavailableError(f"the network failed: {ended.last_words}")
     if _CONFLICT.search(said) and not _NO_WHEEL.search(said):
-        raise EnvironmentUnusableError(_told(ended, wanted))
+        raise EnvironmentUnusableError(_failure(ended, wanted))
 
 
-def _told(ended: Ended, wanted: Wanted) -> str:
+def _failure(ended: Ended, wanted: Wanted) -> str:
     """What went wrong, by the package's name where it is known."""
     said = "\n".join(ended.lines)
-    words = "; ".join(ended.lines[-_TOLD_LINES:])[-_TOLD_LENGTH:]
+    words = "; ".join(ended.lines[-_QUOTED_LINES:])[-_QUOTED_LENGTH:]
     if _CONFLICT.search(said):
         causes = [line for line in ended.lines if re.search(r"depends on|requested", line)]
         beside = " with the PyTorch that is held" if wanted.held else ""
-        told = "; ".join(causes)[:_TOLD_LENGTH] or words
-        return f"the requirements don't go together{beside}: {told}"
+        reason = "; ".join(causes)[:_QUOTED_LENGTH] or words
+        return f"the requirements don't go together{beside}: {reason}"
     missing = _NO_WHEEL.search(said)
     if missing is None:
         return f"the packages could not be installed: {words}"
     name = next(found for found in missing.groups() if found)
     if wanted.wheels is not None:
-        return f"there is no wheel of {name} for this Python in {wanted.wheels}"
-    return f"there is no wheel of {name} for this Python and machine, and it can't be built"
+        return f"no wheel of {name} for this Python in {wanted.wheels}"
+    return f"no wheel of {name} for this Python and machine, and it can't be built"

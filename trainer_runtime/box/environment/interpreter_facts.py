@@ -1,8 +1,8 @@
-"""What a Python interpreter is and has, told by itself.
+"""Facts of a Python interpreter, reported by itself.
 
 `PYTHON -m trainer_runtime.box.environment.interpreter_facts`. Nothing is imported that costs time,
 and the packages' versions are read off the names of their folders: the whole takes some 30 ms. It
-runs with interpreters that are too old for the rest of the runtime, so that they can tell.
+runs with interpreters that are too old for the rest of the runtime, so that these can report, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _distributions() -> dict[str, str]:
 
 
 def _stamp(package: str) -> str | None:
-    """Changes when the package is installed anew."""
+    """Changes when the package is installed again."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         return None

@@ -1,4 +1,4 @@
-"""The box's Python interpreters: where they are, what they have, whether their PyTorch computes."""
+"""The host's Python interpreters: paths, packages, and whether their PyTorch computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.environment.requirements import release_of
 
 OLDEST_PYTHON = (3, 10)
-_LOOK_S = 30.0
+_PROBE_S = 30.0
 # A first import from a network disk, with CUDA to initialise, was seen to take minutes.
 _CHECK_S = 240.0
 _FAILED_FOR_S = 3600.0
@@ -36,7 +36,7 @@ _DRIVER = re.compile(r"Kernel Module\s+(?:for \S+\s+)?(\d+(?:\.\d+)+)")
 class Interpreter:
     """An interpreter and what it has; `installed`: versions by normalised name.
 
-    `torch_stamp` changes when its PyTorch is installed anew; None where there is none.
+    `torch_stamp` changes when its PyTorch is installed again; None where there is none.
     """
 
     python: str
@@ -76,26 +76,26 @@ class Checked:
     problem: str = ""
 
 
-def look_at(
+def probe_interpreter(
     python: str, environment: Mapping[str, str], folder: Path
 ) -> tuple[Interpreter | None, str]:
     """The interpreter, or None and why it can't be used. `folder` holds `trainer_runtime`."""
     command = [python, "-m", "trainer_runtime.box.environment.interpreter_facts"]
-    answer = ask(command, folder=folder, environment=environment, timeout_s=_LOOK_S)
+    answer = ask(command, folder=folder, environment=environment, timeout_s=_PROBE_S)
     try:
-        told = decode_fields(answer.output.splitlines()[-1], "interpreter_facts")
+        facts = decode_fields(answer.output.splitlines()[-1], "interpreter_facts")
         found = Interpreter(
             # By the name that was given: what stands there may set more than its interpreter does.
-            python=python if os.path.isabs(python) else told.text("python"),
-            version=told.text("version"),
-            prefix=told.text("prefix"),
-            base_prefix=told.text("base_prefix"),
-            sites=told.texts("sites"),
-            user_site=bool(told.values["user_site"]),
-            installed=told.text_map("distributions"),
-            torch_stamp=told.find_text("torch_stamp"),
-            venv=bool(told.values["venv"]),
-            ensurepip=bool(told.values["ensurepip"]),
+            python=python if os.path.isabs(python) else facts.text("python"),
+            version=facts.text("version"),
+            prefix=facts.text("prefix"),
+            base_prefix=facts.text("base_prefix"),
+            sites=facts.texts("sites"),
+            user_site=bool(facts.values["user_site"]),
+            installed=facts.text_map("distributions"),
+            torch_stamp=facts.find_text("torch_stamp"),
+            venv=bool(facts.values["venv"]),
+            ensurepip=bool(facts.values["ensurepip"]),
         )
     except (ValueError, LookupError, TypeError):
         return None, answer.last_words
@@ -107,7 +107,7 @@ def look_at(
 def candidates(environment: Mapping[str, str], own_first: bool) -> Iterator[str]:
     """Where interpreters may be, the likeliest first, each once.
 
-    `own_first`: the one that the box's side runs on comes before those of the search path; not so
+    `own_first`: the runtime's own interpreter comes before those of the search path; not so
     where environment modules have just put another one there.
     """
     path = environment.get("PATH", os.defpath)
@@ -161,8 +161,8 @@ def check_imports(
     command = [python, "-m", "trainer_runtime.train.checks.framework_check", *modules]
     answer = ask(command, folder=folder, environment=environment, timeout_s=_CHECK_S)
     try:
-        told = decode_fields(answer.output.splitlines()[-1], "framework_check").values
-        return {name: str(why)[:_PROBLEM_LENGTH] for name, why in told.items()}
+        facts = decode_fields(answer.output.splitlines()[-1], "framework_check").values
+        return {name: str(why)[:_PROBLEM_LENGTH] for name, why in facts.items()}
     except (ValueError, LookupError):
         return dict.fromkeys(modules[:1], answer.last_words[:_PROBLEM_LENGTH])
 

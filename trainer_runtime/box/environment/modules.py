@@ -56,8 +56,8 @@ def load_modules(
         except OSError as error:
             raise EnvironmentUnusableError(f"modules need bash: {error.strerror}") from None
         if ended.code != 0:
-            told = "; ".join(ended.lines[-3:]) or f"exit code {ended.code}"
-            raise EnvironmentUnusableError(f"environment.modules: {told}")
+            reason = "; ".join(ended.lines[-3:]) or f"exit code {ended.code}"
+            raise EnvironmentUnusableError(f"environment.modules: {reason}")
         return _changes(_read(before), _read(after))
 
 

@@ -1,7 +1,7 @@
 """pip's settings for uv, which reads none of them.
 
-Where pip looks for packages stands in its configuration files and in PIP_… variables; uv is told
-the same by UV_… variables: never on a command line, where everybody could read the passwords that
+pip reads its indexes from its configuration files and from PIP_… variables; uv is given the
+same by UV_… variables: never on a command line, where everybody could read the passwords that
 such addresses may hold.
 """
 

@@ -1,6 +1,6 @@
 """The interpreter that is to train, for what only its packages can do: tokenizers, datasets, hub.
 
-The box's own program needs nothing but the standard library; whatever takes more runs as a process
+The runtime needs nothing but the standard library; whatever takes more runs as a process
 of the environment that the preparation settled.
 """
 

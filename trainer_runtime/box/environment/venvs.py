@@ -2,7 +2,7 @@
 
 An entry is `<cache>/venvs/<hash>`. It is built in place, since an environment can't be moved, under
 a lock of its own; `.complete` is written last. One without it, or whose interpreter no longer runs,
-is removed and built anew.
+is removed and built again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from trainer_runtime.box.environment.installers import (
     install,
     uninstall,
 )
-from trainer_runtime.box.environment.interpreters import Interpreter, check_imports, look_at
+from trainer_runtime.box.environment.interpreters import (
+    Interpreter,
+    check_imports,
+    probe_interpreter,
+)
 from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.processes.commands import Report, follow
 from trainer_runtime.core.environment.requirements import name_of
@@ -85,7 +89,7 @@ def provide(
 ) -> Interpreter:
     """The interpreter of the recipe's environment, built first where the cache lacks it.
 
-    Safe to call from several processes at once. `verify` raises where what was built is no good.
+    Safe to call from several processes at once. `verify` raises if the built one does not work.
 
     Raises:
         EnvironmentUnusableError: it can't be built.
@@ -103,7 +107,7 @@ def provide(
         maker = installer()
         _create(entry, recipe, maker, environment, report)
         _fill(entry, recipe, maker, environment=environment, lock=lock, report=report)
-        built, problem = look_at(str(entry / "bin" / "python"), environment, folder)
+        built, problem = probe_interpreter(str(entry / "bin" / "python"), environment, folder)
         if built is None:
             raise EnvironmentUnusableError(f"the new environment's interpreter fails: {problem}")
         verify(built)
@@ -111,7 +115,8 @@ def provide(
             check_imports, built.python, modules_of(recipe.lines), environment, folder
         )
         _verify_imports(imports, entry, maker, environment, report)
-        write_json(entry / _COMPLETE, {"v": _FORMAT, "base": recipe.base.python, **_told(recipe)})
+        mark = {"v": _FORMAT, "base": recipe.base.python, **_parts_of(recipe)}
+        write_json(entry / _COMPLETE, mark)
         return built
 
 
@@ -126,7 +131,7 @@ def _listing(wheels: str | None) -> list[list[Any]] | None:
         raise EnvironmentUnusableError(f"the wheels in {wheels}: {error.strerror}") from None
 
 
-def _told(recipe: Recipe) -> dict[str, Any]:
+def _parts_of(recipe: Recipe) -> dict[str, Any]:
     return {"lines": list(recipe.lines), "held": list(recipe.held), "bounds": list(recipe.bounds)}
 
 
@@ -148,7 +153,7 @@ def _whole(entry: Path, environment: Mapping[str, str], folder: Path) -> Interpr
     marked = read_json(entry / _COMPLETE)
     if marked is None or marked.get("v") != _FORMAT:
         return None
-    found, _ = look_at(str(entry / "bin" / "python"), environment, folder)
+    found, _ = probe_interpreter(str(entry / "bin" / "python"), environment, folder)
     return found
 
 

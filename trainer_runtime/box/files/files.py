@@ -20,7 +20,7 @@ def write_json(path: Path, value: Mapping[str, object]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in `path`; None where there is no such file or nothing that reads as one.
+    """The object in `path`; None if the file is missing or not valid.
 
     A file written by `write_json` is never torn, so an unreadable one was not written by us.
     """

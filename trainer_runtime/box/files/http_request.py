@@ -21,12 +21,12 @@ def opened(
     timeout_s: float,
     body: bytes | None = None,
 ) -> Any:
-    """The answer, to be closed by whoever asked. No redirect is followed.
+    """The answer, to be closed by the caller. No redirect is followed.
 
     Raises:
         NotWebError: before anything is opened.
-        urllib.error.HTTPError: an answer that is no success, redirects among them.
-        OSError, ValueError, http.client.HTTPException: there is no answer.
+        urllib.error.HTTPError: an answer without success, redirects among them.
+        OSError, ValueError, http.client.HTTPException: no answer came.
     """
     named = {"User-Agent": f"trainmaster/{__version__}", **headers}
     request = urllib.request.Request(url, body, named, method=method)

@@ -1,4 +1,4 @@
-"""Where everything of one run lies on the box: the one place that builds its paths."""
+"""Paths of one run's files on the host: the one place that builds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer_runtime.core.processes.rank_exits import RANKS
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of one run. Who may write what is told in ARCHITECTURE.md."""
+    """The folder of one run. ARCHITECTURE.md says who may write what."""
 
     root: Path
 
@@ -81,7 +81,7 @@ class RunFolder:
 
     @property
     def alerts(self) -> Path:
-        """Alerts that the box sends, with their addresses: its owner's alone, as secrets are."""
+        """Alerts that the host sends, with their addresses: for the owner alone, like secrets."""
         return self.root / ".alerts.json"
 
     @property

@@ -1,4 +1,4 @@
-"""One session of a run as a Kaggle kernel: lays the run down, supervises it, tells of it.
+"""One session of a run as a Kaggle kernel: creates the run's folder, supervises it, reports on it.
 
 The pushed script (`templates/launch/kaggle.py.j2`) unpacks its payload and calls `run_session`. The
 supervisor is the same as anywhere, as a child; what it leaves in `<working>/run` is the next
@@ -37,7 +37,7 @@ WORKING, INPUTS = "/kaggle/working", "/kaggle/input"
 WORKING_VARIABLE, INPUTS_VARIABLE = "KAGGLE_WORKING_DIR", "KAGGLE_INPUT_DIR"
 _SAY_S = 60.0
 # A young session is watched closely; a long one has a log that somebody can still open.
-_SHORTEST_LOOK_S, _LONGEST_LOOK_S, _LOOKS = 0.5, 15.0, 100.0
+_SHORTEST_POLL_S, _LONGEST_POLL_S, _POLLS = 0.5, 15.0, 100.0
 _MOST_FALLS = 20
 
 
@@ -114,7 +114,7 @@ def _give_secrets(mounted: Path, payload: Path, run: RunFolder) -> None:
 
 
 def _leave(run: RunFolder) -> None:
-    """Take out of the output what the next session brings anew, and all that is secret."""
+    """Remove from the output what the next session brings again, and all that is secret."""
     for name in SECRET_FILES:
         (run.root / f".{name}").unlink(missing_ok=True)
     with suppress(OSError):
@@ -135,18 +135,18 @@ class _Running:
         signal.signal(signal.SIGTERM, self._end_early)
 
     def to_the_end(self) -> int:
-        """Supervise and tell until the run or the session is over; the exit code."""
+        """Supervise and report until the run or the session is over; returns the exit code."""
         supervisor = self._start()
         while True:
             code = _ended_within(supervisor, self._pause_s())
-            self._tell()
+            self._report()
             if code == 0 or time.time() >= self._last_t():
                 break
             if code is not None:
                 self._falls += 1
                 if self._falls > _MOST_FALLS:
                     break
-                _say(f"The supervisor ended with {code}, and is started anew")
+                _say(f"The supervisor ended with {code}, and is started again")
                 supervisor = self._start()
         if code != 0:
             self._end_all(supervisor)
@@ -154,7 +154,7 @@ class _Running:
         return self._close(supervisor.returncode)
 
     def _end_all(self, supervisor: subprocess.Popen[bytes]) -> None:
-        """Leave nobody behind: a process that goes on would keep the kernel from its end."""
+        """End all processes: one that continues would keep the kernel from its end."""
         supervisor.kill()
         supervisor.wait()
         newest = self._account.record.current
@@ -175,15 +175,15 @@ class _Running:
 
     def _pause_s(self) -> float:
         age_s = time.time() - self._session.begin_t
-        return min(_LONGEST_LOOK_S, max(_SHORTEST_LOOK_S, age_s / _LOOKS))
+        return min(_LONGEST_POLL_S, max(_SHORTEST_POLL_S, age_s / _POLLS))
 
     def _last_t(self) -> float:
         """When the session ends whatever its supervisor does: what is there has to be kept."""
         return (self._session.kill_t + self._session.end_t) / 2.0
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Frames, news, and once a minute how it stands."""
-        self._relay.look()
+        self._relay.poll()
         for words in self._account.news():
             _say(words)
         now = time.time()
@@ -193,7 +193,7 @@ class _Running:
         sys.stdout.flush()
 
     def _end_early(self, number: int, frame: object) -> None:
-        """Whoever ends the session before its time gives it a moment to save."""
+        """A signal that ends the session early leaves it a moment to save."""
         self._session = self._session.ended_at(time.time())
         with suppress(OSError):  # a disk may be full: then the session ends without that moment
             write_json(self._run.session, self._session.to_dict())
@@ -209,7 +209,7 @@ class _Running:
 
 
 def _ended_within(child: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Its exit code; None where it goes on after so long."""
+    """Its exit code; None if it still runs after so long."""
     try:
         return child.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What a run's files have to tell, as lines of a kernel's log; see `core/kaggle/log_frames.py`."""
+"""Writes new data of a run's files as lines of a kernel's log; see `core/kaggle/log_frames.py`."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from trainer_runtime.core.protocol.masking import Mask
 
 _MOST_AT_ONCE_BYTES = 8 << 20
 
-Tell = Callable[[str], None]
+Emit = Callable[[str], None]
 
 
 class Relay:
-    """Tells what is new of a run, from where the operator's side has it.
+    """Emits what is new of a run, from where the client's copy ends.
 
     That is all that lies there when the session begins, but for the journal: `journal_bytes`.
     """
 
-    def __init__(self, run: RunFolder, journal_bytes: int, mask: Mask, tell: Tell) -> None:
+    def __init__(self, run: RunFolder, journal_bytes: int, mask: Mask, emit: Emit) -> None:
         have = {**_have(run), JOURNAL: [journal_bytes, None, ""]}
         self._followed = FollowedRun(run.run_id, str(run.root), have)
-        self._log = _LoggedFrames(mask, tell)
+        self._log = _LoggedFrames(mask, emit)
 
-    def look(self) -> None:
-        """Tell what is new, the journal last."""
+    def poll(self) -> None:
+        """Emit what is new, the journal last."""
         now = time.monotonic()
-        if self._followed.look(now, thoroughly=False):
+        if self._followed.refresh(now, thoroughly=False):
             self._followed.send(self._log, _MOST_AT_ONCE_BYTES, now)
 
     def finish(self) -> None:
-        """Tell all that is left; nobody writes any more."""
+        """Emit all that is left; nobody writes any more."""
         now = time.monotonic()
-        self._followed.look(now, thoroughly=True)
+        self._followed.refresh(now, thoroughly=True)
         self._followed.send(self._log, _MOST_AT_ONCE_BYTES, now)
         while self._followed.behind:
             self._followed.send(self._log, _MOST_AT_ONCE_BYTES, now)
@@ -45,14 +45,14 @@ class Relay:
 
 
 class _LoggedFrames:
-    """Takes a follower's frames, and tells them masked, at the same offsets.
+    """Takes a follower's frames, and emits them masked, at the same offsets.
 
     What may be the beginning of a secret is held back until what follows it has come.
     """
 
-    def __init__(self, mask: Mask, tell: Tell) -> None:
+    def __init__(self, mask: Mask, emit: Emit) -> None:
         self._mask = mask
-        self._tell = tell
+        self._emit = emit
         self._held: dict[str, tuple[int, bytes]] = {}
         self.sent_bytes = 0
 
@@ -64,7 +64,7 @@ class _LoggedFrames:
             self._print(name, 0, whole, {"whole": True, "mtime_ns": header["mtime_ns"]})
         elif data:
             at, before = self._held.pop(name, (header["at"], b""))
-            if header.get("anew"):
+            if header.get("reset"):
                 at, before = header["at"], b""
             self._append(name, at, before + data)
 
@@ -82,11 +82,11 @@ class _LoggedFrames:
 
     def _print(self, name: str, at: int, data: bytes, whole: Mapping[str, Any]) -> None:
         for line in encode_frames(name, at, data, **whole):
-            self._tell(line)
+            self._emit(line)
 
 
 def _have(run: RunFolder) -> dict[str, list[Any]]:
-    """The files of the run as they lie there, as a follower is told that they are known."""
+    """The files of the run as they lie there, as a follower is given them as known."""
     have: dict[str, list[Any]] = {}
     for path in [*run.root.glob("*"), *run.root.glob("attempts/*/*")]:
         name = path.relative_to(run.root).as_posix()

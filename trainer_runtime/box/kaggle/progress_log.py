@@ -34,11 +34,11 @@ class Account:
         self.record = Record()
         self._progress = Progress(0)
         self._events: LineReader | None = None
-        self.news()  # of earlier sessions; those have told it
+        self.news()  # of earlier sessions; those have reported it
 
     def news(self) -> list[str]:
         """What has happened since the last time, a line each."""
-        told = []
+        lines = []
         for line in self._journal.read():
             try:
                 event = decode(line)
@@ -47,8 +47,8 @@ class Account:
                 continue
             words = _words(event)
             if words is not None:
-                told.append(words)
-        return told
+                lines.append(words)
+        return lines
 
     def standing(self) -> str:
         """How the training stands now."""

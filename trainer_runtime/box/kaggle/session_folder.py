@@ -22,7 +22,7 @@ from trainer_runtime.core.protocol.lines import ProtocolError, decode
 from trainer_runtime.core.protocol.states import AttemptState
 
 RUNTIME = "trainer_runtime"
-# Of the session before, and not the next one's: links, and what the bundle brings anew.
+# Of the session before, and not the next one's: links, and what the bundle brings again.
 _NOT_COPIED = frozenset({RUNTIME, "logs"})
 _ROOM_BYTES = 64 << 20
 
@@ -33,7 +33,7 @@ def lay_down(payload: Path, order: KernelOrder, run: RunFolder, before: Path | N
     `before`: the folder of the run as an earlier session left it, None where none did.
 
     Raises:
-        SessionError: it doesn't fit to what the operator's side has, or on the disk.
+        SessionError: it doesn't fit to what the client has, or on the disk.
         OSError: it can't be written.
     """
     run.root.mkdir(parents=True, exist_ok=True)
@@ -76,20 +76,20 @@ def _files(before: Path) -> Iterator[Path]:
 
 
 def _carry_on(journal: Path, order: KernelOrder) -> None:
-    """Add to the journal what a session told that has left no output."""
+    """Append to the journal what a session reported that has left no output."""
     there = journal.stat().st_size if journal.exists() else 0
     if order.carried is not None:
         at = order.carried.at
         try:
-            told = zlib.decompress(base64.b64decode(order.carried.z, validate=True))
+            data = zlib.decompress(base64.b64decode(order.carried.z, validate=True))
         except (binascii.Error, ValueError, zlib.error) as error:
             raise SessionError(f"What was carried of the journal is damaged: {error}") from None
-        if at <= there < at + len(told):
+        if at <= there < at + len(data):
             with journal.open("ab") as file:
-                file.write(told[there - at :])
+                file.write(data[there - at :])
                 file.flush()
                 os.fsync(file.fileno())
-            there = at + len(told)
+            there = at + len(data)
     if there < order.journal_bytes:
         raise SessionError(
             f"The journal has {there} bytes here, and {order.journal_bytes} are known already: the "
@@ -116,10 +116,10 @@ def _replace(path: Path, data: bytes, mode: int) -> None:
 
 
 def _take_leave(run: RunFolder, order: KernelOrder) -> None:
-    """Have the last session's attempts found as a reboot leaves them: gone, whoever lived then.
+    """Have the last session's attempts found as a reboot leaves them: ended, all of them.
 
-    Of a session without output only the journal tells, so configurations are made again from it
-    as they were made then. Numbers that the operator's side has seen are used up.
+    A session without output left only its journal, so configurations are made again from it
+    as they were made then. Numbers that the client has seen are used up.
     """
     record = Record()
     for line in LineReader(run.journal).read():

@@ -13,7 +13,7 @@ _MARKED = "models"
 
 
 class SessionError(Exception):
-    """The session can't begin; in words for whoever reads the kernel's log."""
+    """The session can't begin; in words for the reader of the kernel's log."""
 
 
 def find_input(inputs: Path, slug: str) -> Path:
@@ -28,7 +28,7 @@ def find_input(inputs: Path, slug: str) -> Path:
     there = sorted(path.name for path in inputs.iterdir()) if inputs.is_dir() else []
     raise SessionError(
         f"{slug} is not mounted below {inputs} (there: {', '.join(there) or 'nothing'}). "
-        "It was given as an input of this kernel: look whether it still exists at Kaggle."
+        "It was given as an input of this kernel: check that it still exists at Kaggle."
     )
 
 

@@ -1,4 +1,4 @@
-"""What ends an attempt by the clock: `limits.max_runtime`, the lease of the box, the end of the
+"""What ends an attempt by the clock: `limits.max_runtime`, the host's lease, the end of the
 session that a place was lent for."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainer_runtime.core.protocol.progress import Progress
 
 
 def read_lease(root: Path) -> Lease | None:
-    """The lease of the box whose runs lie in `root`; None for a box without one."""
+    """The lease of the host whose runs are in `root`; None for a host without one."""
     written = read_fields(root / LEASE)
     try:
         return None if written is None else Lease.of(written)
@@ -37,7 +37,7 @@ def read_session(run: RunFolder) -> Session | None:
 
 
 class Deadlines:
-    """Of one run. Lease and session are read anew each time: they may end earlier by now."""
+    """Of one run. Lease and session are read each time: they may end earlier by now."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
@@ -50,7 +50,7 @@ class Deadlines:
         attempts: Iterable[Progress],
         now: float,
     ) -> str | None:
-        """Why an attempt that lives is to end now; None where it may go on."""
+        """Why a live attempt is to end now; None if it may continue."""
         if self.lease_over(config, desired, attempts, now):
             return EndReason.LEASE_OVER.value
         limit_s = config.limits.max_runtime_s
@@ -68,7 +68,7 @@ class Deadlines:
         return now >= session.over_t(longest_s)
 
     def kill_t(self, attempt: AttemptRecord, grace_s: float) -> float:
-        """When an attempt is killed that was told to end, and goes on."""
+        """When an attempt is killed that was asked to end and still runs."""
         due_t, session = (attempt.terminated_t or 0.0) + grace_s, read_session(self._run)
         if session is None:
             return due_t

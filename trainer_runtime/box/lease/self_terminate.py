@@ -1,6 +1,6 @@
-"""How a box ends itself at its provider, by the key that it was given for nothing else.
+"""Ends the instance at its provider, by a key that serves for nothing else.
 
-A container's variables reach its first process, not a session over SSH: the key is looked for where
+A container's variables reach its first process, not a session over SSH: the key is read from where
 providers' images leave it.
 """
 
@@ -30,41 +30,41 @@ class Answered:
     """Whether the provider took it, and what came of it in words that hold no key."""
 
     taken: bool
-    told: str
+    report: str
 
 
 def described(own_end: OwnEnd | None) -> str:
     """What is done at the lease's end, without what may be secret of an address."""
     if own_end is None:
-        return "nothing: its provider has no key that a box could end itself by"
+        return "nothing: its provider has no key by which an instance could end itself"
     return ", or else ".join(_described(way) for way in own_end.ways)
 
 
 def missing(own_end: OwnEnd, variables: Mapping[str, str]) -> str | None:
-    """Why the box can't end itself so; None where one way lacks nothing, as far as is known."""
+    """Why the instance can't end itself; None if one way lacks nothing, as far as known."""
     lacking = [_missing(way, variables) for way in own_end.ways]
     return None if None in lacking else ", and ".join(filter(None, lacking))
 
 
-def end_box(own_end: OwnEnd, variables: Mapping[str, str]) -> Answered:
+def terminate_host(own_end: OwnEnd, variables: Mapping[str, str]) -> Answered:
     """Ask once, by each way until one is taken. The machine goes away then; until it has, asking
     may be repeated."""
-    told = []
+    reports = []
     for way in own_end.ways:
         answered = _end_by(way, variables)
-        told.append(answered.told)
+        reports.append(answered.report)
         if answered.taken:
             break
-    return Answered(answered.taken, "; ".join(told))
+    return Answered(answered.taken, "; ".join(reports))
 
 
-def box_variables(
+def host_variables(
     own: Mapping[str, str],
     first_process: Path = _FIRST_PROCESS,
     files: Sequence[Path] = _FILES,
 ) -> dict[str, str]:
-    """The variables of this process, of the box's first one, and of the files that images write,
-    in this order; programs are looked for in all their paths."""
+    """The variables of this process, of the host's first one, and of the files that images write,
+    in this order; programs are searched in all their paths."""
     sources = [dict(own), _of_process(first_process), *(_of_file(path) for path in files)]
     found: dict[str, str] = {}
     for source in reversed(sources):
@@ -84,7 +84,7 @@ def _missing(way: OwnEnd, variables: Mapping[str, str]) -> str | None:
     if way.kind == "command":
         program = way.command[0] if way.command else ""
         found = shutil.which(program, path=variables.get("PATH"))
-        return None if found else f"there is no {program}"
+        return None if found else f"the program {program} is missing"
     name = way.key_variable
     return None if variables.get(name) else f"it has no key called {name}"
 

@@ -1,7 +1,7 @@
-"""The box's own timer: it ends the box when its lease is over, whoever else is gone by then.
+"""The host's own timer: ends the instance when its lease is over, whether or not a client lives.
 
-One per box by `flock`, stateless over `lease.json`; anyone may start another at any time. The wall
-clock counts: a box that slept through the end of its lease ends when it wakes.
+One per host by `flock`, stateless over `lease.json`; any process may start another at any time.
+The wall clock counts: an instance that slept through the end of its lease ends when it wakes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOCK = ".lease.lock"
 _LOCK_WAIT_S = 0.25
 _LONGEST_NAP_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
-# One that was told to go takes so long to be gone, before it is told again.
+# An instance that was asked to end gets this long before it is asked again.
 _GOING_S = 60.0
 _REVIVE_EVERY_S = 30.0
 
@@ -38,7 +38,7 @@ Ask = Callable[[Lease], Answered]
 
 
 class LeaseTimer:
-    """`clock`: Unix time; `ask` has the box ended; `runs` sees to what trains on it."""
+    """`clock`: Unix time; `ask` requests the instance's end; `runs`: its trainings."""
 
     def __init__(self, root: Path, clock: Callable[[], float], ask: Ask, runs: Trainers) -> None:
         self._root = root
@@ -52,7 +52,7 @@ class LeaseTimer:
         self._revived_t: float | None = None
 
     def tick(self) -> float | None:
-        """Look once, and do what is due; how long to sleep then, None where there is no lease."""
+        """Do what is due now; returns how long to sleep then, None without a lease."""
         self._read()
         lease, now = self._lease, self._clock()
         if lease is None:
@@ -65,7 +65,7 @@ class LeaseTimer:
         return min(_LONGEST_NAP_S, self._pause_s)
 
     def _read(self) -> None:
-        """One that was taken away, or can't be read, goes on as it was last known."""
+        """Read the lease; one that was removed or can't be read stays as last known."""
         lease = read_lease(self._root)
         if lease is not None and lease != self._lease:
             self._lease = lease
@@ -80,36 +80,36 @@ class LeaseTimer:
             return left_s - before_s
         if _is_due(self._revived_t, _REVIVE_EVERY_S, now):
             self._revived_t = now
-            self._see_to(self._runs.wake, "started its supervisor, which had gone")
+            self._apply(self._runs.wake, "started its supervisor, which had gone")
         return left_s
 
     def _end(self, lease: Lease) -> None:
-        self._see_to(self._runs.stop, "killed what was left of its training")
+        self._apply(self._runs.stop, "killed what was left of its training")
         if lease.own_end is None:
-            answered = Answered(True, "the lease is over, and this box can't end itself")
+            answered = Answered(True, "the lease is over, and this instance can't end itself")
         else:
             answered = self._ask(lease)
-        self._note(answered.told)
+        self._note(answered.report)
         # By the clock after what may have taken long.
         self._asked_t = self._clock()
         self._pause_s = max(self._next_pause_s, _GOING_S if answered.taken else 0.0)
         self._next_pause_s = min(2 * self._next_pause_s, _LONGEST_PAUSE_S)
 
-    def _see_to(self, act: Callable[[], list[str]], what: str) -> None:
+    def _apply(self, act: Callable[[], list[str]], what: str) -> None:
         """Whatever goes wrong with a run, the lease ends when it ends."""
         try:
             for name in act():
                 self._note(f"{name}: {what}")
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._note(f"{type(error).__name__} while seeing to what trains here")
+            self._note(f"{type(error).__name__} while handling the trainings here")
 
-    def _note(self, told: str) -> None:
+    def _note(self, line: str) -> None:
         with suppress(OSError), (self._root / LOG).open("a") as log:  # a disk may be full
-            log.write(f"{_spoken(self._clock())} {told}\n")
+            log.write(f"{_spoken(self._clock())} {line}\n")
 
 
 class Trainers:
-    """The trainings of a box, as far as they need seeing to at its end."""
+    """The trainings of a host, as its end needs them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -120,7 +120,7 @@ class Trainers:
         return [run.run_id for run in unwatched if _started(run)]
 
     def stop(self) -> list[str]:
-        """Kill the trainers that still run; whose. Those of others are not ours to end."""
+        """Kill the trainers that still run; returns their runs. Attached ones are never ended."""
         stopped = []
         for run, attempt in self._trained():
             BoxProcesses(run.root).kill(attempt)
@@ -139,7 +139,7 @@ class Trainers:
 
 
 def keep(root: Path) -> int:
-    """Keep the lease of the box until it is over; 0 where another timer does already."""
+    """Keep the host's lease until it is over; returns 0 if another timer does already."""
     lock = lock_within(root / _LOCK, _LOCK_WAIT_S)
     if lock is None:
         return 0
@@ -166,14 +166,14 @@ def start_timer(root: Path) -> bool:
     return True
 
 
-def told(root: Path) -> TimerAnswer:
-    """How it stands: whether a timer runs, what it lacks, and this machine's clock."""
+def timer_status(root: Path) -> TimerAnswer:
+    """Whether a timer runs, what it lacks, and this machine's clock."""
     lease = read_lease(root)
     end = None if lease is None else lease.own_end
     lacks = (
         None
         if end is None
-        else self_terminate.missing(end, self_terminate.box_variables(os.environ))
+        else self_terminate.missing(end, self_terminate.host_variables(os.environ))
     )
     return TimerAnswer(
         runs=is_locked(root / _LOCK),
@@ -183,18 +183,18 @@ def told(root: Path) -> TimerAnswer:
     )
 
 
-def start_and_tell(root: Path, within_s: float = 10.0) -> TimerAnswer:
-    """`start_timer`, and how it stands once one runs."""
+def ensure_timer(root: Path, within_s: float = 10.0) -> TimerAnswer:
+    """Run `start_timer`; returns the status once a timer runs."""
     started = start_timer(root)
     deadline = time.monotonic() + within_s
-    while not (answer := told(root)).runs and time.monotonic() < deadline:
+    while not (answer := timer_status(root)).runs and time.monotonic() < deadline:
         time.sleep(0.05)
     return replace(answer, started=started)
 
 
 def _ask(lease: Lease) -> Answered:
     assert lease.own_end is not None
-    return self_terminate.end_box(lease.own_end, self_terminate.box_variables(os.environ))
+    return self_terminate.terminate_host(lease.own_end, self_terminate.host_variables(os.environ))
 
 
 def _started(run: RunFolder) -> bool:

@@ -1,4 +1,4 @@
-"""Which roots' runs share a cache: whoever empties it looks at all of them."""
+"""Records which roots' runs share a cache: emptying it has to check all of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a training starts from beside its data: a model's folder, a tokenizer's.
 
 The config names each under `inputs`: `<cache>/models/<name>` is where it comes to lie, sent by the
-operator's side (`from`) or fetched from the hub (`hub`, at a `revision`). A folder is there once
-`.complete` stands in it; whatever has not arrived wholly lies beside it, and goes on from there.
+client (`from`) or fetched from the hub (`hub`, at a `revision`). A folder is there once
+`.complete` stands in it; an incomplete copy is kept beside it and resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def settle_inputs(config: RunConfig, report: Report, python: TrainingPython) -> 
     """Wait for what is sent, and fetch what lies on the hub; may be repeated.
 
     Raises:
-        NothingComesError: the operator's side can't send it.
+        NothingComesError: the client can't send it.
         InputUnusableError: the hub won't give it.
         InputUnavailableError: the hub can't be reached just now.
         OSError: the cache can't be written.
@@ -31,8 +31,8 @@ def settle_inputs(config: RunConfig, report: Report, python: TrainingPython) -> 
     for item in config.inputs:
         folder = Path(item.folder)
         if item.source:
-            told = f"data: waiting for the upload of the {item.what}"
-            await_folder(config, folder, told, report, total_bytes=item.size_bytes)
+            label = f"data: waiting for the upload of the {item.what}"
+            await_folder(config, folder, label, report, total_bytes=item.size_bytes)
         elif not (folder / MARKER).exists():
             _fetch(item, folder, report, python)
 

@@ -1,7 +1,7 @@
 """What comes before the trainer: setup script, environment, model, adopted checkpoint, data.
 
 `python3 -m trainer_runtime prepare CONFIG`, in the run's folder. One at a time per run; whatever is
-done is not done again, so that it may be killed at any moment and started anew.
+done is not done again, so that it may be killed at any moment and started again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NOT_NOW = (EnvironmentUnavailableError, InputUnavailableError, adopt_checkpoint
 def main(config_path: str, *, data_only: bool = False) -> int:
     """Prepare what a config asks for; progress goes to stdout. The exit code.
 
-    `data_only` leaves the environment to whoever calls.
+    `data_only` leaves the environment to the caller.
     """
     path = Path(config_path)
     try:
@@ -149,7 +149,7 @@ def _prepare_environment(config: RunConfig, record: Path, report: Report) -> Non
         variables=variables,
         report=report,
     )
-    report("environment: looking for what there is")
+    report("environment: searching for a usable one")
     settled = settle(request, box)
     write_json(record, {**settled, "variables": changes})
     report(f"environment: ready, {settled['python']} ({settled['how']})")

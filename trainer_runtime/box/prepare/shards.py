@@ -3,7 +3,7 @@
 An entry is `<cache>/data/<fingerprint>/`: one train and one validation file per source, raw
 little-endian numbers of the `dtype` that `meta.json` names (uint16, unless a vocabulary needs
 uint32), and `meta.json` itself, which is written last and records every file's size. An entry
-that is whole is used without a look at the sources; one that is missing or damaged is built beside
+that is whole is used without reading the sources; one that is missing or damaged is built beside
 and renamed into place. A lock per entry lets two runs that want the same data build it once; who
 waits for data that is on its way holds none, so that whichever comes first serves all.
 
@@ -58,13 +58,13 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def prepare(config: RunConfig, report: Report, python: TrainingPython | None = None) -> Path:
     """The folder of the config's shards, built first where the cache lacks it.
 
-    What the operator's side sends is waited for, without a limit. Memory stays bounded whatever the
+    Data that the client sends is awaited without a limit. Memory stays bounded whatever the
     files' sizes. Safe to call from several processes at once. `python` cuts what isn't text by the
     byte tokenizer; None: nobody does.
 
     Raises:
         DataUnusableError: a source is missing, empty, too short, or changed since the plan; the
-            operator's side can't send it; the disk is full; or the config asks for what can't be
+            client can't send it; the disk is full; or the config asks for what can't be
             built here.
         InputUnusableError, InputUnavailableError: `python` can't cut it.
     """
@@ -303,7 +303,7 @@ def _progressing(
 
 
 def _write_meta(folder: Path, data: DataConfig, cut: Mapping[str, object]) -> None:
-    """`cut`: vocab_size, end_of_text, dtype and the sources' files, as whoever cut them says."""
+    """`cut`: vocab_size, end_of_text, dtype and the sources' files, as their maker reports."""
     meta = {
         "v": META_VERSION,
         "fingerprint": data.fingerprint,
@@ -329,7 +329,7 @@ def _put_in_place(building: Path, entry: Path) -> None:
 
 
 def _put_away(entry: Path) -> None:
-    """Remove an entry that is not whole, at once for whoever looks."""
+    """Remove an incomplete entry, at once for all its readers."""
     damaged = entry.parent / f".building-{entry.name}-damaged"
     shutil.rmtree(damaged, ignore_errors=True)
     if entry.exists():

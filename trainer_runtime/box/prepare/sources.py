@@ -21,7 +21,7 @@ def await_listed(config: RunConfig, report: Report) -> None:
     are; what is sent is waited for.
 
     Raises:
-        DataUnusableError: they changed, or the operator's side can't send them.
+        DataUnusableError: they changed, or the client can't send them.
     """
     data = config.data
     try:
@@ -56,8 +56,8 @@ def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) 
 
 def refuse_empty(source: Source) -> None:
     if not source.files:
-        told = f"data source {source.name}: no {source.format} files in {source.path}"
-        raise DataUnusableError(told)
+        message = f"data source {source.name}: no {source.format} files in {source.path}"
+        raise DataUnusableError(message)
 
 
 def file_path(source: Source, document: CorpusFile) -> Path:

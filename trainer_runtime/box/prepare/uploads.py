@@ -1,4 +1,4 @@
-"""Data that the operator's side sends: waiting for it, and telling how much of it is there.
+"""Waits for data that the client sends, and reports how much of it has arrived.
 
 Sources come to lie in `<cache>/sources/<fingerprint>/<source>/…`, with `.complete` beside them once
 all are there; shards that were made over there come to be as `<cache>/data/<fingerprint>`, models
@@ -19,16 +19,16 @@ from trainer_runtime.core.files.corpus import CorpusFile
 
 Report = Callable[[str], None]
 
-# In the run's folder, which is the working folder: why the operator's side sends nothing.
+# In the run's folder, which is the working folder: why the client sends nothing.
 REFUSAL_NAME = "upload_refused.json"
 MARKER = ".complete"
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _REPORT_S = 5.0
 _REPORT_STANDSTILL_S = 60.0
 
 
 class NothingComesError(Exception):
-    """The operator's side can't send the data, and says why."""
+    """The client can't send the data, and says why."""
 
 
 def await_sources(
@@ -38,7 +38,7 @@ def await_sources(
     each one's files by its name.
 
     Raises:
-        NothingComesError: the operator's side has given up.
+        NothingComesError: the client has given up.
         OSError: what has arrived can't be read.
     """
     data = config.data
@@ -51,7 +51,7 @@ def await_sources(
         listed = _listed(folder, listing)
         return listed is not None or are_needless()
 
-    _wait(config, folder, arrived, _telling(data, report))
+    _wait(config, folder, arrived, _reporter(data, report))
     return listed or {}
 
 
@@ -59,14 +59,14 @@ def await_shards(config: RunConfig, is_there: Callable[[], bool], report: Report
     """Wait until the shards have arrived, however long that takes.
 
     Raises:
-        NothingComesError: the operator's side has given up.
+        NothingComesError: the client has given up.
     """
     data = config.data
     _wait(
         config,
         Path(data.cache_dir, "data", data.fingerprint),
         is_there,
-        _telling(data, report),
+        _reporter(data, report),
     )
 
 
@@ -74,27 +74,27 @@ def await_wheels(config: RunConfig, report: Report) -> None:
     """Wait until the wheels of the environment have arrived, however long that takes.
 
     Raises:
-        NothingComesError: the operator's side has given up.
+        NothingComesError: the client has given up.
     """
     environment = config.environment
     if environment is None or environment.wheels is None:
         return
-    told = f"environment: waiting for the wheels of {environment.wheels_from}"
-    await_folder(config, Path(environment.wheels), told, report)
+    label = f"environment: waiting for the wheels of {environment.wheels_from}"
+    await_folder(config, Path(environment.wheels), label, report)
 
 
 def await_folder(
     config: RunConfig,
     folder: Path,
-    told: str,
+    label: str,
     report: Report,
     *,
     total_bytes: int | None = None,
 ) -> None:
-    """Wait until a folder has arrived as a whole, however long that takes; `told` says which.
+    """Wait until a folder has arrived as a whole, however long that takes; `label` names it.
 
     Raises:
-        NothingComesError: the operator's side has given up.
+        NothingComesError: the client has given up.
     """
     of_all = "so far" if total_bytes is None else f"of {_mib(total_bytes)} MiB"
     unit = " MiB" if total_bytes is None else ""
@@ -102,7 +102,7 @@ def await_folder(
         config,
         folder,
         (folder / MARKER).exists,
-        lambda arrived_bytes: report(f"{told}: {_mib(arrived_bytes)}{unit} {of_all}"),
+        lambda arrived_bytes: report(f"{label}: {_mib(arrived_bytes)}{unit} {of_all}"),
     )
 
 
@@ -110,21 +110,21 @@ def _wait(
     config: RunConfig,
     folder: Path,
     is_there: Callable[[], bool],
-    tell: Callable[[int], None],
+    emit: Callable[[int], None],
 ) -> None:
-    """`tell` is given the bytes that have arrived, where there is something new to tell."""
-    told_bytes, told_s = -1, float("-inf")
+    """`emit` is given the bytes that have arrived, whenever there is something new to report."""
+    reported_bytes, reported_s = -1, float("-inf")
     while not is_there():
         refusal = read_json(Path(REFUSAL_NAME)) or {}
         if config.attempt.is_recorded and refusal.get("attempt") == config.attempt.number:
             raise NothingComesError(str(refusal.get("message")))
-        since_s = time.monotonic() - told_s
+        since_s = time.monotonic() - reported_s
         if since_s >= _REPORT_S:
             arrived_bytes = _size_bytes(folder)
-            if arrived_bytes != told_bytes or since_s >= _REPORT_STANDSTILL_S:
-                told_bytes, told_s = arrived_bytes, time.monotonic()
-                tell(arrived_bytes)
-        time.sleep(_LOOK_S)
+            if arrived_bytes != reported_bytes or since_s >= _REPORT_STANDSTILL_S:
+                reported_bytes, reported_s = arrived_bytes, time.monotonic()
+                emit(arrived_bytes)
+        time.sleep(_POLL_S)
 
 
 def _listed(folder: Path, digest: str) -> dict[str, tuple[CorpusFile, ...]] | None:
@@ -157,7 +157,7 @@ def _size_bytes(folder: Path) -> int:
     return total
 
 
-def _telling(data: DataConfig, report: Report) -> Callable[[int], None]:
+def _reporter(data: DataConfig, report: Report) -> Callable[[int], None]:
     return lambda arrived_bytes: report(_progress(arrived_bytes, data))
 
 

@@ -1,4 +1,4 @@
-"""The preparation's own commands: their output told line by line, ended with whoever started them.
+"""Runs the preparation's commands: reports their output by line, ends them with their starter.
 
 Each carries the attempt's marker, so that a stop finds it even where the preparation is gone.
 """
@@ -93,8 +93,8 @@ def ask(
         return Ended(124, (f"no answer within {timeout_s:.0f} s",))
     except OSError as error:
         return Ended(127, (error.strerror or str(error),))
-    told = [*done.stdout.split(b"\n"), *done.stderr.split(b"\n")][-_KEPT_LINES:]
-    lines = tuple(line for raw in told if (line := shown(raw).strip()))
+    raw_lines = [*done.stdout.split(b"\n"), *done.stderr.split(b"\n")][-_KEPT_LINES:]
+    lines = tuple(line for raw in raw_lines if (line := shown(raw).strip()))
     return Ended(done.returncode, lines, done.stdout)
 
 
@@ -112,7 +112,7 @@ def _relay(process: subprocess.Popen[bytes], output: int, report: Report, label:
         if data:
             heard_s = now_s
             *whole, pending = (pending + data).split(b"\n")
-            _tell(whole, lines, report, label)
+            _emit_lines(whole, lines, report, label)
             pending = pending[-_LONGEST_PENDING:]
         elif now_s - heard_s >= _SILENCE_S:
             heard_s = now_s
@@ -122,11 +122,11 @@ def _relay(process: subprocess.Popen[bytes], output: int, report: Report, label:
         # What it has left running in the background may keep the pipe open for ever.
         if ended_s is not None and not data and now_s - ended_s >= _AFTER_THE_END_S:
             break
-    _tell([pending], lines, report, label)
+    _emit_lines([pending], lines, report, label)
     return lines
 
 
-def _tell(raw_lines: Sequence[bytes], lines: deque[str], report: Report, label: str) -> None:
+def _emit_lines(raw_lines: Sequence[bytes], lines: deque[str], report: Report, label: str) -> None:
     for raw in raw_lines:
         line = shown(raw).rstrip()
         if line.strip():

@@ -47,7 +47,7 @@ def marker(run_id: str, attempt: int) -> str:
 
 def marked(config: RunConfig) -> dict[str, str]:
     """The marker as a variable, for whatever is run for the attempt of this config, if it has one:
-    what lets a stop find it, whoever else is gone."""
+    it lets a stop find it, whichever other processes are gone."""
     if not config.attempt.is_recorded:
         return {}
     name, value = marker(config.run_id, config.attempt.number).split("=", 1)

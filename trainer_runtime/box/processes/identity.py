@@ -1,4 +1,4 @@
-"""Which process is meant: a pid alone names whoever has it now.
+"""Identifies a process: a pid alone names any process that has it now.
 
 A process is (pid, start time, epoch), and an epoch is the boot id, the start of pid 1 and the pid
 namespace: after a reboot, or in another container, no stored pid means anything.
@@ -129,7 +129,7 @@ def descendants(pid: int) -> list[ProcessIdentity]:
 
 
 def wait_status(process: ProcessIdentity) -> int | None:
-    """How a process ended that its parent has not asked after yet, as `wait` tells; else None."""
+    """How a process ended that its parent has not waited for yet, as by `wait`; else None."""
     fields = _stat(process.pid)
     if fields is None or int(fields[_START_FIELD]) != process.start_ticks:
         return None

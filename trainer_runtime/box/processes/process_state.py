@@ -33,7 +33,7 @@ _CALLS = {
     machine: {numbers[index]: name for name, numbers in _NUMBERS.items()}
     for index, machine in enumerate(("x86_64", "aarch64"))
 }
-_OF_NO_FILE = frozenset({"open"})  # its first argument is no descriptor
+_OF_NO_FILE = frozenset({"open"})  # its first argument is not a descriptor
 _MOST_THREADS = 256
 _MOST_PROCESSES = 512
 
@@ -79,11 +79,12 @@ def states(run: RunFolder, attempt: int) -> list[ProcessState]:
             found[recorded.pid] = recorded
     _add_children(found)
     folder = run.attempt(attempt).root.resolve()
-    looked = (look(process, folder) for process in sorted(found.values(), key=lambda one: one.pid))
-    return [state for state in looked if state is not None]
+    by_pid = sorted(found.values(), key=lambda one: one.pid)
+    inspected = (inspect_process(process, folder) for process in by_pid)
+    return [state for state in inspected if state is not None]
 
 
-def look(process: ProcessIdentity, folder: Path) -> ProcessState | None:
+def inspect_process(process: ProcessIdentity, folder: Path) -> ProcessState | None:
     """The state of a process whose stacks lie in `folder`; None once it is gone."""
     try:
         fields = _stat(process.pid)
@@ -111,11 +112,11 @@ def look(process: ProcessIdentity, folder: Path) -> ProcessState | None:
 
 
 def _on_record(run: RunFolder, attempt: int) -> list[ProcessIdentity]:
-    """The trainer that hold has started; of an attached run, the processes that it is told by."""
+    """The trainer that hold has started; of an attached run, its recorded processes."""
     trainer = (read_json(run.attempt(attempt).process) or {}).get("trainer")
     attached = config_of(run).attached
-    told = [trainer, *(attached.processes if attached is not None else ())]
-    return [ProcessIdentity.from_dict(one) for one in told if isinstance(one, dict)]
+    recorded = [trainer, *(attached.processes if attached is not None else ())]
+    return [ProcessIdentity.from_dict(one) for one in recorded if isinstance(one, dict)]
 
 
 def _add_children(found: dict[int, ProcessIdentity]) -> None:

@@ -36,7 +36,7 @@ class Observation:
 class Processes(Protocol):
     """How the supervisor deals with an attempt's processes. Every method may be repeated.
 
-    The box's own are operating-system processes; the debug backend's are simulated.
+    The host's are operating-system processes; the debug backend's are simulated.
     """
 
     def prepare(self, attempt: int) -> None:

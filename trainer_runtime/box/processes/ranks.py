@@ -45,7 +45,7 @@ from trainer_runtime.core.processes.rank_exits import (
 )
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT)
-_LOOK_S = 0.1  # until all ranks are found; from then on their ends wake us
+_POLL_S = 0.1  # until all ranks are found; from then on their ends wake us
 _IDLE_S = 5.0
 _FOLLOW_S = 45.0  # launchers give the others 30 s, once one has failed
 _TIDY_S = 2.0  # for helpers that end by themselves once their rank has
@@ -72,11 +72,11 @@ def run_ranks(config_path: Path) -> int:
         launcher = _start(launch, environment)
         ranks = _Ranks(launcher.pid, folder, launching.processes(config))
         while launcher.poll() is None:
-            ranks.look(signals)
-            signals.wait(ranks.endings(), _LOOK_S if ranks.are_awaited else _IDLE_S)
-        ranks.look(signals)
+            ranks.poll(signals)
+            signals.wait(ranks.endings(), _POLL_S if ranks.are_awaited else _IDLE_S)
+        ranks.poll(signals)
         _end_all()
-        ranks.look(signals)
+        ranks.poll(signals)
     code = ranks.outcome(launcher.returncode)
     if code < 0:
         _die_by(-code)
@@ -113,7 +113,7 @@ class _Signals:
         return received
 
     def wait(self, descriptors: Sequence[int], within_s: float) -> None:
-        """Until a signal comes or one of the descriptors tells something."""
+        """Wait until a signal comes or one of the descriptors becomes readable."""
         poll = select.poll()
         for descriptor in (self._wakeup, *descriptors):
             poll.register(descriptor, select.POLLIN)
@@ -129,7 +129,7 @@ def _received() -> Iterator[_Signals]:
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     signals = _Signals(reader)
-    # A launcher's end is told by SIGCHLD, whose handler need not do anything.
+    # SIGCHLD announces a launcher's end, whose handler need not do anything.
     handlers: dict[int, Callable[[int, FrameType | None], None]] = {
         **dict.fromkeys(_FORWARDED, signals.receive),
         signal.SIGCHLD: lambda number, frame: None,
@@ -153,8 +153,8 @@ class _Rank:
         self.process = process
         self.asked: list[signal.Signals] = []
         self.end: RankEnd | None = None
-        self.descriptor = -1  # tells its end
-        with suppress(OSError):  # kernels before 5.3 have none: then it is looked after in turn
+        self.descriptor = -1  # readable at its end
+        with suppress(OSError):  # kernels before 5.3 have none: then it is polled
             self.descriptor = os.pidfd_open(process.pid)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class _Ranks:
 
     @property
     def are_awaited(self) -> bool:
-        """Whether they have to be looked for or after now and then."""
+        """Whether they have to be polled."""
         if len(self._ranks) < self.expected or self._failed_s is not None:
             return True
         return any(rank.end is None and rank.descriptor < 0 for rank in self._ranks.values())
@@ -197,10 +197,10 @@ class _Ranks:
         return outcome(self.ends, self.expected, launcher_code)
 
     def endings(self) -> list[int]:
-        """Descriptors that tell a rank's end."""
+        """Descriptors that become readable at a rank's end."""
         return [rank.descriptor for rank in self._ranks.values() if rank.descriptor >= 0]
 
-    def look(self, signals: _Signals) -> None:
+    def poll(self, signals: _Signals) -> None:
         """Take in what has changed, and do what follows from it."""
         if len(self._ranks) < self.expected and self._launcher is not None:
             for number, process in ranks_below(self._launcher).items():
@@ -238,13 +238,13 @@ class _Ranks:
         return on_record or RankEnd(number, time.time(), code=1)
 
     def _end_on_record(self, number: int) -> RankEnd | None:
-        """What a rank that is gone has told itself; of its own accord it tells every end."""
-        told = read_json(self._folder / end_file(number))
-        if told is None:
+        """The end that a rank recorded itself; it records every end of its own."""
+        recorded = read_json(self._folder / end_file(number))
+        if recorded is None:
             return None
-        if told.get("code") is None:
+        if recorded.get("code") is None:
             return RankEnd(number, time.time(), signal=signal.SIGKILL)
-        return RankEnd(number, float(told["t"]), code=int(told["code"]))
+        return RankEnd(number, float(recorded["t"]), code=int(recorded["code"]))
 
     def _end_the_others(self) -> None:
         """Leave nobody waiting for ever for a rank that has failed."""
@@ -260,7 +260,7 @@ class _Ranks:
 
 
 def ranks_below(launcher: ProcessIdentity) -> dict[int, ProcessIdentity]:
-    """The processes that a launcher has told a rank, by rank."""
+    """The processes that a launcher gave a rank, by rank."""
     found: dict[int, ProcessIdentity] = {}
     for process in descendants(launcher.pid):
         rank = _rank_of(process.pid)
@@ -275,8 +275,8 @@ def _rank_of(pid: int) -> int | None:
     except OSError:
         return None
     name = f"{RANK_VARIABLE}=".encode()
-    told = [pair[len(name) :] for pair in environment.split(b"\0") if pair.startswith(name)]
-    return int(told[0]) if told and told[0].isdigit() else None
+    values = [pair[len(name) :] for pair in environment.split(b"\0") if pair.startswith(name)]
+    return int(values[0]) if values and values[0].isdigit() else None
 
 
 def _end_all() -> None:

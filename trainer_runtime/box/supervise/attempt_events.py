@@ -1,4 +1,4 @@
-"""What the run's attempts have told so far: each one's `events.jsonl`, folded as it grows."""
+"""Folds each attempt's `events.jsonl` as it grows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AttemptEvents:
         self.readers: dict[int, LineReader] = {}
 
     def follow(self, number: int, started_at_step: int | None = None) -> None:
-        """Count an attempt in, though it may have told nothing yet."""
+        """Add an attempt, though it may have reported nothing yet."""
         if number not in self.progress:
             self.progress[number] = Progress(number, started_at_step)
             self.readers[number] = LineReader(self._run.attempt(number).events)

@@ -48,7 +48,7 @@ def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None
     try:
         config = apply_sets(config, attempt.set)
     except PatchError as error:
-        # The operator's side checks names before it asks; a newer one may know more than we do.
+        # The client checks names before it asks; a newer one may know more than we do.
         folder.setup_log.write_text(f"{error}; left as it was\n")
     if attempt.skip and not is_skipped(_parsed(config), attempt.skip):
         config["data"] = {
@@ -112,7 +112,7 @@ def still_there(
 
 
 def next_number(run: RunFolder, record: Record) -> int:
-    """The next attempt's: no folder has it, whoever has made that."""
+    """The next attempt's number: no existing folder has it."""
     folders = (path.name for path in (run.root / "attempts").glob("*"))
     used = [int(name) for name in folders if name.isdigit()]
     return 1 + max([*used, *(attempt.number for attempt in record.attempts)], default=0)
@@ -134,7 +134,7 @@ def restart_plan(
         newest_first = candidates(run, progress, config, Desired(DesiredState.RUNNING, 0))
         tried = [step for step in newest_first if step <= decision.resume_from]
     elif progress[attempt.number].started_at_step is None:
-        # It never came to its start, and has not used up what it was told to resume from.
+        # It never came to its start, and has not used up its checkpoint to resume from.
         mode, tried = attempt.mode, attempt.candidates
     return AttemptPlan(
         why=decision.why or decision.reason,
@@ -165,7 +165,7 @@ def in_step(run: RunFolder, attempt: int, end: Exit) -> Exit:
 
 
 def account_of_end(run: RunFolder, end: Exit, ending: Ending, progress: Progress) -> dict[str, Any]:
-    """How an attempt ended, as the journal tells of it."""
+    """How an attempt ended, as the journal records it."""
     is_lost = end.rebooted and progress.first_event_t is None
     return {
         "attempt": progress.attempt,

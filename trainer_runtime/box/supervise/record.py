@@ -38,7 +38,7 @@ class Journal:
         self._heard(decode(line))
 
     def listen(self, heard: Callable[[Event], None]) -> None:
-        """Have everything told that is written from now on, as it stands in the file."""
+        """Pass every event written from now on to a listener, as it is in the file."""
         self._heard = heard
 
     def close(self) -> None:

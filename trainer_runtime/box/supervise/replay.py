@@ -1,4 +1,4 @@
-"""What a run's files tell from their beginning: how a supervisor knows what went before it."""
+"""Replays a run's files from their beginning, so that a new supervisor knows its history."""
 
 from __future__ import annotations
 

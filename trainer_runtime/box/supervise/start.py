@@ -1,4 +1,4 @@
-"""Starting a supervisor and keeping it going: in the foreground, or detached from whoever asks."""
+"""Starts a supervisor and keeps it running: in the foreground, or detached from the caller."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def supervise(folder: Path) -> int:
         code = _to_the_end(supervisor, folder)
         supervisor.close()
         os.close(lock)
-        # Whoever has asked for more while the lock was held has started no other supervisor.
+        # A request made while the lock was held has started no other supervisor.
         if not supervisor.has_newer_request():
             break
     return code
@@ -55,7 +55,7 @@ def _supervisor(run: RunFolder) -> Supervisor:
         processes = AttachedProcesses(run.root)
         return Supervisor(run, processes, time.time, telemetry, window=False)
     trainers = BoxProcesses(run.root)
-    attended = read_session(run) is None  # nobody looks at a window of a kernel
+    attended = read_session(run) is None  # nobody opens a window of a kernel
     return Supervisor(run, trainers, time.time, telemetry, window=attended, inspect=stack_verdict)
 
 
@@ -64,7 +64,7 @@ def _to_the_end(supervisor: Supervisor, folder: Path) -> int:
     with _ends_of_children() as ends:
         while True:
             try:
-                if time.monotonic() >= timer_due_s:  # the box's own timer may have been killed
+                if time.monotonic() >= timer_due_s:  # the host's own timer may have been killed
                     start_timer(RunFolder(folder).host_root)
                     timer_due_s = time.monotonic() + _TIMER_EVERY_S
                 known_lines = supervisor.journal_lines

@@ -1,7 +1,7 @@
 """The supervisor: brings a run to where `desired.json` wants it, attempt by attempt.
 
 Stateless over the run's files. One per run by `flock`; anyone may start another at any time, which
-folds the journal, finds what still runs and goes on from there. `tick` is one look and at most one
+folds the journal, finds what still runs and resumes from there. `tick` is one check and at most one
 act; nobody need be connected.
 """
 
@@ -27,7 +27,7 @@ from trainer_runtime.box.supervise.attempt_events import AttemptEvents
 from trainer_runtime.box.supervise.publish import Publisher
 from trainer_runtime.box.supervise.record import Journal
 from trainer_runtime.box.supervise.replay import JOURNAL, replayed
-from trainer_runtime.box.watch.stalls import Inspect, StallLook, no_verdict
+from trainer_runtime.box.watch.stalls import Inspect, StallInspector, no_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.box.watch.watcher import Ended, Watch
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, goes_on_after, intervention
@@ -75,7 +75,7 @@ class Supervisor:
         self._watch = Watch(run, self._journal.write, host_memory_gib=host_memory_gib())
         self._events = AttemptEvents(run, self._watch.feed_event)
         self._progress = self._events.progress
-        self._stalls = StallLook(run, self._watch, inspect)
+        self._stalls = StallInspector(run, self._watch, inspect)
         self._held = HeldCheckpoints(run)
         self._deadlines = Deadlines(run)
         self._heard_t = record.heartbeat_t
@@ -87,26 +87,26 @@ class Supervisor:
                 self._publisher.show(attempt.number)
 
     def tick(self) -> bool:
-        """Look once and do what is due; True when there is nothing left to do."""
+        """Evaluate once and do what is due; True when there is nothing left to do."""
         record = self._journal.record
         desired = self._desired()
         attempt = record.current
         if attempt is not None and attempt.state is not AttemptState.ENDED:
             self._events.read(attempt.number)
-            self._look(attempt)
-            self._tend(attempt, desired)
+            self._evaluate(attempt)
+            self._advance(attempt, desired)
             self._mirror_checkpoints()
         elif attempt is not None and record.undecided:
             self._decide(attempt)
-        elif self._goes_on_elsewhere():
+        elif self._continues_elsewhere():
             self._publish(final=True)
             return True
         elif desired.generation > record.generation:
             self._take_up(desired)
         elif record.state in ENDED_PLACEMENTS:
             remove_secrets(self._run, record.generation)
-            told = record.closed or self._alerts.look(record, self._progress, last=True)
-            if record.closed or (self._mirror_checkpoints(last=True) and told):
+            alerts_done = record.closed or self._alerts.poll(record, self._progress, last=True)
+            if record.closed or (self._mirror_checkpoints(last=True) and alerts_done):
                 self._alerts.forget(record)
                 self._publish(final=True)
                 if not record.closed:
@@ -118,7 +118,7 @@ class Supervisor:
             self._enter(PlacementState.STOPPED, EndReason.LEASE_OVER.value, None)
         elif record.pending is not None and self._clock() >= (record.restart_due_t or 0.0):
             self._restart(record.pending)
-        self._alerts.look(record, self._progress)
+        self._alerts.poll(record, self._progress)
         self._beat()
         self._publish()
         return False
@@ -133,7 +133,7 @@ class Supervisor:
         fields = read_fields(self._run.desired)
         return (
             fields is not None
-            and not self._goes_on_elsewhere()
+            and not self._continues_elsewhere()
             and Desired.of(fields).generation > self._journal.record.generation
         )
 
@@ -150,7 +150,7 @@ class Supervisor:
             raise FileNotFoundError(f"{self._run.desired} can't be read")
         return Desired.of(fields)
 
-    def _goes_on_elsewhere(self) -> bool:
+    def _continues_elsewhere(self) -> bool:
         """Whether the session is over, and what follows is for the next one's supervisor."""
         over = self._deadlines.session_over(self._progress.values(), self._clock())
         return over and self._journal.record.state not in ENDED_PLACEMENTS
@@ -197,7 +197,7 @@ class Supervisor:
         if self._journal.record.state is not PlacementState.RECOVERING:
             self._enter(PlacementState.PREPARING, None, None, generation)
 
-    def _tend(self, attempt: AttemptRecord, desired: Desired) -> None:
+    def _advance(self, attempt: AttemptRecord, desired: Desired) -> None:
         self._configure(attempt)
         if self._was_lost(attempt) or self._ended_by_request(attempt, desired):
             return
@@ -213,7 +213,7 @@ class Supervisor:
                 self._enter(PlacementState.RUNNING, None, None)
 
     def _was_lost(self, attempt: AttemptRecord) -> bool:
-        """Whether it ended with its machine while nobody looked: that time is not its own."""
+        """Whether it ended with its machine while no supervisor ran: that time does not count."""
         unseen, self._unseen = self._unseen, None
         if unseen != attempt.number:
             return False
@@ -230,7 +230,7 @@ class Supervisor:
             self._configured_attempt = attempt.number
 
     def _is_started(self, attempt: AttemptRecord) -> bool:
-        """Bring a starting attempt one step on; True once its trainer was told to start."""
+        """Bring a starting attempt one step on; True once its trainer was started."""
         number = attempt.number
         if self._processes.observe(number).state != "absent":
             return True
@@ -254,8 +254,8 @@ class Supervisor:
             return False
         if attempt.terminated_t is None:
             self._journal.write("attempt_signalled", {"attempt": attempt.number, "why": why})
-            goes_on = goes_on_after(why, self._config)
-            state = PlacementState.RECOVERING if goes_on else PlacementState.STOPPING
+            continues = goes_on_after(why, self._config)
+            state = PlacementState.RECOVERING if continues else PlacementState.STOPPING
             self._enter(state, why, None, desired.generation)
         spoilt = why in INTERVENTIONS  # what it would save pushes out what a rewind needs
         if spoilt or self._clock() > self._deadlines.kill_t(attempt, desired.grace_s):
@@ -280,12 +280,12 @@ class Supervisor:
         progress = self._progress.values()
         return self._deadlines.lease_over(self._config, desired, progress, self._clock())
 
-    def _look(self, attempt: AttemptRecord) -> None:
+    def _evaluate(self, attempt: AttemptRecord) -> None:
         now = self._clock()
-        self._watch.look(now)
+        self._watch.poll(now)
         if attempt.state is AttemptState.RUNNING:  # until then it may need what was held before
             self._held.hold(self._watch.wanted_checkpoints)
-        self._stalls.look(attempt.number, self._watch.findings, now)
+        self._stalls.inspect_if_due(attempt.number, self._watch.findings, now)
 
     def _intervention(self, attempt: AttemptRecord) -> str | None:
         if attempt.terminated_why in INTERVENTIONS:
@@ -308,7 +308,7 @@ class Supervisor:
         self._decide(attempt)
 
     def _diagnose(self, attempt: AttemptRecord, end: Exit, ending: Ending) -> None:
-        """Tell what it ended of before telling that it did: what ended is not looked at again."""
+        """Record why it ended before recording that it did: an ended attempt is not read again."""
         ended = Ended(
             end.code,
             end.signal,
@@ -350,12 +350,12 @@ class Supervisor:
         self._journal.write("state", fields)
 
     def _recall(self) -> None:
-        """Take in what the files tell of the time before, and from then on what is written.
+        """Replay the files' events of the time before, and from then on what is written.
 
         A million steps take some twenty seconds: the heart beats meanwhile.
         """
         for attempt in self._journal.record.attempts:
-            # Of one that has left nothing, as its machine was lost, the journal alone tells.
+            # An attempt that left nothing, as its machine was lost, is known by the journal alone.
             self._events.follow(attempt.number, attempt.started_at_step)
         meanwhile: list[Event] = []
         self._journal.listen(meanwhile.append)
@@ -375,7 +375,7 @@ class Supervisor:
 
     def _mirror_checkpoints(self, *, last: bool = False) -> bool:
         """True where no checkpoint waits for a second copy."""
-        return self._mirror.look(
+        return self._mirror.poll(
             self._config,
             lambda: attempts.index(self._progress, self._config).entries,
             last=last,

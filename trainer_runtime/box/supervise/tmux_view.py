@@ -14,7 +14,7 @@ def open_window(run_id: str, log: Path) -> str | None:
     """Show `log` in a session named `tm-<run>`; the command that attaches to it, None if none can.
 
     In tmux's names a dot stands between window and pane, so that a run's dots become `_`.
-    The log's link moves to the next attempt's file, hence `-F` with an early look at the name.
+    The log's link moves to the next attempt's file, hence `-F` with an early check of the name.
     """
     session = _session(run_id)
     follow = ["tail", "-n", "200", "-F", "--max-unchanged-stats=1", str(log)]

@@ -19,7 +19,7 @@ _DMESG_TIMEOUT_S = 2.0
 _DOUBT_S = 5.0
 _OF_A_GPU = re.compile(rb"NVRM: |\bXid\b|fallen off the bus")
 _OF_MEMORY = re.compile(rb"(?i)out of memory|oom-kill:|Killed process")
-# The card's own faults, whoever used it: they name the process that met them, or none.
+# The card's own faults, in any process: they name the process that met them, or none.
 _HARDWARE = re.compile(rb"\bXid \([^)]*\): (?:48|63|64|74|79|92|94|95)\b")
 _RECORD = re.compile(rb"\d+,\d+,(\d+),[^;]*;([^\n]*)")
 _DMESG_LINE = re.compile(rb"(?:<\d+>)?\[\s*(\d+\.\d+)\] ([^\n]*)")

@@ -1,4 +1,4 @@
-"""Which findings the journal tells of: each once, changes not too often, never without bound."""
+"""Limits which findings the journal records: each once, changes not too often, within a budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer_runtime.core.protocol.journal_lines import (
 # Of one code and attempt, critical ones apart: so many at once, and one more an hour.
 MOST_AT_ONCE = 24
 _REFILL_S = 3600.0
-# What has changed is told at once where it counts, else after a minute, two, four, … an hour.
+# An important change is recorded at once, others after a minute, two, four, … an hour.
 _FIRST_INTERVAL_S = 60.0
 _LONGEST_INTERVAL_S = 3600.0
 _MOST_URGENT = 8
@@ -34,7 +34,7 @@ class Present:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Recorded:
     attempt: int
     finding: Finding
     t: float
@@ -50,25 +50,25 @@ class _Budget:
     muted: bool = False
 
 
-class Telling:
-    """Compares what is found with what was told. What was told is what `hear` heard."""
+class FindingThrottle:
+    """Compares findings with the recorded ones, which `hear` takes from the journal."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
-        self._told: dict[str, _Told] = {}
+        self._recorded: dict[str, _Recorded] = {}
         self._budgets: dict[tuple[int, str, bool], _Budget] = {}
 
     def open_ids(self, attempt: int) -> dict[str, str]:
-        """The ids under which an attempt's codes were told that are not over."""
+        """The ids under which an attempt's open codes were recorded."""
         return {
-            told.finding.code: name
-            for name, told in self._told.items()
-            if told.is_open and told.attempt == attempt and told.tied_to is None
+            entry.finding.code: name
+            for name, entry in self._recorded.items()
+            if entry.is_open and entry.attempt == attempt and entry.tied_to is None
         }
 
-    def has_told_the_end(self, name: str) -> bool:
-        """Whether a finding of this id was told, and that it is over."""
-        return name in self._told and not self._told[name].is_open
+    def has_recorded_end(self, name: str) -> bool:
+        """Whether a finding of this id was recorded, and its end as well."""
+        return name in self._recorded and not self._recorded[name].is_open
 
     def hear(self, event: Event) -> None:
         """Take in an event of the journal: of an earlier supervisor, or this one's own."""
@@ -76,19 +76,19 @@ class Telling:
         if isinstance(line, FindingReported):
             self._opened(event.t, line)
         elif isinstance(line, FindingClosed):
-            told = self._told.get(line.id)
-            if told is not None:
-                told.is_open = False
+            entry = self._recorded.get(line.id)
+            if entry is not None:
+                entry.is_open = False
         elif isinstance(line, FindingsMuted):
             key = (line.attempt, line.code, line.critical)
             self._budgets.setdefault(key, _Budget(event.t)).muted = True
 
-    def tell(
+    def record(
         self, attempt: int, present: Iterable[Present], now: float, *, settle: bool = False
     ) -> None:
         """Write what is new, and what has changed; `settle`: every change, as the last chance."""
         for one in present:
-            known = self._told.get(one.finding.id)
+            known = self._recorded.get(one.finding.id)
             if known is None or (one.is_open and not known.is_open):
                 due = self._may_open(attempt, one.finding, now)
             elif known.is_open:
@@ -98,16 +98,16 @@ class Telling:
             if due:
                 self._write("finding", {"attempt": attempt, "finding": one.finding.to_dict()})
 
-    def tell_while(self, code: str, attempt: int, finding: Finding | None, now: float) -> None:
+    def record_while(self, code: str, attempt: int, finding: Finding | None, now: float) -> None:
         """Write what somebody else found out; it is open as long as what `code` names, or until it
         is found to be something else, or nothing."""
-        for name, told in list(self._told.items()):
+        for name, entry in list(self._recorded.items()):
             is_another = finding is None or name != finding.id
-            if told.is_open and is_another and (told.attempt, told.tied_to) == (attempt, code):
+            if entry.is_open and is_another and (entry.attempt, entry.tied_to) == (attempt, code):
                 self._write("finding_closed", {"attempt": attempt, "id": name})
         if finding is None:
             return
-        known = self._told.get(finding.id)
+        known = self._recorded.get(finding.id)
         if known is not None and known.is_open and _is_same(known.finding, finding):
             return
         if self._may_open(attempt, finding, now):
@@ -115,13 +115,13 @@ class Telling:
             self._write("finding", fields)
 
     def close_others(self, attempt: int, present: Iterable[Present]) -> None:
-        """Write that what was told and isn't open any more is over."""
+        """Record the end of findings that were recorded and aren't open any more."""
         still_open = {one.finding.id for one in present if one.is_open}
         codes = {one.finding.code for one in present if one.is_open}
-        for name, told in list(self._told.items()):
-            goes_on = told.attempt == attempt and told.tied_to in codes
-            if told.is_open and name not in still_open and not goes_on:
-                self._write("finding_closed", {"attempt": told.attempt, "id": name})
+        for name, entry in list(self._recorded.items()):
+            lasts = entry.attempt == attempt and entry.tied_to in codes
+            if entry.is_open and name not in still_open and not lasts:
+                self._write("finding_closed", {"attempt": entry.attempt, "id": name})
 
     def _may_open(self, attempt: int, finding: Finding, now: float) -> bool:
         key = _key(attempt, finding.code, finding.severity)
@@ -137,11 +137,11 @@ class Telling:
 
     def _opened(self, t: float, line: FindingReported) -> None:
         finding = line.finding
-        known = self._told.get(finding.id)
+        known = self._recorded.get(finding.id)
         if known is not None and known.is_open:
             known.finding, known.t, known.writes = finding, t, known.writes + 1
             return
-        self._told[finding.id] = _Told(line.attempt, finding, t, line.tied_to)
+        self._recorded[finding.id] = _Recorded(line.attempt, finding, t, line.tied_to)
         key = _key(line.attempt, finding.code, finding.severity)
         self._budgets.setdefault(key, _Budget(t)).spent += 1
 
@@ -150,7 +150,7 @@ def _key(attempt: int, code: str, severity: str) -> tuple[int, str, bool]:
     return attempt, code, severity == "critical"
 
 
-def _has_changed(known: _Told, finding: Finding, now: float, settle: bool) -> bool:
+def _has_changed(known: _Recorded, finding: Finding, now: float, settle: bool) -> bool:
     if _is_same(known.finding, finding):
         return False
     before = known.finding

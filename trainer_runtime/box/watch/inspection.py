@@ -1,4 +1,4 @@
-"""One look at an attempt that seems to hang: its processes, their stacks, the GPUs, the verdict."""
+"""Inspects an attempt that seems to hang: its processes, their stacks, the GPUs, the verdict."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _LARGEST_TEXT = 256 << 10  # characters
 
 @dataclass(slots=True)
 class Inspection:
-    """What was seen. `text`: the stacks of the last look, masked. `steps`: each rank's last one.
+    """What was seen. `text`: the stacks of the last sample, masked. `steps`: each rank's last one.
 
-    `py_spy` tells what came of it where a process did not answer by itself: `used`, `not_allowed`,
+    `py_spy`: its outcome where a process did not answer by itself: `used`, `not_allowed`,
     `not_installed`, `refused`.
     """
 
@@ -54,7 +54,7 @@ class Inspection:
 
 @dataclass(slots=True)
 class _Seen:
-    """A process through the looks."""
+    """A process over all samples."""
 
     state: ProcessState
     first_s: float
@@ -66,9 +66,9 @@ class _Seen:
 def inspect(
     run: RunFolder, attempt: int, *, allow_py_spy: bool = False, within_s: float = WITHIN_S
 ) -> Inspection:
-    """Look three times at the attempt's processes, and judge what they are at.
+    """Sample the attempt's processes three times, and judge what they are doing.
 
-    A stranger's process (of an attached run) is read by py-spy only with `allow_py_spy`; ours are
+    A foreign process (of an attached run) is read by py-spy only with `allow_py_spy`; ours are
     wherever py-spy is installed and they don't answer.
 
     Raises:
@@ -78,7 +78,7 @@ def inspect(
     query = start_gpu_query()
     before = read_pace(run.attempt(attempt).events, time.time())
     allowed = allow_py_spy or not config_of(run).is_attached
-    seen, outside = _look(run, attempt, allowed, deadline)
+    seen, outside = _sample(run, attempt, allowed, deadline)
     pace = read_pace(run.attempt(attempt).events, time.time(), before.step)
     ranks = _ranks(list(seen.values()))
     world_size = max((one.state.world_size or 0 for one in seen.values()), default=0) or None
@@ -131,7 +131,7 @@ def _report_process(one: Process, frames: int) -> ProcessReport:
     )
 
 
-def _look(
+def _sample(
     run: RunFolder, attempt: int, allowed: bool, deadline: float
 ) -> tuple[dict[int, _Seen], str | None]:
     seen: dict[int, _Seen] = {}
@@ -185,15 +185,15 @@ def _ranks(seen: Sequence[_Seen]) -> list[Rank]:
 
 
 def _mains(states: Sequence[ProcessState]) -> dict[int, ProcessState]:
-    """The trainer of each rank: of the processes that tell a rank, the one whose parent is not of
-    the same; where none tells one, whom nobody of them has started."""
+    """The trainer of each rank: of the processes that state a rank, the one whose parent is not of
+    the same; if none states one, the process that none of them has started."""
     by_pid = {state.pid: state for state in states}
-    told = [state for state in states if state.rank is not None]
-    if not told:
+    ranked = [state for state in states if state.rank is not None]
+    if not ranked:
         roots = [state for state in states if state.parent not in by_pid]
         return dict(enumerate(roots[:1]))
     mains: dict[int, ProcessState] = {}
-    for state in told:
+    for state in ranked:
         parent = by_pid.get(state.parent)
         if state.rank is not None and (parent is None or parent.rank != state.rank):
             known = mains.get(state.rank)

@@ -13,7 +13,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class MaskedScan:
-    """Looks for failures in a log whose secrets are masked first.
+    """Scans a log for failures; its secrets are masked first.
 
     Evidence is cut, and a part of a value would not be known as one any more.
     """
@@ -49,7 +49,7 @@ class GrowingLog:
         self._path = path
         self._offset = 0
 
-    def is_anew(self) -> bool:
+    def has_restarted(self) -> bool:
         """Whether it was truncated: what stands there now is another text, read from its start."""
         if self._size() >= self._offset:
             return False
@@ -62,7 +62,7 @@ class GrowingLog:
         return self._offset >= self._size()
 
     def pieces(self, most_bytes: int | None = None) -> Iterator[bytes]:
-        """What is new, at most so many bytes of it."""
+        """New data, up to a maximum of bytes."""
         left = max(0, self._size() - self._offset)
         left = left if most_bytes is None else min(left, most_bytes)
         if not left:
@@ -75,7 +75,7 @@ class GrowingLog:
                     left -= len(piece)
                     yield piece
         except OSError:
-            return  # it can't be read now; what is left is looked at the next time
+            return  # it can't be read now; the rest is read the next time
 
     def skip_to_last(self, size_bytes: int) -> None:
         """Leave out all but the last so many bytes."""

@@ -13,14 +13,14 @@ from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
 _TAIL_BYTES = 256 << 10
 _LOG_TAIL_BYTES = 1 << 20
 _NEWEST = 3
-# What shows that the loop went on; a checkpoint is told by a thread beside it.
+# Events that show progress of the loop; a checkpoint is reported by another thread.
 _SIGNS = frozenset({"started", "metric", "eval"})
 
 
 def read_pace(events: Path, now: float, since_step: int | None = None) -> Pace:
     """The pace by the last events. `now`: Unix seconds; steps beyond `since_step` are `gained`."""
-    told = [event for event in _tail(events) if event.kind in _SIGNS]
-    steps = [event for event in told if event.kind == "metric"]
+    signs = [event for event in _tail(events) if event.kind in _SIGNS]
+    steps = [event for event in signs if event.kind == "metric"]
     between = [
         later.t - earlier.t
         for earlier, later in pairwise(steps)
@@ -29,7 +29,7 @@ def read_pace(events: Path, now: float, since_step: int | None = None) -> Pace:
     step = steps[-1].step if steps else None
     return Pace(
         step=step,
-        silent_s=max(0.0, now - told[-1].t) if told else None,
+        silent_s=max(0.0, now - signs[-1].t) if signs else None,
         usual_s=median(between) if between else None,
         recent_s=max(between[-_NEWEST:]) if between else None,
         gained=step - since_step if step is not None and since_step is not None else 0,
@@ -37,7 +37,7 @@ def read_pace(events: Path, now: float, since_step: int | None = None) -> Pace:
 
 
 def last_steps(log: Path) -> dict[int, int]:
-    """The last step that each rank has told of, by the end of the trainer's log."""
+    """The last step that each rank reported, by the end of the trainer's log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL_BYTES))

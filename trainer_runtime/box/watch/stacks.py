@@ -89,7 +89,7 @@ def _ask_all(found: Sequence[ProcessState], deadline: float) -> list[tuple[Proce
 
 
 def _parents_first(found: Sequence[ProcessState]) -> list[ProcessState]:
-    """Trainers before what they started: should the time not do for all, theirs tell the most."""
+    """Trainers before what they started: if time is short, their stacks matter most."""
     pids = {process.pid for process in found if process.stacks is not None}
     return sorted(found, key=lambda process: process.parent in pids)
 

@@ -1,4 +1,4 @@
-"""What a stall turns out to be: looked at when it begins, when it is critical, and now and then."""
+"""Inspects a stall's cause: when it begins, when it becomes critical, and at growing intervals."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trainer_runtime.core.protocol.finding import Finding
 Inspect = Callable[[RunFolder, int, int | None], Finding | None]
 # The supervisor waits meanwhile, and beats no heart.
 _WITHIN_S = 8.0
-# What was slow may hang by now: looked at again after a minute, two, four, … half an hour.
+# What was slow may hang by now: inspected again after a minute, two, four, … half an hour.
 _AGAIN_AFTER_S = 60.0
 _LONGEST_S = 1800.0
 
 
 def no_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | None:
-    """Nobody looks at stacks."""
+    """Take no stacks and give no verdict."""
     return None
 
 
@@ -36,27 +36,27 @@ def stack_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | N
     return as_finding(seen.verdict, placement=PLACEMENT, attempt=attempt, step=step, ours=ours)
 
 
-class StallLook:
-    """Has a stall's verdict told beside it, for as long as it lasts."""
+class StallInspector:
+    """Has a stall's verdict recorded beside it, for as long as it lasts."""
 
     def __init__(self, run: RunFolder, watch: Watch, inspect: Inspect) -> None:
         self._run = run
         self._watch = watch
         self._inspect = inspect
-        self._looked: tuple[str, str] | None = None
+        self._inspected: tuple[str, str] | None = None
         self._again_t = 0.0
         self._interval_s = _AGAIN_AFTER_S
 
-    def look(self, attempt: int, findings: Sequence[Finding], now: float) -> None:
-        """Look at the stacks where a stall is open that was not looked at as it is now."""
+    def inspect_if_due(self, attempt: int, findings: Sequence[Finding], now: float) -> None:
+        """Inspect the stacks if a stall is open that was not inspected at its present severity."""
         stall = next((finding for finding in findings if finding.code == STALL), None)
         if stall is None:
             return
-        if self._looked == (stall.id, stall.severity):
+        if self._inspected == (stall.id, stall.severity):
             if now < self._again_t <= now + _LONGEST_S:
                 return
             self._interval_s = min(_LONGEST_S, 2 * self._interval_s)
         else:
-            self._looked, self._interval_s = (stall.id, stall.severity), _AGAIN_AFTER_S
+            self._inspected, self._interval_s = (stall.id, stall.severity), _AGAIN_AFTER_S
         self._again_t = now + self._interval_s
         self._watch.set_verdict(self._inspect(self._run, attempt, stall.step), now)

@@ -94,7 +94,7 @@ def parse_gpus(output: str) -> dict[str, Any]:
         for cell, (key, factor) in zip(cells[1:-1], _GPU_FIELDS.values(), strict=False):
             try:
                 value = float(cell) * factor
-            except ValueError:  # "[N/A]" where a card doesn't tell
+            except ValueError:  # "[N/A]" where a card doesn't report it
                 continue
             values[f"{key}/{cells[0]}"] = round(value, 3)
             sums.setdefault(key, []).append(value)

@@ -1,8 +1,8 @@
-"""Watches a run for what goes wrong, and tells the journal: series, log, kernel, exit code.
+"""Detects failures of a run and records them: from series, log, kernel and exit code.
 
-One detection, on the box; the operator's side reads it from the journal. Stateless over the run's
+Detection happens once, on the host; the client reads it from the journal. Stateless over the run's
 files like the supervisor that owns it: whatever of them is fed from the beginning leads to the same
-findings under the same ids, and what the journal has told already is not told again.
+findings under the same ids, and what the journal holds already is not recorded again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import secret_values
 from trainer_runtime.box.watch.dmesg import kernel_lines
-from trainer_runtime.box.watch.finding_throttle import Present, Telling, Write
+from trainer_runtime.box.watch.finding_throttle import FindingThrottle, Present, Write
 from trainer_runtime.box.watch.log_scan import GrowingLog, MaskedScan
 from trainer_runtime.core.diagnosis.detectors import Detectors, Settings
 from trainer_runtime.core.diagnosis.merge_findings import merge_findings
@@ -33,8 +33,8 @@ from trainer_runtime.core.protocol.masking import Mask
 PLACEMENT = 1  # the one that every run has so far
 # What of the journal detectors know: its `started` is the supervisor's own, not the trainer's.
 _OF_JOURNAL = frozenset({"attempt_starting", "attempt_ended", "sample"})
-_LOOK_EVERY_S = 1.0
-_MOST_A_LOOK = 4 << 20  # bytes of log: some 20 ms of reading
+_POLL_EVERY_S = 1.0
+_MOST_A_POLL = 4 << 20  # bytes of log: some 20 ms of reading
 _MOST_AT_THE_END = 2 << 30
 _MOST_OF_SETUP = 16 << 20
 
@@ -56,7 +56,7 @@ class Ended:
 
 
 class Watch:
-    """One run's. Feed it what is told in the order in which it is told, and `look` now and then."""
+    """One run's. Feed it events in their recorded order, and `poll` it regularly."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Watch:
         """`write` is the journal's."""
         self._run = run
         self._host_memory_gib = host_memory_gib
-        self._telling = Telling(write)
+        self._throttle = FindingThrottle(write)
         self._detectors = Detectors(placement=PLACEMENT)
         self._open: list[Finding] = []
         self._of_log: list[Finding] = []
@@ -99,7 +99,7 @@ class Watch:
 
     def _hear(self, attempt: int, event: Event) -> None:
         if attempt == 0:
-            self._telling.hear(event)
+            self._throttle.hear(event)
             line = journal_line(event)
             if isinstance(line, AttemptStarting):
                 self._begin(line.attempt)
@@ -121,19 +121,19 @@ class Watch:
         """Take in a telemetry sample that stands in no journal."""
         self._detectors.sample(t, values)
 
-    def look(self, now: float) -> None:
-        """Read on in the log and tell the journal what is new, once a second at most."""
-        if self._ended or now < self._due_t <= now + _LOOK_EVERY_S:
+    def poll(self, now: float) -> None:
+        """Read more of the log and record what is new, once a second at most."""
+        if self._ended or now < self._due_t <= now + _POLL_EVERY_S:
             return
-        self._due_t = now + _LOOK_EVERY_S
-        self._read_log(_MOST_A_LOOK)
+        self._due_t = now + _POLL_EVERY_S
+        self._read_log(_MOST_A_POLL)
         if self._has_news:
             self._has_news = False
             self._find_in_log(Outcome(running=True, terminated_why=self._asked))
-        self._tell(now)
+        self._record(now)
 
     def end(self, ended: Ended, now: float) -> None:
-        """The attempt is over: find the cause, and tell all there is to tell of it."""
+        """The attempt is over: find the cause, and record all its findings."""
         path = self._run.attempt(self._attempt)
         if ended.prepared:
             self._log.skip_to_last(_MOST_AT_THE_END)
@@ -144,15 +144,15 @@ class Watch:
             self._read_log(None)
         self._configure(self._attempt)
         self._find_in_log(self._outcome(ended, now), over=True, patched=ended.prepared)
-        self._tell(now, settle=True)
+        self._record(now, settle=True)
 
     def set_verdict(self, finding: Finding | None, now: float) -> None:
-        """Tell what a stall of the present attempt is found to be by now, if anything; what it was
+        """Record the present verdict on a stall of the attempt, if any; what it was
         found to be before is over, and all of it is with the stall."""
         others = [one for one in self._open if self._verdict is None or one is not self._verdict]
         self._verdict = finding
         self._open = others if finding is None else [*others, finding]
-        self._telling.tell_while(STALL, self._attempt, finding, now)
+        self._throttle.record_while(STALL, self._attempt, finding, now)
 
     def _begin(self, attempt: int) -> None:
         self._attempt, self._ended = attempt, attempt == 0
@@ -175,7 +175,7 @@ class Watch:
         self._detectors = Detectors.from_dict(self._detectors.to_dict(), settings)
 
     def _read_log(self, most_bytes: int | None) -> None:
-        if self._log.is_anew():
+        if self._log.has_restarted():
             self._scan = MaskedScan(self._mask)
         for piece in self._log.pieces(most_bytes):
             self.feed_log(self._attempt, piece)
@@ -205,32 +205,32 @@ class Watch:
             telemetry=telemetry,
         )
 
-    def _tell(self, now: float, *, settle: bool = False) -> None:
+    def _record(self, now: float, *, settle: bool = False) -> None:
         present = self._present()
         self._open = [one.finding for one in present if one.is_open]
         if all(finding.code != STALL for finding in self._open):
             self._verdict = None
         self._open += [self._verdict] if self._verdict is not None else []
-        self._telling.tell(self._attempt, present, now, settle=settle)
-        if self._log.is_read:  # else what was told by an earlier supervisor may stand further on
-            self._telling.close_others(self._attempt, present)
+        self._throttle.record(self._attempt, present, now, settle=settle)
+        if self._log.is_read:  # else findings of an earlier supervisor may come later in it
+            self._throttle.close_others(self._attempt, present)
 
     def _present(self) -> list[Present]:
         """What is found of this attempt: open ones merged, those that are over behind them."""
         mine = [one for one in self._detectors.entries() if one.attempt == self._attempt]
         open_ones = [self._detectors.finding_of(one) for one in mine if one.closed_at is None]
-        found = merge_findings(open_ones, self._of_log, self._telling.open_ids(self._attempt))
+        found = merge_findings(open_ones, self._of_log, self._throttle.open_ids(self._attempt))
         named = {one.id for one in found}
         over = [
             Present(self._detectors.finding_of(one), is_open=False)
             for one in mine
             if one.closed_at is not None
-            and not self._telling.has_told_the_end(one.id(PLACEMENT))
+            and not self._throttle.has_recorded_end(one.id(PLACEMENT))
             and one.id(PLACEMENT) not in named
         ]
         return [*map(Present, found), *over]
 
 
 def _asked(why: str) -> str:
-    """What an attempt was ended for, as `Outcome` knows it: our own reasons look like a stop."""
+    """What an attempt was ended for, as `Outcome` knows it: our own reasons appear as a stop."""
     return "stopped" if why in INTERVENTIONS else why

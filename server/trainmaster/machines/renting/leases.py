@@ -78,7 +78,7 @@ async def write_lease(host: Host, lease: Lease) -> LeaseTimer:
     Raises:
         HostError: the instance can't be reached, or its timer does not start.
     """
-    skew_s = _skew_s(await _timer(host, "--tell"))
+    skew_s = _skew_s(await _timer(host, "--report"))
     shifted = replace(lease, end_t=lease.end_t + skew_s)
     path = posixpath.join(await host.root(), LEASE)
     await host.put_file(path, json.dumps(shifted.to_dict()).encode())
