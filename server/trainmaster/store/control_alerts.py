@@ -54,7 +54,7 @@ class AlertRow:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A message of this side's, as `core.protocol.alert_record.Told` tells of the box's."""
+    """A message of the client; `core.protocol.alert_record.AlertDelivery` is a host's."""
 
     id: str
     run_id: str

@@ -17,7 +17,7 @@ from typing import Any
 
 from support.alerts.webhook_receiver import Receiver
 from support.core.journal_records import (
-    Told,
+    EventBody,
     attempt_ended,
     attempt_starting,
     kept,
@@ -150,7 +150,7 @@ class EverythingDue:
         workspace.control.set_delivered(uploading, 1, time.time())
         return planned, uploading
 
-    def _begun(self, run_id: str, t: float, *ended: Told, **config: Any) -> str:
+    def _begun(self, run_id: str, t: float, *ended: EventBody, **config: Any) -> str:
         run = FakeRun(self.workspace, self._root / "runs" / run_id, HOST, **config)
         journal = (attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
         run.tell("supervisor.jsonl", (*journal, *ended), first_t=t - 10.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.box.scripted_processes import CONFIG
-from support.core.journal_records import Told, lines
+from support.core.journal_records import EventBody, lines
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -66,7 +66,7 @@ class FakeRun:
         with self.path(name).open("ab") as file:
             file.write(data)
 
-    def tell(self, name: str, told: Iterable[Told], *, first_t: float) -> None:
+    def tell(self, name: str, told: Iterable[EventBody], *, first_t: float) -> None:
         self.write(name, b"".join(lines(told, first_t=first_t)))
 
     def replace(self, name: str, data: bytes) -> None:

@@ -14,7 +14,7 @@ from trainer_runtime.box.environment.training_python import InputUnusableError, 
 from trainer_runtime.box.prepare.shards import prepare
 from trainer_runtime.core.config import RunConfig, SourceConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
-from trainer_runtime.core.files.tokenizer_folder import look_at_tokenizer
+from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
 from trainer_runtime.train.data.batches import Corpus
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, pieces
 
@@ -24,7 +24,7 @@ PYTHON = TrainingPython(sys.executable)
 
 def config_of(tmp_path: Path, tokenizer: str, *sources: tuple[str, Path, str]) -> RunConfig:
     listed = [Source(name, str(path), list_files(path, form), form) for name, path, form in sources]
-    digest = "byte" if tokenizer == "byte" else look_at_tokenizer(tokenizer).digest
+    digest = "byte" if tokenizer == "byte" else read_tokenizer_folder(tokenizer).digest
     data = {
         "sources": [
             {"name": name, "path": str(path), "format": form} for name, path, form in sources

@@ -1,6 +1,6 @@
-"""Checkpoints that stay although their turn to be pruned has come: a rewind may need them.
+"""Checkpoints that are exempt from pruning because a rewind may need them.
 
-The supervisor names them in a file beside the run's others, whoever prunes reads it each time.
+The supervisor lists them in a file in the run's folder; every pruning reads that file.
 """
 
 from __future__ import annotations
