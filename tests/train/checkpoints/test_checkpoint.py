@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainer_runtime.core.checkpoints.pinned_checkpoints import HELD_CHECKPOINTS, held_document
+from trainer_runtime.core.checkpoints.pinned_checkpoints import PINNED_CHECKPOINTS, pinned_document
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.attempt.config import CheckpointConfig, ConfigError, ResumeConfig
 from trainer_runtime.train.attempt.events import EventLog
@@ -22,8 +22,8 @@ from trainer_runtime.train.attempt.nan_guard import NonFiniteError
 from trainer_runtime.train.checkpoints.cadence import MEASURED_STEPS, Cadence, best_interval_s
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints
 from trainer_runtime.train.checkpoints.checkpoint_store import (
+    CheckpointStore,
     Origin,
-    Shelf,
     checkpoint_name,
     stored_steps,
 )
@@ -54,8 +54,8 @@ class Run:
         self.events_path = folder / "events.jsonl"
         self.events = EventLog(self.events_path)
         origin = Origin(1, "0" * 64, started_from)
-        shelf = Shelf(self.folder, origin, retention, self.events)
-        self.checkpoints = Checkpoints(shelf, self.events)
+        store = CheckpointStore(self.folder, origin, retention, self.events)
+        self.checkpoints = Checkpoints(store, self.events)
 
     def save(self, *steps: int, **metrics: float) -> None:
         for step in steps:
@@ -155,11 +155,11 @@ def test_the_best_and_the_periodic_ones_stay(tmp_path: Path) -> None:
 
 def test_what_the_run_holds_is_not_pruned_until_it_is_let_go(tmp_path: Path) -> None:
     run = Run(tmp_path, Retention(1, 0, None, "val_loss"))
-    held = run.folder.parent / HELD_CHECKPOINTS
-    held.write_text(json.dumps(held_document({2})))
+    held = run.folder.parent / PINNED_CHECKPOINTS
+    held.write_text(json.dumps(pinned_document({2})))
     run.save(1, 2, 3, 4)
     assert stored_steps(run.folder) == [2, 4]
-    held.write_text(json.dumps(held_document(())))
+    held.write_text(json.dumps(pinned_document(())))
     run.save(5)
     assert stored_steps(run.folder) == [5]
 

@@ -72,7 +72,7 @@ class Attempts:
             attempt.disturbance = disturbance
             try:
                 script.train(attempt)
-                attempt.ended()
+                attempt.check_end()
             finally:
                 attempt.close()
 

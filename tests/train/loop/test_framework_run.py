@@ -72,7 +72,7 @@ def loop(attempt: FrameworkRun, write: Callable[[Path, int], None], until: int =
         due = attempt.due()
         if due.save:
             written = attempt.writing_folder / f"at-{step}"
-            if attempt.wrote(partial(write, written, step), written):
+            if attempt.try_write(partial(write, written, step), written):
                 attempt.saved(written, 0.0)
         if due.stop:
             attempt.stopped()
