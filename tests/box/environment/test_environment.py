@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.box.fake_packages import make_environment, make_wheel
-from support.box.prepared_run import Box, make_box, told_by
+from support.box.prepared_run import Box, make_box, output_of
 from support.runs.running_run import command_line, let_it_run, wait_until
 
 from trainer_runtime.box.files.resolved_environment import trainer_environment
@@ -27,7 +27,7 @@ FAKE_TORCH = {"torch/__init__.py": "raise ImportError('libfake.so.12: cannot ope
 
 
 def own_torch() -> str:
-    return told_by(sys.executable, "import torch; print(torch.__version__, torch.__file__)")
+    return output_of(sys.executable, "import torch; print(torch.__version__, torch.__file__)")
 
 
 def test_an_interpreter_that_has_everything_is_taken_as_it_is(box: Box, tmp_path: Path) -> None:
@@ -53,8 +53,10 @@ def test_what_is_missing_comes_on_top_and_the_torch_beneath_stays(box: Box, tmp_
     python = box.settled["python"]
     assert box.settled["how"] == f"on top of {sys.executable}"
     assert python == f"{box.cache}/venvs/{box.settled['hash']}/bin/python"
-    assert told_by(python, "import tinypack; print(tinypack.VERSION)") == "1.5"
-    assert told_by(python, "import torch; print(torch.__version__, torch.__file__)") == own_torch()
+    assert output_of(python, "import tinypack; print(tinypack.VERSION)") == "1.5"
+    assert (
+        output_of(python, "import torch; print(torch.__version__, torch.__file__)") == own_torch()
+    )
     assert "pip: Successfully installed tinypack-1.5" in box.log
 
 
@@ -82,7 +84,7 @@ def test_another_set_of_wheels_makes_another_environment(box: Box, tmp_path: Pat
         (box.attempt / "environment.json").unlink(missing_ok=True)
         assert box.prepare(requirements=True, wheels=str(wheels)) == 0, box.log
         hashes.append(box.settled["hash"])
-        assert told_by(box.settled["python"], "import growing; print(growing.VERSION)") == version
+        assert output_of(box.settled["python"], "import growing; print(growing.VERSION)") == version
     assert hashes[0] != hashes[1]
 
 
@@ -100,7 +102,7 @@ def test_a_preparation_killed_at_any_moment_goes_on(box: Box, tmp_path: Path) ->
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=60)
     assert box.start().wait(timeout=240) == 0, box.log
-    assert told_by(box.settled["python"], "import survivor, torch; print('both')") == "both"
+    assert output_of(box.settled["python"], "import survivor, torch; print('both')") == "both"
 
 
 def test_an_environment_without_its_mark_is_built_anew(box: Box, tmp_path: Path) -> None:

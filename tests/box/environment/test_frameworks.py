@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.box.fake_packages import make_environment, make_wheel
-from support.box.prepared_run import Box, told_by
+from support.box.prepared_run import Box, output_of
 
 from trainer_runtime.box.answer.facts import examine
 from trainer_runtime.core.environment.requirements import normalised
@@ -60,7 +60,7 @@ def test_a_framework_comes_on_top_in_the_users_own_version(box: Box, tmp_path: P
     packages = ["torch>2", "litgpt==9.1"]
     assert box.prepare(requirements=True, wheels=str(wheels), packages=packages) == 0, box.log
     assert box.settled["how"] == f"on top of {sys.executable}"
-    assert told_by(box.settled["python"], "import litgpt; print(litgpt.VERSION)") == "9.2"
+    assert output_of(box.settled["python"], "import litgpt; print(litgpt.VERSION)") == "9.2"
 
 
 def test_what_breaks_a_framework_and_is_not_needed_is_taken_out(box: Box, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_breaks_a_framework_and_is_not_needed_is_taken_out(box: Box, tmp_pa
     needs(box, "litgpt==9.3")
     assert box.prepare(wheels=str(wheels)) == 0, box.log
     assert "torchvision can't be imported and isn't needed; taken out" in box.log
-    assert told_by(box.settled["python"], "import litgpt; print('works')") == "works"
+    assert output_of(box.settled["python"], "import litgpt; print('works')") == "works"
 
 
 def test_a_module_that_cannot_be_imported_is_told_with_its_reason() -> None:
@@ -89,7 +89,7 @@ def test_what_has_no_wheel_is_built_beside_the_torch_that_it_asks_for(
     box.variables["PIP_FIND_LINKS"] = f"{tmp_path / 'sources'} {elsewhere}".strip()
     needs(box, "deepspeed==0.1")
     assert box.prepare() == 0, box.log
-    assert told_by(box.settled["python"], "import deepspeed; print(deepspeed.VERSION)") == "built"
+    assert output_of(box.settled["python"], "import deepspeed; print(deepspeed.VERSION)") == "built"
 
 
 def test_an_interpreter_that_has_everything_goes_before_one_to_build_on(
@@ -98,7 +98,9 @@ def test_an_interpreter_that_has_everything_goes_before_one_to_build_on(
     litgpt = make_wheel(tmp_path / "fake", "litgpt", "9.5")
     whole = make_environment(tmp_path / "whole", [litgpt])
     packages = next((tmp_path / "whole" / "lib").glob("python3*/site-packages"))
-    beneath = told_by(sys.executable, "import torch, os; print(os.path.dirname(torch.__path__[0]))")
+    beneath = output_of(
+        sys.executable, "import torch, os; print(os.path.dirname(torch.__path__[0]))"
+    )
     (packages / "beneath.pth").write_text(f"{beneath}\n")
     box.variables["PATH"] = f"{whole.parent}:/usr/bin:/bin"
     needs(box, "litgpt==9.5")

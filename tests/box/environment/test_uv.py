@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.box.fake_packages import make_environment, make_wheel
-from support.box.prepared_run import Box, told_by
+from support.box.prepared_run import Box, output_of
 
 
 def uv_on_path(tmp_path: Path) -> str:
@@ -51,7 +51,7 @@ def test_uv_searches_where_pip_would(box: Box, tmp_path: Path, told_by_file: boo
     assert box.prepare(mode="given", python=str(bare), requirements=True) == 0, box.log
     assert box.settled["how"] == "built"
     assert "uv: " in box.log
-    assert told_by(box.settled["python"], "import foundbyuv, torch; print(torch.__version__)")
+    assert output_of(box.settled["python"], "import foundbyuv, torch; print(torch.__version__)")
 
 
 def test_uv_takes_out_what_breaks_a_framework(box: Box, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_uv_takes_out_what_breaks_a_framework(box: Box, tmp_path: Path) -> None:
     packages = ["torch", "deepspeed"]
     code = box.prepare(mode="given", python=str(bare), wheels=str(wheels), packages=packages)
     assert code == 0, box.log
-    where = told_by(box.settled["python"], "import deepspeed; print(deepspeed.VERSION)")
+    where = output_of(box.settled["python"], "import deepspeed; print(deepspeed.VERSION)")
     assert where == "a wheel"
 
 
@@ -88,5 +88,5 @@ def test_uv_leaves_the_torch_beneath_alone(box: Box, tmp_path: Path) -> None:
     code = box.prepare(mode="given", python=str(bare), requirements=True, wheels=wheels)
     assert code == 0, box.log
     assert box.settled["how"] == f"on top of {bare}"
-    where = told_by(box.settled["python"], "import ontop, torch; print(torch.__file__)")
+    where = output_of(box.settled["python"], "import ontop, torch; print(torch.__file__)")
     assert where.startswith(str(bare.parents[1]))

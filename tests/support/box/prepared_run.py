@@ -1,4 +1,4 @@
-"""What the tests of environments share: boxes of their own, on which preparations run."""
+"""Hosts for the tests of environments, on which preparations run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 @dataclass
 class Box:
-    """A run's folder on a box of its own, and the preparation in it."""
+    """A run's folder on a separate host, and the preparation in it."""
 
     folder: Path
     cache: Path
@@ -87,6 +87,6 @@ def make_box(folder: Path, cache: Path) -> Box:
     return made
 
 
-def told_by(python: str, code: str) -> str:
+def output_of(python: str, code: str) -> str:
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()

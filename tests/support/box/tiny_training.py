@@ -125,7 +125,7 @@ class RunFolder:
         lines, _ = complete_lines(path.read_bytes() if path.exists() else b"")
         return [decode(line).document for line in lines]
 
-    def told(self, *keys: str) -> dict[tuple[str, int], tuple[Any, ...]]:
+    def values_by_step(self, *keys: str) -> dict[tuple[str, int], tuple[Any, ...]]:
         """The newest values of every step and evaluation."""
         return {
             (event["kind"], event["step"]): tuple(event["values"].get(key) for key in keys)
@@ -160,20 +160,20 @@ class TinyRun(RunFolder):
         return process.returncode, output, errors
 
     def end_at(self, step: int, with_signal: signal.Signals) -> int:
-        """Starts, sends the signal once this process told the step's metrics; the exit code."""
+        """Starts, sends the signal once this process reported the step's metrics; the exit code."""
         before = len(self.events())
         process = self.start()
-        wait_for(process, lambda: any(told_step(e) >= step for e in self.events()[before:]))
+        wait_for(process, lambda: any(metric_step(e) >= step for e in self.events()[before:]))
         process.send_signal(with_signal)
         process.communicate(timeout=LONGEST_S)
         return process.returncode
 
 
-def told_step(event: dict[str, Any]) -> int:
+def metric_step(event: dict[str, Any]) -> int:
     return event["step"] if event["kind"] == "metric" else -1
 
 
 def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
-    """Returns when it happened or the process ended; looks whenever the process prints."""
+    """Returns when it happened or the process ended; checks whenever the process prints."""
     while process.poll() is None and not happened():
         select.select([process.stdout], [], [], 0.01)

@@ -145,7 +145,7 @@ def straight(base: tuple[Path, Config], attempt: Attempts) -> Iterator[RunFolder
     shutil.rmtree(run.folder)
 
 
-def test_a_training_tells_everything_in_order_and_leaves_a_verified_model(
+def test_a_training_records_everything_in_order_and_leaves_a_verified_model(
     straight: RunFolder,
 ) -> None:
     events = straight.events()
@@ -198,8 +198,8 @@ def test_the_final_folder_is_a_model_that_transformers_loads(straight: RunFolder
 
     model = AutoModelForCausalLM.from_pretrained(straight.folder / "final")
     tokenizer = AutoTokenizer.from_pretrained(straight.folder / "final")
-    told = model.generate(**tokenizer("def ", return_tensors="pt"), max_new_tokens=4)
-    assert tokenizer.decode(told[0]).startswith("def ")
+    generated = model.generate(**tokenizer("def ", return_tensors="pt"), max_new_tokens=4)
+    assert tokenizer.decode(generated[0]).startswith("def ")
 
 
 def test_crashed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
@@ -213,7 +213,7 @@ def test_crashed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
     assert run.steps_stored()[-1] == 15
     assert attempt(run) == 0
     assert [e["resumed_from"] for e in run.events() if e["kind"] == "started"] == [None, 6, 15]
-    assert run.told(*LOSSES) == straight.told(*LOSSES)
+    assert run.values_by_step(*LOSSES) == straight.values_by_step(*LOSSES)
     assert run.weights() == straight.weights()
 
 
@@ -225,8 +225,8 @@ def test_streamed_texts_are_trained_on_and_resumed_bit_for_bit(
     assert attempt(undisturbed) == 0
     assert attempt(stopped, disturbance=(5, terminate)) == 75
     assert attempt(stopped) == 0
-    assert len(undisturbed.told("loss")) == 12 + 2
-    assert stopped.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert len(undisturbed.values_by_step("loss")) == 12 + 2
+    assert stopped.values_by_step(*LOSSES) == undisturbed.values_by_step(*LOSSES)
     assert stopped.weights() == undisturbed.weights()
 
 
@@ -244,7 +244,7 @@ def test_llama_style_with_recomputed_activations_resumes_bit_for_bit(
     assert attempt(undisturbed) == 0
     assert attempt(stopped, disturbance=(5, terminate)) == 75
     assert attempt(stopped) == 0
-    assert stopped.told(*LOSSES) == undisturbed.told(*LOSSES)
+    assert stopped.values_by_step(*LOSSES) == undisturbed.values_by_step(*LOSSES)
     assert stopped.weights() == undisturbed.weights()
 
 
@@ -343,7 +343,7 @@ def test_a_rate_that_is_changed_before_a_resume_comes_into_force(
 def test_accumulated_batches_train_as_one_large_batch_does(
     make_run: Callable[..., RunFolder], attempt: Attempts
 ) -> None:
-    told = {}
+    curves = {}
     for micro_batch, accumulation in ((8, 1), (2, 4)):
         run = make_run(
             f"of-{micro_batch}",
@@ -354,8 +354,9 @@ def test_accumulated_batches_train_as_one_large_batch_does(
             eval__batches=0,
         )
         assert attempt(run) == 0
-        told[micro_batch] = [v for values in run.told("loss", "grad_norm").values() for v in values]
-    assert told[2] == pytest.approx(told[8], rel=1e-3)
+        by_step = run.values_by_step("loss", "grad_norm")
+        curves[micro_batch] = [v for values in by_step.values() for v in values]
+    assert curves[2] == pytest.approx(curves[8], rel=1e-3)
 
 
 def test_the_model_is_given_the_same_tokens_as_nanogpts(
@@ -396,7 +397,7 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "problem"),
     [
         ({"optimizer__name": "muon"}, "muon"),
         ({"data__fingerprint": "0" * 16}, "not prepared"),
@@ -406,19 +407,19 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
     ],
 )
 def test_what_can_not_be_trained_ends_with_77_and_a_reason(
-    make_run: Callable[..., RunFolder], attempt: Attempts, changes: Config, told: str
+    make_run: Callable[..., RunFolder], attempt: Attempts, changes: Config, problem: str
 ) -> None:
     assert attempt(make_run(**changes)) == 77
-    assert told in attempt.errors
+    assert problem in attempt.errors
 
 
-def test_training_goes_on_from_a_models_folder_with_its_weights(
+def test_training_starts_from_a_models_folder_with_its_weights(
     straight: RunFolder, make_run: Callable[..., RunFolder], attempt: Attempts
 ) -> None:
     run = make_run(model__path=str(straight.folder / "final"), model__n_layer=None)
     assert attempt(run, disturbance=(1, terminate)) == 75
-    [(loss,)] = [values for key, values in run.told("loss").items() if key[0] == "metric"]
-    assert loss < straight.told("loss")["metric", 1][0] - 0.5
+    [(loss,)] = [values for key, values in run.values_by_step("loss").items() if key[0] == "metric"]
+    assert loss < straight.values_by_step("loss")["metric", 1][0] - 0.5
 
 
 def test_tensorboards_files_lie_in_the_runs_folder(
@@ -430,7 +431,7 @@ def test_tensorboards_files_lie_in_the_runs_folder(
     assert len(list(run.folder.glob("tensorboard/events.out.tfevents.*"))) == 1
 
 
-def test_an_evaluation_is_told_in_our_names() -> None:
+def test_an_evaluation_is_recorded_under_our_names() -> None:
     from trainer_runtime.train.hf.callback import evaluation_values
 
     one = {"eval_loss": 2.0, "eval_runtime": 0.1, "eval_rewards/chosen": 0.5, "epoch": 1.0}
