@@ -18,7 +18,7 @@ from support.runs.watched_run import (
     recorded,
 )
 
-from trainer_runtime.core.checkpoints.pinned_checkpoints import held_steps
+from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.states import PlacementState
 
@@ -112,13 +112,13 @@ def test_the_checkpoint_before_a_spike_is_held_until_another_attempt_runs(box: B
     supervisor = box.supervisor()
     box.tick(supervisor, "finding")
     supervisor.tick()
-    assert held_steps(box.root) == {50}
+    assert pinned_steps(box.root) == {50}
     for line in SPIKE[-60:]:
         box.emit(1, line)
     box.tick(supervisor, "restart_planned")
-    assert held_steps(box.root) == {50}
+    assert pinned_steps(box.root) == {50}
     assert box.to_the_end(supervisor).state is PlacementState.COMPLETED
-    assert held_steps(box.root) == frozenset()
+    assert pinned_steps(box.root) == frozenset()
 
 
 def test_data_that_was_left_out_in_vain_is_not_left_out_again(box: Box) -> None:

@@ -108,7 +108,7 @@ def test_state_of_another_model_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_the_guard_tells_which_value_is_no_number(value: float) -> None:
+def test_the_guard_names_the_value_that_is_not_finite(value: float) -> None:
     with pytest.raises(nan_guard.NonFiniteError) as caught:
         nan_guard.check(7, value, 1.0)
     assert (caught.value.code, caught.value.step) == ("nan_loss", 7)

@@ -65,7 +65,7 @@ def undisturbed(base: tuple[Path, Config]) -> Iterator[TinyRun]:
     shutil.rmtree(run.folder)
 
 
-def test_a_training_tells_everything_in_order_and_leaves_a_verified_model(
+def test_a_training_records_everything_in_order_and_leaves_a_verified_model(
     undisturbed: TinyRun,
 ) -> None:
     events = undisturbed.events()
@@ -223,7 +223,7 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "problem"),
     [
         ({"compute__device": "cuda"}, "no CUDA device"),
         ({"precision": "fp16"}, "fp16 is for CUDA"),
@@ -233,11 +233,11 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
     ],
 )
 def test_what_can_not_be_trained_ends_with_77_and_a_reason(
-    make_run: Callable[..., TinyRun], changes: Config, told: str
+    make_run: Callable[..., TinyRun], changes: Config, problem: str
 ) -> None:
     code, _, errors = make_run(**changes).train()
     assert code == 77
-    assert told in errors
+    assert problem in errors
 
 
 def test_a_config_of_another_style_than_the_script_s_is_refused(
@@ -278,7 +278,7 @@ def test_sigterm_while_the_interpreter_ends_leaves_the_outcome_as_it_is(tmp_path
     assert (ended.returncode, "unusable" in ended.stderr) == (77, True), ended.stderr
 
 
-def test_sigusr2_dumps_the_stacks_and_training_goes_on(make_run: Callable[..., TinyRun]) -> None:
+def test_sigusr2_dumps_the_stacks_and_training_continues(make_run: Callable[..., TinyRun]) -> None:
     # More steps than it can take, however late the signals are.
     run = make_run(steps=10**6, eval__every_steps=10**6, checkpoint__every=10**6)
     process = run.start()

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from trainer_runtime.box.files.files import write_json
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.core.checkpoints.pinned_checkpoints import held_document, held_steps
+from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_document, pinned_steps
 
 
 class HeldCheckpoints:
@@ -18,7 +18,7 @@ class HeldCheckpoints:
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
-        self._held = held_steps(run.root)
+        self._held = pinned_steps(run.root)
 
     def hold(self, steps: Collection[int]) -> None:
         """Hold these, and none besides. A disk that takes no file is tried again next time."""
@@ -26,7 +26,7 @@ class HeldCheckpoints:
         if wanted == self._held:
             return
         try:
-            write_json(self._run.held_checkpoints, held_document(wanted))
+            write_json(self._run.held_checkpoints, pinned_document(wanted))
         except OSError:
             return
         self._held = wanted

@@ -30,7 +30,7 @@ from trainer_runtime.box.supervise.replay import JOURNAL, replayed
 from trainer_runtime.box.watch.stalls import Inspect, StallInspector, no_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.box.watch.watcher import Ended, Watch
-from trainer_runtime.core.policy.intervention import INTERVENTIONS, goes_on_after, intervention
+from trainer_runtime.core.policy.intervention import INTERVENTIONS, intervention, restarts_after
 from trainer_runtime.core.policy.recovery import Action, Ending, EndReason, Exit, classify, decide
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord
@@ -254,8 +254,8 @@ class Supervisor:
             return False
         if attempt.terminated_t is None:
             self._journal.write("attempt_signalled", {"attempt": attempt.number, "why": why})
-            continues = goes_on_after(why, self._config)
-            state = PlacementState.RECOVERING if continues else PlacementState.STOPPING
+            restarts = restarts_after(why, self._config)
+            state = PlacementState.RECOVERING if restarts else PlacementState.STOPPING
             self._enter(state, why, None, desired.generation)
         spoilt = why in INTERVENTIONS  # what it would save pushes out what a rewind needs
         if spoilt or self._clock() > self._deadlines.kill_t(attempt, desired.grace_s):

@@ -53,7 +53,7 @@ class AlertRow:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A message that the client sends; `core.protocol.alert_record` has those of the host."""
+    """A message of the client; `core.protocol.alert_record.AlertDelivery` is a host's."""
 
     id: str
     run_id: str
