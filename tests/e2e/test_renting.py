@@ -15,13 +15,14 @@ from support.runs.running_run import small_spec, wait_until
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.metrics.run_series import run_points
 from trainmaster.runs.launch import launch
+from trainmaster.runs.maintain import maintaining
 from trainmaster.runs.resume import resume
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LaunchAnswer, StatusAnswer
+from trainmaster.words.answers.runs import LaunchAnswer, StatusAnswer, WaitAnswer
 from trainmaster.words.errors import StateError
 
 BOUND_S = 240.0
@@ -91,11 +92,13 @@ def start_training(renter: Renter, folder: Path, host: str) -> str:
 
 
 def until_event(renter: Renter, run: str, event: str, cursor: str | None = None) -> None:
-    answer = renter.do(
-        lambda workspace: wait_for_event(
-            workspace, run, until=[event], timeout_s=BOUND_S, cursor=cursor
-        )
-    )
+    async def wait(workspace: Workspace) -> WaitAnswer:
+        async with maintaining(workspace, run):
+            return await wait_for_event(
+                workspace, run, until=[event], timeout_s=BOUND_S, cursor=cursor
+            )
+
+    answer = renter.do(wait)
     assert answer.event == event, answer
 
 
