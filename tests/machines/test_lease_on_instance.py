@@ -11,13 +11,13 @@ import pytest
 from support.runs.running_run import run_async
 
 from trainer_runtime.core.decoding import decode_fields
-from trainer_runtime.core.lease.lease import Lease
+from trainer_runtime.core.lease.lease import Lease, OwnEnd
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.ssh import Completed
 from trainmaster.machines.renting.leases import write_lease
 
 HOUR_S = 3600.0
-OWN_END = {"kind": "http", "method": "DELETE", "url": "https://e.invalid/", "key_variable": "K"}
+OWN_END = OwnEnd("http", method="DELETE", url="https://e.invalid/", key_variable="K")
 
 
 class Instance:

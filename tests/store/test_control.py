@@ -184,7 +184,7 @@ def test_keys_of_an_older_home_find_their_first_result(tmp_path: Path) -> None:
     path = tmp_path / "control.db"
     older = open_database(path, MIGRATIONS[:4], synchronous="FULL")
     older.execute("INSERT INTO idempotency VALUES ('k', 'launch', 'what', 'gpt-abc234', 1.0)")
-    older.execute("INSERT INTO box_keys VALUES ('k', 'offer', 'tm-1')")
+    older.execute("INSERT INTO instance_keys VALUES ('k', 'offer', 'tm-1')")
     older.close()
     control = Control(path)
     assert result(control, "k") == "gpt-abc234"

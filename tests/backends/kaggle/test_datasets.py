@@ -13,6 +13,7 @@ from support.kaggle.site import KaggleSite, serving_kaggle
 
 from trainer_runtime.box.kaggle.session_inputs import link_cache
 from trainer_runtime.box.prepare.uploads import await_sources
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, list_files, listing_digest
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder
 from trainmaster.backends.kaggle.datasets import Datasets
@@ -113,7 +114,7 @@ def test_sources_that_were_mounted_are_taken_as_if_they_had_been_sent(
     upload = {"sources": {"main": str(corpus)}, "listing": listing_digest([source])}
     data = {"cache_dir": str(tmp_path / "cache"), "fingerprint": "0123456789abcdef"}
     config = {"data": {**data, "prepare": "box", "upload": {**upload, "size_bytes": 21}}}
-    assert await_sources(config, lambda: False, print) == {"main": source.files}
+    assert await_sources(RunConfig.parse(config), lambda: False, print) == {"main": source.files}
 
 
 def test_a_data_set_whose_making_was_not_answered_is_there_once(
