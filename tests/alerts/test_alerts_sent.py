@@ -17,7 +17,7 @@ from support.runs.operator import HIGH, Operator
 from support.runs.running_run import CommandLine, holding, run_async, wait_until
 
 from trainer_runtime.core.files.durable import try_lock
-from trainmaster.alerts.evaluate import look
+from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.alerts.send import send_due
 from trainmaster.keeper.tick import tick
 from trainmaster.runs import alerts
@@ -74,7 +74,7 @@ def test_what_the_box_gave_up_is_sent_from_here_under_the_same_id(
     fold["record"]["alerts"]["told"][name].update(phase="failed", due_t=None, tries=9)
     workspace.metrics.put_fold(run, 1, 0, fold)
     operator.hook(receiver, "box")
-    assert look(workspace, run) == 1  # before the box has more to say
+    assert evaluate_alerts(workspace, run) == 1  # before the box has more to say
     run_async(lambda: tick(workspace))
     # Once at least: the box has the right address by now, too.
     assert {body["id"] for body in receiver.taken} == {name}
@@ -95,12 +95,12 @@ def test_loss_and_silence_are_seen_from_here_once(operator: Operator, receiver: 
     long_ago = time.time() - 3600.0
     _as_if_unheard_since(workspace, run, long_ago)
     # A run that is lost is told of; its silence counts from the alert on.
-    assert [look(workspace, run) for _ in range(3)] == [1, 0, 0]
+    assert [evaluate_alerts(workspace, run) for _ in range(3)] == [1, 0, 0]
     for row in workspace.control.alerts.of(run):
         back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
         workspace.control.alerts.add(back)
-    assert look(workspace, run) == 2
-    assert look(workspace, run) == 0
+    assert evaluate_alerts(workspace, run) == 2
+    assert evaluate_alerts(workspace, run) == 0
     assert run_async(lambda: send_due(workspace)) == 3
     told = {body["alert"]: body for body in receiver.taken}
     assert set(told) == {"state-lost", "state-lost-since", "silence-10m-since"}
@@ -177,7 +177,7 @@ def test_receivers_that_take_long_hold_up_no_tick(operator: Operator) -> None:
         for row in workspace.control.alerts.of(run):
             back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
             workspace.control.alerts.add(back)
-        assert look(workspace, run) == 5
+        assert evaluate_alerts(workspace, run) == 5
         await send_due(workspace, stays_s=2.5)  # a try and the pause after it take three
         return run
 

@@ -25,7 +25,7 @@ from trainmaster.keeper.systemd import service as service_unit
 from trainmaster.keeper.systemd import timer as timer_unit
 from trainmaster.keeper.tick import tick
 from trainmaster.runs.launch import launch
-from trainmaster.sync.keeper_state import keeper_problem, note_installed, read_ticked, ticking
+from trainmaster.sync.keeper_state import keeper_problem, read_last_tick, record_installed, ticking
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.errors import HostError, UsageError
 
@@ -222,20 +222,20 @@ def test_two_ticks_never_overlap(workspace: Workspace) -> None:
     finally:
         os.close(held)
     assert answer.note is not None
-    assert read_ticked(workspace.home) is None
+    assert read_last_tick(workspace.home) is None
 
 
 def test_a_keeper_that_stays_away_is_told_of(workspace: Workspace) -> None:
     home = workspace.home
     assert keeper_problem(home, 0.0) == "no keeper is installed"
     run_async(lambda: tick(workspace))
-    ticked = read_ticked(home)
+    ticked = read_last_tick(home)
     assert ticked is not None
     assert keeper_problem(home, ticked.began_t) == "no keeper is installed"  # that was no timer
-    note_installed(home, 300.0)
+    record_installed(home, 300.0)
     at = home.keeper_installed.stat().st_mtime
     assert keeper_problem(home, at + 890.0) is None
-    assert "has not been at it since" in str(keeper_problem(home, at + 910.0))
+    assert "has not run since" in str(keeper_problem(home, at + 910.0))
     os.utime(home.keeper_installed, (at - 9000.0, at - 9000.0))
     run_async(lambda: tick(workspace, every="5m"))
     assert keeper_problem(home, at) is None
@@ -248,7 +248,7 @@ def test_a_tick_that_was_killed_is_no_success(
 ) -> None:
     with pytest.raises(RuntimeError), ticking(workspace.home, 300.0):
         raise RuntimeError
-    ticked = read_ticked(workspace.home)
+    ticked = read_last_tick(workspace.home)
     assert ticked is not None and ticked.ended_t is None
     assert status(workspace, systemd).last_tick == "at work"
     old = workspace.home.keeper_ticked.read_text().replace(str(ticked.began_t), "1.0")
@@ -269,7 +269,7 @@ def test_a_run_that_fails_stops_no_other(workspace: Workspace, tmp_path: Path) -
     did = {row.run_id: row.did[0] for row in run_async(work).runs if row.did}
     both = ["gone-aaaaaa", "lost-aaaaaa"]
     assert all(did[run_id].startswith("HOST_UNKNOWN") for run_id in both)
-    ticked = read_ticked(workspace.home)
+    ticked = read_last_tick(workspace.home)
     assert ticked is not None and ticked.ended_t is not None
     assert sorted(ticked.failed) == both
 

@@ -150,7 +150,7 @@ def test_a_training_of_others_is_never_touched(command: CommandLine, log: Path) 
         run = command("attach", "--log", str(log))["run_id"]
         waited(command, run, "step:2")
         for refused in (("stop", run), ("resume", run)):
-            assert command(*refused, code=1)["error"]["code"] == "NOT_OURS"
+            assert command(*refused, code=1)["error"]["code"] == "ATTACHED_READ_ONLY"
         command("clean", run, "--yes")
         assert not command.folder(run).root.exists()
         stranger.say(lines(3, 5))

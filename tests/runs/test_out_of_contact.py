@@ -14,7 +14,7 @@ from support.runs.running_run import run_async
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.alerts.evaluate import look
+from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.runs import alerts as service
 from trainmaster.runs.maintain import maintain
 from trainmaster.runs.status import get_status
@@ -89,9 +89,9 @@ def test_a_host_that_nobody_asked_is_neither_lost_nor_silent_for_an_alert(
         back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
         unheard.control.alerts.add(back)
     looked(unheard, time.time() - _LONG_AGO_S + 30.0)
-    assert look(unheard, RUN) == 0
+    assert evaluate_alerts(unheard, RUN) == 0
     looked(unheard, time.time())
-    assert look(unheard, RUN) > 0
+    assert evaluate_alerts(unheard, RUN) > 0
     told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
     assert {"state-since", "silence-since"} <= told
 
@@ -106,7 +106,7 @@ def test_a_log_that_grows_without_figures_is_not_silent(unheard: Workspace) -> N
         unheard.control.alerts.add(back)
     looked(unheard, time.time())
     unheard.mirror.of(RUN, 1).append("attempts/1/train.log", b"still loading the data\n")
-    look(unheard, RUN)
+    evaluate_alerts(unheard, RUN)
     told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
     assert "silence-since" not in told
     assert "ops-lost" in told

@@ -19,7 +19,7 @@ from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.unattended import needs_of, unattended
 from trainmaster.store.control_instances import RentedBox, RentState
-from trainmaster.sync.keeper_state import note_installed
+from trainmaster.sync.keeper_state import record_installed
 from trainmaster.sync.workspace import Workspace
 
 NO_MIRROR: dict[str, Any] = {"checkpoint": {"mirror": None}}
@@ -79,7 +79,7 @@ def test_a_plan_says_what_a_keeper_would_be_for(workspace: Workspace, tmp_path: 
     assert planned() is None
     alert = "[{name: gone, when: state lost, to: ops}]"  # which no box can tell of itself
     assert "alerts" in str(planned(alerts=alert))
-    note_installed(workspace.home, 300.0)
+    record_installed(workspace.home, 300.0)
     assert planned(checkpoint=MIRRORED, alerts=alert) is None
 
 

@@ -1,4 +1,4 @@
-"""Sends this side's messages: by whoever looks first, or by a process of its own."""
+"""Sends the client's messages: in this process, or in a detached sender."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 from trainmaster.words.settings import Destination
 
-# The sender stays for what is tried again soon; later tries are made by whoever looks then.
+# The sender waits for early retries; later ones are made by the next command.
 _STAYS_S = 300.0
 _LONGEST_CHILD_S = 30.0
 _COMMAND_S = 15.0
@@ -69,7 +69,7 @@ async def send_due(
 
 
 async def try_once(workspace: Workspace, to: str, given: Destination, message: Any) -> PostAnswer:
-    """What came of giving a message to a destination, as `box/alerts/post.py` answers.
+    """Send a message to a destination once; the result, as `box/alerts/post.py` reports it.
 
     Raises:
         StateError: the secret of its address can't be read.
@@ -95,14 +95,14 @@ async def _send(workspace: Workspace, row: MessageRow) -> bool:
     if answer.sent:
         records.set_sent(row.id)
         return True
-    told = Told(row.message, row.to, row.fired_t, tries=row.tries)
-    said = failed(row.id, told, answer.reason, time.time(), wait_s=answer.wait_s)
+    message = Told(row.message, row.to, row.fired_t, tries=row.tries)
+    said = failed(row.id, message, answer.reason, time.time(), wait_s=answer.wait_s)
     records.set_failed(row.id, said["reason"], said["due_t"])
     return False
 
 
 def _post(asked: bytes) -> PostAnswer:
-    """By the box's own program, in a process that can be ended whatever the receiver does."""
+    """Send by the host's own program, in a process that can be ended if the receiver hangs."""
     try:
         done = subprocess.run(
             [sys.executable, *SAFELY, "-m", "trainer_runtime", "alert"],

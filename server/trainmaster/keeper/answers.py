@@ -1,4 +1,4 @@
-"""What is told of the keeper, and of what a tick has done."""
+"""The answers of `trainmaster keeper` and `trainmaster tick`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from trainmaster.words.answers.runs import Answer, State
 
 
 class KeeperAnswer(Answer):
-    """`by`: what calls `trainmaster tick` for this home; none where nothing does."""
+    """`by`: the scheduler that calls `trainmaster tick` for this home; None where none does."""
 
     home: str
     installed: bool
     by: Literal["systemd", "cron"] | None = None
     every: str | None = None
-    wrote: dict[str, str] | None = Field(default=None, description="by where it stands, the text")
+    wrote: dict[str, str] | None = Field(default=None, description="by file, the text")
     removed: list[str] | None = None
     last_tick_at: str | None = None
     last_tick: Literal["done", "failed", "at work"] | None = None
     failed: dict[str, str] | None = Field(
-        default=None, description="what the last tick could not do, by run or box"
+        default=None, description="what the last tick could not do, by run or host"
     )
     overdue: bool | None = None
     put_into_secrets_env: list[str] | None = Field(
@@ -37,8 +37,8 @@ class TickRow(Answer):
     did: list[str]
 
 
-class BoxTickRow(Answer):
-    """A rented box, or a provider, of which something was due."""
+class InstanceTickRow(Answer):
+    """A rented instance, or a provider, for which something was due."""
 
     box: str
     did: list[str]
@@ -46,5 +46,5 @@ class BoxTickRow(Answer):
 
 class TickAnswer(Answer):
     runs: list[TickRow]
-    boxes: list[BoxTickRow] | None = None
+    boxes: list[InstanceTickRow] | None = None
     note: str | None = None

@@ -1,33 +1,33 @@
-"""What is due for every run and box, once: what a timer calls while nobody looks."""
+"""Does what is due for every run and rented instance, once: what a timer calls."""
 
 from __future__ import annotations
 
 import os
 
 from trainmaster.alerts.send import send_due
-from trainmaster.keeper.answers import BoxTickRow, TickAnswer, TickRow
+from trainmaster.keeper.answers import InstanceTickRow, TickAnswer, TickRow
 from trainmaster.keeper.call import parse_every
 from trainmaster.machines.renting.has_rentals import is_renting
 from trainmaster.runs.maintain import Round, described, due_runs, maintain
-from trainmaster.runs.migrate import stop_left_behind
+from trainmaster.runs.migrate import stop_old_placements
 from trainmaster.runs.secret_delivery import sweep_secrets
 from trainmaster.sync.keeper_state import ticking
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 
-# A tick sends by itself: a timer that called it may end whatever it leaves behind.
+# A tick sends in its own process: the timer may end whatever it leaves behind.
 _SENDS_S = 20.0
-# Of one run: what takes longer goes by itself (uploads), or hangs.
+# The bound of one run: longer work (uploads) has a process of its own.
 _RUN_S = 180.0
 _ROUND = Round(thorough=True, bound_s=_RUN_S, sends=False)
 
 
 async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
-    """Advance every run once of which anything may be due, read what its host has to say, and do
-    what is due for rented boxes.
+    """Advance once every run for which anything may be due, read its host, and do what is due for
+    rented instances.
 
-    One that fails stops no other; two ticks never overlap. `every`: how often a timer calls this,
-    so that it can be told when it doesn't.
+    A failure stops no other run; two ticks never overlap. `every`: the interval of the timer that
+    calls this, so that a missing call can be reported.
 
     Raises:
         UsageError: `BAD_ARGUMENT`.
@@ -37,24 +37,24 @@ async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
         if failed is None:
             return TickAnswer(runs=[], note="Another tick is at work; nothing was done.")
         rows = await _tick_runs(workspace, failed)
-        boxes = await _tick_boxes(workspace, failed)
+        instances = await _tick_instances(workspace, failed)
         await send_due(workspace, stays_s=_SENDS_S)
-    return TickAnswer(runs=rows, boxes=boxes or None)
+    return TickAnswer(runs=rows, boxes=instances or None)
 
 
 async def _tick_runs(workspace: Workspace, failed: dict[str, str]) -> list[TickRow]:
     sweep_secrets(workspace)
-    left = await stop_left_behind(workspace)
+    left = await stop_old_placements(workspace)
     runs = due_runs(workspace)
     found = await maintain(workspace, runs, _ROUND)
     rows = []
     for run in runs:
         done = found[run.run_id]
-        told = [*done.did, *([] if done.error is None else [described(done.error)])]
+        did = [*done.did, *([] if done.error is None else [described(done.error)])]
         if done.error is not None and done.tried:
             failed[run.run_id] = described(done.error)
-        if told or not run.closed:
-            rows.append(_row(workspace, run.run_id, told))
+        if did or not run.closed:
+            rows.append(_row(workspace, run.run_id, did))
     return [*rows, *(_row(workspace, run_id, did) for run_id, did in left.items())]
 
 
@@ -62,14 +62,14 @@ def _row(workspace: Workspace, run_id: str, did: list[str]) -> TickRow:
     return TickRow(run_id=run_id, state=load_view(workspace, run_id).state.value, did=did)
 
 
-async def _tick_boxes(workspace: Workspace, failed: dict[str, str]) -> list[BoxTickRow]:
+async def _tick_instances(workspace: Workspace, failed: dict[str, str]) -> list[InstanceTickRow]:
     if not is_renting(workspace, os.environ):
         return []
     from trainmaster.machines.renting.maintain import look_after_boxes  # heavy, and rarely needed
 
-    looked = await look_after_boxes(workspace)
-    failed |= looked.failed
-    did = {name: [why] for name, why in looked.failed.items()}
-    for tag, done in looked.did.items():
+    maintained = await look_after_boxes(workspace)
+    failed |= maintained.failed
+    did = {name: [why] for name, why in maintained.failed.items()}
+    for tag, done in maintained.did.items():
         did[tag] = [*done, *did.get(tag, ())]
-    return [BoxTickRow(box=name, did=done) for name, done in did.items()]
+    return [InstanceTickRow(box=name, did=done) for name, done in did.items()]

@@ -150,7 +150,7 @@ def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) ->
 
 def _too_slow(name: str, limit_s: float) -> InternalError:
     return InternalError(
-        "TOOK_TOO_LONG",
+        "TIMEOUT",
         f"{name} took more than {limit_s:g} s and was given up.",
         "See how things stand first (get_run, list_hosts); a command in a shell has no such limit.",
         retryable=True,

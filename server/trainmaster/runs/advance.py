@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.alerts.delivery import deliver_alerts
-from trainmaster.alerts.evaluate import look
+from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import record_unreachable
-from trainmaster.sync.run_view import HEARTBEAT_S, RunView, ended_box, load_view
+from trainmaster.sync.run_view import HEARTBEAT_S, RunView, ended_instance, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.errors import HostError
@@ -62,7 +62,7 @@ def fire_alerts(workspace: Workspace, run_id: str) -> None:
     lock = try_lock(workspace.home.advance_lock(run_id))
     if lock is not None:
         try:
-            look(workspace, run_id)
+            evaluate_alerts(workspace, run_id)
         finally:
             os.close(lock)
 
@@ -107,7 +107,7 @@ async def _take_steps(due: _Due) -> list[str]:
 
 def _steps_of(due: _Due) -> tuple[_Step, ...]:
     """In the order in which they are taken."""
-    if due.run.cleaned or ended_box(due.workspace, due.run.host) is not None:
+    if due.run.cleaned or ended_instance(due.workspace, due.run.host) is not None:
         return ()
     if due.run.closed:
         return (_begin_transfers, _withdraw_secrets, _forget_secrets)

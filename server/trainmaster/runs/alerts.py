@@ -12,7 +12,7 @@ from trainmaster.alerts.answers import AlertAddedAnswer, AlertRemovedAnswer, Ale
 from trainmaster.alerts.destinations import destinations, known_destination
 from trainmaster.alerts.rules import add_row, record_defaults
 from trainmaster.alerts.send import try_once
-from trainmaster.alerts.unknown_metric import metric_note
+from trainmaster.alerts.unknown_metric import unknown_metric_note
 from trainmaster.runs.list_alerts import shown_alert
 from trainmaster.runs.maintain import Round, maintain
 from trainmaster.store.control_alerts import EVERY_RUN
@@ -47,7 +47,7 @@ async def add_alert(
     return AlertAddedAnswer(
         alert=shown_alert(workspace, row),
         pending=None if reached else True,
-        note=await metric_note(workspace, when, found),
+        note=await unknown_metric_note(workspace, when, found),
         next_step=f"trainmaster alerts test {row.to}",
     )
 

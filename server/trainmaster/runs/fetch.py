@@ -26,7 +26,7 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.download import Arrived, download, is_there
-from trainmaster.transfers.file_sources import BoxFiles, FileSource, MirroredFiles, is_mirrored
+from trainmaster.transfers.file_sources import FileSource, HostFiles, MirroredFiles, is_mirrored
 from trainmaster.words.answers.runs import FetchAnswer, SkippedFile
 from trainmaster.words.errors import HostError, StateError, StorageError, UsageError
 from trainmaster.words.paths import Home
@@ -185,7 +185,7 @@ async def _find(
     skipped: list[LeftOut] = []
     box: FileSource = mirror
     try:
-        box = BoxFiles(workspace.backend(run.host), run.run_id)
+        box = HostFiles(workspace.backend(run.host), run.run_id)
         there = await box.files(pattern)
     except HostError:
         if not here:

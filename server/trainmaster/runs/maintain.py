@@ -28,7 +28,7 @@ ROUND_S = 10.0
 _LOCKED_S = 5.0
 _WAITING_EVERY_S = 3.0
 _READ_EVERY_S = 0.2
-_OUT_OF_REACH = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "KAGGLE_UNREACHABLE", "TOOK_TOO_LONG"})
+_OUT_OF_REACH = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "KAGGLE_UNREACHABLE", "TIMEOUT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ async def _advance(workspace: Workspace, run: Run, how: Round) -> Maintained:
     except TimeoutError:
         message = f"{run.host} gave no answer within {how.bound_s:.0f} s."
         fix = "Check the link, or the host."
-        late = HostError("TOOK_TOO_LONG", message, fix, retryable=True)
+        late = HostError("TIMEOUT", message, fix, retryable=True)
         record_unreachable(workspace, run.host, late)
         return Maintained(error=late)
     except TrainmasterError as error:

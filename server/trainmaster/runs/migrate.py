@@ -44,7 +44,7 @@ async def no_instances(workspace: Workspace, tag: str) -> object:
     return None
 
 
-async def place_elsewhere(
+async def migrate(
     workspace: Workspace,
     view: RunView,
     host: str,
@@ -88,7 +88,7 @@ async def place_elsewhere(
     folder = await backend.folder(run.run_id)
     files = await asyncio.to_thread(_files, view, new)
     await RunReceiver.of(backend).put_run(run.run_id, files)
-    if workspace.control.place_elsewhere(run, host, backend.launcher_name, folder, time.time()):
+    if workspace.control.migrate(run, host, backend.launcher_name, folder, time.time()):
         ingest_placement(workspace.metrics, new, run.run_id, run.placement + 1)
 
 
@@ -104,7 +104,7 @@ async def _refreshed(
     return load_view(workspace, view.run.run_id)
 
 
-async def stop_left_behind(workspace: Workspace) -> dict[str, list[str]]:
+async def stop_old_placements(workspace: Workspace) -> dict[str, list[str]]:
     """Stop what was given up on hosts that could not be reached then, where they are by now; by
     run, what was done. What it made there since stays there."""
     did: dict[str, list[str]] = {}

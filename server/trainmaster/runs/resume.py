@@ -20,7 +20,7 @@ from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch, with_patch
 from trainmaster.runs.launch import launched
 from trainmaster.runs.maintain import deliver
-from trainmaster.runs.migrate import RefreshInstance, no_instances, place_elsewhere
+from trainmaster.runs.migrate import RefreshInstance, migrate, no_instances
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.resume_batch import of_one_batch
@@ -162,7 +162,7 @@ async def _where_it_goes_on(
         if not view.record.awaits_choice(view.now):
             refuse_unless_ended(view)
         return view
-    await place_elsewhere(
+    await migrate(
         workspace,
         view,
         place.host,

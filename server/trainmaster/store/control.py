@@ -209,7 +209,7 @@ class Control:
             "SELECT number, host FROM placements WHERE run_id = ? ORDER BY number", (run_id,)
         ).fetchall()
 
-    def place_elsewhere(self, run: Run, host: str, launcher: str, folder: str, t: float) -> bool:
+    def migrate(self, run: Run, host: str, launcher: str, folder: str, t: float) -> bool:
         """Record that a run's files lie in a folder of another host by now, where it goes on.
 
         False, and nothing recorded, where another process has placed it meanwhile.

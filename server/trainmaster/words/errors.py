@@ -102,7 +102,7 @@ CODES: dict[str, Code] = {
     "SETTINGS_NOT_READABLE": Code("The settings file can't be read, or says what it may not say."),
     "UNSAFE_NAME": Code("A name or path is one that must not be used."),
     "DIGEST_MISMATCH": Code("What arrived is not what was sent."),
-    "PLACE_BUSY": Code("Another sender is at the same place of the host, and does not come on."),
+    "UPLOAD_LOCKED": Code("Another sender is at the same place of the host, and does not come on."),
     "ROOT_NOT_WRITABLE": Code("The host's folder for runs can't be written."),
     "DISK_FULL": Code("The disk had no room left for what had to be written."),
     "ENVIRONMENT_UNUSABLE": Code("The Python environment for the training can't be used or built."),
@@ -162,7 +162,7 @@ CODES: dict[str, Code] = {
     "TMUX_NOT_FOUND": Code("tmux on the host has no such session, window or pane."),
     "SCREEN_NOT_FOUND": Code("screen on the host has no such session or window."),
     "PANE_TAKEN": Code("Somebody else has a pane's output written to a file already."),
-    "NOT_OURS": Code("The training was started by others: it is only watched."),
+    "ATTACHED_READ_ONLY": Code("The training was started by others: it is only watched."),
     "OUTPUT_UNKNOWN": Code("The folder holds no training's output that can be taken over."),
     "OUTPUT_IS_OURS": Code("The output folder belongs to a run of Trainmaster."),
     "SHAPE_DIFFERS": Code("The spec describes another model than the checkpoint holds."),
@@ -171,9 +171,7 @@ CODES: dict[str, Code] = {
     "DATABASE_DAMAGED": Code("A database file of the home is no database any more."),
     "HOME_BUSY": Code("Another process holds what this command needs for itself."),
     "HOME_IS_NEWER": Code("The home folder was written by a newer version of Trainmaster."),
-    "TOOK_TOO_LONG": Code(
-        "A call did not end within its bound; what it began goes on.", Reach.NO_ANSWER
-    ),
+    "TIMEOUT": Code("A call did not end within its bound; what it began goes on.", Reach.NO_ANSWER),
     "INTERNAL": Code("A defect of Trainmaster itself."),
 }
 

@@ -140,7 +140,7 @@ def test_a_sender_that_does_not_come_on_is_not_waited_for_and_is_named(tmp_path:
         assert "need" in json.loads(silent.stdout.readline())
         seen: list[TreeProgress] = []
         error = refused({"a": b"1"}, there, patience_s=0.5, on_progress=seen.append)
-        assert (error.code, error.retryable) == ("PLACE_BUSY", True)
+        assert (error.code, error.retryable) == ("UPLOAD_LOCKED", True)
         assert f"process {silent.pid}" in error.message and "0 s" in error.message
         assert seen[0].waiting
         silent.stdin.close()

@@ -103,7 +103,7 @@ def test_an_attempt_counts_where_it_lived_though_the_next_place_tells_of_it_too(
     run_id = run_async(trained)
     run = workspace.control.run(run_id)
     (first,) = spans_of(workspace, run)
-    elsewhere = workspace.control.place_elsewhere(run, "box", "process", "/runs/x", time.time())
+    elsewhere = workspace.control.migrate(run, "box", "process", "/runs/x", time.time())
     assert elsewhere
     ((_, fold),) = [one for one in workspace.metrics.folds(run_id, 1) if one[0] == 0]
     copied = json.dumps(fold)

@@ -20,7 +20,7 @@ from trainmaster.machines.renting.drain import bring_all, take_leave
 from trainmaster.machines.renting.idle import due_idle
 from trainmaster.machines.renting.release import release
 from trainmaster.runs.fetch import fetch
-from trainmaster.runs.migrate import place_elsewhere, stop_left_behind
+from trainmaster.runs.migrate import migrate, stop_old_placements
 from trainmaster.runs.stop import stop
 from trainmaster.store.control_instances import RentedBox, RentState
 from trainmaster.store.host_record import HostRecord
@@ -41,7 +41,7 @@ def move(workspace: Workspace, run_id: str, *, known: bool = True) -> RentedBox:
     old, new = (workspace.mirror.of(run_id, run.placement + n) for n in (0, 1))
     shutil.copytree(old.root, new.root)
     folder = workspace.control.folder(run)
-    assert workspace.control.place_elsewhere(run, GONE, "process", folder, time.time())
+    assert workspace.control.migrate(run, GONE, "process", folder, time.time())
     ingest_placement(workspace.metrics, new, run_id, run.placement + 1)
     if known:
         port = free_port("127.0.0.1")
@@ -155,16 +155,16 @@ def test_what_was_given_up_is_stopped_when_it_turns_up(operator: Operator) -> No
         move(workspace, run)
         view = load_view(workspace, run)
         with pytest.raises(StateError, match="RUN_IS_RUNNING"):
-            await place_elsewhere(workspace, view, "local", from_scratch=True, abandon=False)
-        await place_elsewhere(workspace, view, "local", from_scratch=True, abandon=True)
+            await migrate(workspace, view, "local", from_scratch=True, abandon=False)
+        await migrate(workspace, view, "local", from_scratch=True, abandon=True)
         assert workspace.control.left_behind() == [(run, GONE)]
-        assert await stop_left_behind(workspace) == {}  # it is still away
+        assert await stop_old_placements(workspace) == {}  # it is still away
         workspace.control.leave_behind(run, "debug", now())
-        did = await stop_left_behind(workspace)
+        did = await stop_old_placements(workspace)
         assert did == {run: ["stopped what was left of it on debug"]}
         assert told(desired)["state"] == "stopped"
         workspace.control.remove_host(GONE)
-        assert await stop_left_behind(workspace) == {} and not workspace.control.left_behind()
+        assert await stop_old_placements(workspace) == {} and not workspace.control.left_behind()
 
     run_async(work)
 

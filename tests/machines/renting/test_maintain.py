@@ -16,7 +16,7 @@ from support.runs.running_run import CommandLine, run_async, wait_until
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.clouds import BoxRequest, open_cloud
 from trainmaster.store.control_instances import RentedBox, RentState
-from trainmaster.sync.keeper_state import read_ticked
+from trainmaster.sync.keeper_state import read_last_tick
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.settings import Settings
 
@@ -74,7 +74,7 @@ def test_a_box_that_fails_stops_no_other(site: RunPodSite, workspace: Workspace)
     assert gone.tag in did
     left = [box.tag for box in workspace.control.boxes.boxes(only_open=True)]
     assert left == [without_key.tag]
-    ticked = read_ticked(workspace.home)
+    ticked = read_last_tick(workspace.home)
     assert ticked is not None
     assert without_key.tag in ticked.failed
 

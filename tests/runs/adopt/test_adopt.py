@@ -22,7 +22,7 @@ from trainmaster.runs.adopt.agreement import (
     refuse_no_steps,
 )
 from trainmaster.runs.adopt.output_folder import Output
-from trainmaster.runs.adopt.schedule_continuation import fields_to_go_on, what_differs
+from trainmaster.runs.adopt.schedule_continuation import assumed_defaults, fields_to_continue
 from trainmaster.runs.adopt.starting_spec import starting_spec
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import SpecError, TrainmasterError
@@ -200,7 +200,7 @@ LINEAR = {"schedule.kind": "linear", "schedule.warmup_steps": 0, "schedule.min_l
 
 
 def going_on(output: Output, *sets: str) -> tuple[dict[str, Any], list[str]]:
-    return fields_to_go_on(output, output.chosen("latest"), sets)
+    return fields_to_continue(output, output.chosen("latest"), sets)
 
 
 def test_a_schedule_that_the_folder_tells_just_goes_on() -> None:
@@ -234,6 +234,6 @@ def test_the_rate_goes_on_from_where_the_checkpoint_left_it(
 
 def test_what_neither_folder_nor_user_tells_is_noted_with_the_plans_choice() -> None:
     config = {"precision": "bf16", "seed": 7, "batch": {"tokens": 256, "micro_batch": 4}}
-    (note,) = what_differs(of_trainer(5e-4, **LINEAR), config, ["batch.tokens", "seed"])
+    (note,) = assumed_defaults(of_trainer(5e-4, **LINEAR), config, ["batch.tokens", "seed"])
     assert "precision bf16. Give" in note
     assert "micro_batch" not in note

@@ -15,7 +15,7 @@ from trainmaster.backends.launchers import ProcessLauncher
 from trainmaster.plan import CorpusFacts, HostFacts, plan
 from trainmaster.plan.decisions.disk import check_disk, data_gib
 from trainmaster.plan.spec import TrainingSpec, load_spec
-from trainmaster.runs.planning.probe_data import look_at_data
+from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import PlanError, SpecError
 
@@ -50,7 +50,7 @@ def spec_of(*sources: tuple[str, Path | str], host: str = "box", prepare: str = 
 
 
 def facts_of(spec: TrainingSpec, backend: HostedBackend) -> CorpusFacts:
-    return run_async(lambda: look_at_data(spec, backend))
+    return run_async(lambda: probe_data(spec, backend))
 
 
 def data_of(spec: TrainingSpec, facts: CorpusFacts, host: HostFacts) -> dict:
@@ -92,7 +92,7 @@ def test_on_this_machine_nothing_is_sent(
 ) -> None:
     backend = workspace.backend("local")
     spec = spec_of(("main", corpus), host="local", prepare=prepare)
-    data = data_of(spec, run_async(lambda: look_at_data(spec, backend)), cpu_host)
+    data = data_of(spec, run_async(lambda: probe_data(spec, backend)), cpu_host)
     assert data["sources"][0]["path"] == str(corpus)
     assert data["prepare"] == "box" and "upload" not in data
 

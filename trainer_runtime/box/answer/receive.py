@@ -219,7 +219,7 @@ class Work:
     """The folder beside the destination that holds what is half done, locked.
 
     Raises:
-        Refusal: `PLACE_BUSY`, another sender is at it and does not come on.
+        Refusal: `UPLOAD_LOCKED`, another sender is at it and does not come on.
         SenderGone: nobody waits for it any more.
     """
 
@@ -329,7 +329,7 @@ class _Waiting:
         """Wait a little.
 
         Raises:
-            Refusal: `PLACE_BUSY`.
+            Refusal: `UPLOAD_LOCKED`.
             SenderGone: who waits for an answer sends nothing, so what can be read is the end.
         """
         arrived, now = self._work.arrived(), time.monotonic()
@@ -338,7 +338,7 @@ class _Waiting:
         if now - self._since > self._patience_s:
             nothing = f"has taken in nothing for {self._patience_s:.0f} s"
             raise Refusal(
-                "PLACE_BUSY",
+                "UPLOAD_LOCKED",
                 f"{self._work.holder()} holds {_shown(self._work.folder)} and {nothing}",
             )
         readable, _, _ = select.select([sys.stdin], [], [], _LOCK_POLL_S)

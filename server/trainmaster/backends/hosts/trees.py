@@ -36,7 +36,7 @@ _REFUSALS = {
         "Make the folder writable, or give the host another cache or root.",
         False,
     ),
-    "PLACE_BUSY": ("Look at that process there, end it if it hangs, and try again.", True),
+    "UPLOAD_LOCKED": ("Look at that process there, end it if it hangs, and try again.", True),
     "UNSAFE_NAME": ("Rename it, or leave it out.", False),
     "DIGEST_MISMATCH": (
         "Try again; if it comes back, look at the disks and memory of both sides.",
@@ -89,9 +89,9 @@ async def put_tree(
     sender at the same destination is waited for as long as it has not stood still for that time.
 
     Raises:
-        HostError: `DISK_FULL`, `ROOT_NOT_WRITABLE`, `DIGEST_MISMATCH`, `UNSAFE_NAME` as the machine
-            tells, `PLACE_BUSY` with who holds the destination, `LINK_LOST` where the connection or
-            the other side ended on the way.
+        HostError: `DISK_FULL`, `ROOT_NOT_WRITABLE`, `DIGEST_MISMATCH`, `UNSAFE_NAME` as reported by
+            the machine, `UPLOAD_LOCKED` with the process that holds the destination,
+            `LINK_LOST` where the connection or the other side ended on the way.
         PlanError: `DATA_CHANGED`, a file changed or went while it was sent.
     """
     files = await asyncio.to_thread(list_tree, local, executable)

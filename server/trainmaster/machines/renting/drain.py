@@ -75,7 +75,7 @@ async def take_leave(workspace: Workspace, box: RentedBox, now: float) -> Left |
         async with asyncio.timeout(max(_TRIES_FOR_S, left_s)):
             return await _leave(workspace, box, now, left_s)
     except TimeoutError:
-        late = HostError("TOOK_TOO_LONG", "the lease was over before all of it was.", "", True)
+        late = HostError("TIMEOUT", "the lease was over before all of it was.", "", True)
         return _without(box, late, now)
     except TrainmasterError as error:
         if for_s <= min(_TRIES_FOR_S, left_s):

@@ -77,7 +77,7 @@ async def _try(looked: LookedAfter, what: str, work: Awaitable[None], within_s: 
     except TrainmasterError as error:
         looked.failed[what] = _told(error)
     except TimeoutError:
-        looked.failed[what] = f"TOOK_TOO_LONG: more than {within_s:.0f} s"
+        looked.failed[what] = f"TIMEOUT: more than {within_s:.0f} s"
     except Exception as error:  # a defect of ours: the other boxes' leases end all the same
         looked.failed[what] = f"INTERNAL: {type(error).__name__}"
 

@@ -25,7 +25,11 @@ from trainmaster.runs.adopt.agreement import (
 )
 from trainmaster.runs.adopt.answers import AdoptAnswer
 from trainmaster.runs.adopt.output_folder import Output
-from trainmaster.runs.adopt.schedule_continuation import fields_to_go_on, given_fields, what_differs
+from trainmaster.runs.adopt.schedule_continuation import (
+    assumed_defaults,
+    fields_to_continue,
+    given_fields,
+)
 from trainmaster.runs.adopt.starting_spec import DATA, starting_spec
 from trainmaster.runs.launch import launched, start_run
 from trainmaster.runs.planning import plan_run
@@ -84,7 +88,9 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
         return _looked_at(output, checkpoint, options)
     made = _made(output, checkpoint, options)
     planned = await _planned(workspace, output, checkpoint, options, made.text)
-    notes = [*made.notes, *what_differs(output, planned.config, made.known)] if made.is_ours else []
+    notes = (
+        [*made.notes, *assumed_defaults(output, planned.config, made.known)] if made.is_ours else []
+    )
     if options.dry_run:
         again = "Adopt it: the same command without --dry-run."
         return output.answer(
@@ -111,7 +117,7 @@ def _made(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) ->
     """The spec that was given, or the one that the folder tells."""
     if options.spec is not None:
         return _Made(options.spec)
-    derived, notes = fields_to_go_on(output, checkpoint, options.sets)
+    derived, notes = fields_to_continue(output, checkpoint, options.sets)
     name = options.name or _name_of(output)
     text, needed = starting_spec(output, checkpoint, name, options.data, derived)
     _refuse_open(output, needed, options.sets)
@@ -171,7 +177,7 @@ def _looked_at(output: Output, checkpoint: FoundCheckpoint, options: AdoptOption
     place = output.folder if output.host == LOCAL else f"{output.host}:{output.folder}"
     command = f"trainmaster adopt {shlex.quote(place)}"
     name = options.name or _name_of(output)
-    derived, notes = fields_to_go_on(output, checkpoint, options.sets)
+    derived, notes = fields_to_continue(output, checkpoint, options.sets)
     text, needed = starting_spec(output, checkpoint, name, None, derived)
     more = " ".join(["--data PATH", *(f"--set {field}=…" for field in needed if field != DATA)])
     if options.dry_run:

@@ -33,7 +33,7 @@ _ENDED_SHARE, _REWARMED_SHARE = 0.05, 0.1
 _USUAL = ScheduleSpec()
 
 
-def fields_to_go_on(
+def fields_to_continue(
     output: Output, checkpoint: FoundCheckpoint, sets: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Dotted fields for the spec besides what the folder describes, and what to know of them.
@@ -47,7 +47,7 @@ def fields_to_go_on(
     return {**batch, **rate}, [*of_batch, *of_rate]
 
 
-def what_differs(output: Output, config: Mapping[str, Any], known: Sequence[str]) -> list[str]:
+def assumed_defaults(output: Output, config: Mapping[str, Any], known: Sequence[str]) -> list[str]:
     """A note on the fields that neither the folder nor anybody has told, with the plan's values.
 
     `known`: the fields that were derived or given.

@@ -15,12 +15,12 @@ from trainmaster.words.errors import StateError
 
 def refuse_attached(run: Run, done: str) -> None:
     """Raises:
-    StateError: `NOT_OURS`, where the run is only watched; `done`: what was to be done to it.
+    StateError: `ATTACHED_READ_ONLY` for an attached run; `done`: the refused action, as a participle.
     """
     if not run.is_attached:
         return
     raise StateError(
-        "NOT_OURS",
+        "ATTACHED_READ_ONLY",
         f"Run {run.run_id} was started by others and is only watched: it can't be {done}.",
         f"Whoever started it can, on {run.host}. `trainmaster clean {run.run_id}` ends the "
         "watching and leaves the training alone.",

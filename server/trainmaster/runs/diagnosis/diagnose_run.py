@@ -15,7 +15,7 @@ from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.sync.run_view import RunView
 
 _SAVE_FAILED = "checkpoint_failed"
-TOLD_BY_TRAINER = {
+REPORTED_BY_TRAINER = {
     "nan_loss": "The loss is no number any more; the trainer's guard ended it.",
     "nan_grad": "The gradient is no number any more; the trainer's guard ended it.",
     _SAVE_FAILED: "A checkpoint could not be saved, or did not stand the check.",
@@ -121,7 +121,7 @@ def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
                 confidence=1.0,
                 step=step,
                 evidence=as_evidence([(warning.message or "").encode()]),
-                explanation=TOLD_BY_TRAINER.get(code, _BY_GUARD),
+                explanation=REPORTED_BY_TRAINER.get(code, _BY_GUARD),
                 advice=SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
             )
             yield FoundOfRun(progress.attempt, finding, over)

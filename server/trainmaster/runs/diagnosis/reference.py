@@ -15,7 +15,7 @@ from trainer_runtime.core.diagnosis.remedies import (
 )
 from trainer_runtime.core.diagnosis.signatures import CATALOGUE
 from trainer_runtime.core.diagnosis.signatures.explain import EXPLANATIONS
-from trainmaster.runs.diagnosis.diagnose_run import SAVE_ADVICE, TOLD_BY_TRAINER
+from trainmaster.runs.diagnosis.diagnose_run import REPORTED_BY_TRAINER, SAVE_ADVICE
 
 _INTRODUCTION = """\
 # Diagnosis
@@ -76,7 +76,7 @@ def reference() -> str:
             "## From stacks (`inspect`)\n",
             _codes(OF_STACKS),
             "## From the trainer's own checks\n",
-            _codes(TOLD_BY_TRAINER),
+            _codes(REPORTED_BY_TRAINER),
             "## Patches\n",
             _patches(),
         ]
@@ -85,7 +85,13 @@ def reference() -> str:
 
 def every_code() -> set[str]:
     """All codes that a finding can have."""
-    return {*EXPLANATIONS, *WORDS, *OF_STACKS, *TOLD_BY_TRAINER, *(one.code for one in CATALOGUE)}
+    return {
+        *EXPLANATIONS,
+        *WORDS,
+        *OF_STACKS,
+        *REPORTED_BY_TRAINER,
+        *(one.code for one in CATALOGUE),
+    }
 
 
 def _codes(explanations: Mapping[str, str], words: Mapping[str, Words] | None = None) -> str:

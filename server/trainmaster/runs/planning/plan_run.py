@@ -35,8 +35,8 @@ from trainmaster.plan.spec import (
 from trainmaster.runs.planning.calibration import measured_on
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.private_paths import refuse_private_inputs
-from trainmaster.runs.planning.probe_data import look_at_data
-from trainmaster.runs.planning.probe_model import look_at_inputs
+from trainmaster.runs.planning.probe_data import probe_data
+from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.unattended import unattended_plan
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
@@ -123,8 +123,8 @@ async def plan_spec(
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror, write=False)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
-    model, tokenizer = await look_at_inputs(loaded, backend, secrets.get(HF_TOKEN))
-    listed = await look_at_data(loaded, backend, tokenizer)
+    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN))
+    listed = await probe_data(loaded, backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
     made = plan(loaded, facts, listed, calibration, model, tokenizer)

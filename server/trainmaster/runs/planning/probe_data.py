@@ -15,7 +15,7 @@ from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.plan.spec import SourceSpec, TrainingSpec
 
 
-async def look_at_data(
+async def probe_data(
     spec: TrainingSpec, backend: Backend, tokenizer: TokenizerFacts | None = None
 ) -> CorpusFacts:
     """The files of every source, as they are now, and whether the box holds their shards.

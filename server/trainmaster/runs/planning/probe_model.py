@@ -59,7 +59,7 @@ class _Looking:
         return hub_of(self.spec.env, os.environ, self.token, field)
 
 
-async def look_at_inputs(
+async def probe_inputs(
     spec: TrainingSpec, backend: Backend, token: str | None
 ) -> tuple[ModelFacts | None, TokenizerFacts | None]:
     """What the spec's model and tokenizer are; None for a model made anew, and for bytes.
