@@ -1,4 +1,4 @@
-"""The act path: one idempotent step of whatever is due for a run.
+"""The act path: one idempotent step of all that is due for a run.
 
 Only what acts calls this: launch, resume, stop, clean, the keeper's tick, a server's maintenance,
 a command that waits. What reads calls `sync.refresh`.
@@ -32,7 +32,7 @@ _LOCK_EVERY_S = 0.05
 async def advance(
     workspace: Workspace, run_id: str, *, thorough: bool = True, wait_s: float = 0.0
 ) -> list[str]:
-    """Do what is due for a run; what was done, in words, empty where nothing was.
+    """Do what is due for a run; the actions taken, in words, empty for none.
 
     `thorough` asks the host whether a supervisor lives; otherwise its heartbeat is trusted.
     `wait_s`: how long to wait where another process advances the same run; after that it is left
@@ -57,8 +57,8 @@ async def advance(
 
 
 def fire_alerts(workspace: Workspace, run_id: str) -> None:
-    """Note which alerts are due for a run, as far as it was read, where nobody else does; sends
-    nothing."""
+    """Record which alerts are due for a run, by what was read, unless another process advances it;
+    sends nothing."""
     lock = try_lock(workspace.home.advance_lock(run_id))
     if lock is not None:
         try:
@@ -69,7 +69,7 @@ def fire_alerts(workspace: Workspace, run_id: str) -> None:
 
 @dataclass(slots=True)
 class _Due:
-    """A run for which something may be due, and what its newest request is."""
+    """A run for which something may be due, and its newest request."""
 
     workspace: Workspace
     run: Run
@@ -91,7 +91,7 @@ class _Due:
         return load_view(self.workspace, self.run.run_id)
 
 
-# Does what is due of one kind; says what was done, None where nothing was due.
+# Does what is due of one kind; returns a description, None where nothing was due.
 _Step = Callable[[_Due], Awaitable[str | None]]
 
 
@@ -163,7 +163,7 @@ async def _begin_transfers(due: _Due) -> str | None:
 
 
 async def _withdraw_secrets(due: _Due) -> str | None:
-    """Of a run at Kaggle, whose secrets no supervisor removes."""
+    """For a run at Kaggle, whose secrets no supervisor removes."""
     view = due.view if due.run.config.secrets else None
     if view is None or view.kernel is None or view.kernel.alive:
         return None

@@ -1,4 +1,4 @@
-"""The alerts there are, and what became of the newest messages about a run. Only reads."""
+"""Lists alerts, and the newest messages about a run with their delivery. Only reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMMAND_FROM_BOX = "Hosts send it, and run no command: it is sent only once its
 
 
 async def list_alerts(workspace: Workspace, run: str | None = None) -> AlertsAnswer:
-    """Every alert; of one run, those that are for it, and the newest messages about it.
+    """Every alert; for one run, those that apply to it, and the newest messages about it.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `SETTINGS_NOT_READABLE`.
@@ -53,7 +53,7 @@ def shown_alert(workspace: Workspace, row: Recorded) -> AlertRow:
 
 
 def _problem(workspace: Workspace, row: Recorded) -> str | None:
-    """Why it can't be told now."""
+    """Why it can't be sent now."""
     given: Destination | None = destinations(workspace.home).get(row.to)
     if given is None:
         return f"The settings name no destination {row.to} any more."
@@ -67,37 +67,37 @@ def _problem(workspace: Workspace, row: Recorded) -> str | None:
 
 
 def _messages(workspace: Workspace, view: RunView) -> list[AlertMessageRow]:
-    """The box's and this side's; what the box gave up stands once, as it is here."""
+    """The host's and the client's; a message that the host gave up appears once, as the client's."""
     messages = workspace.control.alerts.messages(view.run.run_id)
-    here = {row.id: _of_ours(row) for row in messages}
+    here = {row.id: _of_client(row) for row in messages}
     box = {
-        name: _of_the_box(name, told, view.now)
-        for name, told in view.record.alerts.told.items()
+        name: _of_host(name, message, view.now)
+        for name, message in view.record.alerts.told.items()
         if name not in here
     }
     return sorted([*here.values(), *box.values()], key=lambda row: row.t)[-_NEWEST_MESSAGES:]
 
 
-def _of_ours(row: MessageRow) -> AlertMessageRow:
-    told = Told(row.message, row.to, row.fired_t, row.phase, row.tries, row.due_t, row.reason)
-    return _row(row.id, told, "operator", time.time())
+def _of_client(row: MessageRow) -> AlertMessageRow:
+    message = Told(row.message, row.to, row.fired_t, row.phase, row.tries, row.due_t, row.reason)
+    return _row(row.id, message, "operator", time.time())
 
 
-def _of_the_box(name: str, told: Told, now: float) -> AlertMessageRow:
-    return _row(name, told, "box", now)
+def _of_host(name: str, message: Told, now: float) -> AlertMessageRow:
+    return _row(name, message, "box", now)
 
 
-def _row(name: str, told: Told, sender: Any, now: float) -> AlertMessageRow:
-    waits = told.due_t is not None and told.tries > 0
+def _row(name: str, delivery: Told, sender: Any, now: float) -> AlertMessageRow:
+    waits = delivery.due_t is not None and delivery.tries > 0
     return AlertMessageRow(
         id=name,
-        alert=told.message.alert,
-        to=told.to,
+        alert=delivery.message.alert,
+        to=delivery.to,
         sender=sender,
-        t=told.fired_t,
-        phase=told.phase,  # type: ignore[arg-type]
-        tries=told.tries or None,
-        reason=told.reason,
-        next_try_s=max(0.0, round((told.due_t or now) - now, 1)) if waits else None,
-        text=told.message.text,
+        t=delivery.fired_t,
+        phase=delivery.phase,  # type: ignore[arg-type]
+        tries=delivery.tries or None,
+        reason=delivery.reason,
+        next_try_s=max(0.0, round((delivery.due_t or now) - now, 1)) if waits else None,
+        text=delivery.message.text,
     )

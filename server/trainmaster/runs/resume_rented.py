@@ -1,4 +1,4 @@
-"""What a resume changes because the host that it goes to is rented."""
+"""Changes of a resume for a rented host: budget, and the checkpoint mirror."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def changes_on(
     workspace: Workspace, view: RunView, host: str, spec: str, changed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """By dotted field, so that the run stays within its budget, and its checkpoints outlive the
-    box. `spec` as it is from then on, `changed`: what the resume changes besides.
+    instance. `spec`: the new spec; `changed`: the other changes of the resume.
 
     Raises:
         SpendError: `SPEND_CAP`, the budget is used up.
     """
-    box = workspace.control.boxes.of_host(host)
-    if box is None:
+    instance = workspace.control.boxes.of_host(host)
+    if instance is None:
         return {}
     return {**_limit_by_budget(workspace, view, box, changed), **_mirror(view, spec, changed)}
 
 
 def _mirror(view: RunView, spec: str, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """A run that was planned for a host that stays has nowhere to send its checkpoints."""
+    """A run planned for a permanent host names no mirror for its checkpoints."""
     given = (json.loads(spec).get("checkpoint") or {}).get("mirror")
     known = changed.get("checkpoint.mirror", view.run.config.checkpoint.mirror)
     return {} if NO_MIRROR in (given, known) or known else {"checkpoint.mirror": "operator"}
@@ -42,12 +42,12 @@ def _mirror(view: RunView, spec: str, changed: Mapping[str, Any]) -> dict[str, A
 def _limit_by_budget(
     workspace: Workspace, view: RunView, box: RentedBox, changed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Each box has its price, and what was spent on others counts."""
+    """Limit by the remaining budget: each instance has its price, and earlier cost counts."""
     budget_usd = changed.get("limits.budget_usd", view.run.config.limits.budget_usd)
     if budget_usd is None or not box.usd_per_h:
         return {}
-    boxes = workspace.control.boxes.boxes()
-    left_usd = budget_usd - usd_of(spans_of(workspace, view.run), boxes, view.now)
+    instances = workspace.control.boxes.boxes()
+    left_usd = budget_usd - usd_of(spans_of(workspace, view.run), instances, view.now)
     if left_usd <= 0:
         raise SpendError(
             "SPEND_CAP",
