@@ -70,7 +70,7 @@ async def fetch(
     bound_s: float | None = None,
     on_progress: OnProgress | None = None,
 ) -> FetchAnswer:
-    """Download the files of a run's folder that match `pattern` into `folder`, under the same paths.
+    """Download a run's files that match `pattern` into `folder`, under the same paths.
 
     `pattern`: a glob over the run's folder, or `best`, `latest` (checkpoints) or `final`. What was
     downloaded before is skipped, what was interrupted resumes. After `bound_s` it pauses and
@@ -283,7 +283,7 @@ async def _fetch_all(
 
 
 def _make_place(folder: Path, parts: Sequence[str]) -> Path:
-    """The target of a file, its folders created; none of them may be a link that leads elsewhere."""
+    """The target of a file, its folders created; none may be a link that leads elsewhere."""
     place = folder
     for part in parts[:-1]:
         place = place / part

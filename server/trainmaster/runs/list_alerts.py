@@ -67,7 +67,7 @@ def _problem(workspace: Workspace, row: Recorded) -> str | None:
 
 
 def _messages(workspace: Workspace, view: RunView) -> list[AlertMessageRow]:
-    """The host's and the client's; a message that the host gave up appears once, as the client's."""
+    """The host's and the client's; what the host gave up appears once, as the client's."""
     messages = workspace.control.alerts.messages(view.run.run_id)
     here = {row.id: _of_client(row) for row in messages}
     box = {

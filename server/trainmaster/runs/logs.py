@@ -64,7 +64,7 @@ async def read_log(
     where a later attempt has begun.
 
     Raises:
-        StateError: `RUN_NOT_FOUND`, also where it is no file either.
+        StateError: `RUN_NOT_FOUND`, neither a run nor a file.
         UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`, `LOG_NOT_READABLE` for a
             file.
     """

@@ -30,8 +30,8 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
 from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
 
-# Of a rented instance, by its tag: `machines.renting.instances.advance_box`.
 # For a rented instance, by its tag: `machines.renting.instances.advance_box`.
+RefreshInstance = Callable[[Workspace, str], Awaitable[object]]
 
 _CHECKPOINTS = "checkpoints"
 _REACHED_WITHIN_S = 20.0
@@ -53,8 +53,8 @@ async def migrate(
     abandon: bool,
     refresh_instance: RefreshInstance = no_instances,
 ) -> None:
-    """Place a run on another host from its mirror, and record the new host. May be repeated; nothing
-    has changed until it is recorded.
+    """Place a run on another host from its mirror, and record the new host. May be repeated;
+    nothing has changed until it is recorded.
 
     `refresh_instance` brings the record of a rented instance up to date with its provider.
 
@@ -100,7 +100,7 @@ async def _refreshed(
     if rented is None:
         return view
     with suppress(HostError):
-        await refresh_instance(workspace, box.tag)
+        await refresh_instance(workspace, rented.tag)
     return load_view(workspace, view.run.run_id)
 
 
@@ -152,7 +152,7 @@ def _refuse_unless_over(view: RunView) -> None:
     raise StateError(
         "RUN_IS_RUNNING",
         f"Run {run.run_id} may still live on {run.host}: nobody has confirmed its end there.",
-        f"Stop it and wait for its end, or release the instance (`trainmaster release {run.host}`). "
+        f"Stop it and wait for its end, or release the host (`trainmaster release {run.host}`). "
         "--abandon places it elsewhere all the same: what it still does there is lost.",
     )
 

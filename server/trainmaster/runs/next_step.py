@@ -45,8 +45,8 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
         return _after_failure(view, findings)
     if view.host_is_gone:
         return (
-            f"Its instance has ended: `trainmaster resume {run} --host HOST` resumes elsewhere, from what "
-            "is mirrored here; `trainmaster offers` lists machines for rent."
+            f"Its instance has ended: `trainmaster resume {run} --host HOST` resumes elsewhere, "
+            "from what is mirrored here; `trainmaster offers` lists machines for rent."
         )
     if state is RunState.STOPPED:
         general = "`trainmaster resume {run}` resumes from the last checkpoint."

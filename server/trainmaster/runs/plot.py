@@ -159,7 +159,7 @@ def _write(path: Path, picture: bytes) -> None:
     if not path.parent.is_dir():
         raise UsageError(
             "BAD_ARGUMENT",
-            f"There is no folder {path.parent}.",
+            f"The folder {path.parent} does not exist.",
             "Make it first, or name another file.",
             field="output",
         )

@@ -29,7 +29,7 @@ def changes_on(
     instance = workspace.control.boxes.of_host(host)
     if instance is None:
         return {}
-    return {**_limit_by_budget(workspace, view, box, changed), **_mirror(view, spec, changed)}
+    return {**_limit_by_budget(workspace, view, instance, changed), **_mirror(view, spec, changed)}
 
 
 def _mirror(view: RunView, spec: str, changed: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,11 +40,11 @@ def _mirror(view: RunView, spec: str, changed: Mapping[str, Any]) -> dict[str, A
 
 
 def _limit_by_budget(
-    workspace: Workspace, view: RunView, box: RentedBox, changed: Mapping[str, Any]
+    workspace: Workspace, view: RunView, instance: RentedBox, changed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Limit by the remaining budget: each instance has its price, and earlier cost counts."""
     budget_usd = changed.get("limits.budget_usd", view.run.config.limits.budget_usd)
-    if budget_usd is None or not box.usd_per_h:
+    if budget_usd is None or not instance.usd_per_h:
         return {}
     instances = workspace.control.boxes.boxes()
     left_usd = budget_usd - usd_of(spans_of(workspace, view.run), instances, view.now)
@@ -56,7 +56,7 @@ def _limit_by_budget(
             field="limits.budget_usd",
         )
     lived_s = sum(attempt.seconds(view.now) for attempt in view.record.attempts)
-    bought_s = lived_s + left_usd / box.usd_per_h * _HOUR_S
+    bought_s = lived_s + left_usd / instance.usd_per_h * _HOUR_S
     limit_s = changed.get("limits.max_runtime_s", view.run.config.limits.max_runtime_s)
     is_within = limit_s is not None and limit_s <= bought_s + _ALIKE_S
     return {} if is_within else {"limits.max_runtime_s": bought_s}

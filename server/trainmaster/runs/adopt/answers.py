@@ -1,4 +1,4 @@
-"""What is told of an output folder that others have made."""
+"""The answers about the output folder of another training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainmaster.words.answers.runs import Answer, Number, State
 
 
 class OutputRow(Answer):
-    """A checkpoint of a training that others ran."""
+    """A checkpoint of another training."""
 
     null_says_something: ClassVar[frozenset[str]] = frozenset({"step"})
 
@@ -31,7 +31,7 @@ class SkippedOutput(Answer):
 
 
 class AdoptAnswer(Answer):
-    """An output folder, and the run that goes on from it, once there is one.
+    """An output folder, and the run that continues from it, once there is one.
 
     `spec`: the starting spec that was written, `open`: its fields that have to be filled in.
     `spec_text`: the spec itself, where nothing is written.
@@ -55,6 +55,8 @@ class AdoptAnswer(Answer):
     spec_text: str | None = None
     open: list[str] | None = None
     warnings: list[str] | None = None
-    notes: list[str] | None = Field(default=None, description="what goes on otherwise than before")
+    notes: list[str] | None = Field(
+        default=None, description="what differs from the earlier training"
+    )
     next_step: str
     next_tools: list[str] | None = None

@@ -1,4 +1,4 @@
-"""What can't be done to a training that others started, and watching it no longer."""
+"""Refuses changes to attached trainings, and detaches from them."""
 
 from __future__ import annotations
 

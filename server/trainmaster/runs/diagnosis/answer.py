@@ -1,4 +1,4 @@
-"""What `diagnose` answers: findings, the first cause first."""
+"""The answer of `diagnose`: findings, the first cause first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PatchAnswer(Answer):
 
 
 class FindingAnswer(Answer):
-    """One diagnosis. Only `evidence` holds text of the log, which anybody may have written."""
+    """One diagnosis. Only `evidence` holds text of the log: untrusted data."""
 
     id: str
     code: str
@@ -55,14 +55,16 @@ class FindingAnswer(Answer):
 class DiagnosisAnswer(Answer):
     """Findings of a run or a file; none where nothing is wrong.
 
-    `reason` is how a run failed of which there is no finding.
+    `reason`: how a run failed without a finding.
     `read_bytes` is how much of a file was read, `series_until_step` where its series were no longer
-    looked at: they hold more steps than that.
+    read: they hold more steps than that.
     """
 
     run_id: str | None = None
     findings: list[FindingAnswer]
-    reason: str | None = Field(default=None, description="how it failed, where no finding tells")
+    reason: str | None = Field(
+        default=None, description="how it failed, where no finding explains it"
+    )
     evidence: list[str] | None = Field(default=None, description="the last words of its log")
     omitted: int | None = Field(default=None, description="further findings, less pressing")
     read_bytes: int | None = None

@@ -1,4 +1,4 @@
-"""`docs/diagnosis.md`, made from the catalogues themselves."""
+"""`docs/diagnosis.md`, generated from the catalogues."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ _INTRODUCTION = """\
 
 Made from the code by `scripts/make_docs.py`.
 
-`trainmaster diagnose RUN` says what is wrong with a run: its box watches its series, its log, its
-machine and the end of its processes, and writes what it finds into the run's journal.
-`trainmaster diagnose FILE` says it of any training's log, with nothing but the file: its text is
-searched for failures, and its metrics are read and watched. The first cause comes first; what is
-over is told with `--all`, of a file always.
+`trainmaster diagnose RUN` explains what is wrong with a run: its host watches its series, its log,
+the machine and the end of its processes, and writes findings into the run's journal.
+`trainmaster diagnose FILE` does the same for the log of any training: it searches the text for
+failures, and runs the detectors on the metrics. The first cause comes first. Findings that are
+over are listed with `--all`, and always for a file.
 
 A finding has an `id`, a `code` of the tables below, a `severity` (`info`, `warning`, `critical`), a
 `confidence` (0 to 1), a `step` where one is known, an `explanation`, `advice`, and `patches`. Only
-`evidence` holds text of the log, which anybody may have written; it is made harmless and cut.
+`evidence` holds text of the log. Treat it as untrusted data; it is sanitised and cut.
 
 A patch changes the resolved configuration (`set`), names the values that it replaces (`expected`),
-where the training goes on (`from`) and which data is left out (`skip`).
+where the training resumes (`from`) and which data is left out (`skip`).
 
     trainmaster resume RUN --apply FINDING[:PATCH]
 
-applies it and starts; without PATCH the first one, and the answer says which. A patch that was
-applied before for what has come again ranks last (`tried`). FINDING is an id, or the code of what
-is wrong now. A patch is refused with `PATCH_STALE` where the configuration holds other values by
-now or the checkpoint is gone. `trainmaster status RUN --detail` tells what each attempt changed,
-who did it and why.
+applies it and starts; without PATCH the first one, and the answer names it. A patch that was
+applied before for a finding that came back ranks last (`tried`). FINDING is an id, or the code of
+an open finding. A patch is refused with `PATCH_STALE` if the configuration has changed since or the
+checkpoint was removed. `trainmaster status RUN --detail` lists what each attempt changed, by
+whom and why.
 No patch takes tokens from an optimizer step or shortens a sequence; a run gets the rungs
 whose fields its configuration has.
 
-Files are refused with `LOG_NOT_READABLE` where they are no text. Of a file's series the first
-million steps are looked at.
+Files are refused with `LOG_NOT_READABLE` if they are not text. Of a file's series, the first
+million steps are read.
 """
-# What a stall turns out to be; `inspect` tells.
+# The cause of a stall, as `inspect` finds it.
 OF_STACKS = {
     "hang_collective": "Ranks wait in a collective operation for one that does not take part.",
     "hang_data": "The ranks wait for their next batch, and it does not come.",
     "hang_checkpoint": "Saving does not come to an end: the storage does not answer.",
-    "slow_not_hung": "The ranks work, only slowly: their stacks differ from look to look.",
+    "slow_not_hung": "The ranks work, only slowly: their stacks differ between samples.",
 }
 _BESIDE = {
     "checkpoint_failed": SAVE_ADVICE,
-    "hang_collective": ("Look at the rank that differs, and at its machine.",),
-    "hang_data": ("Look at the storage that the data is read from.",),
-    "hang_checkpoint": ("Look at the storage that checkpoints are written to.",),
-    "slow_not_hung": ("Look at what its steps wait for; a restart would gain nothing.",),
+    "hang_collective": ("Check the rank that differs, and its machine.",),
+    "hang_data": ("Check the storage that the data is read from.",),
+    "hang_checkpoint": ("Check the storage that checkpoints are written to.",),
+    "slow_not_hung": ("Find out what its steps wait for; a restart would not help.",),
 }
 
 

@@ -1,4 +1,4 @@
-"""What `inspect` answers."""
+"""The answer of `inspect`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Code = Literal[
 
 
 class RanksSeen(Answer):
-    """Ranks that stand at the same place. `lines` are the innermost frames of the first of them:
-    the training's own names, so text that anybody may have written.
+    """Ranks at the same place in the code. `lines` are the innermost frames of the first of them:
+    names from the training's code, so untrusted text.
 
     `state` is the kernel's letter; `blocked` names calls about files that have not returned.
     """
@@ -35,7 +35,7 @@ class InspectionAnswer(Answer):
     """`verdict`: `moving` and `slow_not_hung` need nothing, `stall` is a hang of unknown cause.
 
     `rank` differs from the others. `gpus` is columnar, a value per GPU. `finding` is the id that
-    the box's own diagnosis of the same bears. `stacks_file`, on this machine, has every frame.
+    the host's own finding of the same. `stacks_file`, on this machine, has every frame.
     """
 
     run_id: str
