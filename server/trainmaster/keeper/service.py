@@ -92,7 +92,7 @@ async def remove(workspace: Workspace, environment: Mapping[str, str]) -> Keeper
     removed: list[str] = []
     for scheduler in _schedulers(workspace, environment):
         if scheduler.name == "cron" and scheduler.problem() is not None:
-            continue  # without cron there is no entry of this home
+            continue  # without cron this home has no entry
         there = await asyncio.to_thread(scheduler.entries)
         await asyncio.to_thread(scheduler.remove)
         removed += there
