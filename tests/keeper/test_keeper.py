@@ -53,7 +53,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def systemd(bare: dict[str, str]) -> dict[str, str]:
-    """One with a `systemctl` that notes what it is told."""
+    """One with a `systemctl` that records its arguments."""
     program = Path(bare["PATH"]) / "systemctl"
     program.write_text(FAKE_SYSTEMCTL)
     program.chmod(0o755)
@@ -62,7 +62,7 @@ def systemd(bare: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def cron(bare: dict[str, str]) -> Iterator[dict[str, str]]:
-    """One with the real crontab of whoever tests, which is as it was afterwards."""
+    """One with the real crontab of the current user, restored afterwards."""
     program = shutil.which("crontab")
     assert program is not None
     before = subprocess.run([program, "-l"], capture_output=True, text=True)
@@ -127,7 +127,7 @@ def test_a_crontab_with_nothing_else_in_it_is_gone_afterwards(
     assert subprocess.run(["crontab", "-l"], capture_output=True).returncode == 1
 
 
-def test_what_cron_is_told_ticks_without_any_of_our_variables(
+def test_the_line_for_cron_ticks_without_any_of_our_variables(
     odd: Workspace, cron: dict[str, str], tmp_path: Path
 ) -> None:
     wrote = installed(odd, cron).wrote
@@ -181,7 +181,9 @@ def test_systemd_understands_the_units(tmp_path: Path, every: str) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
-def test_where_nothing_can_call_it_that_is_told(workspace: Workspace, bare: dict[str, str]) -> None:
+def test_where_nothing_can_call_it_that_is_reported(
+    workspace: Workspace, bare: dict[str, str]
+) -> None:
     with pytest.raises(HostError) as caught:
         installed(workspace, bare)
     assert caught.value.code == "SCHEDULER_MISSING"
@@ -225,7 +227,7 @@ def test_two_ticks_never_overlap(workspace: Workspace) -> None:
     assert read_last_tick(workspace.home) is None
 
 
-def test_a_keeper_that_stays_away_is_told_of(workspace: Workspace) -> None:
+def test_a_keeper_that_stays_away_is_reported(workspace: Workspace) -> None:
     home = workspace.home
     assert keeper_problem(home, 0.0) == "no keeper is installed"
     run_async(lambda: tick(workspace))
@@ -274,7 +276,7 @@ def test_a_run_that_fails_stops_no_other(workspace: Workspace, tmp_path: Path) -
     assert sorted(ticked.failed) == both
 
 
-def test_doctor_tells_of_the_keeper_and_of_keys(
+def test_doctor_reports_the_keeper_and_of_keys(
     workspace: Workspace, systemd: dict[str, str]
 ) -> None:
     def checked() -> list[tuple[bool, str]]:

@@ -29,11 +29,11 @@ WEBHOOK = "ops: {kind: webhook, url: 'http://127.0.0.1:9/', defaults: false}"
 
 
 def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
-    told = own_timer(
+    timer = own_timer(
         Lease("tm-a", "vast", "1", 0.0, own_end), TimerAnswer(runs=True, t=0.0, lacks=lacks)
     )
-    assert told.ends_itself == ("can't end itself" not in told.words)
-    return told.ends_itself
+    assert timer.ends_itself == ("can't end itself" not in timer.words)
+    return timer.ends_itself
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_what_is_done_from_here_alone_is_named(
 def test_a_keeper_that_is_there_or_not_needed_is_not_spoken_of() -> None:
     assert unattended([], "no keeper is installed") is None
     assert unattended(["it waits"], None) is None
-    told = unattended(["it waits", "it hopes"], "no keeper is installed")
-    assert told == "no: it waits, it hopes; no keeper is installed (`trainmaster keeper install`)"
+    text = unattended(["it waits", "it hopes"], "no keeper is installed")
+    assert text == "no: it waits, it hopes; no keeper is installed (`trainmaster keeper install`)"
 
 
 def test_a_plan_says_what_a_keeper_would_be_for(workspace: Workspace, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_plan_says_what_a_keeper_would_be_for(workspace: Workspace, tmp_path: 
     assert str(planned(checkpoint=MIRRORED)).startswith("no: its checkpoints are copied here; no")
     workspace.home.settings.write_text(f"destinations: {{{WEBHOOK}}}\n")
     assert planned() is None
-    alert = "[{name: gone, when: state lost, to: ops}]"  # which no box can tell of itself
+    alert = "[{name: gone, when: state lost, to: ops}]"  # which no host can detect for itself
     assert "alerts" in str(planned(alerts=alert))
     record_installed(workspace.home, 300.0)
     assert planned(checkpoint=MIRRORED, alerts=alert) is None
@@ -88,8 +88,8 @@ def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(
 ) -> None:
     async def work() -> None:
         run = await operator.launch(SLOW, steps="600", checkpoint=MIRRORED)
-        told = (await get_status(workspace, run)).unattended
-        assert told is not None and told.startswith("no: its checkpoints are copied here")
+        text = (await get_status(workspace, run)).unattended
+        assert text is not None and text.startswith("no: its checkpoints are copied here")
         now = time.time()
         box = RentedBox(
             "tm-a-bbbbbb", "debug", "vast", RentState.READY, "1", now, now + 60, 1.0, 1.0,

@@ -17,7 +17,7 @@ _CONFIG = {"steps": 60, "checkpoint": {"metric": "val_loss", "mirror": None}}
 
 
 def preparing(workspace: Workspace, *log: str, started: bool = False) -> None:
-    """A run whose box has written `log` into its setup.log, and maybe started its trainer."""
+    """A run whose host has written `log` into its setup.log, and maybe started its trainer."""
     run = Run(RUN, "small", 1.0, "debug", 1, "", _CONFIG, {}, {}, False, False)
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
     mirror = workspace.mirror.of(RUN, 1)
@@ -30,7 +30,7 @@ def preparing(workspace: Workspace, *log: str, started: bool = False) -> None:
     ingest_placement(workspace.metrics, mirror, RUN, 1)
 
 
-def test_the_status_of_a_run_that_is_prepared_tells_the_step_and_how_far_it_is(
+def test_the_status_of_a_run_that_is_prepared_shows_the_step_and_how_far_it_is(
     workspace: Workspace,
 ) -> None:
     preparing(workspace, "environment: ready, x", "data: main: 12.0 of 48.0 MiB (25%)")

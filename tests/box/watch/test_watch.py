@@ -17,7 +17,7 @@ from support.runs.watched_run import (
     STEADY,
     codes,
     lived,
-    told,
+    recorded,
 )
 
 from trainer_runtime.core.protocol.states import PlacementState
@@ -46,7 +46,7 @@ def test_out_of_memory_is_patched_even_before_the_first_step(box: Box) -> None:
     assert box.attempt_config(2)["batch"] == {"micro_batch": 4, "accumulation": 4}
     second = record.attempts[1]
     assert (second.why, second.by) == ("cuda_oom", "policy:on_oom halve_micro_batch")
-    assert [event["attempt"] for event in told(box, "finding_closed")] == [1]
+    assert [event["attempt"] for event in recorded(box, "finding_closed")] == [1]
 
 
 def test_out_of_memory_with_nothing_left_to_halve_waits_for_the_operator(box: Box) -> None:
@@ -133,7 +133,7 @@ def test_a_flood_of_findings_leaves_the_journal_bounded(box: Box) -> None:
         supervisor.tick()
         box.now += 1.0
     assert len(codes(box)) <= 24 + 1
-    assert len(told(box, "findings_muted")) == 1
+    assert len(recorded(box, "findings_muted")) == 1
     size = box.run.journal.stat().st_size
     supervisor.close()
     again = box.supervisor()

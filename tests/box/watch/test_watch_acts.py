@@ -15,7 +15,7 @@ from support.runs.watched_run import (
     STEADY,
     codes,
     lived,
-    told,
+    recorded,
 )
 
 from trainer_runtime.core.checkpoints.pinned_checkpoints import held_steps
@@ -35,10 +35,10 @@ def test_a_stall_is_told_once_then_the_trainer_is_ended_and_started_again(box: B
     first = record.attempts[0]
     assert (first.terminated_why, first.reason) == ("stall", "stall")
     assert record.attempts[1].why == "stall"
-    states = [(event["state"], event["reason"]) for event in told(box, "state")]
+    states = [(event["state"], event["reason"]) for event in recorded(box, "state")]
     assert ("recovering", "stall") in states and "stopping" not in dict(states)
     assert codes(box) == [(1, "stall")]
-    severities = [event["finding"]["severity"] for event in told(box)]
+    severities = [event["finding"]["severity"] for event in recorded(box)]
     assert (severities[0], severities[-1]) == ("warning", "critical")
     assert len(severities) < 12
 
@@ -47,7 +47,7 @@ def test_a_stall_ends_the_run_where_that_is_wanted(box: Box) -> None:
     lived(box, Life(STEADY, end=None), on_stall="stacks_stop")
     record = box.to_the_end()
     assert (record.state, record.reason) == (PlacementState.FAILED, "stall")
-    assert "stopping" in [event["state"] for event in told(box, "state")]
+    assert "stopping" in [event["state"] for event in recorded(box, "state")]
     assert [found.finding.code for found in record.open_findings] == ["stall"]
 
 
@@ -66,7 +66,7 @@ def test_a_slow_training_is_no_hung_one(box: Box) -> None:
         again.tick()
         box.now += 1.0
     assert len(box.record().open_findings) == 2
-    assert not told(box, "finding_closed")
+    assert not recorded(box, "finding_closed")
 
 
 def test_a_box_that_slept_has_no_stall(box: Box) -> None:
@@ -189,10 +189,10 @@ def test_what_was_slow_and_hangs_by_now_is_ended_after_all(box: Box) -> None:
     box.verdict = Finding("1" * 8, "hang_data", "critical", 0.9, 20, (), "It waits for data.")
     record = box.to_the_end(supervisor)
     assert (record.attempts[0].reason, record.state) == ("stall", PlacementState.COMPLETED)
-    closed = [event["id"] for event in told(box, "finding_closed")]
-    ended = next(event["seq"] for event in told(box, "attempt_ended"))
+    closed = [event["id"] for event in recorded(box, "finding_closed")]
+    ended = next(event["seq"] for event in recorded(box, "attempt_ended"))
     slow_over = next(
-        event["seq"] for event in told(box, "finding_closed") if event["id"] == "0" * 8
+        event["seq"] for event in recorded(box, "finding_closed") if event["id"] == "0" * 8
     )
     assert slow_over < ended and closed.count("0" * 8) == 1
 

@@ -1,4 +1,4 @@
-"""Runs that a scripted box watches: what their trainers do, and what is told of it."""
+"""Runs that a scripted host watches: what their trainers do, and what is recorded of it."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def lived(box: Box, *lives: Life, **recovery: Any) -> Box:
     return box
 
 
-def told(box: Box, kind: str = "finding") -> list[Event]:
+def recorded(box: Box, kind: str = "finding") -> list[Event]:
     return [event for event in box.journal() if event["kind"] == kind]
 
 
 def codes(box: Box) -> list[tuple[int, str]]:
     """Attempt and code of each finding, in the order in which they were opened."""
     opened: dict[str, tuple[int, str]] = {}
-    for event in told(box):
+    for event in recorded(box):
         opened.setdefault(event["finding"]["id"], (event["attempt"], event["finding"]["code"]))
     return list(opened.values())
