@@ -1,4 +1,4 @@
-"""Alerts from the spec, the command and the defaults, told to real receivers on loopback."""
+"""Alerts from the spec, the command and the defaults, sent to real receivers on loopback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainmaster.words.errors import StateError, UsageError
 
 
 @pytest.mark.parametrize("sender", ["box", "operator"])
-def test_an_alert_of_the_spec_is_told_by_whoever_is_to_tell_it(
+def test_an_alert_of_the_spec_is_sent_by_its_sender(
     operator: Operator, receiver: Receiver, sender: str
 ) -> None:
     operator.hook(receiver, sender)
@@ -49,7 +49,7 @@ def test_an_alert_of_the_spec_is_told_by_whoever_is_to_tell_it(
     assert receiver.taken[0]["step"] == 3
 
 
-def test_an_alert_added_while_a_run_goes_on_is_told_by_its_box(
+def test_an_alert_added_to_a_running_run_is_sent_by_its_host(
     operator: Operator, receiver: Receiver
 ) -> None:
     operator.hook(receiver, "box")
@@ -69,9 +69,7 @@ def test_an_alert_added_while_a_run_goes_on_is_told_by_its_box(
     assert receiver.taken[0]["step"] >= 2
 
 
-def test_a_destination_is_told_of_failures_by_itself(
-    operator: Operator, receiver: Receiver
-) -> None:
+def test_a_destination_gets_failures_by_default(operator: Operator, receiver: Receiver) -> None:
     operator.hook(receiver, "box", defaults=True)
 
     async def work() -> str:
@@ -87,7 +85,7 @@ def test_a_destination_is_told_of_failures_by_itself(
     assert {row.name: row.sender for row in answer.alerts}["ops-lost"] == "operator"
 
 
-def test_runs_that_ended_before_a_destination_was_set_are_not_told_of(
+def test_runs_that_ended_before_a_destination_was_set_are_not_reported(
     operator: Operator, receiver: Receiver
 ) -> None:
     async def work() -> None:
@@ -101,7 +99,7 @@ def test_runs_that_ended_before_a_destination_was_set_are_not_told_of(
     assert receiver.asked == []
 
 
-def test_what_happened_while_nobody_looked_is_told_by_the_next_tick_once(
+def test_events_without_any_reader_are_sent_once_by_the_next_tick(
     operator: Operator, receiver: Receiver
 ) -> None:
     operator.hook(receiver, "operator", defaults=True)
@@ -117,7 +115,7 @@ def test_what_happened_while_nobody_looked_is_told_by_the_next_tick_once(
     assert len(receiver.of("ops-failed")) == 1
 
 
-def test_a_removed_alert_is_told_no_more_and_a_removed_default_stays_away(
+def test_a_removed_alert_is_not_sent_and_a_removed_default_stays_removed(
     operator: Operator, receiver: Receiver
 ) -> None:
     operator.hook(receiver, "box", defaults=True)
@@ -161,7 +159,7 @@ def test_a_resume_may_change_the_alerts_of_a_run(operator: Operator, receiver: R
     assert receiver.of("later")[0]["step"] > 60
 
 
-def test_an_end_is_told_also_where_an_earlier_one_was_and_nobody_looked_since(
+def test_an_end_is_sent_also_after_an_earlier_one_without_a_read_between(
     operator: Operator, receiver: Receiver
 ) -> None:
     operator.hook(receiver, "operator")
@@ -207,7 +205,7 @@ def test_alerts_of_a_spec_come_back_with_their_destination(
     run_async(work)
 
 
-def test_one_destination_without_an_address_keeps_no_other_from_being_told(
+def test_one_destination_without_an_address_does_not_stop_the_others(
     operator: Operator, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = operator.workspace

@@ -1,4 +1,4 @@
-"""Alerts that a box sends, over SSH, whatever becomes of the operator's side."""
+"""Alerts that a host sends, over SSH, even if the client is killed or cut off."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ pytestmark = pytest.mark.slow
 SECRET = b"very-secret-path"
 
 
-def test_a_box_tells_while_the_operators_side_is_killed_and_cut_off(
+def test_a_host_sends_while_the_client_is_killed_and_cut_off(
     remote: CommandLine, sshd: Sshd, receiver: Receiver
 ) -> None:
     (remote.home / "settings.yaml").write_text(
         f"destinations: {{ops: {{kind: webhook, url: '{receiver.url}', defaults: false}}}}\n"
     )
     log = sshd.home / "train.log"
-    with writing(log) as stranger:
-        stranger.say(lines(0, 8))
+    with writing(log) as training:
+        training.say(lines(0, 8))
         run = remote("attach", "--host", "box", "--log", str(log))["run_id"]
         added = remote("alerts", "add", run, "--when", "loss < 3.95 for 2", "--name", "low")
         assert added["alert"]["sender"] == "box"
         folder = remote.folder(run)
         assert "pending" in added or folder.alerts.exists()
 
-        def is_told() -> bool:
+        def is_delivered() -> bool:
             if not folder.alerts.exists():
-                remote("alerts", "list", run)  # which looks after the run, too
+                remote("alerts", "list", run)  # which maintains the run, too
             return folder.alerts.exists()
 
-        wait_until(is_told, "the box has the addresses")
+        wait_until(is_delivered, "the host has the addresses")
         assert stat.S_IMODE(folder.alerts.stat().st_mode) == 0o600
         waiting = remote.start("wait", run, "--timeout", "120", "--json")
         remote("wait", run, "--until", "step:7", "--timeout", "90")
         waiting.kill()
         waiting.communicate()
         sshd.halt()
-        stranger.say(lines(8, 40))
+        training.say(lines(8, 40))
         wait_until(lambda: receiver.of("low"), "the alert", 90.0)
         sshd.start()
     remote("wait", run, "--until", "end", "--timeout", "90")
     wait_until(lambda: not folder.alerts.exists(), "the end of the addresses")
-    [told] = remote("alerts", "list", run)["messages"]
-    assert (told["sender"], told["phase"]) == ("box", "sent")
-    assert {body["id"] for body in receiver.taken} == {told["id"]}
+    [message] = remote("alerts", "list", run)["messages"]
+    assert (message["sender"], message["phase"]) == ("box", "sent")
+    assert {body["id"] for body in receiver.taken} == {message["id"]}
     assert (receiver.taken[0]["host"], receiver.taken[0]["step"]) == ("box", 27)
     assert SECRET not in folder.journal.read_bytes()
     assert holding(remote.home / "mirror", SECRET) == []

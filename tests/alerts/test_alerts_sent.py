@@ -17,7 +17,7 @@ from support.runs.operator import HIGH, Operator
 from support.runs.running_run import CommandLine, holding, run_async, wait_until
 
 from trainer_runtime.core.files.durable import try_lock
-from trainmaster.alerts.evaluate import look
+from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.alerts.send import send_due
 from trainmaster.keeper.tick import tick
 from trainmaster.runs import alerts
@@ -32,27 +32,27 @@ pytestmark = pytest.mark.slow
 def test_a_command_gets_the_message_on_its_standard_input(
     operator: Operator, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told.jsonl"
+    output = tmp_path / "output.jsonl"
     program = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read())"
-    command = json.dumps([sys.executable, "-c", program, str(told)])
+    command = json.dumps([sys.executable, "-c", program, str(output)])
     operator.settle(f"mine: {{kind: command, command: {command}, defaults: false}}")
 
     async def work() -> str:
         run = await operator.launch(alerts="[{name: done, when: state completed, to: mine}]")
         await operator.ended(run)
         # The file is there before the message is in it.
-        await operator.until(lambda: told.exists() and told.read_text().endswith("\n"), run)
+        await operator.until(lambda: output.exists() and output.read_text().endswith("\n"), run)
         return run
 
     run = run_async(work)
-    body = json.loads(told.read_text())
+    body = json.loads(output.read_text())
     assert (body["run"], body["alert"], body["state"]) == (run, "done", "completed")
 
 
 def test_what_the_box_gave_up_is_sent_from_here_under_the_same_id(
     operator: Operator, receiver: Receiver
 ) -> None:
-    """The box has an address that leads nowhere from there; from here it is put right."""
+    """The host has an address that leads nowhere; the client has the right one."""
     with receiving(port=free_port("127.0.0.1")) as gone:
         pass
     operator.hook(gone, "box")
@@ -74,9 +74,9 @@ def test_what_the_box_gave_up_is_sent_from_here_under_the_same_id(
     fold["record"]["alerts"]["deliveries"][name].update(phase="failed", due_t=None, tries=9)
     workspace.metrics.put_fold(run, 1, 0, fold)
     operator.hook(receiver, "box")
-    assert look(workspace, run) == 1  # before the box has more to say
+    assert evaluate_alerts(workspace, run) == 1  # before the host records more
     run_async(lambda: tick(workspace))
-    # Once at least: the box has the right address by now, too.
+    # At least once: the host has the right address by now, too.
     assert {body["id"] for body in receiver.taken} == {name}
 
 
@@ -94,22 +94,22 @@ def test_loss_and_silence_are_seen_from_here_once(operator: Operator, receiver: 
     run = run_async(work)
     long_ago = time.time() - 3600.0
     _as_if_unheard_since(workspace, run, long_ago)
-    # A run that is lost is told of; its silence counts from the alert on.
-    assert [look(workspace, run) for _ in range(3)] == [1, 0, 0]
+    # A lost run is reported; its silence counts from the alert on.
+    assert [evaluate_alerts(workspace, run) for _ in range(3)] == [1, 0, 0]
     for row in workspace.control.alerts.of(run):
         back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
         workspace.control.alerts.add(back)
-    assert look(workspace, run) == 2
-    assert look(workspace, run) == 0
+    assert evaluate_alerts(workspace, run) == 2
+    assert evaluate_alerts(workspace, run) == 0
     assert run_async(lambda: send_due(workspace)) == 3
-    told = {body["alert"]: body for body in receiver.taken}
-    assert set(told) == {"state-lost", "state-lost-since", "silence-10m-since"}
-    assert "nothing was heard for 1 h" in told["state-lost-since"]["text"]
-    assert told["state-lost-since"]["state"] == "lost"
+    bodies = {body["alert"]: body for body in receiver.taken}
+    assert set(bodies) == {"state-lost", "state-lost-since", "silence-10m-since"}
+    assert "nothing was heard for 1 h" in bodies["state-lost-since"]["text"]
+    assert bodies["state-lost-since"]["state"] == "lost"
 
 
 def _as_if_unheard_since(workspace: Workspace, run: str, t: float) -> None:
-    """The record of a run whose box fell silent in the middle of training."""
+    """The record of a run whose host fell silent in the middle of training."""
     with workspace.metrics.writing():
         for attempt, body in workspace.metrics.folds(run, 1):
             if attempt == 0:
@@ -177,7 +177,7 @@ def test_receivers_that_take_long_hold_up_no_tick(operator: Operator) -> None:
         for row in workspace.control.alerts.of(run):
             back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
             workspace.control.alerts.add(back)
-        assert look(workspace, run) == 5
+        assert evaluate_alerts(workspace, run) == 5
         await send_due(workspace, stays_s=2.5)  # a try and the pause after it take three
         return run
 
@@ -230,8 +230,8 @@ def test_a_dead_receiver_keeps_no_run_from_being_cleaned_and_gets_its_message_la
     if is_attached:
         run = command("attach", "--log", str(log))["run_id"]
         command("alerts", "add", run, "--when", "loss > 0.1", "--name", "high")
-        with log.open("a") as stranger:
-            stranger.write(lines(3, 4))
+        with log.open("a") as training:
+            training.write(lines(3, 4))
     else:
         run = run_async(lambda: operator.launch(alerts=HIGH))
         assert run_async(lambda: operator.ended(run)) == "completed"

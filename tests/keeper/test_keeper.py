@@ -24,7 +24,7 @@ from trainmaster.keeper.systemd import service as service_unit
 from trainmaster.keeper.systemd import timer as timer_unit
 from trainmaster.keeper.tick import tick
 from trainmaster.runs.launch import launch
-from trainmaster.sync.keeper_state import keeper_problem, note_installed, read_ticked, ticking
+from trainmaster.sync.keeper_state import keeper_problem, read_last_tick, record_installed, ticking
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.errors import HostError, UsageError
@@ -53,7 +53,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def systemd(bare: dict[str, str]) -> dict[str, str]:
-    """One with a `systemctl` that notes what it is told."""
+    """One with a `systemctl` that records its arguments."""
     program = Path(bare["PATH"]) / "systemctl"
     program.write_text(FAKE_SYSTEMCTL)
     program.chmod(0o755)
@@ -62,7 +62,7 @@ def systemd(bare: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def cron(bare: dict[str, str]) -> Iterator[dict[str, str]]:
-    """One with the real crontab of whoever tests, which is as it was afterwards."""
+    """One with the real crontab of the current user, restored afterwards."""
     program = shutil.which("crontab")
     assert program is not None
     before = subprocess.run([program, "-l"], capture_output=True, text=True)
@@ -127,7 +127,7 @@ def test_a_crontab_with_nothing_else_in_it_is_gone_afterwards(
     assert subprocess.run(["crontab", "-l"], capture_output=True).returncode == 1
 
 
-def test_what_cron_is_told_ticks_without_any_of_our_variables(
+def test_the_line_for_cron_ticks_without_any_of_our_variables(
     odd: Workspace, cron: dict[str, str], tmp_path: Path
 ) -> None:
     wrote = installed(odd, cron).wrote
@@ -181,7 +181,9 @@ def test_systemd_understands_the_units(tmp_path: Path, every: str) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
-def test_where_nothing_can_call_it_that_is_told(workspace: Workspace, bare: dict[str, str]) -> None:
+def test_where_nothing_can_call_it_that_is_reported(
+    workspace: Workspace, bare: dict[str, str]
+) -> None:
     with pytest.raises(HostError) as caught:
         installed(workspace, bare)
     assert caught.value.code == "SCHEDULER_MISSING"
@@ -222,20 +224,20 @@ def test_two_ticks_never_overlap(workspace: Workspace) -> None:
     finally:
         os.close(held)
     assert answer.note is not None
-    assert read_ticked(workspace.home) is None
+    assert read_last_tick(workspace.home) is None
 
 
-def test_a_keeper_that_stays_away_is_told_of(workspace: Workspace) -> None:
+def test_a_keeper_that_stays_away_is_reported(workspace: Workspace) -> None:
     home = workspace.home
     assert keeper_problem(home, 0.0) == "no keeper is installed"
     run_async(lambda: tick(workspace))
-    ticked = read_ticked(home)
+    ticked = read_last_tick(home)
     assert ticked is not None
     assert keeper_problem(home, ticked.began_t) == "no keeper is installed"  # that was no timer
-    note_installed(home, 300.0)
+    record_installed(home, 300.0)
     at = home.keeper_installed.stat().st_mtime
     assert keeper_problem(home, at + 890.0) is None
-    assert "has not been at it since" in str(keeper_problem(home, at + 910.0))
+    assert "has not run since" in str(keeper_problem(home, at + 910.0))
     os.utime(home.keeper_installed, (at - 9000.0, at - 9000.0))
     run_async(lambda: tick(workspace, every="5m"))
     assert keeper_problem(home, at) is None
@@ -248,7 +250,7 @@ def test_a_tick_that_was_killed_is_no_success(
 ) -> None:
     with pytest.raises(RuntimeError), ticking(workspace.home, 300.0):
         raise RuntimeError
-    ticked = read_ticked(workspace.home)
+    ticked = read_last_tick(workspace.home)
     assert ticked is not None and ticked.ended_t is None
     assert status(workspace, systemd).last_tick == "at work"
     old = workspace.home.keeper_ticked.read_text().replace(str(ticked.began_t), "1.0")
@@ -269,12 +271,12 @@ def test_a_run_that_fails_stops_no_other(workspace: Workspace, tmp_path: Path) -
     did = {row.run_id: row.did[0] for row in run_async(work).runs if row.did}
     both = ["gone-aaaaaa", "lost-aaaaaa"]
     assert all(did[run_id].startswith("HOST_UNKNOWN") for run_id in both)
-    ticked = read_ticked(workspace.home)
+    ticked = read_last_tick(workspace.home)
     assert ticked is not None and ticked.ended_t is not None
     assert sorted(ticked.failed) == both
 
 
-def test_doctor_tells_of_the_keeper_and_of_keys(
+def test_doctor_reports_the_keeper_and_of_keys(
     workspace: Workspace, systemd: dict[str, str]
 ) -> None:
     def checked() -> list[tuple[bool, str]]:

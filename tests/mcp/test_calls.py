@@ -159,7 +159,7 @@ def test_a_training_of_others_is_watched_and_not_stopped(
             attached = await answer_of(client, "attach", log=str(log), idempotency_key="one")
             run_id = attached["run_id"]
             assert (await wait_for(client, run_id, "step:1"))["event"] == "step:1"
-            assert (await error_of(client, "stop", run_id=run_id)).startswith("NOT_OURS")
+            assert (await error_of(client, "stop", run_id=run_id)).startswith("ATTACHED_READ_ONLY")
             missing = await error_of(client, "attach", log=str(tmp_path / "nothing.log"))
             assert missing.startswith("LOG_NOT_READABLE")
 

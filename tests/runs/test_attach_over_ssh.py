@@ -23,12 +23,12 @@ pytestmark = pytest.mark.slow
 def test_a_log_on_a_box_is_followed(remote: CommandLine, sshd: Sshd) -> None:
     log = sshd.home / "out" / "train.log"
     log.parent.mkdir()
-    with writing(log) as stranger:
-        stranger.say(lines(0, 8))
+    with writing(log) as training:
+        training.say(lines(0, 8))
         run = remote("attach", "--host", "box", "--log", "out/train.log")["run_id"]
         assert run.startswith("out-train-")
         remote("wait", run, "--until", "step:7", "--timeout", "90")
-        stranger.say(lines(8, 20))
+        training.say(lines(8, 20))
         remote("wait", run, "--until", "step:19", "--timeout", "90")
     remote("wait", run, "--until", "end", "--timeout", "90")
     series = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
@@ -46,7 +46,7 @@ def test_a_log_on_a_box_is_followed(remote: CommandLine, sshd: Sshd) -> None:
 
 @pytest.fixture
 def tmux(sshd: Sshd) -> Iterator[Callable[..., str]]:
-    """tmux of the box's user, as it is known to whoever comes over SSH."""
+    """tmux of the host's user, as an SSH session finds it."""
     folder = sshd.root / "windows" / "tmux"
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "TMUX_TMPDIR": str(folder)}
@@ -65,31 +65,31 @@ def test_a_pane_on_a_box_is_read_with_its_history(
     remote: CommandLine, sshd: Sshd, tmux: Callable[..., str], by: str
 ) -> None:
     fifo = sshd.root / "fifo"
-    with listening(fifo) as stranger:
+    with listening(fifo) as training:
         tmux("new-session", "-d", "-s", "train", "-x", "60", "-y", "6", f"exec cat {fifo}")
-        stranger.say(lines(0, 30))
+        training.say(lines(0, 30))
         shown = ("capture-pane", "-p", "-t", "train")
         wait_until(lambda: "iter 29:" in tmux(*shown), "the pane")
         pid = tmux("display-message", "-p", "-t", "train", "#{pane_pid}").strip()
         target = {"tmux": "train", "pid": pid}[by]
         run = remote("attach", "--host", "box", f"--{by}", target)["run_id"]
         remote("wait", run, "--until", "step:29", "--timeout", "90")
-        stranger.say(lines(30, 40))
+        training.say(lines(30, 40))
         remote("wait", run, "--until", "step:39", "--timeout", "90")
         series = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
         assert series["steps"] == list(range(40))
         remote("clean", run, "--yes")
         assert tmux("display-message", "-p", "-t", "train", "#{pane_pipe}") == "0\n"
-        stranger.say(lines(40, 41))
-        wait_until(lambda: "iter 40:" in tmux(*shown), "the training that goes on")
+        training.say(lines(40, 41))
+        wait_until(lambda: "iter 40:" in tmux(*shown), "the training that continues")
 
 
 def test_a_process_on_a_box_leads_to_its_log_and_its_end_ends_the_run(
     remote: CommandLine, sshd: Sshd
 ) -> None:
-    with writing(sshd.root / "theirs.log") as stranger:
-        stranger.say(lines(0, 4))
-        run = remote("attach", "--host", "box", "--pid", str(stranger.pid))["run_id"]
+    with writing(sshd.root / "theirs.log") as training:
+        training.say(lines(0, 4))
+        run = remote("attach", "--host", "box", "--pid", str(training.pid))["run_id"]
         remote("wait", run, "--until", "step:3", "--timeout", "90")
     assert remote("wait", run, "--until", "end", "--timeout", "90")["state"] == "stopped"
     assert "its process ended" in remote("status", run)["reason"]
@@ -106,9 +106,7 @@ class TestAsAnOrdinaryUser:
         workspace.control.put_host(sshd.record("box"), time.time())
         return CommandLine(home, "box", sshd.home / "trainmaster")
 
-    def test_the_owner_is_told_how_to_let_others_read(
-        self, remote: CommandLine, sshd: Sshd
-    ) -> None:
+    def test_the_owner_learns_how_to_let_others_read(self, remote: CommandLine, sshd: Sshd) -> None:
         log = sshd.root / "theirs.log"
         log.write_text(lines(0, 3))
         log.chmod(0o600)

@@ -107,8 +107,8 @@ def test_a_checkpoint_comes_whole_under_its_own_path(
     assert answer.folder == str(place.folder)
     assert answer.brought is not None
     assert all(path.startswith(folder) for path in answer.brought)
-    told = str(view(answer)[0])
-    assert folder in told and str(place.folder) in told
+    text = str(view(answer)[0])
+    assert folder in text and str(place.folder) in text
 
 
 def test_the_best_checkpoint_is_the_one_with_the_lowest_loss(place: Place) -> None:
@@ -129,7 +129,7 @@ def test_everything_may_be_fetched_but_locks_and_secrets(place: Place) -> None:
     assert [item.reason for item in place.fetch(".secrets.json").skipped] == ["is never fetched"]
 
 
-def test_what_a_pattern_does_not_mean_is_told(place: Place) -> None:
+def test_what_a_pattern_does_not_mean_is_reported(place: Place) -> None:
     for pattern in ("nothing/*", "../*", "/etc/passwd", "", "final/../../*"):
         error = place.refused(pattern) if pattern else UsageError("BAD_ARGUMENT", "", "")
         assert error.code == "BAD_ARGUMENT"
@@ -181,7 +181,7 @@ def test_a_damaged_checkpoint_is_refused_and_not_put_in_place(place: Place) -> N
     assert name in error.message and name not in place.names()
 
 
-def test_a_folder_that_can_not_be_written_is_told(place: Place) -> None:
+def test_a_folder_that_can_not_be_written_is_reported(place: Place) -> None:
     place.folder.write_text("a file")
     assert place.refused("final").code == "ROOT_NOT_WRITABLE"
 
@@ -203,7 +203,7 @@ def test_what_is_cleaned_is_taken_from_the_mirror_or_refused(place: Place) -> No
         assert (type(error), error.code) == (StateError, "RUN_ENDED")
 
 
-def test_out_of_time_it_pauses_and_the_next_call_goes_on(place: Place) -> None:
+def test_out_of_time_it_pauses_and_the_next_call_continues(place: Place) -> None:
     data = random.Random(3).randbytes(40 * MIB)
     (place.box / "final" / "large.bin").write_bytes(data)
     calls, answer = 0, place.fetch("final", bound_s=0.0)
@@ -268,8 +268,8 @@ def test_hostile_lists_bring_nothing_and_leave_the_folder_alone(
     before = set(tmp_path.rglob("*"))
     place.workspace = workspace = HostileWorkspace(place.workspace.home)
     for row in HOSTILE_ROWS:
-        told = {"size": 0, "mtime_ns": 0, "sha256": [], **row} if "path" in row else row
-        workspace.hostile.row = told
+        listed = {"size": 0, "mtime_ns": 0, "sha256": [], **row} if "path" in row else row
+        workspace.hostile.row = listed
         answer = place.fetch("hostile")
         assert (answer.files, len(answer.skipped)) == (0, 1), row
         assert answer.skipped[0].path.isprintable() and answer.skipped[0].reason.isprintable()
@@ -349,7 +349,7 @@ def flip(path: Path, chosen: random.Random) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def test_a_cancelled_fetch_leaves_nothing_behind_that_is_not_gone_on_from(place: Place) -> None:
+def test_a_cancelled_fetch_leaves_nothing_behind_that_is_not_resumed(place: Place) -> None:
     (place.box / "final" / "large.bin").write_bytes(random.Random(3).randbytes(70 * MIB))
 
     async def cancelled() -> None:

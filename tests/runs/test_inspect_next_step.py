@@ -1,4 +1,4 @@
-"""What to do after a look at a run: of a training of others, nothing that would be refused."""
+"""The next step after an inspection: for an attached training, nothing that would be refused."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ ATTACHED, OURS = run_of({**CONFIG, "framework": "attached"}), run_of(CONFIG)
 def test_nothing_that_is_refused_is_named_for_a_training_of_others(
     found: Verdict, py_spy: str | None
 ) -> None:
-    told = " ".join([next_step(ATTACHED, found, py_spy), *advice(found, ours=False)])
-    assert [word for word in ("trainmaster stop", "resume", "checkpoint,") if word in told] == []
+    text = " ".join([next_step(ATTACHED, found, py_spy), *advice(found, ours=False)])
+    assert [word for word in ("trainmaster stop", "resume", "checkpoint,") if word in text] == []
 
 
 @pytest.mark.parametrize("run", [ATTACHED, OURS])
-def test_a_process_that_a_signal_stopped_is_first_let_go_on(run: Run) -> None:
+def test_a_process_that_a_signal_stopped_is_first_continued(run: Run) -> None:
     assert next_step(run, _STOPPED, "not_allowed").startswith("`kill -CONT 4711` on gpu1")
     assert "`kill -CONT 4711`" in advice(_STOPPED, ours=not run.is_attached)[0]
 
 
 def test_a_run_of_ours_that_hangs_is_stopped_and_resumed() -> None:
-    told = next_step(OURS, Verdict(verdicts.HANG_DATA, 0.9, "waits_for_data"), None)
-    assert "`trainmaster stop r-abcdef` and `trainmaster resume r-abcdef`" in told
+    text = next_step(OURS, Verdict(verdicts.HANG_DATA, 0.9, "waits_for_data"), None)
+    assert "`trainmaster stop r-abcdef` and `trainmaster resume r-abcdef`" in text

@@ -129,7 +129,7 @@ def test_a_key_whose_launch_was_refused_by_the_host_is_free_again(
 
 
 @pytest.mark.parametrize("blocked", ["local", "local/runs"])
-def test_a_root_that_cannot_be_written_is_told_and_nothing_recorded(
+def test_a_root_that_cannot_be_written_is_reported_and_nothing_recorded(
     workspace: Workspace, home: Path, tmp_path: Path, blocked: str
 ) -> None:
     (home / blocked).parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ def full_disk(folder: Path, options: str) -> Iterator[Sequence[str]]:
     ("where", "options"),
     [("debug", "size=1g,nr_inodes=20"), ("debug", "size=16k"), ("", "size=16k")],
 )
-def test_a_full_disk_is_told_and_leaves_nothing_on_record(
+def test_a_full_disk_is_reported_and_leaves_nothing_on_record(
     command: CommandLine, home: Path, spec: str, tmp_path: Path, where: str, options: str
 ) -> None:
     path = tmp_path / "spec.yaml"

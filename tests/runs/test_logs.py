@@ -78,7 +78,7 @@ def test_blank_lines_are_lines_and_shift_nothing(logs: Logs, limit: int) -> None
     assert [line.strip() for line in logs.read_on(limit)] == ["one", "", "", "", "two", "", "three"]
 
 
-def test_the_tail_goes_on_where_it_ended(logs: Logs) -> None:
+def test_the_tail_continues_where_it_ended(logs: Logs) -> None:
     logs.write(numbered(1, 10))
     tail = logs.read(limit=3)
     assert (tail.lines, tail.more) == (texts(8, 10), False)
@@ -160,7 +160,7 @@ def test_a_cursor_of_something_else_is_refused(logs: Logs, cursor: str) -> None:
     assert refused.value.code == "CURSOR_INVALID"
 
 
-def test_a_cursor_beyond_the_end_begins_anew(logs: Logs) -> None:
+def test_a_cursor_beyond_the_end_starts_again(logs: Logs) -> None:
     logs.write(b"line 1\n")
     answer = logs.read(cursor="l1.train.1.7000")
     assert (answer.lines, answer.more) == (["line 1"], False)
@@ -193,10 +193,10 @@ def test_huge_lines_are_cut_and_read_once(logs: Logs) -> None:
 
 def test_the_tail_of_a_long_log_is_that_of_all_its_lines(logs: Logs) -> None:
     chosen = random.Random(3)
-    told = [f"{number} " + "y" * chosen.randrange(4000) for number in range(2000)]
-    logs.write("".join(line + "\n" for line in told).encode())
-    assert logs.read(limit=400).lines == [_cut(line) for line in told[-400:]]
-    assert logs.read_on(333) == [_cut(line) for line in told]
+    written = [f"{number} " + "y" * chosen.randrange(4000) for number in range(2000)]
+    logs.write("".join(line + "\n" for line in written).encode())
+    assert logs.read(limit=400).lines == [_cut(line) for line in written[-400:]]
+    assert logs.read_on(333) == [_cut(line) for line in written]
 
 
 def test_other_streams_have_cursors_of_their_own(logs: Logs) -> None:

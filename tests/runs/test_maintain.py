@@ -41,8 +41,8 @@ def opened(home: Path, tmp_path: Path) -> Iterator[RecordedWorkspace]:
     workspace = RecordedWorkspace(Home(home), tmp_path / HOST)
     run = FakeRun(workspace, tmp_path / HOST / "runs" / RUN, HOST)
     journal = (attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
-    run.tell("supervisor.jsonl", journal, first_t=time.time())
-    run.tell("attempts/1/events.jsonl", [started(), metric(1)], first_t=time.time())
+    run.emit("supervisor.jsonl", journal, first_t=time.time())
+    run.emit("attempts/1/events.jsonl", [started(), metric(1)], first_t=time.time())
     yield workspace
     workspace.close()
 
@@ -110,7 +110,7 @@ def test_a_wait_by_itself_only_reads_and_what_is_due_is_done_beside_it(
     assert is_delivered(opened)
 
 
-def test_a_wait_whose_host_is_away_goes_on(opened: RecordedWorkspace) -> None:
+def test_a_wait_whose_host_is_away_continues(opened: RecordedWorkspace) -> None:
     opened.control.request(RUN, STOP, time.time())
     opened.host.away = True
 
@@ -134,7 +134,7 @@ def test_what_ends_maintenance_ends_the_wait_with_its_error(opened: RecordedWork
         run_async(lambda: within(RUN))
 
 
-def test_a_stop_waits_for_whoever_advances_the_run_just_now(opened: RecordedWorkspace) -> None:
+def test_a_stop_waits_for_the_process_that_advances_the_run(opened: RecordedWorkspace) -> None:
     held = try_lock(opened.home.advance_lock(RUN))
     assert held is not None
 
@@ -177,7 +177,7 @@ def test_a_supervisor_that_is_silent_is_started_again(
 ) -> None:
     run = FakeRun(opened, tmp_path / HOST / "runs" / "silent-aaaaaa", HOST)
     journal = (attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
-    run.tell("supervisor.jsonl", journal, first_t=time.time() - 3600.0)
+    run.emit("supervisor.jsonl", journal, first_t=time.time() - 3600.0)
 
     def supervised() -> list[str]:
         return [words.rpartition("/")[2] for words in opened.written if "supervisor" in words]

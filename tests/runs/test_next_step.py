@@ -1,4 +1,4 @@
-"""What an operator is told to do about a finding depends on whether the run goes on."""
+"""The next step for a finding depends on whether the run is still running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAILED = (*_RUNNING, state("failed", reason="crashed"))
 _SPIKE: dict[str, Any] = {"code": "loss_spike", "severity": "warning"}
 
 
-def told(*journal: EventBody) -> str:
+def next_step_of(*journal: EventBody) -> str:
     """The next step of a run whose journal this is."""
     view = view_of(*journal)
     return next_step(view, open_findings(view))
@@ -47,7 +47,7 @@ def view_of(*journal: EventBody) -> RunView:
 def test_the_diagnosis_and_its_patch_are_named(
     journal: tuple[EventBody, ...], named: list[str]
 ) -> None:
-    assert [words for words in named if words not in told(*journal)] == []
+    assert [words for words in named if words not in next_step_of(*journal)] == []
 
 
 _TRIED_TWICE = (
@@ -62,8 +62,8 @@ _AGAIN = finding("3a", "nan_loss", attempt=3, step=3, patches=[REWINDS, HALVES_L
 
 def test_a_patch_that_was_tried_is_not_named_again() -> None:
     failed = state("failed", reason="nan")
-    assert "--apply 2a:rewind_halve_lr" in told(*_TRIED_TWICE[:4], failed)
-    words = told(*_TRIED_TWICE, _AGAIN, failed)
+    assert "--apply 2a:rewind_halve_lr" in next_step_of(*_TRIED_TWICE[:4], failed)
+    words = next_step_of(*_TRIED_TWICE, _AGAIN, failed)
     assert words.startswith("All patches were tried; change `optimizer.lr` yourself")
 
 
@@ -77,19 +77,21 @@ def test_a_patch_that_was_tried_ranks_last_and_says_so() -> None:
 
 def test_a_patch_is_worth_another_try_for_what_comes_earlier() -> None:
     earlier = finding("3a", "nan_loss", attempt=3, step=1, patches=[REWINDS])
-    assert "--apply 3a:rewind_skip_data" in told(
+    assert "--apply 3a:rewind_skip_data" in next_step_of(
         *_TRIED_TWICE, earlier, state("failed", reason="nan")
     )
 
 
 def test_a_run_that_completed_with_something_critical_is_not_simply_done() -> None:
     diverged = finding("1a", "divergence")
-    words = told(*_RUNNING, diverged, state("completed"))
+    words = next_step_of(*_RUNNING, diverged, state("completed"))
     assert words.startswith("Completed, but with divergence:") and "diagnose r-abcdef" in words
     over = ("finding_closed", {"attempt": 1, "id": "1a"})
-    assert told(*_RUNNING, diverged, over, state("completed")).startswith("Done.")
+    assert next_step_of(*_RUNNING, diverged, over, state("completed")).startswith("Done.")
 
 
 @pytest.mark.parametrize("code", ["plateau", "gpu_idle"])
 def test_what_is_only_worth_knowing_changes_nothing(code: str) -> None:
-    assert told(*_RUNNING, finding("1a", code=code, severity="info")) == told(*_RUNNING)
+    assert next_step_of(*_RUNNING, finding("1a", code=code, severity="info")) == next_step_of(
+        *_RUNNING
+    )

@@ -1,4 +1,4 @@
-"""A run is lost only once somebody has looked for it in vain: that nobody asked is no silence."""
+"""A run is lost only after a failed read of its host; time without a read does not count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.runs.running_run import run_async
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.alerts.evaluate import look
+from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.runs import alerts as service
 from trainmaster.runs.maintain import maintain
 from trainmaster.runs.status import get_status
@@ -60,20 +60,20 @@ def heard(workspace: Workspace, t: float) -> None:
     ingest_placement(workspace.metrics, mirror, RUN, 1)
 
 
-def looked(workspace: Workspace, t: float, error: dict[str, str] | None = None) -> None:
+def record_read(workspace: Workspace, t: float, error: dict[str, str] | None = None) -> None:
     path = workspace.home.follower_pass("gpu1")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"t": t, "skew_s": 0.0, "error": error}))
 
 
 @pytest.mark.parametrize("error", [None, {"code": "HOST_UNREACHABLE", "message": "away"}])
-def test_only_a_look_after_the_heartbeats_limit_makes_a_run_lost(
+def test_only_a_read_after_the_heartbeats_limit_makes_a_run_lost(
     unheard: Workspace, error: dict[str, str] | None
 ) -> None:
     assert load_view(unheard, RUN).state.value == "running"
-    looked(unheard, time.time() - _LONG_AGO_S + 30.0, error)
+    record_read(unheard, time.time() - _LONG_AGO_S + 30.0, error)
     assert load_view(unheard, RUN).state.value == "running"
-    looked(unheard, time.time(), error)
+    record_read(unheard, time.time(), error)
     assert load_view(unheard, RUN).state.value == "lost"
 
 
@@ -88,12 +88,12 @@ def test_a_host_that_nobody_asked_is_neither_lost_nor_silent_for_an_alert(
     for row in unheard.control.alerts.all():  # and such as count from before
         back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
         unheard.control.alerts.add(back)
-    looked(unheard, time.time() - _LONG_AGO_S + 30.0)
-    assert look(unheard, RUN) == 0
-    looked(unheard, time.time())
-    assert look(unheard, RUN) > 0
-    told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
-    assert {"state-since", "silence-since"} <= told
+    record_read(unheard, time.time() - _LONG_AGO_S + 30.0)
+    assert evaluate_alerts(unheard, RUN) == 0
+    record_read(unheard, time.time())
+    assert evaluate_alerts(unheard, RUN) > 0
+    alerts = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
+    assert {"state-since", "silence-since"} <= alerts
 
 
 def test_a_log_that_grows_without_figures_is_not_silent(unheard: Workspace) -> None:
@@ -104,22 +104,22 @@ def test_a_log_that_grows_without_figures_is_not_silent(unheard: Workspace) -> N
     for row in unheard.control.alerts.all():
         back = replace(row, id=f"{row.id}+", name=f"{row.name}-since", created_t=1.0)
         unheard.control.alerts.add(back)
-    looked(unheard, time.time())
+    record_read(unheard, time.time())
     unheard.mirror.of(RUN, 1).append("attempts/1/train.log", b"still loading the data\n")
-    look(unheard, RUN)
-    told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
-    assert "silence-since" not in told
-    assert "ops-lost" in told
+    evaluate_alerts(unheard, RUN)
+    alerts = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
+    assert "silence-since" not in alerts
+    assert "ops-lost" in alerts
 
 
 def test_a_status_that_finds_the_host_away_says_lost_and_leaves_the_alert_to_maintenance(
     unheard: Workspace,
 ) -> None:
-    looked(unheard, time.time() - _LONG_AGO_S + 30.0)
+    record_read(unheard, time.time() - _LONG_AGO_S + 30.0)
     status = run_async(lambda: get_status(unheard, RUN))
     assert status.state == "lost"
     assert status.reason is not None and status.reason.startswith("HOST_UNREACHABLE")
     assert unheard.control.alerts.messages(RUN) == []
     run_async(lambda: maintain(unheard, [unheard.control.run(RUN)]))
-    told = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
-    assert "ops-lost" in told
+    alerts = {row.message.alert for row in unheard.control.alerts.messages(RUN)}
+    assert "ops-lost" in alerts

@@ -52,7 +52,7 @@ def recorded(workspace: Workspace, run_id: str, *, name: str = "loss") -> None:
     mirror = workspace.mirror.of(run_id, 1)
     first = [started(0, 60, tokens_per_step=100), *(_measured(step, name) for step in range(1, 41))]
     second = [started(20, 60), *(_measured(step, name) for step in range(21, 61))]
-    told = [evaluation(20, 3.5), *kept(20, 3.5)]
+    kept_rows = [evaluation(20, 3.5), *kept(20, 3.5)]
     journal = [
         attempt_starting(1),
         ("sample", {"values": {"gpu_util": 90.0, "cpu_util": 12.0}}),
@@ -61,7 +61,9 @@ def recorded(workspace: Workspace, run_id: str, *, name: str = "loss") -> None:
         attempt_starting(2, why="killed"),
         ("sample", {"values": {"gpu_util": 95.0, "cpu_util": 11.0}}),
     ]
-    mirror.append("attempts/1/events.jsonl", b"".join(lines([*first[:21], *told, *first[21:]])))
+    mirror.append(
+        "attempts/1/events.jsonl", b"".join(lines([*first[:21], *kept_rows, *first[21:]]))
+    )
     mirror.append("attempts/2/events.jsonl", b"".join(lines(second)))
     mirror.append("supervisor.jsonl", b"".join(lines(journal)))
     ingest_placement(workspace.metrics, mirror, run_id, 1)
@@ -80,7 +82,7 @@ def drawn(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def test_a_picture_of_a_run_is_a_small_png_that_tells_what_is_marked(
+def test_a_picture_of_a_run_is_a_small_png_that_shows_what_is_marked(
     drawn: Workspace, tmp_path: Path
 ) -> None:
     path = tmp_path / "curves.png"
@@ -125,7 +127,7 @@ def test_a_run_without_points_gives_an_empty_picture(workspace: Workspace, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         (["--key", "perplexty"], "They have cpu_util, gpu_util, loss, lr"),
         (["--x", "epoch"], "step, tokens, time"),
@@ -135,10 +137,10 @@ def test_a_run_without_points_gives_an_empty_picture(workspace: Workspace, tmp_p
     ],
 )
 def test_what_cannot_be_drawn_is_refused(
-    drawn: Workspace, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    drawn: Workspace, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     assert command_line(["plot", RUN, *arguments]) == 2
-    assert told in capsys.readouterr().err
+    assert text in capsys.readouterr().err
 
 
 def test_without_matplotlib_the_command_says_what_to_install(drawn: Workspace) -> None:
@@ -156,10 +158,10 @@ def test_a_plot_that_is_not_for_a_terminal_is_plain(
     drawn: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command_line(["plot", RUN, OTHER]) == 0
-    told = capsys.readouterr().out
-    assert told.isascii()
-    assert "loss over step" in told
-    assert f"a {RUN} loss" in told and f"d {OTHER} val_loss" in told
+    text = capsys.readouterr().out
+    assert text.isascii()
+    assert "loss over step" in text
+    assert f"a {RUN} loss" in text and f"d {OTHER} val_loss" in text
 
 
 def test_an_agent_sees_the_picture_and_where_it_lies(drawn: Workspace, home: Path) -> None:
@@ -200,9 +202,9 @@ def test_the_status_page_is_there_without_the_box(
     drawn: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command_line(["status", RUN, "--page"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("# small\n")
-    assert "step 60 of 60" in told and "| 2 | killed | 20 | 60 |" in told
+    text = capsys.readouterr().out
+    assert text.startswith("# small\n")
+    assert "step 60 of 60" in text and "| 2 | killed | 20 | 60 |" in text
 
 
 def test_an_unknown_axis_is_refused() -> None:
@@ -217,8 +219,8 @@ def test_a_log_file_is_drawn_beside_a_run_without_what_a_restart_took_back(
     drawn: Workspace, tmp_path: Path
 ) -> None:
     log = tmp_path / "theirs.log"
-    told = [*((step, 9.0) for step in range(10)), *((step, 2.0) for step in range(5, 20))]
-    log.write_text("".join(_LOG.format(step, value) for step, value in told))
+    values = [*((step, 9.0) for step in range(10)), *((step, 2.0) for step in range(5, 20))]
+    log.write_text("".join(_LOG.format(step, value) for step, value in values))
     answer, (curves, other), _ = asyncio.run(
         draw_runs(drawn, [str(log), RUN], keys=["loss"], axis="step")
     )
@@ -232,7 +234,7 @@ def test_a_log_file_is_drawn_beside_a_run_without_what_a_restart_took_back(
 
 
 @pytest.mark.parametrize("axis", ["tokens", "time"])
-def test_a_log_that_tells_no_tokens_or_times_is_drawn_over_steps_alone(
+def test_a_log_that_has_no_tokens_or_times_is_drawn_over_steps_alone(
     drawn: Workspace, tmp_path: Path, axis: Axis
 ) -> None:
     log = tmp_path / "theirs.log"
@@ -242,7 +244,7 @@ def test_a_log_that_tells_no_tokens_or_times_is_drawn_over_steps_alone(
     assert (refused.value.code, refused.value.field) == ("BAD_ARGUMENT", "x")
 
 
-def test_a_line_is_broken_over_a_pause_and_not_where_steps_are_told_less_often() -> None:
+def test_a_line_is_broken_over_a_pause_and_not_where_steps_are_reported_less_often() -> None:
     paused = broken(bucketed([(float(x), 1.0) for x in (*range(9), *range(300, 309))], 400))
     assert [x for x in paused.x if not math.isnan(x)] == [*range(9), *range(300, 309)]
     assert [math.isnan(x) for x in paused.x].index(True) == 9
@@ -272,7 +274,7 @@ def test_labels_of_marks_stand_apart_from_the_axis_and_from_each_other() -> None
     axes = figure.axes[0]
     labels = [item for item in axes.texts if isinstance(item, Annotation)]
     assert len(labels) >= 3
-    boxes = [Text.get_window_extent(label) for label in labels]
-    for index, box in enumerate(boxes):
+    extents = [Text.get_window_extent(label) for label in labels]
+    for index, box in enumerate(extents):
         assert box.x0 >= axes.get_window_extent().x0
-        assert not any(box.overlaps(other) for other in boxes[:index])
+        assert not any(box.overlaps(other) for other in extents[:index])

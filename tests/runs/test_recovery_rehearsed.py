@@ -1,4 +1,4 @@
-"""What the policy does, seen from the operator's side on simulated trainers."""
+"""The recovery policy on simulated trainers, seen from the client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def rehearsed(
     return await get_status(workspace, run, detail=True)
 
 
-def test_a_simulated_training_out_of_memory_goes_on_with_half_the_micro_batch(
+def test_a_simulated_training_out_of_memory_continues_with_half_the_micro_batch(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     async def work() -> None:

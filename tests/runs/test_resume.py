@@ -234,7 +234,7 @@ def test_a_stop_may_be_repeated_and_an_ended_run_stays_ended(runs: Runs) -> None
     run_async(work)
 
 
-def test_a_run_that_does_not_exist_is_told(workspace: Workspace) -> None:
+def test_a_run_that_does_not_exist_is_reported(workspace: Workspace) -> None:
     with pytest.raises(StateError, match="No run is called"):
         run_async(lambda: resume(workspace, "gone"))
 
@@ -274,7 +274,7 @@ def test_of_two_requests_for_one_generation_only_the_first_is_recorded(runs: Run
     run_async(work)
 
 
-def test_a_cleaned_run_tells_what_is_left_and_can_be_cleaned_again(runs: Runs) -> None:
+def test_a_cleaned_run_reports_what_is_left_and_can_be_cleaned_again(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()
         await clean(runs.workspace, run, keep=["best"])

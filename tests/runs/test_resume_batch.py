@@ -1,4 +1,4 @@
-"""What a resume sends of the batch is a whole step's, whatever the box has made of it meanwhile."""
+"""The batch of a resume is a whole step's, whatever the host has changed meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def batch(micro_batch: int, accumulation: int) -> dict[str, Any]:
 
 MICRO, TIMES, STEP = "batch.micro_batch", "batch.accumulation", "derived.sequences_per_step"
 PATCH = {MICRO: 4, TIMES: 8}
-HALVED = {MICRO: 8, TIMES: 4}  # by the box: the plan had 16 and 2
+HALVED = {MICRO: 8, TIMES: 4}  # by the host: the plan had 16 and 2
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ HALVED = {MICRO: 8, TIMES: 4}  # by the box: the plan had 16 and 2
     ],
     ids=[
         "something else",
-        "another batch in the box's pieces",
+        "another batch in the host's micro-batches",
         "another batch for which other pieces were planned",
         "a batch that they do not divide",
         "the plan's pieces asked for again",

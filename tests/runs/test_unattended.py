@@ -26,7 +26,7 @@ from trainmaster.runs.unattended import needs_of, unattended
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement
-from trainmaster.sync.keeper_state import note_installed
+from trainmaster.sync.keeper_state import record_installed
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import StatusAnswer
 
@@ -74,8 +74,8 @@ def test_what_is_done_from_here_alone_is_named(
 def test_a_keeper_that_is_there_or_not_needed_is_not_spoken_of() -> None:
     assert unattended([], "no keeper is installed") is None
     assert unattended(["it waits"], None) is None
-    told = unattended(["it waits", "it hopes"], "no keeper is installed")
-    assert told == "no: it waits, it hopes; no keeper is installed (`trainmaster keeper install`)"
+    text = unattended(["it waits", "it hopes"], "no keeper is installed")
+    assert text == "no: it waits, it hopes; no keeper is installed (`trainmaster keeper install`)"
 
 
 def test_a_plan_says_what_a_keeper_would_be_for(workspace: Workspace, tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_a_plan_says_what_a_keeper_would_be_for(workspace: Workspace, tmp_path: 
     assert str(planned(checkpoint=MIRRORED)).startswith("no: its checkpoints are copied here; no")
     workspace.home.settings.write_text(f"destinations: {{{WEBHOOK}}}\n")
     assert planned() is None
-    alert = "[{name: gone, when: state lost, to: ops}]"  # which no box can tell of itself
+    alert = "[{name: gone, when: state lost, to: ops}]"  # which no host can detect for itself
     assert "alerts" in str(planned(alerts=alert))
-    note_installed(workspace.home, 300.0)
+    record_installed(workspace.home, 300.0)
     assert planned(checkpoint=MIRRORED, alerts=alert) is None
 
 
@@ -114,8 +114,8 @@ def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(
 ) -> None:
     async def work() -> None:
         run = await operator.launch(SLOW, steps="600", checkpoint=MIRRORED)
-        told = (await get_status(workspace, run)).unattended
-        assert told is not None and told.startswith("no: its checkpoints are copied here")
+        text = (await get_status(workspace, run)).unattended
+        assert text is not None and text.startswith("no: its checkpoints are copied here")
         now = time.time()
         instance = RentedInstance(
             "tm-a-bbbbbb", "debug", "vast", RentState.READY, "1", now, now + 60, 1.0, 1.0,

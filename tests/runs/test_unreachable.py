@@ -58,8 +58,8 @@ def test_every_answer_that_may_be_old_says_that_the_host_was_not_reached(
     assert log.lines == ["step 1"]
     assert log.unreachable is not None and "gpu1" in log.unreachable
     emit_log(log, False)
-    told = capsys.readouterr()
-    assert told.out == "step 1\n" and told.err.startswith("Not reached: ")
+    printed = capsys.readouterr()
+    assert printed.out == "step 1\n" and printed.err.startswith("Not reached: ")
 
     checkpoints = run_async(lambda: list_checkpoints(away, RUN))
     assert checkpoints.unreachable is not None

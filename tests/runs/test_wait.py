@@ -138,7 +138,7 @@ def test_a_guard_that_strikes_is_a_finding(waiting: Waiting) -> None:
     run_async(work)
 
 
-def test_a_checkpoint_passed_over_is_told_with_its_reason(waiting: Waiting) -> None:
+def test_a_checkpoint_passed_over_is_shown_with_its_reason(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch("damage@47")
         answer = await waiting.wait(run, "completed", cursor="w1.1.-1.0.-1")
@@ -149,7 +149,7 @@ def test_a_checkpoint_passed_over_is_told_with_its_reason(waiting: Waiting) -> N
     run_async(work)
 
 
-def test_a_wait_that_runs_out_says_how_to_go_on(waiting: Waiting) -> None:
+def test_a_wait_that_runs_out_says_how_to_continue(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch(step_s=0.5)
         await waiting.wait(run, "running")
@@ -175,7 +175,7 @@ def test_a_resumed_run_is_not_ended_for_a_wait_that_follows(waiting: Waiting) ->
     run_async(work)
 
 
-def test_whoever_waits_is_shown_the_progress(waiting: Waiting) -> None:
+def test_a_waiting_caller_is_shown_the_progress(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch(step_s=0.005)
         shown: list[StatusAnswer] = []
@@ -211,6 +211,6 @@ def test_a_cursor_of_something_else_is_refused(waiting: Waiting, cursor: str) ->
     run_async(work)
 
 
-def test_a_run_that_does_not_exist_is_told(waiting: Waiting) -> None:
+def test_a_run_that_does_not_exist_is_reported(waiting: Waiting) -> None:
     with pytest.raises(StateError, match="No run is called"):
         run_async(lambda: waiting.wait("gone", "end"))

@@ -1,4 +1,4 @@
-"""What trainer and box both tell of is news once, and news again when it comes again."""
+"""What trainer and host both report is news once, and again when it comes back."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, 
     view = RunView(run, Desired(DesiredState.RUNNING, 1), record, [progress], now)
     stored = [
         StoredEvent(attempt, event)
-        for attempt, told in ((0, journal), (1, trainer))
-        for event in told
+        for attempt, rows in ((0, journal), (1, trainer))
+        for event in rows
     ]
     return view, sorted(stored, key=lambda one: one.event.t)
 
@@ -71,23 +71,23 @@ def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, 
 def test_what_both_tell_is_news_once_and_each_time_that_it_comes(
     journal: list[EventBody], trainer: list[tuple[float, EventBody]], steps: list[int]
 ) -> None:
-    of_trainer = [event for at, told in trainer for event in events([told], first_t=FIRST_T + at)]
+    of_trainer = [event for at, row in trainer for event in events([row], first_t=FIRST_T + at)]
     view, stored = _seen(events(journal), of_trainer)
-    told = [change.step for change in news_of(stored, view) if change.event == "finding"]
-    assert told == steps
+    changes = [change.step for change in news_of(stored, view) if change.event == "finding"]
+    assert changes == steps
 
 
-def test_a_second_time_of_which_the_box_could_not_tell_is_still_found() -> None:
+def test_a_second_time_that_the_host_could_not_detect_is_still_found() -> None:
     journal = events([_START, _found("0a0a0a0a", 10), _CLOSED])
     view, _ = _seen(journal, events([_warning(500)], first_t=FIRST_T + 9))
     assert [(one.finding.step, one.over) for one in found_of(view)] == [(500, False), (10, True)]
 
 
-def test_an_evaluation_is_told_by_its_loss_and_by_what_checkpoints_are_chosen_by() -> None:
+def test_an_evaluation_is_shown_with_its_loss_and_what_checkpoints_are_chosen_by() -> None:
     values = {"val_loss": 0.25, "val_rewards/margins": 1.5, "val_rewards/accuracies": 0.75}
     view, stored = _seen([], events([("eval", {"step": 4, "values": values})]))
     assert [change.detail for change in news_of(stored, view)] == ["val_loss 0.2500"]
     chosen_by = {**CONFIG, "checkpoint": {"metric": "val_rewards/margins"}}
     view = replace(view, run=replace(view.run, document=chosen_by))
-    told = [change.detail for change in news_of(stored, view)]
-    assert told == ["val_loss 0.2500, val_rewards/margins 1.5000"]
+    changes = [change.detail for change in news_of(stored, view)]
+    assert changes == ["val_loss 0.2500, val_rewards/margins 1.5000"]

@@ -39,7 +39,7 @@ asyncio.run(main())
 
 
 class Hosted:
-    """A placed run on the host `debug`, whose box is this test."""
+    """A placed run on the host `debug`, whose host is this test."""
 
     def __init__(self, workspace: Workspace, name: str = "small") -> None:
         self.run_id = f"{name}-abc234"
@@ -208,7 +208,7 @@ def test_a_mirror_that_cannot_be_written_is_no_error_and_stops_no_other_run(
     assert hosted.seen() == [1]
 
 
-def test_whoever_wants_the_host_for_itself_gets_it_from_a_follower_that_ends(
+def test_a_process_that_needs_the_host_alone_gets_it_from_a_follower_that_ends(
     workspace: Workspace, hosted: Hosted
 ) -> None:
     async def work() -> None:
@@ -223,6 +223,6 @@ def test_whoever_wants_the_host_for_itself_gets_it_from_a_follower_that_ends(
         os.close(lock)
 
 
-def test_a_host_that_is_not_known_is_told(workspace: Workspace) -> None:
+def test_a_host_that_is_not_known_is_reported(workspace: Workspace) -> None:
     with pytest.raises(HostError, match="No host is called 'moon'"):
         workspace.backend("moon")

@@ -37,7 +37,7 @@ async def seen(met: Callable[[], bool], bound_s: float = 60.0) -> None:
 
 @pytest.fixture
 def sshd() -> Iterator[Sshd]:
-    with Sshd(rc="echo Welcome to the box\n") as box:
+    with Sshd(rc="echo Welcome to the host\n") as box:
         yield box
 
 
@@ -60,28 +60,28 @@ def test_cut_connections_lose_and_double_nothing(
 ) -> None:
     print(f"seed {SEED}")
     chosen = random.Random(SEED)
-    told = 0
+    emitted = 0
 
-    def tell() -> None:
-        nonlocal told
-        told += 1
+    def emit() -> None:
+        nonlocal emitted
+        emitted += 1
         for run in runs:
             run.write(LOG, b"".join(chosen.choices(_PIECES, k=200)))
-            run.tell(EVENTS, (metric(told),), first_t=FIRST_T + told)
+            run.emit(EVENTS, (metric(emitted),), first_t=FIRST_T + emitted)
 
     def is_whole() -> bool:
         return all(
             run.mirror.size(name) == run.path(name).stat().st_size
             for run in runs
             for name in (LOG, EVENTS)
-        ) and all(len(run.steps()) >= told for run in runs)
+        ) and all(len(run.steps()) >= emitted for run in runs)
 
     async def work() -> None:
         async with following(workspace, HOST) as follower:
             for _ in range(CUTS):
                 until = time.monotonic() + chosen.uniform(0.0, 0.8)
                 while time.monotonic() < until:
-                    tell()
+                    emit()
                     await asyncio.sleep(0.02)
                 await asyncio.to_thread(sshd.drop_connections)
             # After so many failures the follower itself waits for up to half a minute.
@@ -91,11 +91,11 @@ def test_cut_connections_lose_and_double_nothing(
         await workspace.backend(HOST).disconnect()
 
     run_async(work)
-    assert told > CUTS
+    assert emitted > CUTS
     for run in runs:
         for name in (LOG, EVENTS):
             assert run.mirrored(name) == run.path(name).read_bytes()
-        assert run.steps() == list(range(1, told + 1))
+        assert run.steps() == list(range(1, emitted + 1))
         assert not list(run.mirror.root.rglob("*.1"))
 
 
@@ -116,7 +116,7 @@ def test_followers_on_the_box_end_with_their_connections(
     run_async(work)
 
 
-def test_whoever_follows_brings_a_runtime_that_was_taken_away_and_leaves_none(
+def test_a_follower_brings_a_runtime_that_was_removed_and_leaves_none(
     home: Path, sshd: Sshd
 ) -> None:
     host = SshHost(sshd.record(HOST), Home(home))
@@ -148,7 +148,7 @@ def test_files_are_asked_for_one_by_one_where_nothing_can_be_run_for_it(
         async with following(polling, HOST):
             for step in (1, 2, 3):
                 run.write(LOG, b"\xff\r\n" * 1000)
-                run.tell(EVENTS, (metric(step),), first_t=FIRST_T + step)
+                run.emit(EVENTS, (metric(step),), first_t=FIRST_T + step)
                 await seen(lambda step=step: run.steps() == list(range(1, step + 1)))
                 await asyncio.to_thread(sshd.drop_connections)
             await seen(lambda: run.mirror.size(LOG) >= run.path(LOG).stat().st_size)

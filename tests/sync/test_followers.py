@@ -34,8 +34,8 @@ SECRET = "hf_abcdefghijklmnop"
 _HOSTILE = """
 import json, sys
 asked = json.loads(sys.stdin.readline())
-told = {"run": next(iter(asked["add"])), "file": sys.argv[1], "at": 0, "mtime_ns": 1, "n": 4}
-print(json.dumps(told) + "\\nevil", end="")
+header = {"run": next(iter(asked["add"])), "file": sys.argv[1], "at": 0, "mtime_ns": 1, "n": 4}
+print(json.dumps(header) + "\\nevil", end="")
 print(json.dumps({"scanned": 1, "now": 1.0, "more": False}), flush=True)
 sys.stdin.read()
 """
@@ -64,7 +64,7 @@ def run(workspace: FollowedWorkspace, home: Path) -> FakeRun:
 only_multiplexed = pytest.mark.parametrize("workspace", ["multiplexed"], indirect=True)
 
 
-def look(workspace: FollowedWorkspace) -> None:
+def refresh(workspace: FollowedWorkspace) -> None:
     run_async(lambda: catch_up(workspace, HOST))
 
 
@@ -90,28 +90,30 @@ def test_a_truncated_log_is_put_aside_and_the_new_one_mirrored(
     workspace: FollowedWorkspace, run: FakeRun
 ) -> None:
     run.write(LOG, b"one\ntwo\n")
-    look(workspace)
+    refresh(workspace)
     os.truncate(run.path(LOG), 0)
     run.write(LOG, b"new\n")
-    look(workspace)
+    refresh(workspace)
     assert run.mirrored(LOG) == b"new\n"
     assert run.mirrored(f"{LOG}.1") == b"one\ntwo\n"
     run.path(LOG).write_bytes(b"regrown, and longer than before\n")
-    look(workspace)
+    refresh(workspace)
     assert run.mirrored(LOG) == b"regrown, and longer than before\n"
     assert run.mirrored(f"{LOG}.2") == b"new\n"
     log = run_async(lambda: read_log(workspace, run.run_id, cursor="l1.train.1.0"))
     assert log.lines == ["one", "two", "new", "regrown, and longer than before"]
 
 
-def test_events_that_begin_anew_stand_once_each(workspace: FollowedWorkspace, run: FakeRun) -> None:
-    told = (started(), metric(1, 3.0), metric(2, 2.0))
-    run.tell(EVENTS, told, first_t=FIRST_T)
-    look(workspace)
+def test_events_that_start_again_stand_once_each(
+    workspace: FollowedWorkspace, run: FakeRun
+) -> None:
+    rows = (started(), metric(1, 3.0), metric(2, 2.0))
+    run.emit(EVENTS, rows, first_t=FIRST_T)
+    refresh(workspace)
     os.truncate(run.path(EVENTS), 0)
-    run.tell(EVENTS, (*told[:2], metric(2, 1.5)), first_t=FIRST_T)
-    run.tell(EVENTS, (metric(3, 1.0),), first_t=FIRST_T + 9)
-    look(workspace)
+    run.emit(EVENTS, (*rows[:2], metric(2, 1.5)), first_t=FIRST_T)
+    run.emit(EVENTS, (metric(3, 1.0),), first_t=FIRST_T + 9)
+    refresh(workspace)
     assert run.steps() == [1, 2, 3]
     piece = workspace.metrics.series(run.run_id, "loss")[0]
     assert [value for _, _, value in workspace.metrics.points(piece.sid)] == [3.0, 1.5, 1.0]
@@ -144,7 +146,7 @@ def test_what_was_held_back_of_an_earlier_attempt_is_read_once_another_has_begun
 ) -> None:
     give_secret(workspace, run)
     run.write(LOG, b"killed while it said hf_abc")
-    look(workspace)
+    refresh(workspace)
     assert run.mirrored(LOG) == b"killed while it said "
     run.write("attempts/2/train.log", b"second\n")
     until(workspace, lambda: run.mirrored(LOG) == b"killed while it said hf_abc")
@@ -174,7 +176,7 @@ def test_nothing_is_kept_of_a_run_whose_secrets_cannot_be_read(
     path.write_text("{")
     for one in (run, other):
         one.write(LOG, b"line\n")
-    look(workspace)
+    refresh(workspace)
     assert (run.mirrored(LOG), other.mirrored(LOG)) == (b"", b"line\n")
 
 
@@ -185,7 +187,7 @@ def test_a_run_whose_mirror_cannot_be_written_stops_no_other(
     run.mirror.root.parent.mkdir(parents=True)
     run.mirror.root.touch()
     for one in (run, other):
-        one.tell(EVENTS, (metric(1),), first_t=FIRST_T)
+        one.emit(EVENTS, (metric(1),), first_t=FIRST_T)
 
     async def work() -> None:
         async with following(workspace, HOST):
@@ -200,11 +202,11 @@ def test_an_ended_run_is_read_to_its_end_and_closed(
     workspace: FollowedWorkspace, run: FakeRun
 ) -> None:
     run.write(LOG, b"line\n")
-    look(workspace)
+    refresh(workspace)
     run.write("state.json", b"{}")
     run.write("attempts/1/exit.json", b'{"code":0}')
     end_run(run)
-    look(workspace)
+    refresh(workspace)
     assert workspace.control.run(run.run_id).closed
     for name in ("state.json", "attempts/1/exit.json", LOG, JOURNAL):
         assert run.mirrored(name) == run.path(name).read_bytes()
@@ -214,15 +216,15 @@ def test_a_host_that_is_gone_makes_its_runs_lost_and_says_why(
     workspace: FollowedWorkspace, run: FakeRun, host: PartingHost
 ) -> None:
     heartbeat(run, t=time.time() - 3600)
-    look(workspace)
+    refresh(workspace)
     assert status_of(load_view(workspace, run.run_id)).reason is None
     host.away = True
-    look(workspace)
+    refresh(workspace)
     status = status_of(load_view(workspace, run.run_id))
     assert (status.state, status.reason) == ("lost", "HOST_UNREACHABLE: It does not answer.")
     host.away = False
     heartbeat(run, t=time.time(), first=False)
-    # A single look after a failed one is a short one.
+    # A single refresh after a failed one is a short one.
     until(workspace, lambda: status_of(load_view(workspace, run.run_id)).state == "running")
     assert status_of(load_view(workspace, run.run_id)).reason is None
 
@@ -231,7 +233,7 @@ def test_a_wait_outlives_a_lost_link_and_everything_missed_is_read(
     workspace: FollowedWorkspace, run: FakeRun, host: PartingHost
 ) -> None:
     heartbeat(run, t=time.time())
-    run.tell(EVENTS, (metric(1),), first_t=FIRST_T)
+    run.emit(EVENTS, (metric(1),), first_t=FIRST_T)
 
     async def work() -> str:
         waiting = asyncio.create_task(
@@ -241,7 +243,7 @@ def test_a_wait_outlives_a_lost_link_and_everything_missed_is_read(
         for step in (2, 3):
             host.away = True
             await seen(lambda: last_pass(workspace.home, HOST).error is not None)
-            run.tell(EVENTS, (metric(step),), first_t=FIRST_T)
+            run.emit(EVENTS, (metric(step),), first_t=FIRST_T)
             host.away = False
             await seen(lambda step=step: step in run.steps())
         return (await waiting).event
@@ -252,15 +254,15 @@ def test_a_wait_outlives_a_lost_link_and_everything_missed_is_read(
 
 
 @only_multiplexed
-def test_ages_are_told_by_the_hosts_clock(
+def test_ages_are_counted_by_the_hosts_clock(
     workspace: FollowedWorkspace, run: FakeRun, host: PartingHost
 ) -> None:
     host.ahead_s = 3600.0
     begun = time.time()
     heartbeat(run, t=begun + 3600 - 20)
-    look(workspace)
+    refresh(workspace)
     view = load_view(workspace, run.run_id)
-    slack_s = 1 + time.time() - begun  # the clocks are compared as well as the looking is fast
+    slack_s = 1 + time.time() - begun  # the clocks are compared as precisely as the read is fast
     assert abs(last_pass(workspace.home, HOST).skew_s - 3600) < slack_s
     age_s = view.now - (view.record.heartbeat_t or 0)
     assert 20 - slack_s < age_s < 20 + 2 * slack_s
@@ -272,7 +274,7 @@ def test_without_a_python_that_works_the_files_are_asked_for(
     workspace: FollowedWorkspace, run: FakeRun, host: PartingHost, interpreter: str | None
 ) -> None:
     host.interpreter = interpreter
-    run.tell(EVENTS, (metric(1),), first_t=FIRST_T)
+    run.emit(EVENTS, (metric(1),), first_t=FIRST_T)
     until(workspace, lambda: run.steps() == [1])
     assert host.streams <= 1
 
@@ -285,7 +287,7 @@ def test_a_box_names_nothing_outside_of_what_is_followed(
     workspace: FollowedWorkspace, run: FakeRun, host: PartingHost, home: Path, name: str
 ) -> None:
     host.command = [sys.executable, "-c", _HOSTILE, name]
-    look(workspace)
+    refresh(workspace)
     assert last_pass(workspace.home, HOST).error is not None
     assert holding(home, b"evil") == []
     host.command = None
@@ -303,7 +305,7 @@ def test_one_channel_serves_all_runs_all_the_time(
         async with following(workspace, HOST):
             for step in (1, 2, 3):
                 for one in runs:
-                    one.tell(EVENTS, (metric(step),), first_t=FIRST_T + step)
+                    one.emit(EVENTS, (metric(step),), first_t=FIRST_T + step)
                 expected = list(range(1, step + 1))
                 await seen(partial(all_have, runs, expected))
 
@@ -317,15 +319,15 @@ def test_logs_full_of_anything_are_mirrored_byte_for_byte_over_lost_links(
     print(f"seed {SEED}")
     chosen = random.Random(SEED)
     runs = [FakeRun(workspace, home / "box" / "runs" / f"r{n}-abc234") for n in range(5)]
-    told = {run.run_id: 0 for run in runs}
+    counts = {run.run_id: 0 for run in runs}
 
     def happen() -> None:
         for run in runs:
             run.write(
                 LOG, chosen.choice((b"\r 50%", b"\xff\xfe", "\u00e9".encode()[:1], b"\n")) * 99
             )
-            told[run.run_id] += 1
-            run.tell(EVENTS, (metric(told[run.run_id]),), first_t=FIRST_T + told[run.run_id])
+            counts[run.run_id] += 1
+            run.emit(EVENTS, (metric(counts[run.run_id]),), first_t=FIRST_T + counts[run.run_id])
         host.away = chosen.random() < 0.4
 
     async def work() -> None:
@@ -361,16 +363,16 @@ def give_secret(workspace: FollowedWorkspace, run: FakeRun) -> None:
 
 
 def heartbeat(run: FakeRun, *, t: float, first: bool = True) -> None:
-    told = (attempt_starting(1), state("running"), ("sample", {"values": {}}))
-    data = lines(told, first_t=t - 2)
+    rows = (attempt_starting(1), state("running"), ("sample", {"values": {}}))
+    data = lines(rows, first_t=t - 2)
     run.write(JOURNAL, b"".join(data if first else data[-1:]))
 
 
 def end_run(run: FakeRun) -> None:
-    told = (
+    rows = (
         attempt_starting(1),
         state("preparing", generation=1),
         state("completed", generation=1),
         ("closed", {}),
     )
-    run.write(JOURNAL, b"".join(lines(told)))
+    run.write(JOURNAL, b"".join(lines(rows)))

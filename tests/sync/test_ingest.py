@@ -101,7 +101,7 @@ def take_in(store: MetricsStore, mirror: PlacementMirror, files: Mapping[str, by
     return ingest_placement(store, mirror, RUN, 1)
 
 
-def told(store: MetricsStore, key: str) -> list[tuple[int, int, int, float]]:
+def points(store: MetricsStore, key: str) -> list[tuple[int, int, int, float]]:
     """(attempt, segment, x, value) of every point of a key."""
     return [
         (piece.attempt, piece.segment, x, value)
@@ -114,7 +114,7 @@ def test_points_events_and_folds_come_from_the_mirror(
     store: MetricsStore, mirror: PlacementMirror
 ) -> None:
     assert take_in(store, mirror, FILES)
-    assert [point[:3] for point in told(store, "loss")] == [
+    assert [point[:3] for point in points(store, "loss")] == [
         (1, 0, 1),
         (1, 0, 2),
         (1, 0, 3),
@@ -123,8 +123,8 @@ def test_points_events_and_folds_come_from_the_mirror(
         (2, 0, 4),
         (2, 1, 3),
     ]
-    assert told(store, "val_loss") == [(1, 0, 2, 2.75)]
-    assert told(store, "cpu_util") == [(0, 0, 1_700_000_004_000, 97.5)]
+    assert points(store, "val_loss") == [(1, 0, 2, 2.75)]
+    assert points(store, "cpu_util") == [(0, 0, 1_700_000_004_000, 97.5)]
     kinds = [one.event.kind for one in store.events_after(RUN, 1, (-1, 0, -1)) if one.attempt == 1]
     assert kinds == ["started", "eval", "checkpoint", "checkpoint", "gossip"]
     folds = dict(store.folds(RUN, 1))
@@ -140,7 +140,7 @@ def test_a_fold_keeps_warnings_and_a_planned_restart(
     planned = {"due_t": 5.0, "why": "guard", "mode": "latest", "candidates": [2], "set": {}}
     journal = (attempt_starting(1), ("restart_planned", {**planned, "skip": None}))
     files = {"supervisor.jsonl": journal, "attempts/1/events.jsonl": (started(), warned)}
-    assert take_in(store, mirror, {name: b"".join(lines(told)) for name, told in files.items()})
+    assert take_in(store, mirror, {name: b"".join(lines(rows)) for name, rows in files.items()})
     folds = dict(store.folds(RUN, 1))
     (warning,) = Progress.from_dict(folds[1]["progress"]).warnings
     assert (warning.code, warning.step) == ("nan_loss", 3)
@@ -150,17 +150,17 @@ def test_a_fold_keeps_warnings_and_a_planned_restart(
 
 def test_what_is_not_finite_is_kept_as_such(store: MetricsStore, mirror: PlacementMirror) -> None:
     take_in(store, mirror, FILES)
-    by_step = {(attempt, x): value for attempt, _, x, value in told(store, "loss")}
+    by_step = {(attempt, x): value for attempt, _, x, value in points(store, "loss")}
     assert math.isnan(by_step[1, 2])
     assert by_step[2, 4] == -math.inf
-    assert told(store, "grad_norm") == [(1, 0, 2, math.inf)]
+    assert points(store, "grad_norm") == [(1, 0, 2, math.inf)]
 
 
 def test_steps_that_go_back_inside_an_attempt_open_a_new_segment(
     store: MetricsStore, mirror: PlacementMirror
 ) -> None:
     take_in(store, mirror, {"attempts/2/events.jsonl": SECOND})
-    assert [(segment, x, value) for _, segment, x, value in told(store, "loss")] == [
+    assert [(segment, x, value) for _, segment, x, value in points(store, "loss")] == [
         (0, 3, 2.25),
         (0, 4, -math.inf),
         (1, 3, 2.0),
@@ -175,13 +175,13 @@ def test_what_was_measured_before_adopting_is_a_series_but_no_step_of_the_attemp
     lines.append(encode(2, 1e9, "started", {"step": 2, "target_step": 4}))
     lines.append(encode(3, 1e9, "metric", {"step": 3, "values": {"loss": 3.0}}))
     take_in(store, mirror, {"attempts/1/events.jsonl": b"".join(lines)})
-    assert told(store, "loss") == [(1, 0, 1, 5.0), (1, 0, 3, 3.0)]
+    assert points(store, "loss") == [(1, 0, 1, 5.0), (1, 0, 3, 3.0)]
     progress = Progress.from_dict(dict(store.folds(RUN, 1))[1]["progress"])
     assert (progress.step, progress.steps_done, progress.started_at_step) == (3, 1, 2)
     assert progress.best == {"val_loss": (4.0, 2)}
 
 
-def test_a_second_look_finds_nothing_new(store: MetricsStore, mirror: PlacementMirror) -> None:
+def test_a_second_read_finds_nothing_new(store: MetricsStore, mirror: PlacementMirror) -> None:
     take_in(store, mirror, FILES)
     before = contents(store)
     assert not ingest_placement(store, mirror, RUN, 1)
@@ -192,10 +192,10 @@ def test_a_line_is_taken_in_once_it_is_whole(store: MetricsStore, mirror: Placem
     name = "attempts/1/events.jsonl"
     line = lines((metric(1, 2.5),))[0]
     take_in(store, mirror, {name: line[:-1]})
-    assert told(store, "loss") == []
+    assert points(store, "loss") == []
     assert store.offset(RUN, 1, name) == 0
     take_in(store, mirror, {name: b"\n"})
-    assert told(store, "loss") == [(1, 0, 1, 2.5)]
+    assert points(store, "loss") == [(1, 0, 1, 2.5)]
 
 
 def test_events_that_lack_what_their_kind_has_are_passed_over(
@@ -214,8 +214,8 @@ def test_events_that_lack_what_their_kind_has_are_passed_over(
         )
     )
     take_in(store, mirror, {"attempts/1/events.jsonl": broken + lines((metric(4, 2.5),))[0]})
-    assert told(store, "loss") == [(1, 0, 4, 2.5)]
-    assert told(store, "lr") == [(1, 0, 2, 0.5)]
+    assert points(store, "loss") == [(1, 0, 4, 2.5)]
+    assert points(store, "lr") == [(1, 0, 2, 0.5)]
 
 
 def test_a_line_longer_than_a_portion_does_not_stop_what_follows(
@@ -223,7 +223,7 @@ def test_a_line_longer_than_a_portion_does_not_stop_what_follows(
 ) -> None:
     huge = b"x" * (9 << 20) + b"\n"
     take_in(store, mirror, {"attempts/1/events.jsonl": huge + lines((metric(1, 2.5),))[0]})
-    assert told(store, "loss") == [(1, 0, 1, 2.5)]
+    assert points(store, "loss") == [(1, 0, 1, 2.5)]
 
 
 cuts = st.lists(st.tuples(st.sampled_from(sorted(FILES)), st.integers(1, 300)), max_size=20)
@@ -254,24 +254,24 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(
     tmp_path: Path, mirror: PlacementMirror, round_number: int
 ) -> None:
     path = tmp_path / "metrics.db"
-    told_in_all = lines([started(0, 9000), *(metric(step, 1.0 / step) for step in range(1, 6001))])
+    all_lines = lines([started(0, 9000), *(metric(step, 1.0 / step) for step in range(1, 6001))])
     name = "attempts/1/events.jsonl"
     portion = 1500 + 40 * (round_number % 10)
-    for first in range(0, len(told_in_all), portion):
+    for first in range(0, len(all_lines), portion):
         child = subprocess.Popen(
             [sys.executable, "-c", _INGESTING, str(path), str(tmp_path / "mirror"), RUN],
             env={**os.environ, "PYTHONPATH": f"{REPOSITORY}/server:{REPOSITORY}"},
             stdout=subprocess.PIPE,
         )
         assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-        for line in range(first, min(first + portion, len(told_in_all)), 100):
-            mirror.append(name, b"".join(told_in_all[line : min(line + 100, first + portion)]))
+        for line in range(first, min(first + portion, len(all_lines)), 100):
+            mirror.append(name, b"".join(all_lines[line : min(line + 100, first + portion)]))
         child.send_signal(signal.SIGKILL)
         child.communicate()
     store = MetricsStore(path)
     ingest_placement(store, mirror, RUN, 1)
     expected = [(1, 0, step, 1.0 / step) for step in range(1, 6001)]
-    assert told(store, "loss") == expected
+    assert points(store, "loss") == expected
     (fold,) = [body for _, body in store.folds(RUN, 1)]
     assert Progress.from_dict(fold["progress"]).steps_done == 6000
     store.close()

@@ -30,7 +30,7 @@ def preparing(workspace: Workspace, *log: str, started: bool = False) -> None:
     ingest_placement(workspace.metrics, mirror, RUN, 1)
 
 
-def test_the_status_of_a_run_that_is_prepared_tells_the_step_and_how_far_it_is(
+def test_the_status_of_a_run_that_is_prepared_shows_the_step_and_how_far_it_is(
     workspace: Workspace,
 ) -> None:
     preparing(workspace, "environment: ready, x", "data: main: 12.0 of 48.0 MiB (25%)")

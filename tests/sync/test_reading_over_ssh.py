@@ -31,12 +31,12 @@ Read = Callable[[Workspace], Awaitable[object]]
 
 @pytest.fixture
 def known(workspace: Workspace, sshd: Sshd) -> Workspace:
-    """A home that knows the box, and a run there."""
+    """A home that knows the host, and a run there."""
     workspace.control.put_host(sshd.record(HOST), time.time())
     run = FakeRun(workspace, sshd.home / "trainmaster" / "runs" / RUN, HOST)
     journal = (attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
-    run.tell("supervisor.jsonl", journal, first_t=time.time())
-    run.tell("attempts/1/events.jsonl", [started(), metric(1), *kept(20, 2.0)], first_t=time.time())
+    run.emit("supervisor.jsonl", journal, first_t=time.time())
+    run.emit("attempts/1/events.jsonl", [started(), metric(1), *kept(20, 2.0)], first_t=time.time())
     run.write("attempts/1/train.log", b"step 1: loss 2.5\n")
     return workspace
 

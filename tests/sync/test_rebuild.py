@@ -70,7 +70,7 @@ def test_a_database_that_was_lost_comes_back_by_itself(
     run_async(work)
 
 
-def test_what_an_older_version_wrote_is_thrown_away_and_made_anew_by_the_next_command(
+def test_what_an_older_version_wrote_is_thrown_away_and_rebuilt_by_the_next_command(
     workspace: Workspace,
     home: Path,
     tmp_path: Path,
@@ -89,8 +89,8 @@ def test_what_an_older_version_wrote_is_thrown_away_and_made_anew_by_the_next_co
     workspace.metrics.close()
     monkeypatch.setenv("TRAINMASTER_HOME", str(home))
     assert command(["metrics", run, "--key", "loss", "--all", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["runs"][run]["loss"]
-    assert told["steps"] == list(range(1, 61))
+    series = json.loads(capsys.readouterr().out)["runs"][run]["loss"]
+    assert series["steps"] == list(range(1, 61))
     with open_workspace({"TRAINMASTER_HOME": str(home)}) as opened:
         assert contents(opened.metrics) == before
 

@@ -138,7 +138,7 @@ def test_what_is_wanted_is_here_afterwards_though_another_process_is_at_it(
     assert mirrored.steps(mirrored.here)[-1] == mirrored.steps(mirrored.box)[-1]
 
 
-def test_a_step_that_a_later_attempt_saved_anew_is_brought_anew(mirrored: Mirrored) -> None:
+def test_a_step_that_a_later_attempt_saved_again_is_copied_again(mirrored: Mirrored) -> None:
     mirrored.bring()
     first = json.loads((mirrored.here / "step-00000060" / "manifest.json").read_bytes())
     run_async(
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_is_damaged_on_the_box_is_passed_over(mirrored: Mirror
     assert list(mirrored.here.glob(".writing-*")) == []
 
 
-def test_half_a_checkpoint_from_before_a_kill_is_gone_on_from_and_checked(
+def test_half_a_checkpoint_from_before_a_kill_is_resumed_and_checked(
     mirrored: Mirrored,
 ) -> None:
     writing = mirrored.here / ".writing-step-00000060"
@@ -246,7 +246,7 @@ def transfer_processes(home: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("host", ["local", "box"])
-def test_a_second_place_that_can_not_be_written_is_told_before_anything(
+def test_a_mirror_that_can_not_be_written_is_reported_before_anything(
     command: CommandLine, remote: CommandLine, tmp_path: Path, host: str
 ) -> None:
     blocked = tmp_path / "file"
@@ -266,7 +266,7 @@ def test_a_second_place_that_can_not_be_written_is_told_before_anything(
     assert not (tmp_path / "deep").exists()
 
 
-def test_checkpoints_come_by_themselves_whoever_is_killed_meanwhile(
+def test_checkpoints_are_copied_whichever_process_is_killed_meanwhile(
     command: CommandLine, tmp_path: Path
 ) -> None:
     seed = int.from_bytes(os.urandom(4))

@@ -1,4 +1,4 @@
-"""One file, brought from a folder of this machine, which may stand in for a box's."""
+"""Downloads of one file, from a local folder that stands in for a host's."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_empty_file_comes(box: Path, tmp_path: Path) -> None:
     assert (tmp_path / "empty").read_bytes() == b""
 
 
-def test_what_was_cut_goes_on_where_it_stopped(box: Path, tmp_path: Path) -> None:
+def test_a_cut_download_resumes_where_it_stopped(box: Path, tmp_path: Path) -> None:
     file, target = listed(box), tmp_path / "model.bin"
     part = tmp_path / ".model.bin.part"
     cuts = 0
@@ -103,7 +103,7 @@ def test_what_was_cut_goes_on_where_it_stopped(box: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("at", [10, CHUNK_BYTES - 1, CHUNK_BYTES + 7])
-def test_a_flipped_byte_in_the_part_is_found_and_fetched_anew(
+def test_a_flipped_byte_in_the_part_is_found_and_fetched_again(
     box: Path, tmp_path: Path, at: int
 ) -> None:
     data = bytearray((box / "model.bin").read_bytes()[: CHUNK_BYTES + (2 << 20)])
@@ -139,7 +139,7 @@ def test_what_is_not_what_was_promised_is_refused_and_not_put_in_place(
 
 def test_a_file_that_shrank_is_refused(box: Path, tmp_path: Path) -> None:
     longer = replace(listed(box), size_bytes=SIZE + 1)
-    with pytest.raises(HostError, match="not what its box says"):
+    with pytest.raises(HostError, match="does not match its digest"):
         bring(MirroredFiles(box), longer, tmp_path / "model.bin")
 
 
@@ -177,7 +177,7 @@ def test_a_link_in_place_of_the_file_is_replaced_and_not_written_through(
     assert_whole(box, target)
 
 
-def test_cancelled_at_any_moment_it_goes_on(box: Path, tmp_path: Path) -> None:
+def test_cancelled_at_any_moment_it_resumes(box: Path, tmp_path: Path) -> None:
     target, seed = tmp_path / "model.bin", int.from_bytes(os.urandom(4))
     print(f"seed {seed}")
     chosen = random.Random(seed)

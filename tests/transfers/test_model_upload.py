@@ -1,4 +1,4 @@
-"""A model and a tokenizer of the operator's machine, sent to a box over SSH."""
+"""Uploads a model and a tokenizer of this machine to a host over SSH."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_a_model_and_its_tokenizer_arrive_whole_and_are_sent_once(
         (model / file.name).symlink_to(file)
     (model / "optimizer.pt").write_bytes(b"not of the model")
     tokenizer = write_tokenizer(tmp_path / "tokenizer", ["<x>"])
-    told = {"model": model, "corpus": corpus, "tokenizer": tokenizer, "python": sys.executable}
+    values = {"model": model, "corpus": corpus, "tokenizer": tokenizer, "python": sys.executable}
     spec = tmp_path / "spec.yaml"
-    spec.write_text(SPEC.format(**told))
+    spec.write_text(SPEC.format(**values))
     run = remote("launch", str(spec))["run_id"]
     config = workspace.control.run(run).config
     places = {item["what"]: Path(item["folder"]) for item in config["inputs"]}

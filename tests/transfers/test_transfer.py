@@ -1,4 +1,4 @@
-"""Data on its way to a box over SSH, by a process of its own that may be killed at any time."""
+"""Uploads of data to a host over SSH, by a separate process that may be killed at any time."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def transferring(run: str) -> list[int]:
 
 
 def let_it_end(workspace: Workspace, run: str) -> None:
-    """Wait until nobody transfers for a run, and nobody keeps others from it. Where nobody looks,
-    whoever transfers learns only every half minute that the run has ended."""
+    """Wait until no process transfers for a run, or holds its lock. Without other readers the
+    transferring process learns only every half minute that the run has ended."""
 
     def has_ended() -> bool:
         lock = try_lock(workspace.home.transfer_lock(run))
@@ -98,7 +98,7 @@ def let_it_end(workspace: Workspace, run: str) -> None:
 
 
 def kill_transfers(workspace: Workspace, run: str) -> int:
-    """Kill whoever transfers for a run, to the last; how many."""
+    """Kill all processes that transfer for a run; how many."""
     pids = transferring(run)
     for pid in pids:
         kill(pid)
@@ -224,8 +224,8 @@ def test_an_upload_waits_its_turn_is_shown_and_ends_with_a_stop(
 
     def waiting_in_the_status() -> dict[str, Any] | None:
         """Once it has heard over there what there is to wait for."""
-        told: dict[str, Any] | None = remote("status", run).get("transfer")
-        return told if told and told["total_bytes"] else None
+        progress: dict[str, Any] | None = remote("status", run).get("transfer")
+        return progress if progress and progress["total_bytes"] else None
 
     with held_up(sshd, corpus):
         run = remote("launch", spec_of(tmp_path, corpus))["run_id"]
@@ -271,7 +271,7 @@ def test_an_upload_to_a_box_that_is_gone_is_shown_and_ends(
         assert "hosts add box" in status["next_step"]
 
 
-def test_what_travels_is_told_in_the_status_and_while_waiting() -> None:
+def test_transfers_are_shown_in_the_status_and_while_waiting() -> None:
     state = TransferState(
         what="upload", done_bytes=1 << 20, total_bytes=4 << 20, bytes_per_s=1 << 19, error="X: y"
     )
@@ -292,7 +292,7 @@ def test_what_travels_is_told_in_the_status_and_while_waiting() -> None:
     assert describe(status) == "preparing  upload 1.0 MiB of 4.0 MiB"
 
 
-def test_a_cache_with_too_little_room_is_told_before_anything_is_sent(
+def test_a_cache_with_too_little_room_is_reported_before_anything_is_sent(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:
     cache = sshd.home / "small"

@@ -1,4 +1,4 @@
-"""Wheels of the operator's machine for an environment on a box over SSH."""
+"""Uploads wheels of this machine for an environment on a host over SSH."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_wheels_are_sent_and_the_environment_is_built_from_them(
     settled = _settled(remote, run)
     assert settled["how"] == f"on top of {sys.executable}"
     code = "import torch, tinypack; print(tinypack.VERSION)"
-    told = subprocess.run([settled["python"], "-c", code], capture_output=True, text=True)
-    assert told.stdout == "2.5\n"
+    result = subprocess.run([settled["python"], "-c", code], capture_output=True, text=True)
+    assert result.stdout == "2.5\n"
 
 
 def _settled(remote: CommandLine, run: str) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Alerts on the operator's side: which there are, what is watched from here, and what is sent.
+"""Alerts on the client: their rules, their evaluation here, and their delivery.
 
-Messages of the box's own alerts are sent there (`trainer_runtime/box/alerts/outbox.py`); this side
-sends those that only it can see, those whose destination says so, and what the box gave up.
+The host sends the messages of its own alerts (`trainer_runtime/box/alerts/outbox.py`). The client
+sends those that only it can detect, those whose destination says so, and those the host gave up.
 """

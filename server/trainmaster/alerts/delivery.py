@@ -1,4 +1,4 @@
-"""The alerts that a run's box sends, on their way there: with addresses, for its owner's eyes."""
+"""Delivers to a run's host the alerts that it sends, with their addresses, in a private file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from trainmaster.words.errors import StateError
 
 
 async def deliver_alerts(workspace: Workspace, run: Run, desired: Desired) -> bool:
-    """Let the box have what it sends as of now, where that has changed; True if it was told.
+    """Deliver the host's alerts if they have changed; True if anything was delivered.
 
-    Settings that can't be read hold up no training: `alerts list` and `doctor` tell of them.
+    Settings that can't be read delay no training: `alerts list` and `doctor` report them.
 
     Raises:
         HostError: the host can't be reached.
@@ -46,7 +46,7 @@ async def deliver_alerts(workspace: Workspace, run: Run, desired: Desired) -> bo
 
 
 async def take_over_alerts(workspace: Workspace, run: Run) -> None:
-    """Have the box of a run that is to be removed leave to this side what it could not send yet.
+    """Have the host of a run that is to be removed hand its unsent messages to the client.
 
     Raises:
         HostError: the host can't be reached.
@@ -63,17 +63,17 @@ async def take_over_alerts(workspace: Workspace, run: Run) -> None:
 
 
 def _has_said_all(workspace: Workspace, run: Run) -> bool:
-    """An address would stay where no supervisor comes to remove it."""
+    """Whether the run has ended: no supervisor would come to remove an address again."""
     view = load_view(workspace, run.run_id)
     return view.record.closed and not view.request_pending
 
 
 def _given(workspace: Workspace, run: Run, there: Collection[str]) -> dict[str, Any]:
-    """What the box is to have; `there`: the destinations whose addresses it has already.
+    """The file for the host; `there`: the destinations whose addresses it already has.
 
     Raises:
         StateError: the settings can't be read, or the secret of an address that is there already:
-            the box would lose it.
+            the host would lose it.
     """
     rows = [row for row in alerts_of(workspace, run) if row.sender == "box"]
     known = destinations(workspace.home)
@@ -84,7 +84,7 @@ def _given(workspace: Workspace, run: Run, there: Collection[str]) -> dict[str, 
         except StateError:
             if name in there:
                 raise
-            continue  # the others are told all the same; it follows once its secret is here
+            continue  # the others are delivered; this one follows once its secret is here
         addresses[name] = {"kind": known[name].kind, "url": url}
     return {
         "host": run.host,
@@ -95,17 +95,17 @@ def _given(workspace: Workspace, run: Run, there: Collection[str]) -> dict[str, 
 
 
 def _noted(given: Mapping[str, Any], generation: int) -> str:
-    """A digest of what is given, for which request, and the destinations that have an address.
+    """The digest of what is delivered, its request, and the destinations that have an address.
 
     Not of `since_t`, which moves with what is known of the host's clock.
     """
     alerts = [{**alert, "since_t": None} for alert in given["alerts"]]
-    told = json.dumps([generation, {**given, "alerts": alerts}], sort_keys=True)
-    digest = hashlib.sha256(told.encode()).hexdigest()
+    content = json.dumps([generation, {**given, "alerts": alerts}], sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()
     return " ".join([digest, str(generation), *given["destinations"]])
 
 
 def _addresses_there(noted: str | None, generation: int) -> list[str]:
-    """The destinations whose addresses the box has; it removes them once a request is answered."""
+    """The destinations whose addresses the host has; it removes them with the next request."""
     words = (noted or "").split()
     return words[2:] if words[1:2] == [str(generation)] else []

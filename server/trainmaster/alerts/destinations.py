@@ -1,4 +1,4 @@
-"""Destinations as the settings name them: their addresses, and who sends to them."""
+"""Destinations of the settings: their addresses, and who sends to them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def refuse_unknown_destinations(home: Home, names: Iterable[str]) -> None:
 
 
 def address(home: Home, name: str, given: Destination, environment: Mapping[str, str]) -> str:
-    """The URL of a destination; a secret, so that it stands in no answer and no database.
+    """The URL of a destination; a secret, never part of an answer or of the database.
 
     Raises:
         StateError: `SECRET_MISSING`, `SECRET_INVALID`.
@@ -67,7 +67,7 @@ def address(home: Home, name: str, given: Destination, environment: Mapping[str,
     if not is_address(url):
         raise StateError(
             "SECRET_INVALID",
-            f"The value of {given.url_secret} is no http or https address.",
+            f"The value of {given.url_secret} is not an http or https address.",
             "Put the destination's whole URL there.",
             field=field,
         )
@@ -75,7 +75,7 @@ def address(home: Home, name: str, given: Destination, environment: Mapping[str,
 
 
 def sender_of(given: Destination, condition: Condition) -> Sender:
-    """Who tells of a condition: the destination's sender, but for what the box can't see."""
+    """Who sends a condition's alert: the destination's sender, or the client if the host can't."""
     if given.kind == "command" or needs_operator(condition):
         return "operator"
     return given.sender or "box"

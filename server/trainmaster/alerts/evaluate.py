@@ -1,4 +1,4 @@
-"""Watches from here what this side has to tell of a run, as far as the database knows it."""
+"""Evaluates the alerts that the client sends for a run, from what the database holds of it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from trainmaster.words.errors import StateError
 _BEGINNING = (-1, 0, -1)
 
 
-def look(workspace: Workspace, run_id: str) -> int:
-    """Fire what is due for a run; how many messages that brought. Sends nothing.
+def evaluate_alerts(workspace: Workspace, run_id: str) -> int:
+    """Fire what is due for a run; returns the number of new messages. Sends nothing.
 
-    How far it has watched is kept with the messages, in one transaction: a kill at any moment
-    leads to each of them once. The caller holds the run's advance lock.
+    The position is stored with the messages, in one transaction: a kill at any moment leads to
+    each of them once. The caller holds the run's advance lock.
     """
     run = workspace.control.run(run_id)
     try:
         rows = alerts_of(workspace, run)
     except StateError:
-        return 0  # of the settings; `alerts list` and `doctor` tell of them
+        return 0  # unreadable settings; `alerts list` and `doctor` report them
     records = workspace.control.alerts
     if not rows:
         return 0
@@ -50,7 +50,7 @@ def look(workspace: Workspace, run_id: str) -> int:
     ]
     messages = [(_message(view, alert, onset), alert.to) for alert, onset in onsets]
     messages += _given_up(view, rows, before)
-    # What nobody has read is left to be read: most looks then have nothing to note.
+    # Without a watcher of events the cursor stays: most evaluations then have nothing to store.
     reads_events = any(watcher.reads_events for watcher in watchers)
     now = {
         "placement": run.placement,
@@ -111,12 +111,12 @@ def _of_time(
 ) -> Iterator[tuple[Alert, Onset]]:
     progress = view.progress
     current = view.record.current
-    told = (
+    signs = (
         progress.last_event_t if progress is not None else None,
         current.running_t if current is not None else None,
         _log_grew_t(workspace, view) if view.run.is_attached else None,
     )
-    heard_t = max((t for t in told if t is not None), default=None)
+    heard_t = max((t for t in signs if t is not None), default=None)
     for watcher in watchers:
         of_the_box = watcher.waits_for_loss
         onset = watcher.check_elapsed(
@@ -131,8 +131,8 @@ def _of_time(
 
 
 def _log_grew_t(workspace: Workspace, view: RunView) -> float | None:
-    """When the log of a training of others grew here last, by the clock of its host: lines that
-    hold no figures are no silence either."""
+    """When the log of an attached training last grew in the mirror, by its host's clock: lines
+    without figures count as a sign of life."""
     mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
     try:
         grew_t = mirror.path(f"attempts/{view.attempt}/train.log").stat().st_mtime
@@ -144,7 +144,7 @@ def _log_grew_t(workspace: Workspace, view: RunView) -> float | None:
 def _given_up(
     view: RunView, rows: list[AlertRow], before: Mapping[str, Any]
 ) -> list[tuple[Message, str]]:
-    """What the box could not send within its time is sent from here, under the same id."""
+    """Messages that the host could not send in time; sent from here under the same id."""
     known = {row.to for row in rows}
     deliveries = view.record.alerts.deliveries
     return [

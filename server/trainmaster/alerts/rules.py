@@ -1,4 +1,4 @@
-"""Which alerts there are for a run: those of its spec, those that were added, and the defaults."""
+"""The alert rules of a run: those of its spec, those added by hand, and the defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trainmaster.words.errors import StateError, UsageError
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import Destination
 
-# What every destination is told of every run, unless it says `defaults: false`.
+# The alerts of every destination for every run, unless it says `defaults: false`.
 DEFAULTS: tuple[tuple[str, Severity, str], ...] = (
     ("failed", "critical", "state failed"),
     ("lost", "critical", "state lost"),
@@ -104,20 +104,20 @@ def checked_condition(when: str) -> Condition:
     try:
         condition = parse_condition(when)
     except ConditionError as error:
-        told = f"{when[:LONGEST]!r} is no condition. {error.message}"
-        raise UsageError("CONDITION_INVALID", told, error.fix, field="when") from None
+        message = f"{when[:LONGEST]!r} is not a valid condition. {error.message}"
+        raise UsageError("CONDITION_INVALID", message, error.fix, field="when") from None
     unknown = unknown_code(condition)
     if unknown is not None:
         fix = (
             f"There are {', '.join(unknown[1])}." if unknown[1] else "docs/diagnosis.md lists them."
         )
-        told = f"No finding has the code {unknown[0]!r}."
-        raise UsageError("CONDITION_INVALID", told, fix, field="when")
+        message = f"No finding has the code {unknown[0]!r}."
+        raise UsageError("CONDITION_INVALID", message, fix, field="when")
     return condition
 
 
 def alerts_of(workspace: Workspace, run: Run) -> list[AlertRow]:
-    """Every alert of a run that can be told now, those of its spec and the defaults put on record.
+    """Every alert of a run that can be sent now; records those of its spec and the defaults.
 
     Raises:
         StateError: `SETTINGS_NOT_READABLE`.
@@ -140,7 +140,7 @@ def record_defaults(workspace: Workspace) -> None:
 
 
 def watched(workspace: Workspace, run: Run, row: AlertRow) -> Alert:
-    """The alert of one run, with the moment from which on it counts, by the clock of its host."""
+    """The alert of one run, with the time from which it counts, by the clock of its host."""
     since_t = 0.0
     if row.created_t > run.created_t:
         skew_s = last_pass(workspace.home, run.host).skew_s
@@ -149,8 +149,8 @@ def watched(workspace: Workspace, run: Run, row: AlertRow) -> Alert:
 
 
 def listed_alerts(workspace: Workspace, run: Run | None) -> list[AlertRow]:
-    """Every alert, or those that are for one run, as the next who acts will have them on record;
-    notes nothing.
+    """Every alert, or those of one run, as the next acting call will record them; records
+    nothing.
 
     Raises:
         StateError: `SETTINGS_NOT_READABLE`.
@@ -196,10 +196,10 @@ def _default_rows(known: dict[str, Destination]) -> list[AlertRow]:
 
 
 def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) -> None:
-    """Those that the spec has now; of an earlier one, those that it has not any more go.
+    """Record the alerts that the spec has now; remove those of an earlier spec.
 
-    One that the user has removed stays away. One whose destination is missing, or that the spec has
-    dropped, is forgotten: should either come back, so does the alert.
+    One that the user has removed is not added again. One whose destination is missing, or that the
+    spec has dropped, is forgotten: should either come back, so does the alert.
     """
     records = workspace.control.alerts
     wanted = {row.id: row for row in _spec_rows(run, run.document.get("alerts") or [], known)}
@@ -240,7 +240,7 @@ def _only_destination(home: Home) -> str:
         named = f"; there are {', '.join(known)}" if known else f", and {home.settings} names none"
         raise UsageError(
             "DESTINATION_UNKNOWN",
-            f"It is not said where to tell it{named}.",
+            f"No destination is given{named}.",
             "Name a destination of the settings: `to`, or --to on the command line.",
             field="to",
         )
@@ -252,4 +252,6 @@ def _default_name(when: str) -> str:
 
 
 def _bad_argument(field: str, value: str, fix: str) -> UsageError:
-    return UsageError("BAD_ARGUMENT", f"{value!r} is no {field} of an alert.", fix, field=field)
+    return UsageError(
+        "BAD_ARGUMENT", f"{value!r} is not a valid {field} of an alert.", fix, field=field
+    )

@@ -69,7 +69,7 @@ async def send_due(
 
 
 async def try_once(workspace: Workspace, to: str, given: Destination, message: Any) -> PostAnswer:
-    """What came of giving a message to a destination, as `box/alerts/post.py` answers.
+    """Send a message to a destination once; the result, as `box/alerts/post.py` reports it.
 
     Raises:
         StateError: the secret of its address can't be read.
@@ -102,7 +102,7 @@ async def _send(workspace: Workspace, row: MessageRow) -> bool:
 
 
 def _post(asked: bytes) -> PostAnswer:
-    """By the box's own program, in a process that can be ended whatever the receiver does."""
+    """Send by the host's own program, in a process that can be ended if the receiver hangs."""
     try:
         done = subprocess.run(
             [sys.executable, *SAFELY, "-m", "trainer_runtime", "alert"],

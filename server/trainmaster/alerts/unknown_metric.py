@@ -13,9 +13,9 @@ from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
 
 
-async def metric_note(workspace: Workspace, when: str, run: Run | None) -> str | None:
-    """Says so where a condition is about a metric that its run has not, and that no training is
-    known to report. It may still come: whoever added the alert is to judge.
+async def unknown_metric_note(workspace: Workspace, when: str, run: Run | None) -> str | None:
+    """A note where a condition names a metric that its run lacks and no training is
+    known to report. It may still come: the caller decides.
 
     Without a run, the metrics of all open runs count.
     """

@@ -1,4 +1,4 @@
-"""The port that services see: what a run needs of the place where it stays.
+"""The port of a place where runs live: placing, requests, secrets, following, removal.
 
 Every backend does all of this. What only some can do stands in `capabilities.py`.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """One place. Every method may be repeated: the second call finds the first one's work done.
+    """One place. Every method is idempotent: a second call finds the first one's work done.
 
     Raises, each of them: `HostError` where the place refuses or can't be reached.
     """
@@ -26,33 +26,33 @@ class Backend(Protocol):
     launcher_name: str
 
     async def facts(self, python: str | None) -> HostFacts:
-        """What the machine has to offer; `python`: the interpreter that trains, None its own."""
+        """The facts of the machine; `python`: the interpreter that trains, None for its own."""
 
     async def folder(self, run_id: str) -> str:
-        """Where the run's folder lies there."""
+        """The path of the run's folder."""
 
     async def place(
         self, run_id: str, files: Mapping[str, bytes], executable: frozenset[str]
     ) -> None:
-        """Lay the run's folder down, `desired.json` included, wholly or not at all."""
+        """Create the run's folder, `desired.json` included, atomically."""
 
     async def request(self, run_id: str, desired: Desired) -> None:
-        """Replace what is wanted of the run, which its supervisor reads."""
+        """Replace the desired state of the run, which its supervisor reads."""
 
     async def deliver_secrets(
         self, run_id: str, generation: int, values: Mapping[str, str]
     ) -> None:
-        """Give a placed run the secrets for a request, in a file that its owner alone can read."""
+        """Give a placed run the secrets for a request, in a file that only its owner can read."""
 
     async def withdraw_secrets(self, run_id: str) -> bool:
-        """Remove what the place still holds of an ended run's secrets, True if that was anything;
-        where a supervisor does so by itself, nothing is left to do."""
+        """Remove the rest of an ended run's secrets from the place, True if there was any; does
+        nothing where a supervisor removes them."""
 
     async def start(self, run_id: str) -> bool:
         """Make sure that a supervisor runs; True if it had to be started."""
 
     def follower(self) -> AbstractAsyncContextManager[Follower]:
-        """What follows runs there; connects when it is first used, disconnects at its end."""
+        """A follower of the runs there; connects on first use, disconnects on exit."""
 
     async def contents(self, run_id: str) -> list[str]:
         """The names in the run's folder, its checkpoints one by one."""
@@ -61,4 +61,4 @@ class Backend(Protocol):
         """Remove these names from the run's folder, the folder itself for `.`; bytes freed."""
 
     async def disconnect(self) -> None:
-        """End what connects to the place; may be repeated."""
+        """Close connections to the place; may be repeated."""

@@ -1,4 +1,4 @@
-"""What some backends can do and others can't. A service asks for a capability by its class:
+"""Optional capabilities of backends. A service asks for a capability by its class:
 
     inspector = Inspector.of(workspace.backend(host))
 
@@ -66,11 +66,11 @@ class InputExaminer(Capability):
 
     @abstractmethod
     async def examine_model(self, path: str) -> ModelFolder:
-        """What a folder holds as a model."""
+        """The model in a folder."""
 
     @abstractmethod
     async def examine_tokenizer(self, path: str) -> TokenizerFolder:
-        """What a folder holds as a tokenizer."""
+        """The tokenizer in a folder."""
 
     @abstractmethod
     async def cached_from_hub(self, name: str, revision: str | None) -> str | None:
@@ -101,11 +101,11 @@ class InputReceiver(Capability):
 
     @abstractmethod
     async def refuse_upload(self, run_id: str, attempt: int, message: str) -> None:
-        """Let the preparation of an attempt fail: the files that it waits for do not come."""
+        """Fail the preparation of an attempt: the files that it waits for will not come."""
 
 
 class RunReceiver(Capability):
-    """Takes over a run that began at another place."""
+    """Receives a run that is migrated from another place."""
 
     cannot = "take over a run from another host"
     instead = "Launch it again there."
@@ -128,25 +128,25 @@ class FolderTester(Capability):
 
 
 class AlertSender(Capability):
-    """Sends a run's alerts from the place itself, also while nobody is connected."""
+    """Sends a run's alerts from the place itself, without a connection to the client."""
 
     cannot = "send alerts"
     instead = "Install the keeper, which sends them from here: `trainmaster keeper install`."
 
     @abstractmethod
     async def deliver_alerts(self, run_id: str, given: Mapping[str, Any]) -> None:
-        """Give a placed run the alerts that it sends, in a file of its owner alone."""
+        """Give a placed run its alerts, in a file that only its owner can read."""
 
 
 class RunFiles(Capability):
-    """Gives out the files of a run's folder."""
+    """Lists and reads the files of a run's folder."""
 
     cannot = "give out files"
     instead = "What is mirrored of the run is here: `trainmaster status`, `logs` and `metrics`."
 
     @abstractmethod
     async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:
-        """What a pattern means in the run's folder; see `core.files.listing`."""
+        """The files of the run's folder that match a pattern; see `core.files.listing`."""
 
     @abstractmethod
     async def read_file(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
@@ -171,21 +171,21 @@ class Inspector(Capability):
     async def inspect(
         self, run_id: str, attempt: int, *, allow_py_spy: bool = False
     ) -> InspectionReport:
-        """Where an attempt's processes stand. Starts, stops and changes nothing.
+        """Sample an attempt's processes. Starts, stops and changes nothing.
 
         `allow_py_spy`: py-spy may read processes of an attached run.
         """
 
 
 class SourceExaminer(Capability):
-    """Finds trainings that others have started, to attach to them."""
+    """Examines running trainings, to attach to them."""
 
     cannot = "watch a training that others started"
     instead = "Attach on a host with a shell."
 
     @abstractmethod
     async def examine_source(self, kind: str, target: str, begin: str) -> Mapping[str, Any]:
-        """What a log, pane, session or process is, as a run's config holds it; see
+        """A log, pane, session or process as the source in a run's config; see
         `box.attach.examine_source`.
 
         Raises:
@@ -201,7 +201,7 @@ class OutputReader(Capability):
 
     @abstractmethod
     async def read_output(self, python: str | None, folder: str) -> FoundOutput:
-        """What an output folder holds, every checkpoint read whole by `python` (None: whichever
+        """The contents of an output folder, checkpoints read whole by `python` (None: whichever
         interpreter of the place has PyTorch). Changes nothing.
 
         Raises:

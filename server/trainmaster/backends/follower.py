@@ -1,4 +1,4 @@
-"""Following the runs of one place: what their boxes wrote, copied into their mirrors."""
+"""The port that follows the runs of one place: copies what was written into their mirrors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Followed:
     """A placement to follow.
 
     `mask` gives what masks the run's secrets as they are known at that moment, None where it has
-    none. `over`: its box has nothing more to write, so everything is read to its very end.
+    none. `over`: its host has nothing more to write, so everything is read to the end.
     """
 
     mirror: PlacementMirror
@@ -25,11 +25,11 @@ class Followed:
 
 @dataclass(slots=True)
 class News:
-    """What one look has brought.
+    """The changes of one pass.
 
     `changed`: by run, the names of the mirrored files that have grown or were put aside. `failed`:
-    runs whose mirror could not be written; they are looked at anew the next time. `more`: there is
-    more to copy right now. `skew_s`: how far the box's clock is ahead of ours, where that is known.
+    runs whose mirror could not be written; they are read again in the next pass. `more`: there is
+    more to copy right now. `skew_s`: how far the host's clock is ahead of the client's, if known.
     """
 
     changed: dict[str, set[str]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Follower(Protocol):
         """Copy into the mirrors of these runs what is new; bounded, see `News.more`.
 
         News of an attempt's end never precede that attempt's events. An original that was truncated
-        or replaced begins anew in the mirror, and what was mirrored of it is put aside.
+        or replaced starts again in the mirror, and its earlier copy is put aside.
 
         Raises:
             HostError: the place can't be reached, or was lost on the way; what was copied until

@@ -1,4 +1,4 @@
-"""A host with a shell, and a launcher on it, as a backend."""
+"""The backend of a host with a shell and a launcher."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class HostedBackend(
 
     async def start(self, run_id: str) -> bool:
         started = await self._launcher.ensure_supervisor(self._host, await self.folder(run_id))
-        with suppress(HostError):  # those who read send it along until then
+        with suppress(HostError):  # else the next command that needs it sends it
             await self._host.place_runtime()
         return started
 
@@ -200,7 +200,7 @@ class HostedBackend(
         folder = await self.folder(run_id)
         failure = Failure(
             f"The processes of {run_id} on {self.name} could not be inspected",
-            f"Look at {folder} there; `trainmaster doctor` checks the host.",
+            f"Check {folder} there; `trainmaster doctor` checks the host.",
         )
         options = ["--allow-py-spy"] if allow_py_spy else []
         arguments = [*options, "--", folder, str(attempt)]

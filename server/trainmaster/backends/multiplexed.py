@@ -1,4 +1,4 @@
-"""Following any number of runs by one process on the machine, over one channel."""
+"""Follows any number of runs by one process on the machine, over one channel."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from trainmaster.words.errors import HostError
 
 _MOST_BYTES = 8 << 20
 _LEAST_BYTES = 128 << 10
-# A scan is to take about so long, however slow the link: the next one brings the newest first.
+# The target duration of a scan on a slow link: the next one brings the newest first.
 _SCAN_S = 0.5
 _SILENCE_S = 60.0
 _RETRY_FAILED_S = 2.0
 _READ_BYTES = 256 << 10
 _LONGEST_HEADER_BYTES = 64 << 10
-_NO_FOLDER = 126  # what runs it was taken away; it is put there again for the next follower
-_FIRST_SIGNAL = 128  # exit codes from here on are a shell's words for a death by signal
+_NO_FOLDER = 126  # the runtime was removed; it is placed again for the next follower
+_FIRST_SIGNAL = 128  # from here on, a shell's exit codes mean death by signal
 
 
 class MultiplexedFollower:
-    """The operator's side of `trainer_runtime follow`; polls where that can't be run.
+    """The client of `trainer_runtime follow`; polls where that can't run.
 
-    `folder` tells where a run lies on the host.
+    `folder` returns the folder of a run on the host.
     """
 
     def __init__(self, host: Host, folder: Callable[[str], Awaitable[str]]) -> None:
@@ -83,7 +83,7 @@ class MultiplexedFollower:
             self._take(header, data, news)
         took_s = time.monotonic() - began
         self._finish(header, placements, news)
-        if took_s < _SCAN_S or self._skew_s is None:  # the longer it took, the less it tells
+        if took_s < _SCAN_S or self._skew_s is None:  # the longer it took, the less precise
             self._skew_s = float(header["now"]) - (asked + took_s / 2)
         news.skew_s = self._skew_s
         if received > _LEAST_BYTES:
@@ -104,7 +104,7 @@ class MultiplexedFollower:
         return self._frames
 
     async def _disconnect(self) -> None:
-        with suppress(HostError):  # a link that is lost needs no end
+        with suppress(HostError):  # a lost link has nothing to close
             await self._connection.aclose()
         self._frames = None
 
@@ -138,9 +138,9 @@ class MultiplexedFollower:
                 self._drop(run_id)
         request: dict[str, Any] = {"scan": self._scan, "limit": self._limit}
         added = {
-            run_id: told
+            run_id: row
             for run_id in placements.keys() - self._runs.keys()
-            if (told := await self._add(run_id, placements[run_id], news)) is not None
+            if (row := await self._add(run_id, placements[run_id], news)) is not None
         }
         if added:
             request["add"] = added
@@ -157,19 +157,19 @@ class MultiplexedFollower:
         folder = await self._folder(run_id)
         try:
             run = _Run(followed)
-            told = {"folder": folder, "have": run.writer.cursors()}
+            row = {"folder": folder, "have": run.writer.cursors()}
         except OSError:
             self._fail(run_id, news)
             return None
         self._runs[run_id] = run
-        return told
+        return row
 
     def _drop(self, run_id: str) -> None:
         self._runs.pop(run_id, None)
         self._dropped.append(run_id)
 
     def _fail(self, run_id: str, news: News) -> None:
-        """Begin with this run anew, from what its mirror holds then."""
+        """Restart this run from what its mirror holds."""
         news.failed.add(run_id)
         self._drop(run_id)
         self._retry_t[run_id] = time.monotonic() + _RETRY_FAILED_S
@@ -180,7 +180,7 @@ class MultiplexedFollower:
             raise _unreadable(self._host.name)
         run = self._runs.get(run_id)
         if run is None:
-            return  # its mirror could not be written a moment ago
+            return  # its mirror has just failed to write
         try:
             for changed in run.take(name, header, data):
                 news.note(run_id, changed)
@@ -204,7 +204,7 @@ class MultiplexedFollower:
 
 
 class _Run:
-    """One run's mirror, and what may not be written to it yet."""
+    """One run's mirror, and the bytes held back from it."""
 
     def __init__(self, followed: Followed) -> None:
         self.writer = MirrorWriter(followed.mirror, followed.mask)
@@ -216,7 +216,7 @@ class _Run:
 
         Raises:
             OSError: the mirror can't be written, or the frame does not begin where it ends.
-            KeyError, TypeError, ValueError: it is no frame.
+            KeyError, TypeError, ValueError: the header is not valid.
         """
         if _is_appended(name):
             return self._append(name, header, data)
@@ -226,7 +226,7 @@ class _Run:
         return []
 
     def finish(self, *, over: bool, read_through: bool) -> list[str]:
-        """At the end of a scan, write what was held back of files that will not go on."""
+        """At the end of a scan, write what was held back of files that will not grow."""
         changed = []
         for name in [*self._held] if read_through else ():
             if over or 0 < attempt_of(name) < self._newest_attempt:

@@ -1,4 +1,4 @@
-"""Following by asking for the size of every file: needs nothing of the machine but its files."""
+"""Follows by polling file sizes: needs nothing of the machine but its files."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from trainmaster.backends.hosts import Host
 from trainmaster.store.mirror import MirrorWriter
 
 _CHUNK_BYTES = 8 << 20
-# So long the journal waits at most until the logs that are older than it have been read.
+# The longest that the journal waits for logs older than it to be read.
 _LONGEST_WAIT_S = 5.0
 _RUNS_AT_A_TIME = 4
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class PolledFollower:
-    """Knows a truncated file by its length, one that has regrown by the bytes before the cursor.
+    """Detects a truncated file by its length, a regrown one by the bytes before the cursor.
 
-    `folder` tells where a run lies on the host.
+    `folder` returns the folder of a run on the host.
     """
 
     def __init__(self, host: Host, folder: Callable[[str], Awaitable[str]]) -> None:
@@ -41,27 +41,27 @@ class PolledFollower:
         news = News()
         free = asyncio.Semaphore(_RUNS_AT_A_TIME)
 
-        async def look(run_id: str, followed: Followed) -> None:
+        async def copy(run_id: str, followed: Followed) -> None:
             async with free:
                 try:
                     await self._copy_run(run_id, followed, news)
                 except OSError:
                     news.failed.add(run_id)
 
-        looks = [asyncio.create_task(look(*placement)) for placement in placements.items()]
+        copies = [asyncio.create_task(copy(*placement)) for placement in placements.items()]
         try:
-            await asyncio.gather(*looks)  # the first that fails ends the others
+            await asyncio.gather(*copies)  # the first that fails ends the others
         finally:
-            for task in looks:
+            for task in copies:
                 task.cancel()
-            await asyncio.gather(*looks, return_exceptions=True)
+            await asyncio.gather(*copies, return_exceptions=True)
         return news
 
     async def close(self) -> None:
         return
 
     async def _copy_run(self, run_id: str, followed: Followed, news: News) -> None:
-        """The journal as far as it went before anything else was looked at, after the rest."""
+        """Copy the journal last, up to its size before the other files were read."""
         copy = _Copy(self._host, await self._folder(run_id), run_id, followed, news)
         journal_end = await self._host.size(f"{copy.folder}/{JOURNAL}")
         names = await self._host.names(f"{copy.folder}/attempts")
@@ -76,15 +76,15 @@ class PolledFollower:
             for name in REPLACED_IN_ATTEMPT:
                 if copy.writer.size(f"attempts/{number}/{name}") == 0:  # written once
                     await copy.whole(f"attempts/{number}/{name}")
-        if journal_end is not None and events_whole and self._may_tell(run_id, logs_whole):
+        if journal_end is not None and events_whole and self._may_copy_journal(run_id, logs_whole):
             await copy.appended(JOURNAL, final=followed.over, end=journal_end)
         if run_id in news.changed or followed.over:
             for name in REPLACED_IN_RUN:
                 await copy.whole(name)
         news.more |= not logs_whole
 
-    def _may_tell(self, run_id: str, logs_whole: bool) -> bool:
-        """Whether the journal may be copied: it tells of ends."""
+    def _may_copy_journal(self, run_id: str, logs_whole: bool) -> bool:
+        """Whether the journal may be copied: it records the ends of attempts."""
         if logs_whole:
             self._waits_since.pop(run_id, None)
             return True
@@ -93,7 +93,7 @@ class PolledFollower:
 
 
 class _Copy:
-    """One look at one run."""
+    """One pass over one run."""
 
     def __init__(
         self, host: Host, folder: str, run_id: str, followed: Followed, news: News
@@ -107,19 +107,19 @@ class _Copy:
     async def appended(self, name: str, *, final: bool, end: int | None = None) -> bool:
         """Copy what follows the mirror's end; whether nothing is left.
 
-        What may be the beginning of a secret is left to the next look, but in a `final` file.
+        A possible beginning of a secret is left to the next pass, except in a `final` file.
         """
         size = await self._host.size(f"{self.folder}/{name}") if end is None else end
         if size is None:
             return True
         if size < self.writer.size(name):
-            self._begin_anew(name)
+            self._rotate(name)
         begin = self.writer.size(name)
         if size <= begin:
             return True
         data = await self._beyond(name, begin, min(_CHUNK_BYTES, size - begin))
         if data is None:
-            self._begin_anew(name)
+            self._rotate(name)
             begin = 0
             data = await self._beyond(name, 0, min(_CHUNK_BYTES, size)) or b""
         whole = not data or begin + len(data) >= size
@@ -133,12 +133,12 @@ class _Copy:
             self.writer.replace(name, data)
 
     async def _beyond(self, name: str, begin: int, length: int) -> bytes | None:
-        """What the original has from `begin` on; None where it no longer has what was copied."""
+        """The original from `begin` on; None where it no longer holds the copied bytes."""
         tail = self.writer.tail(name)
         path = f"{self.folder}/{name}"
         data = await self._host.read(path, begin - len(tail), len(tail) + length)
         return data[len(tail) :] if data.startswith(tail) else None
 
-    def _begin_anew(self, name: str) -> None:
+    def _rotate(self, name: str) -> None:
         put_aside = self.writer.rotate(name, None)
         self._news.note(self._run_id, put_aside or name)

@@ -1,1 +1,1 @@
-"""The keeper: `trainmaster tick` on a timer, for what is due while nobody looks."""
+"""The keeper: `trainmaster tick` on a timer, for unattended runs and rentals."""

@@ -1,4 +1,4 @@
-"""What a timer calls, and how often: pure."""
+"""The command that a timer calls, and its interval: pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer_runtime.core.protocol.duration import format_duration, parse_durati
 from trainmaster.store.detached import SAFELY
 from trainmaster.words.errors import UsageError
 
-# Those that both kinds of timers can be told, at even distances.
+# Intervals that systemd and cron can both express evenly.
 _MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 _MINUTE_S = 60
 _HASH_CHARACTERS = 8
@@ -30,16 +30,16 @@ class Call:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """`-P`: never a module that lies in the folder where a timer happens to call."""
+        """`-P`: no module from the timer's working directory is imported."""
         tick = ("tick", "--every", self.every, "--json")
         return (self.python, *SAFELY, "-m", "trainmaster", *tick)
 
 
 def parse_every(text: str) -> int:
-    """The minutes that an interval stands for.
+    """The minutes of an interval.
 
     Raises:
-        UsageError: `BAD_ARGUMENT` for one that not every timer can keep.
+        UsageError: `BAD_ARGUMENT` for one that not every scheduler supports.
     """
     try:
         seconds = parse_duration(text)
@@ -49,7 +49,7 @@ def parse_every(text: str) -> int:
     if minutes * _MINUTE_S != seconds or minutes not in _MINUTES:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{text!r} is no interval that every kind of timer keeps.",
+            f"{text!r} is not a valid interval: not every kind of timer supports it.",
             f"Use one of {', '.join(format_duration(m * _MINUTE_S) for m in _MINUTES)}.",
             field="every",
         )
@@ -64,17 +64,17 @@ def refuse_odd_paths(call: Call) -> None:
         if not path.isprintable():
             raise UsageError(
                 "UNSAFE_NAME",
-                f"{path!r} holds characters that no timer's file takes.",
-                "Use a home (TRAINMASTER_HOME) and an interpreter of printable names.",
+                f"{path!r} holds characters that no timer's file accepts.",
+                "Use a home (TRAINMASTER_HOME) and an interpreter with printable paths.",
             )
 
 
 def name_of(home: Path) -> str:
-    """The same for one home each time, and another for any other."""
+    """A name unique to the home, the same every time."""
     digest = hashlib.sha256(str(home).encode()).hexdigest()[:_HASH_CHARACTERS]
     return f"trainmaster-keeper-{digest}"
 
 
 def marker_of(home: Path) -> str:
-    """What our own entries carry, and nobody else's."""
+    """The comment that marks the entries of this home's keeper."""
     return f"# Trainmaster's keeper of {home}"

@@ -8,7 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainmaster.keeper.call import Call, marker_of
-from trainmaster.keeper.scheduler import SchedulerName, Told, ask, refused
+from trainmaster.keeper.scheduler import (
+    CommandResult,
+    SchedulerName,
+    call_program,
+    scheduler_refused,
+)
 
 CRONTAB = "crontab"
 _DAEMONS = frozenset({"cron", "crond", "fcron", "dcron", "busybox"})
@@ -16,7 +21,7 @@ _PROCESSES = Path("/proc")
 
 
 class Crontab:
-    """A `Scheduler`; one line, all others stay as they are."""
+    """A `Scheduler` that owns one line of the crontab; all others are kept."""
 
     name: SchedulerName = "cron"
 
@@ -25,10 +30,10 @@ class Crontab:
         self._environment = environment
 
     def problem(self) -> str | None:
-        told = self._listed()
-        if told.code is None:
+        result = self._listed()
+        if result.code is None:
             return "crontab is not there"
-        return told.words if told.code else None
+        return result.message if result.code else None
 
     def entries(self) -> dict[str, str]:
         own = [line for line in self._lines() if self._is_own(line)]
@@ -48,32 +53,32 @@ class Crontab:
     def hints(self) -> list[str]:
         if not _PROCESSES.is_dir() or _is_running():
             return []
-        return ["No cron daemon is seen to run here: have it started (`service cron start`)."]
+        return ["No cron daemon seems to run here: have it started (`service cron start`)."]
 
     def _is_own(self, entry: str) -> bool:
         return entry.endswith(_escaped(marker_of(self._home)))
 
     def _lines(self) -> list[str]:
-        told = self._listed()
-        if told.code != 0:
-            raise refused((CRONTAB, "-l"), told)
-        return told.text.splitlines()
+        result = self._listed()
+        if result.code != 0:
+            raise scheduler_refused((CRONTAB, "-l"), result)
+        return result.text.splitlines()
 
-    def _listed(self) -> Told:
-        told = ask(self._environment, CRONTAB, "-l")
-        is_empty = told.code == 1 and "no crontab for" in told.words
-        return Told(0, "", "") if is_empty else told
+    def _listed(self) -> CommandResult:
+        result = call_program(self._environment, CRONTAB, "-l")
+        is_empty = result.code == 1 and "no crontab for" in result.message
+        return CommandResult(0, "", "") if is_empty else result
 
     def _replace(self, lines: list[str]) -> None:
         words = (CRONTAB, "-") if lines else (CRONTAB, "-r")
         text = "".join(f"{entry}\n" for entry in lines)
-        told = ask(self._environment, *words, given=text)
-        if told.code != 0:
-            raise refused(words, told)
+        result = call_program(self._environment, *words, given=text)
+        if result.code != 0:
+            raise scheduler_refused(words, result)
 
 
 def line(call: Call) -> str:
-    """The whole line. What the last tick said stands in the home, as cron would mail it."""
+    """The whole line. The output of the last tick is kept in the home's `keeper.log`."""
     when = "0 * * * *" if call.every_minutes == 60 else f"*/{call.every_minutes} * * * *"
     variable = f"TRAINMASTER_HOME={shlex.quote(str(call.home))}"
     log = shlex.quote(str(call.home / "keeper.log"))
@@ -82,7 +87,7 @@ def line(call: Call) -> str:
 
 
 def _escaped(command: str) -> str:
-    """cron ends a command at a bare `%`."""
+    """Escape `%`, which ends a command for cron."""
     return command.replace("%", "\\%")
 
 

@@ -1,4 +1,4 @@
-"""Keys that a timer would miss: it is given none of the variables of a shell."""
+"""Keys that a timer would miss: a shell's variables are not passed to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port of what calls us from time to time; and asking a program of the system."""
+"""The port of a scheduler that calls the keeper, and calls of the system's programs."""
 
 from __future__ import annotations
 
@@ -16,48 +16,50 @@ _ANSWERS_WITHIN_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a program said: its output, and its last words. `code` is None where it is not there or
-    hangs."""
+class CommandResult:
+    """The output of a program, and the last line of its message. `code` is None where the program
+    is missing or hangs."""
 
     code: int | None
     text: str
-    words: str
+    message: str
 
 
 class Scheduler(Protocol):
-    """Each method may be repeated, and touches only what is of the home that it was made for."""
+    """Every method may be repeated, and touches only the entries of its own home."""
 
     name: SchedulerName
 
     def problem(self) -> str | None:
-        """Why nothing can be put here; None where it can."""
+        """Why nothing can be installed here; None where it can."""
 
     def entries(self) -> dict[str, str]:
-        """What stands there of ours, by where; empty where it is not installed."""
+        """This home's entries, by file; empty where it is not installed."""
 
     def written(self, call: Call) -> dict[str, str]:
-        """What `install` would write, by where. Touches nothing."""
+        """The text that `install` would write, by file. Touches nothing."""
 
     def install(self, call: Call) -> None:
-        """Have `call` called from now on, in the place of what stood there of ours.
+        """Install `call`, replacing this home's entries.
 
         Raises:
             HostError: `SCHEDULER_REFUSED`.
         """
 
     def remove(self) -> None:
-        """Take away what is ours.
+        """Remove this home's entries.
 
         Raises:
             HostError: `SCHEDULER_REFUSED`.
         """
 
     def hints(self) -> list[str]:
-        """What still keeps it from working while nobody is logged in."""
+        """What still keeps it from working while the user is not logged in."""
 
 
-def ask(environment: Mapping[str, str], *words: str, given: str | None = None) -> Told:
+def call_program(
+    environment: Mapping[str, str], *words: str, given: str | None = None
+) -> CommandResult:
     """Call a program; `given` is its standard input."""
     try:
         done = subprocess.run(
@@ -71,15 +73,17 @@ def ask(environment: Mapping[str, str], *words: str, given: str | None = None) -
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Told(None, "", str(error))
+        return CommandResult(None, "", str(error))
     said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return Told(done.returncode, done.stdout, said[-1] if said else f"exit code {done.returncode}")
+    return CommandResult(
+        done.returncode, done.stdout, said[-1] if said else f"exit code {done.returncode}"
+    )
 
 
-def refused(words: Sequence[str], told: Told) -> HostError:
-    """What is told of a program that didn't do what it was to do."""
+def scheduler_refused(words: Sequence[str], result: CommandResult) -> HostError:
+    """The error for a program that failed."""
     return HostError(
         "SCHEDULER_REFUSED",
-        f"`{' '.join(words)}` failed: {shown(told.words.encode())}",
-        "Mend that, or put what `trainmaster keeper install --print` prints there yourself.",
+        f"`{' '.join(words)}` failed: {shown(result.message.encode())}",
+        "Fix that, or install what `trainmaster keeper install --print` prints by hand.",
     )

@@ -1,4 +1,4 @@
-"""Installing the keeper, taking it away, and how it stands."""
+"""Installs the keeper, removes it, and reports its state."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trainmaster.keeper.scheduler import Scheduler
 from trainmaster.keeper.systemd import LONGEST_S, UserTimer
 from trainmaster.sync.keeper_state import (
     NEVER,
-    Ticked,
+    LastTick,
     keeper_problem,
-    note_installed,
-    note_removed,
-    read_ticked,
+    read_last_tick,
+    record_installed,
+    record_removed,
 )
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.keeper import KeeperAnswer
@@ -35,7 +35,7 @@ _CACHES = frozenset({"archive-v0", "builds-v0", "environments-v2"})  # of uv
 async def install(
     workspace: Workspace, environment: Mapping[str, str], *, every: str = DEFAULT_EVERY
 ) -> KeeperAnswer:
-    """Have `trainmaster tick` called for this home from now on, by the user's systemd, or by cron
+    """Install a timer that calls `trainmaster tick` for this home: by the user's systemd, or cron
     where there is none. May be repeated: the newest interval counts.
 
     Raises:
@@ -50,20 +50,20 @@ async def install(
         raise _missing([why or "" for why in problems])
     chosen, others = able[0], [one for one in schedulers if one is not able[0]]
     await asyncio.to_thread(chosen.install, call)
-    note_installed(workspace.home, call.every_minutes * 60.0)
+    record_installed(workspace.home, call.every_minutes * 60.0)
     for other in others:
         if other in able:
             await asyncio.to_thread(other.remove)
     answer = await status(workspace, environment)
     return answer.model_copy(
-        update={"next_step": "See that it works: `trainmaster keeper status`, after a while."}
+        update={"next_step": "Check after a while that it works: `trainmaster keeper status`."}
     )
 
 
 async def text(
     workspace: Workspace, environment: Mapping[str, str], *, every: str = DEFAULT_EVERY
 ) -> KeeperAnswer:
-    """What `install` would write, for systemd and for cron, to be put there by hand: on this
+    """The text that `install` would write, for systemd and for cron, to install by hand: on this
     machine or, with its own paths, on one that is always on. Changes nothing.
 
     Raises:
@@ -84,7 +84,7 @@ async def text(
 
 
 async def remove(workspace: Workspace, environment: Mapping[str, str]) -> KeeperAnswer:
-    """Take away what `install` wrote for this home, and nothing else. May be repeated.
+    """Remove what `install` wrote for this home, and nothing else. May be repeated.
 
     Raises:
         HostError: `SCHEDULER_REFUSED`.
@@ -92,18 +92,18 @@ async def remove(workspace: Workspace, environment: Mapping[str, str]) -> Keeper
     removed: list[str] = []
     for scheduler in _schedulers(workspace, environment):
         if scheduler.name == "cron" and scheduler.problem() is not None:
-            continue  # what can't be asked holds nothing of ours
+            continue  # without cron this home has no entry
         there = await asyncio.to_thread(scheduler.entries)
         await asyncio.to_thread(scheduler.remove)
         removed += there
-    note_removed(workspace.home)
+    record_removed(workspace.home)
     return KeeperAnswer(home=str(workspace.home.root), installed=False, removed=removed)
 
 
 async def status(workspace: Workspace, environment: Mapping[str, str]) -> KeeperAnswer:
-    """Whether a keeper is installed, by what, when it was last at it, and what is in its way."""
+    """Whether a keeper is installed, by which scheduler, its last tick, and any problem."""
     found = await asyncio.to_thread(_installed, _schedulers(workspace, environment))
-    ticked, now = read_ticked(workspace.home), time.time()
+    ticked, now = read_last_tick(workspace.home), time.time()
     problem = keeper_problem(workspace.home, now)
     there = found is not None
     return KeeperAnswer(
@@ -143,7 +143,7 @@ def _installed(schedulers: Sequence[Scheduler]) -> tuple[Scheduler, dict[str, st
 
 
 def _every_in(entries: Mapping[str, str]) -> str | None:
-    """The interval that an entry's command tells."""
+    """The interval in an entry's command."""
     for entry in entries.values():
         words = entry.replace('"', " ").split()
         if _EVERY in words[:-1]:
@@ -151,7 +151,7 @@ def _every_in(entries: Mapping[str, str]) -> str | None:
     return None
 
 
-def _outcome(ticked: Ticked, now: float) -> Literal["done", "failed", "at work"]:
+def _outcome(ticked: LastTick, now: float) -> Literal["done", "failed", "at work"]:
     if ticked.ended_t is None:
         return "at work" if now - ticked.began_t < LONGEST_S else "failed"
     return "failed" if ticked.failed else "done"
@@ -168,11 +168,11 @@ def _of_interpreter() -> list[str]:
 
 def _next_step(there: bool, problem: str | None) -> str | None:
     if not there:
-        return "`trainmaster keeper install` has what is due done while nobody looks."
+        return "`trainmaster keeper install` has due work done on a timer."
     if problem == NEVER:
         return "It has not been called yet."
     if problem is not None:
-        return "See why it is not called: the journal of the user's systemd, or cron's log."
+        return "Find out why it is not called: the journal of the user's systemd, or cron's log."
     return None
 
 

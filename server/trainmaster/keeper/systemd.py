@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainer_runtime.core.files.durable import write_atomic
 from trainmaster.keeper.call import Call, marker_of, name_of
-from trainmaster.keeper.scheduler import SchedulerName, ask, refused
+from trainmaster.keeper.scheduler import SchedulerName, call_program, scheduler_refused
 
 _SYSTEMCTL = ("systemctl", "--user")
 # Longer than any tick takes that is still at work.
@@ -33,10 +33,11 @@ class UserTimer:
         self._timer_path = folder / self._timer
 
     def problem(self) -> str | None:
-        told = ask(self._environment, *_SYSTEMCTL, "show-environment")
-        if told.code == 0:
+        result = call_program(self._environment, *_SYSTEMCTL, "show-environment")
+        if result.code == 0:
             return None
-        return "systemctl is not there" if told.code is None else "no systemd of the user's answers"
+        missing = "systemctl is not there"
+        return missing if result.code is None else "the user's systemd does not answer"
 
     def entries(self) -> dict[str, str]:
         found = {}
@@ -77,15 +78,15 @@ class UserTimer:
         ]
 
     def _do(self, *words: str) -> None:
-        told = ask(self._environment, *_SYSTEMCTL, *words)
-        if told.code != 0:
-            raise refused((*_SYSTEMCTL, *words), told)
+        result = call_program(self._environment, *_SYSTEMCTL, *words)
+        if result.code != 0:
+            raise scheduler_refused((*_SYSTEMCTL, *words), result)
 
 
 def service(call: Call) -> str:
     """The unit that ticks once.
 
-    KillMode: what a tick has set going (supervisors, transfers) goes on after it.
+    KillMode: what a tick has started (supervisors, transfers) survives it.
     """
     variable = _quoted(f"TRAINMASTER_HOME={call.home}")
     command = " ".join(_quoted(word.replace("$", "$$")) for word in call.words)

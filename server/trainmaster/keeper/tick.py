@@ -8,16 +8,16 @@ from trainmaster.alerts.send import send_due
 from trainmaster.keeper.call import parse_every
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.runs.maintain import Round, described, due_runs, maintain
-from trainmaster.runs.migrate import stop_left_behind
+from trainmaster.runs.migrate import stop_old_placements
 from trainmaster.runs.secret_delivery import sweep_secrets
 from trainmaster.sync.keeper_state import ticking
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 
-# A tick sends by itself: a timer that called it may end whatever it leaves behind.
+# A tick sends in its own process: the timer may end whatever it leaves behind.
 _SENDS_S = 20.0
-# Of one run: what takes longer goes by itself (uploads), or hangs.
+# The bound of one run: longer work (uploads) has a process of its own.
 _RUN_S = 180.0
 _ROUND = Round(thorough=True, bound_s=_RUN_S, sends=False)
 
@@ -26,8 +26,8 @@ async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
     """Advance every run once of which anything may be due, read what its host has to say, and do
     what is due for rented instances.
 
-    One that fails stops no other; two ticks never overlap. `every`: how often a timer calls this,
-    so that it can be told when it doesn't.
+    A failure stops no other run; two ticks never overlap. `every`: the interval of the timer that
+    calls this, so that a missing call can be reported.
 
     Raises:
         UsageError: `BAD_ARGUMENT`.
@@ -44,17 +44,17 @@ async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
 
 async def _tick_runs(workspace: Workspace, failed: dict[str, str]) -> list[TickRow]:
     sweep_secrets(workspace)
-    left = await stop_left_behind(workspace)
+    left = await stop_old_placements(workspace)
     runs = due_runs(workspace)
     found = await maintain(workspace, runs, _ROUND)
     rows = []
     for run in runs:
         done = found[run.run_id]
-        told = [*done.did, *([] if done.error is None else [described(done.error)])]
+        did = [*done.did, *([] if done.error is None else [described(done.error)])]
         if done.error is not None and done.tried:
             failed[run.run_id] = described(done.error)
-        if told or not run.closed:
-            rows.append(_row(workspace, run.run_id, told))
+        if did or not run.closed:
+            rows.append(_row(workspace, run.run_id, did))
     return [*rows, *(_row(workspace, run_id, did) for run_id, did in left.items())]
 
 

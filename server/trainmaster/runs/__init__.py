@@ -1,1 +1,1 @@
-"""What one does with a run."""
+"""The commands on runs: plan, launch, watch, diagnose, resume, clean."""

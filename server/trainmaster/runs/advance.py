@@ -1,4 +1,4 @@
-"""The act path: one idempotent step of whatever is due for a run.
+"""The act path: one idempotent step of all that is due for a run.
 
 Only what acts calls this: launch, resume, stop, clean, the keeper's tick, a server's maintenance,
 a command that waits. What reads calls `sync.refresh`.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.alerts.delivery import deliver_alerts
-from trainmaster.alerts.evaluate import look
+from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.store.run import Run
@@ -51,19 +51,19 @@ async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -
 
 
 def fire_alerts(workspace: Workspace, run_id: str) -> None:
-    """Note which alerts are due for a run, as far as it was read, where nobody else does; sends
-    nothing."""
+    """Record which alerts are due for a run, by what was read, unless another process advances it;
+    sends nothing."""
     lock = try_lock(workspace.home.advance_lock(run_id))
     if lock is not None:
         try:
-            look(workspace, run_id)
+            evaluate_alerts(workspace, run_id)
         finally:
             os.close(lock)
 
 
 @dataclass(slots=True)
 class _Due:
-    """A run for which something may be due, and what its newest request is."""
+    """A run for which something may be due, and its newest request."""
 
     workspace: Workspace
     run: Run
@@ -85,7 +85,7 @@ class _Due:
         return load_view(self.workspace, self.run.run_id)
 
 
-# Does what is due of one kind; says what was done, None where nothing was due.
+# Does what is due of one kind; returns a description, None where nothing was due.
 _Step = Callable[[_Due], Awaitable[str | None]]
 
 
@@ -157,7 +157,7 @@ async def _begin_transfers(due: _Due) -> str | None:
 
 
 async def _withdraw_secrets(due: _Due) -> str | None:
-    """Of a run at Kaggle, whose secrets no supervisor removes."""
+    """For a run at Kaggle, whose secrets no supervisor removes."""
     view = due.view if due.run.config.secrets else None
     if view is None or view.kernel is None or view.kernel.alive:
         return None

@@ -1,4 +1,4 @@
-"""Adding, removing and trying alerts."""
+"""Adds, removes and tests alerts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer_runtime.core.alerts.message import trial_message
 from trainmaster.alerts.destinations import destinations, known_destination
 from trainmaster.alerts.rules import add_row, record_defaults
 from trainmaster.alerts.send import try_once
-from trainmaster.alerts.unknown_metric import metric_note
+from trainmaster.alerts.unknown_metric import unknown_metric_note
 from trainmaster.runs.list_alerts import shown_alert
 from trainmaster.runs.maintain import Round, maintain
 from trainmaster.store.control.alerts import EVERY_RUN
@@ -33,9 +33,10 @@ async def add_alert(
     severity: str = "warning",
     run: str | None = None,
 ) -> AlertAddedAnswer:
-    """Have a destination of the settings told when a condition is met, by one run or by any.
+    """Add an alert: a destination of the settings is notified when a condition is met, by one run
+    or by any.
 
-    It tells of what happens from now on. `to` may be left out where there is one destination.
+    Events from now on count. `to` may be left out where there is one destination.
 
     Raises:
         UsageError: `CONDITION_INVALID`, `DESTINATION_UNKNOWN`, `BAD_ARGUMENT`.
@@ -47,7 +48,7 @@ async def add_alert(
     return AlertAddedAnswer(
         alert=shown_alert(workspace, row),
         pending=None if reached else True,
-        note=await metric_note(workspace, when, found),
+        note=await unknown_metric_note(workspace, when, found),
         next_step=f"trainmaster alerts test {row.to}",
     )
 
@@ -55,8 +56,8 @@ async def add_alert(
 async def remove_alert(
     workspace: Workspace, name: str, run: str | None = None
 ) -> AlertRemovedAnswer:
-    """Remove an alert of one run, or one of every run. One of a spec stays away, too, until the
-    spec says something else of it.
+    """Remove an alert of one run, or one of every run. An alert of a spec stays removed until the
+    spec changes it.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `ALERT_NOT_FOUND`, `SETTINGS_NOT_READABLE`.
@@ -100,12 +101,14 @@ async def test_destination(workspace: Workspace, name: str) -> AlertTestAnswer:
         status=answer.status,
         reason=None if answer.sent else answer.reason,
         said=answer.said or None,
-        note="Sent from this machine; runs' boxes send theirs themselves." if from_box else None,
+        note="Sent from this machine; hosts send the alerts of their runs themselves."
+        if from_box
+        else None,
     )
 
 
 async def _deliver(workspace: Workspace, row: Recorded, run: Run | None) -> bool:
-    """Bring what has changed to the hosts that it concerns; False where one was not reached."""
+    """Deliver the change to the hosts that it concerns; False where one was not reached."""
     if row.sender != "box":
         return True
     runs: Sequence[Run] = [run] if run else workspace.control.runs(only_open=True)

@@ -1,4 +1,4 @@
-"""Which stored events are news to whoever waits, and in which words."""
+"""Selects the stored events that a waiting caller is shown, and words them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LOSS = "val_loss"
 
 
 def change_of(stored: StoredEvent, metric: str = _LOSS) -> Change | None:
-    """The news in an event; None for what is bookkeeping. `metric`: what checkpoints are chosen by,
-    told of an evaluation beside its loss."""
+    """The change in an event; None for bookkeeping. `metric`: the metric that chooses checkpoints,
+    shown beside an evaluation's loss."""
     event = stored.event
     if stored.attempt == 0:
         return _of_journal(event)
@@ -75,14 +75,14 @@ def _evaluated(values: Mapping[str, object], metric: str) -> str | None:
 
 
 def news_of(events: Sequence[StoredEvent], view: RunView) -> list[Change]:
-    """The news in `events`, in their order; a finding that both box and trainer tell of, once."""
+    """The changes in `events`, in order; a finding of both host and trainer appears once."""
     metric = view.run.config.checkpoint.metric
-    told = [change_of(event, metric) for event in events if not _is_told_already(event, view)]
-    return [change for change in told if change is not None]
+    changes = [change_of(event, metric) for event in events if not _is_repeated(event, view)]
+    return [change for change in changes if change is not None]
 
 
-def _is_told_already(stored: StoredEvent, view: RunView) -> bool:
-    """Of the guard's warning and the box's finding of one code the earlier one is news."""
+def _is_repeated(stored: StoredEvent, view: RunView) -> bool:
+    """Of the guard's warning and the host's finding with the same code, the earlier one counts."""
     event = stored.event
     if stored.attempt == 0:
         line = journal_line(event)
@@ -95,7 +95,7 @@ def _is_told_already(stored: StoredEvent, view: RunView) -> bool:
 
 
 def _is_news(t: float, line: FindingReported, view: RunView) -> bool:
-    """Opened, opened again or more severe; not its newest figures, nor what the trainer told."""
+    """Opened, reopened or more severe; not new figures, nor what the trainer has reported."""
     known = view.record.findings.get(line.finding.id)
     if known is None or t not in (known.opened_t, known.news_t):
         return False

@@ -1,4 +1,4 @@
-"""Cleaning up after a run: what is removed, what has to be here before, and who has to agree."""
+"""Removes a run's files from its host: what is removed, required here first, and confirmed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ async def clean(
     dry_run: bool = False,
     force: bool = False,
 ) -> CleanAnswer:
-    """Remove what an ended run left on its host, but `best` and `final` where they are kept.
+    """Remove what an ended run left on its host, except `best` and `final` where they are kept.
 
-    A training that others started is watched no longer; it goes on, and nothing of it is removed.
+    An attached training is no longer watched; it continues, and nothing of it is removed.
 
-    The mirror and the metrics stay: status, logs and metrics go on answering.
+    The mirror and the metrics are kept: status, logs and metrics still answer.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `RUN_IS_RUNNING`; without `force` also `NOT_MIRRORED`.
@@ -73,8 +73,8 @@ async def clean(
 async def clean_agreed(
     workspace: Workspace, run: str, *, keep: Sequence[str] = (), confirm: Confirm
 ) -> CleanAnswer:
-    """`clean`, once somebody has agreed to what it would remove. Asks also where nothing is
-    left to remove, the first time: a run that was cleaned is not resumed any more.
+    """`clean`, after a confirmation of what it would remove. Asks the first time even where nothing
+    is left to remove: a cleaned run can't be resumed.
 
     Raises: SpendError, where nobody did; and as `clean`.
     """
@@ -104,7 +104,7 @@ def _kept_names(view: RunView, keep: Sequence[str], there: Sequence[str]) -> set
 
 async def _until_read(workspace: Workspace, run_id: str) -> None:
     """Raises:
-    StateError: `RUN_IS_RUNNING`, the box has not said its last word, or it was not read.
+    StateError: `RUN_IS_RUNNING`, the host has not written its last record, or it was not read.
     """
     run = workspace.control.run(run_id)
     if run.cleaned:
@@ -113,13 +113,13 @@ async def _until_read(workspace: Workspace, run_id: str) -> None:
     await until_closed(workspace, run_id)
     if not workspace.control.run(run_id).closed:
         raise still_running(run_id, "ended, but not yet read to its end")
-    fire_alerts(workspace, run_id)  # what its host could not send is sent from here
+    fire_alerts(workspace, run_id)  # messages that the host could not send are sent from here
     begin_sending(workspace)
 
 
 def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
     """Raises:
-    StateError: `NOT_MIRRORED`, the newest checkpoint is to be here, and is not yet.
+    StateError: `NOT_MIRRORED`, the newest checkpoint has to be mirrored, and is not yet.
     """
     newest = view.index.resume_from
     here = mirrored_step(workspace, view) if is_mirrored_here(view.run) else newest
@@ -133,7 +133,7 @@ def _refuse_what_is_not_here(workspace: Workspace, view: RunView) -> None:
 
 
 def _quote(planned: CleanAnswer, keep: Sequence[str]) -> Quote:
-    """Counts and no names: whoever wrote the run's files has chosen those."""
+    """Counts and no names: the run's process chose the names of its files."""
     what = [planned.run_id, planned.host, planned.removed, planned.kept]
     saved = sum(name.startswith("checkpoints/") for name in planned.removed)
     model = ", the final model" if "final" in planned.removed else ""

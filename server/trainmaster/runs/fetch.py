@@ -1,7 +1,7 @@
-"""Bringing a run's files here: checkpoints, the final model, logs, whatever it left in its folder.
+"""Downloads a run's files: checkpoints, the final model, logs, anything in its folder.
 
-What is mirrored is taken from the mirror: it is nearer, still there once the box is gone, and of a
-run with secrets the only copy of a log that is masked.
+Mirrored files are copied from the mirror: it is local, outlives the host, and for a run with
+secrets holds the only masked copy of a log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.download import Arrived, download, is_there
-from trainmaster.transfers.file_sources import BoxFiles, FileSource, MirroredFiles, is_mirrored
+from trainmaster.transfers.file_sources import FileSource, HostFiles, MirroredFiles, is_mirrored
 from trainmaster.words.answers.runs import FetchAnswer, SkippedFile
 from trainmaster.words.errors import HostError, StateError, StorageError, UsageError
 from trainmaster.words.paths import Home
@@ -36,9 +36,9 @@ _FILES_AT_A_TIME = 4
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONGEST_NAME_BYTES = 240  # `.NAME.part` has to fit into 255
 _MOST_SKIPPED = 50
-_MOST_TOLD = 5
+_MOST_LISTED = 5
 
-# (bytes that are here, bytes in all)
+# (bytes downloaded, bytes in all)
 OnProgress = Callable[[int, int], None]
 
 
@@ -52,7 +52,7 @@ class _Wanted:
         return self.file.path.endswith(f"/{MANIFEST_NAME}")
 
     def missing_bytes(self, folder: Path) -> int:
-        """What of it is to come yet, as far as that can be seen from outside."""
+        """The bytes still to come, by the size of the part."""
         target = folder / self.file.path
         if is_there(self.file, target):
             return 0
@@ -70,10 +70,10 @@ async def fetch(
     bound_s: float | None = None,
     on_progress: OnProgress | None = None,
 ) -> FetchAnswer:
-    """Bring what `pattern` means of a run's folder into `folder`, under the same paths.
+    """Download a run's files that match `pattern` into `folder`, under the same paths.
 
     `pattern`: a glob over the run's folder, or `best`, `latest` (checkpoints) or `final`. What was
-    brought before is not brought again, what was interrupted goes on. After `bound_s` it pauses and
+    downloaded before is skipped, what was interrupted resumes. After `bound_s` it pauses and
     answers `more`.
 
     Raises:
@@ -87,7 +87,7 @@ async def fetch(
     found, skipped = await _find(workspace, view, _pattern(view, pattern))
     if not found and not skipped:
         raise _nothing(view.run.run_id, pattern)
-    with _told(folder):
+    with _storage_errors(folder):
         _prepare(folder, found)
         whole = await _fetch_all(folder, found, until, _counted(found, on_progress))
     more = len(whole) < len(found)
@@ -99,7 +99,7 @@ async def fetch(
         skipped=[SkippedFile(path=item.path, reason=item.reason) for item in skipped],
         folder=str(folder),
         more=True if more else None,
-        next_step=_go_on(view.run.run_id, pattern, folder) if more else None,
+        next_step=_continue_hint(view.run.run_id, pattern, folder) if more else None,
     )
 
 
@@ -131,20 +131,20 @@ async def fetch_below(
 
 
 def _is_among_our_own(target: Path, home: Home) -> bool:
-    """A box chooses the names of its files: none may come to be the settings that bind tools."""
+    """A host chooses the names of its files: none may become the settings that bind tools."""
     root, downloads = home.root.resolve(), home.downloads.resolve()
     within = target.is_relative_to(root) and not target.is_relative_to(downloads)
     return within or root.is_relative_to(target)
 
 
 def _summary(paths: Sequence[str]) -> list[str]:
-    """The paths, or where they are many, the folders at most two deep that they lie in."""
-    if len(paths) > _MOST_TOLD:
+    """The paths, or where there are many, the folders up to two levels deep."""
+    if len(paths) > _MOST_LISTED:
         folders = ("/".join(path.split("/")[:-1][:2]) for path in paths)
         paths = [f"{folder}/" if folder else "." for folder in folders]
-    told = list(dict.fromkeys(paths))
-    left_out = len(told) - _MOST_TOLD
-    return [*told[:_MOST_TOLD], f"and {left_out} more"] if left_out > 0 else told
+    shown_paths = list(dict.fromkeys(paths))
+    left_out = len(shown_paths) - _MOST_LISTED
+    return [*shown_paths[:_MOST_LISTED], f"and {left_out} more"] if left_out > 0 else shown_paths
 
 
 def _nothing(run_id: str, pattern: str) -> UsageError:
@@ -156,9 +156,9 @@ def _nothing(run_id: str, pattern: str) -> UsageError:
     )
 
 
-def _go_on(run_id: str, pattern: str, folder: Path) -> str:
+def _continue_hint(run_id: str, pattern: str, folder: Path) -> str:
     command = shlex.join(["trainmaster", "fetch", run_id, pattern, str(folder)])
-    return f"Call the same again: it goes on where it stopped. A shell has no such limit: {command}"
+    return f"Call the same again to continue. A shell has no such limit: {command}"
 
 
 def _pattern(view: RunView, pattern: str) -> str:
@@ -178,19 +178,19 @@ def _pattern(view: RunView, pattern: str) -> str:
 async def _find(
     workspace: Workspace, view: RunView, pattern: str
 ) -> tuple[list[_Wanted], list[LeftOut]]:
-    """What is to be brought and from where, manifests last; and what is left out."""
+    """The files to download and their sources, manifests last; and what is left out."""
     run = view.run
     mirror = MirroredFiles(workspace.mirror.of(run.run_id, run.placement).root)
     here = {item.path: item for item in await mirror.files(pattern) if isinstance(item, ListedFile)}
     skipped: list[LeftOut] = []
     box: FileSource = mirror
     try:
-        box = BoxFiles(workspace.backend(run.host), run.run_id)
+        box = HostFiles(workspace.backend(run.host), run.run_id)
         there = await box.files(pattern)
     except HostError:
         if not here:
             raise
-        there = [LeftOut(".", f"{run.host} can't be reached: only what is mirrored was looked at")]
+        there = [LeftOut(".", f"{run.host} can't be reached: only the mirror was searched")]
     if run.cleaned and not there and not here:
         raise StateError(
             "RUN_ENDED",
@@ -212,7 +212,7 @@ async def _find(
 def _problem(
     item: ListedFile | LeftOut, here: Mapping[str, ListedFile], has_secrets: bool
 ) -> LeftOut | None:
-    """Why something is not brought; None where it is."""
+    """Why a file is not downloaded; None where it is."""
     if isinstance(item, LeftOut):
         return LeftOut(shown(item.path.encode(errors="replace")), shown(item.reason.encode()))
     parts = item.path.split("/")
@@ -228,7 +228,7 @@ def _problem(
 
 
 def _is_nearer(mirrored: _Wanted | None, there: ListedFile) -> bool:
-    """Whether the mirror's file will do for the one on the box."""
+    """Whether the mirror's file can stand in for the one on the host."""
     if mirrored is None:
         return False
     here = mirrored.file
@@ -259,7 +259,7 @@ def _prepare(folder: Path, found: Sequence[_Wanted]) -> None:
 async def _fetch_all(
     folder: Path, found: Sequence[_Wanted], until: float | None, arrived: Arrived
 ) -> list[_Wanted]:
-    """Those that are whole, in the end or when the time was over."""
+    """The complete files, at the end or when the time was over."""
     waiting, whole = deque(found), []
 
     async def work() -> None:
@@ -283,7 +283,7 @@ async def _fetch_all(
 
 
 def _make_place(folder: Path, parts: Sequence[str]) -> Path:
-    """The file's place, its folders made; none of them may be a link that leads elsewhere."""
+    """The target of a file, its folders created; none may be a link that leads elsewhere."""
     place = folder
     for part in parts[:-1]:
         place = place / part
@@ -305,8 +305,8 @@ def _make_place(folder: Path, parts: Sequence[str]) -> Path:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """Turn what the file system refuses into an error with a remedy."""
+def _storage_errors(folder: Path) -> Iterator[None]:
+    """Turn an I/O error into an error with a remedy."""
     try:
         yield
     except OSError as error:
@@ -319,10 +319,10 @@ def _told(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _full(folder: Path, told: str) -> StorageError:
+def _full(folder: Path, reason: str) -> StorageError:
     return StorageError(
         "DISK_FULL",
-        f"{folder} can't take it: {told}.",
-        "Free some room, or fetch less, or elsewhere; what was brought stays, and is gone on from.",
+        f"{folder} can't take it: {reason}.",
+        "Free some room, or fetch less, or elsewhere; what was fetched is kept, and resumed from.",
         retryable=True,
     )

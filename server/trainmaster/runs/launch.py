@@ -1,4 +1,4 @@
-"""Launching: a planned spec's way to a detached training."""
+"""Launches a planned spec as a detached training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def launch(
     sets: Sequence[str] = (),
     idempotency_key: str | None = None,
 ) -> LaunchAnswer:
-    """Start a training, detached. The same `idempotency_key` again finds the first one's run.
+    """Start a training, detached. The same `idempotency_key` again returns the first call's run.
 
     Raises:
         TrainmasterError: whatever makes it impossible; then nothing was started.
@@ -61,7 +61,7 @@ async def launch(
 async def start_run(
     workspace: Workspace, planned: Planned, desired: Desired, key: IdempotencyKey | None = None
 ) -> str | None:
-    """Put a planned run on record and start it; its id, None where the key is taken by now.
+    """Record a planned run and start it; its id, None where the key was just taken.
 
     To a host that is lost on the way the request is delivered when it can be.
 
@@ -76,18 +76,18 @@ async def start_run(
     try:
         await advance(workspace, run.run_id)
     except HostError as error:
-        # The host answered when the run was planned: what was sent may have arrived.
+        # The host answered when the run was planned: the request may have arrived.
         if not error.unanswered:
-            await _take_back(workspace, run)
+            await _rollback(workspace, run)
             raise
-        return run.run_id  # placed or not: it is started when it can be
-    if load_view(workspace, run.run_id).kernel is None:  # a session begins when it begins
+        return run.run_id  # placed or not: it is started once possible
+    if load_view(workspace, run.run_id).kernel is None:  # a session starts when Kaggle starts it
         await until_attempt(workspace, run.run_id)
     return run.run_id
 
 
 def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> LaunchAnswer:
-    """The answer of whatever has started a run; `cursor`: where it stood before."""
+    """The answer of a call that has started a run; `cursor`: the position before it."""
     view = load_view(workspace, run_id)
     until = "finding,end" if view.run.is_attached else "checkpoint,end"
     begins = resumes_at(view)
@@ -109,12 +109,12 @@ def launched(workspace: Workspace, run_id: str, cursor: str = BEGINNING) -> Laun
 
 
 def _warnings(view: RunView) -> list[str] | None:
-    """The plan's, where the run has just been launched by it."""
+    """The plan's warnings, for a run that was just launched."""
     return view.run.plan.get("warnings") or None if view.desired.why == "launch" else None
 
 
-async def _take_back(workspace: Workspace, run: Run) -> None:
-    """Forget a run of which nothing is at its host, and which nobody is just bringing there.
+async def _rollback(workspace: Workspace, run: Run) -> None:
+    """Delete the record of a run that is not on its host, unless another process is placing it.
 
     What sessions would have been given lies here, and its secrets at Kaggle: they go, too.
     """

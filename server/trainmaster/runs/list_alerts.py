@@ -1,4 +1,4 @@
-"""The alerts there are, and what became of the newest messages about a run. Only reads."""
+"""Lists alerts, and the newest messages about a run with their delivery. Only reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMMAND_FROM_BOX = "Hosts send it, and run no command: it is sent only once its
 
 
 async def list_alerts(workspace: Workspace, run: str | None = None) -> AlertsAnswer:
-    """Every alert; of one run, those that are for it, and the newest messages about it.
+    """Every alert; for one run, those that apply to it, and the newest messages about it.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `SETTINGS_NOT_READABLE`.
@@ -53,7 +53,7 @@ def shown_alert(workspace: Workspace, row: Recorded) -> AlertRow:
 
 
 def _problem(workspace: Workspace, row: Recorded) -> str | None:
-    """Why it can't be told now."""
+    """Why it can't be sent now."""
     given: Destination | None = destinations(workspace.home).get(row.to)
     if given is None:
         return f"The settings name no destination {row.to} any more."
@@ -67,25 +67,25 @@ def _problem(workspace: Workspace, row: Recorded) -> str | None:
 
 
 def _messages(workspace: Workspace, view: RunView) -> list[AlertMessageRow]:
-    """The box's and this side's; what the box gave up stands once, as it is here."""
+    """The host's and the client's; what the host gave up appears once, as the client's."""
     messages = workspace.control.alerts.messages(view.run.run_id)
-    here = {row.id: _of_ours(row) for row in messages}
-    box = {
-        name: _of_the_box(name, delivery, view.now)
+    here = {row.id: _of_client(row) for row in messages}
+    on_host = {
+        name: _of_host(name, delivery, view.now)
         for name, delivery in view.record.alerts.deliveries.items()
         if name not in here
     }
-    return sorted([*here.values(), *box.values()], key=lambda row: row.t)[-_NEWEST_MESSAGES:]
+    return sorted([*here.values(), *on_host.values()], key=lambda row: row.t)[-_NEWEST_MESSAGES:]
 
 
-def _of_ours(row: MessageRow) -> AlertMessageRow:
+def _of_client(row: MessageRow) -> AlertMessageRow:
     delivery = AlertDelivery(
         row.message, row.to, row.fired_t, row.phase, row.tries, row.due_t, row.reason
     )
     return _row(row.id, delivery, "operator", time.time())
 
 
-def _of_the_box(name: str, delivery: AlertDelivery, now: float) -> AlertMessageRow:
+def _of_host(name: str, delivery: AlertDelivery, now: float) -> AlertMessageRow:
     return _row(name, delivery, "box", now)
 
 

@@ -28,15 +28,15 @@ _LONGEST_PATTERN = 500
 _LONGEST_SEARCH_S = 5.0
 
 
-# The attempt whose file it is (0 where there is only one), and the generation of that file: a new
-# one begins where it was truncated or replaced.
+# The attempt of the file (0 where there is only one), and its generation: a new one begins when the
+# file is truncated or replaced.
 _Piece = tuple[int, int]
 _FIRST_GENERATION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """Where reading goes on: byte `offset` of a piece of the log."""
+    """The next position to read: byte `offset` of a piece of the log."""
 
     stream: str
     piece: _Piece
@@ -59,12 +59,12 @@ async def read_log(
 ) -> LogAnswer:
     """The last `limit` lines, or up to `limit` lines after `cursor`; `more` if there are more now.
 
-    Every byte is read once by whoever passes each answer's cursor on, over all attempts. `grep`: a
+    Passing on each answer's cursor reads every byte once, over all attempts. `grep`: a
     regular expression that lines must contain. A last line without its end is kept for later, but
     where a later attempt has begun.
 
     Raises:
-        StateError: `RUN_NOT_FOUND`, also where it is no file either.
+        StateError: `RUN_NOT_FOUND`, neither a run nor a file.
         UsageError: `BAD_ARGUMENT` for the expression, `CURSOR_INVALID`, `LOG_NOT_READABLE` for a
             file.
     """
@@ -176,7 +176,7 @@ def _next_lines(
 ) -> tuple[list[str], int]:
     """Up to `limit` matching lines from `offset` on, and the offset behind the last one read.
 
-    An offset beyond the end is one into what the file once was: it begins anew.
+    An offset beyond the end belongs to an earlier version of the file: reading restarts.
     """
     found: list[str] = []
     if path is None or not path.exists():
@@ -206,7 +206,7 @@ def _has_more(files: dict[_Piece, Path], position: _Position) -> bool:
 
 
 class _Pattern:
-    """A regular expression with a bound on the time that all its searches may take together."""
+    """A regular expression with a bound on the total time of its searches."""
 
     def __init__(self, grep: str) -> None:
         if len(grep) > _LONGEST_PATTERN:
@@ -249,7 +249,7 @@ def _parse(cursor: str, stream: str) -> _Position:
     if found is None or found.group(1) != stream:
         raise UsageError(
             "CURSOR_INVALID",
-            f"{cursor[:80]!r} is no cursor of this log's {stream} stream.",
+            f"{cursor[:80]!r} is not a cursor of this log's {stream} stream.",
             "Pass the cursor of the last answer for the same stream, or none.",
             field="cursor",
         )

@@ -1,4 +1,4 @@
-"""Maintenance of runs: rounds in which what is due is done, hosts are read, and alerts fire.
+"""Maintenance of runs: rounds that do what is due, read hosts, and fire alerts.
 
 A tick of the keeper is such a round, over every run and thorough. An MCP server makes small ones
 while it lives; a command that waits for a run, for that run while it waits.
@@ -24,9 +24,9 @@ from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, TrainmasterError
 
-# So long a command waits for a host that may be away.
+# The longest that a command waits for an unreachable host.
 ROUND_S = 10.0
-# So long a request waits for another process that advances the same run.
+# The longest that a request waits for another process that advances the same run.
 _LOCKED_S = 5.0
 _WAITING_EVERY_S = 3.0
 _READ_EVERY_S, _LOCK_EVERY_S = 0.2, 0.05
@@ -35,12 +35,12 @@ _LAST_WORDS_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """How a round goes about its runs.
+    """The options of a round.
 
-    `thorough`: hosts are asked whether supervisors live. `bound_s`: how long a run's host may take,
-    `lock_s`: how long another process that advances a run is waited for. `reads`: hosts are read
-    afterwards; not so where somebody follows them all the while. `sends`: messages that are due are
-    sent by a process of their own.
+    `thorough`: check that supervisors live. `bound_s`: the longest that a run's host may take;
+    `lock_s`: the longest wait for another process that advances the run. `reads`: read hosts
+    afterwards, unless the caller follows them already. `sends`: start a process that sends the
+    messages that are due.
     """
 
     thorough: bool = False
@@ -52,8 +52,9 @@ class Round:
 
 @dataclass(slots=True)
 class Maintained:
-    """What a round did for one run, in words; `error`: why not all that was due could be done.
-    `tried`: False where its host had just been found out of reach for another run."""
+    """The actions of a round for one run, in words; `error`: what kept it from doing all that was
+    due.
+    `tried`: False where its host had just proved unreachable for another run."""
 
     did: list[str] = field(default_factory=list)
     error: TrainmasterError | None = None
@@ -61,7 +62,7 @@ class Maintained:
 
 
 _USUAL = Round()
-# Whoever waits follows the run's host.
+# A waiting command follows the run's host itself.
 _WHILE_WAITING = Round(reads=False)
 _AFTER_WAITING = Round(bound_s=3.0, reads=False)
 
@@ -69,7 +70,7 @@ _AFTER_WAITING = Round(bound_s=3.0, reads=False)
 async def maintain(
     workspace: Workspace, runs: Sequence[Run], how: Round = _USUAL
 ) -> dict[str, Maintained]:
-    """Make one round over these runs, all their hosts at once; by run, what came of it.
+    """Make one round over these runs, all their hosts at once; the outcome by run.
 
     One that fails stops no other; a host that can't be reached is not asked for its other runs.
     """
@@ -91,8 +92,8 @@ async def maintain(
 
 
 def due_runs(workspace: Workspace) -> list[Run]:
-    """The runs for which something may be due: open ones, and closed ones of which something is
-    left to do here."""
+    """The runs for which something may be due: open ones, and closed ones with work left on this
+    machine."""
     watched = workspace.control.alerts.watched_to_end()
     return [
         run
@@ -102,7 +103,7 @@ def due_runs(workspace: Workspace) -> list[Run]:
 
 
 async def deliver(workspace: Workspace, run_id: str) -> bool:
-    """Bring a run's newest request to its host, within bounds; False where it has to wait."""
+    """Deliver a run's newest request to its host, within bounds; False where it has to wait."""
     run = workspace.control.run(run_id)
     await maintain(workspace, [run], Round(lock_s=_LOCKED_S))
     return workspace.control.desired(run_id)[1]
@@ -154,7 +155,7 @@ async def until_closed(workspace: Workspace, run_id: str, bound_s: float = 10.0)
 
 
 def described(error: TrainmasterError) -> str:
-    """An error in one line, as rows of what was done have it."""
+    """An error in one line, for the rows of a tick."""
     return f"{error.code}: {error.message}"
 
 
@@ -170,7 +171,7 @@ async def _read_last_words(workspace: Workspace, run_id: str) -> None:
 
 
 def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
-    """Whether anything of a closed run is left: checkpoints to copy here, alerts, secrets."""
+    """Whether a closed run has work left: checkpoints to copy here, alerts, secrets."""
     if watched < workspace.control.desired(run.run_id)[0].generation or is_mirrored_here(run):
         return True
     if run.cleaned or not run.config.secrets:
@@ -224,7 +225,7 @@ async def _until_unlocked(lock: Path, bound_s: float) -> None:
 
 
 async def _next_session(workspace: Workspace, run: Run, how: Round) -> list[str]:
-    """What is due for a run at Kaggle whose session was just found to be over."""
+    """Do what is due for a run at Kaggle whose session was just found to be over."""
     kernel = load_view(workspace, run.run_id).kernel
     if kernel is None or kernel.alive:
         return []

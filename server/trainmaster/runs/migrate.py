@@ -1,4 +1,4 @@
-"""A run's way to another host, from what is mirrored of it here.
+"""Migrates a run to another host, from its mirror.
 
 Its record travels whole: to journal, attempts and lineage the new place is what a reboot is. The
 supervisor there finds its journal, sees that nobody lives, and resumes from the newest checkpoint
@@ -35,7 +35,7 @@ RefreshInstance = Callable[[Workspace, str], Awaitable[object]]
 
 _CHECKPOINTS = "checkpoints"
 _REACHED_WITHIN_S = 20.0
-# Of an attempt whose processes were elsewhere: one that never lives here.
+# For an attempt whose processes were on another host: one that never lives here.
 _ELSEWHERE = {"pid": 1, "start_ticks": 0, "epoch": "elsewhere"}
 
 
@@ -44,7 +44,7 @@ async def no_instances(workspace: Workspace, tag: str) -> object:
     return None
 
 
-async def place_elsewhere(
+async def migrate(
     workspace: Workspace,
     view: RunView,
     host: str,
@@ -53,8 +53,8 @@ async def place_elsewhere(
     abandon: bool,
     refresh_instance: RefreshInstance = no_instances,
 ) -> None:
-    """Lay a run down on another host as it is mirrored here, and note that it is there. May be
-    repeated; until it is noted, nothing has changed.
+    """Place a run on another host from its mirror, and record the new host. May be repeated;
+    nothing has changed until it is recorded.
 
     `refresh_instance` brings the record of a rented instance up to date with its provider.
 
@@ -69,15 +69,15 @@ async def place_elsewhere(
         if name in NAMES and name != LOCAL:
             raise UsageError(
                 "BAD_ARGUMENT",
-                f"A run goes neither to {name} nor away from it.",
-                "Launch it anew where it is to be.",
+                f"A run can't be migrated to {name} or away from it.",
+                "Launch it again on the other host.",
                 field="host",
             )
     backend = workspace.backend(host)
     if not abandon:
         view = await _refreshed(workspace, view, refresh_instance)
         _refuse_unless_over(view)
-    if not view.host_is_gone and not await _take_leave(workspace, view):
+    if not view.host_is_gone and not await _drain(workspace, view):
         workspace.control.leave_behind(run.run_id, run.host, time.time())
     old = workspace.mirror.of(run.run_id, run.placement)
     if not from_scratch:
@@ -96,17 +96,17 @@ async def _refreshed(
     workspace: Workspace, view: RunView, refresh_instance: RefreshInstance
 ) -> RunView:
     """The run once its instance's record is current; unchanged without a provider's answer."""
-    box = workspace.control.instances.by_host(view.run.host)
-    if box is None:
+    instance = workspace.control.instances.by_host(view.run.host)
+    if instance is None:
         return view
     with suppress(HostError):
-        await refresh_instance(workspace, box.tag)
+        await refresh_instance(workspace, instance.tag)
     return load_view(workspace, view.run.run_id)
 
 
-async def stop_left_behind(workspace: Workspace) -> dict[str, list[str]]:
-    """Stop what was given up on hosts that could not be reached then, where they are by now; by
-    run, what was done. What it made there since stays there."""
+async def stop_old_placements(workspace: Workspace) -> dict[str, list[str]]:
+    """Stop abandoned placements on hosts that were unreachable then, where they are reachable now;
+    by run, the actions. Their later output stays on those hosts."""
     did: dict[str, list[str]] = {}
     for run_id, host in workspace.control.left_behind():
         view = load_view(workspace, run_id)
@@ -127,12 +127,12 @@ async def _stop_there(workspace: Workspace, view: RunView, host: str) -> None:
     stopped = Desired(DesiredState.STOPPED, view.desired.generation + 1, why="placed_elsewhere")
     async with asyncio.timeout(_REACHED_WITHIN_S):
         await backend.request(view.run.run_id, stopped)
-        await backend.start(view.run.run_id)  # a supervisor that died stops nobody
+        await backend.start(view.run.run_id)  # only a live supervisor reads the request
 
 
-async def _take_leave(workspace: Workspace, view: RunView) -> bool:
-    """Bring what only the old host has, and stop what may live there, as far as it is reached;
-    whether nothing lives there any more, or it was told to stop."""
+async def _drain(workspace: Workspace, view: RunView) -> bool:
+    """Copy what only the old host has, and stop what may run there, if it can be reached; whether
+    nothing runs there any more, or a stop was delivered."""
     over = view.ended
     with suppress(HostError, TimeoutError):
         if not over:
@@ -152,7 +152,7 @@ def _refuse_unless_over(view: RunView) -> None:
     raise StateError(
         "RUN_IS_RUNNING",
         f"Run {run.run_id} may still live on {run.host}: nobody has confirmed its end there.",
-        f"Stop it and wait for its end, or give the box back (`trainmaster release {run.host}`). "
+        f"Stop it and wait for its end, or release the host (`trainmaster release {run.host}`). "
         "--abandon places it elsewhere all the same: what it still does there is lost.",
     )
 
@@ -167,14 +167,14 @@ def _refuse_without_checkpoint(view: RunView, mirror: PlacementMirror) -> None:
         "NOT_MIRRORED",
         f"Run {view.run.run_id} has checkpoints up to step {view.index.resume_from}, and none of "
         "them is here.",
-        "`--from scratch` begins anew. Launch with `checkpoint: {mirror: operator}` to have them "
+        "`--from scratch` restarts. Launch with `checkpoint: {mirror: operator}` to have them "
         "here.",
     )
 
 
 def _copy_mirror(old: PlacementMirror, new: PlacementMirror) -> None:
-    """Begin a placement's mirror with what the last one's holds; whatever an earlier try has left
-    goes first. Checkpoints never change, and are linked."""
+    """Start a placement's mirror as a copy of the last one; the rest of an earlier try is removed
+    first. Checkpoints never change, and are linked."""
     shutil.rmtree(new.root, ignore_errors=True)
     new.root.mkdir(parents=True)
     for path in _records(old):
@@ -200,12 +200,12 @@ def _link(source: str, target: str) -> None:
 
 
 def _files(view: RunView, mirror: PlacementMirror) -> list[TreeFile]:
-    """The run's folder as it is to lie on the new host."""
+    """The files of the run's folder on the new host."""
     bundle = bundle_of(view.run)
     made = {**bundle.files, "desired.json": json.dumps(view.desired.to_dict()).encode()}
     for number in mirror.attempts():
         if mirror.size(f"attempts/{number}/exit.json") == 0:
-            told = json.dumps({"hold": _ELSEWHERE, "trainer": _ELSEWHERE})
-            made[f"attempts/{number}/process.json"] = told.encode()
+            identity = json.dumps({"hold": _ELSEWHERE, "trainer": _ELSEWHERE})
+            made[f"attempts/{number}/process.json"] = identity.encode()
     records = [file for file in files_of_folder(mirror.root) if file.name not in made]
     return [*list_tree(made, bundle.executable), *records]

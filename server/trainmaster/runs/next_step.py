@@ -1,4 +1,4 @@
-"""What to do next, from a closed catalogue: never a word of the run's own."""
+"""The next step for a run, from a closed catalogue: never text from the run itself."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun
 from trainmaster.sync.run_view import RunView
 
 _BY_REASON = {
-    "unusable": "Read the reason, mend the spec or the data, and launch anew.",
-    "failed_before_first_step": "Read `trainmaster logs {run}`, mend the cause, then "
+    "unusable": "Read the reason, fix the spec or the data, and launch again.",
+    "failed_before_first_step": "Read `trainmaster logs {run}`, fix the cause, then "
     "`trainmaster resume {run}`.",
-    "max_restarts": "Read `trainmaster logs {run}`; after mending the cause, "
+    "max_restarts": "Read `trainmaster logs {run}`; after fixing the cause, "
     "`trainmaster resume {run}`.",
-    "no_progress": "Read `trainmaster logs {run}` and Kaggle's page of the kernel; after mending "
+    "no_progress": "Read `trainmaster logs {run}` and Kaggle's page of the kernel; after fixing "
     "the cause, `trainmaster resume {run}`.",
     "nan": "Lower the learning rate: `trainmaster resume {run} --set optimizer.lr=...`.",
 }
 _BY_REASON_OF_STOP = {
     "time_limit": "Its time is used up: `trainmaster resume {run} --set limits.max_runtime=12h`.",
-    "lease_over": "Its box's lease is over: `trainmaster offers` lists others to provision.",
+    "lease_over": "Its instance's lease is over: `trainmaster offers` lists others to provision.",
 }
 _NOT_DELIVERED = "The request is not delivered yet: `trainmaster tick` tries again."
-# The box has stopped for a decision that is not its own.
+# The host has stopped for a decision that the policy leaves to the operator.
 _FOR_THE_OPERATOR = frozenset({"needs_operator"})
 
 
 def next_step(view: RunView, findings: Sequence[FoundOfRun]) -> str:
-    """One sentence that says what an operator or agent would do now."""
+    """One sentence with the next step for an operator or agent."""
     return _of_attached(view) if view.run.is_attached else _of_ours(view, findings)
 
 
@@ -45,11 +45,11 @@ def _of_ours(view: RunView, findings: Sequence[FoundOfRun]) -> str:
         return _after_failure(view, findings)
     if view.host_is_gone:
         return (
-            f"Its box is gone: `trainmaster resume {run} --host HOST` goes on elsewhere, from what "
-            "is mirrored here; `trainmaster offers` lists machines for rent."
+            f"Its instance has ended: `trainmaster resume {run} --host HOST` resumes elsewhere, "
+            "from what is mirrored here; `trainmaster offers` lists machines for rent."
         )
     if state is RunState.STOPPED:
-        general = "`trainmaster resume {run}` goes on from the last checkpoint."
+        general = "`trainmaster resume {run}` resumes from the last checkpoint."
         return _BY_REASON_OF_STOP.get(view.record.reason or "", general).format(run=run)
     return _while_open(view, findings)
 
@@ -63,12 +63,12 @@ def _while_open(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     if state is RunState.QUEUED and view.kernel is not None:
         return _while_queued(view, view.kernel)
     if state is RunState.STOPPING and view.kernel is not None:
-        return _while_its_session_goes_on(run, view.kernel)
+        return _while_session_runs(run, view.kernel)
     if state is RunState.STOPPING:
         return f"Saving and ending. `trainmaster wait {run} --until end --timeout 600`."
     pressing = [finding for finding in findings if finding.severity != "info"]
     if pressing:
-        return _while_it_goes_on(view, pressing[0])
+        return _while_running(view, pressing[0])
     return f"trainmaster wait {run} --until checkpoint,end --timeout 3600"
 
 
@@ -76,13 +76,13 @@ def _while_queued(view: RunView, kernel: Standing) -> str:
     run = view.run.run_id
     if kernel.resumes_at is not None:
         until = in_utc(kernel.resumes_at)
-        return f"The quota is spent until {until}: `trainmaster tick` goes on after that."
+        return f"The quota is spent until {until}: `trainmaster tick` continues after that."
     if kernel.alive:
         return f"trainmaster wait {run} --until running,end --timeout 3600"
     return f"`trainmaster tick` pushes the next session; `trainmaster wait {run} --until end` too."
 
 
-def _while_its_session_goes_on(run: str, kernel: Standing) -> str:
+def _while_session_runs(run: str, kernel: Standing) -> str:
     until = None if kernel.session is None else in_utc(kernel.session.deadline_t)
     lasts = f" lasts until {until} at most and" if until else ""
     return (
@@ -105,7 +105,7 @@ def _after_completion(view: RunView, findings: Sequence[FoundOfRun]) -> str:
     return f"Completed, but with {wrong[0]}: {rescue}`trainmaster diagnose {run}` explains it."
 
 
-def _while_it_goes_on(view: RunView, finding: FoundOfRun) -> str:
+def _while_running(view: RunView, finding: FoundOfRun) -> str:
     run = view.run.run_id
     if view.state is RunState.RECOVERING:
         return f"It recovers by itself: `trainmaster wait {run} --until checkpoint,finding,end`."
@@ -135,16 +135,16 @@ def _after_failure(view: RunView, findings: Sequence[FoundOfRun]) -> str:
             "All patches were tried; change `optimizer.lr` yourself: "
             f"`trainmaster resume {run} --set optimizer.lr=...`."
         )
-    return f"`trainmaster diagnose {run}` says what to mend; then `trainmaster resume {run}`."
+    return f"`trainmaster diagnose {run}` says what to fix; then `trainmaster resume {run}`."
 
 
 def _of_attached(view: RunView) -> str:
-    """Of a training that is only watched: nothing of it can be stopped or resumed from here."""
+    """For an attached training: it can't be stopped or resumed from here."""
     run = view.run.run_id
     if view.run.cleaned:
         return f"Watched no longer; `trainmaster metrics {run}` still answers."
     if view.state is RunState.FAILED:
-        return f"Read `trainmaster diagnose {run}`; whoever started it has to start it again."
+        return f"Read `trainmaster diagnose {run}`; its owner has to start it again."
     if view.state is RunState.COMPLETED:
         return f"Done. `trainmaster clean {run}` removes what watching it left on its host."
     if view.state is RunState.STOPPED:

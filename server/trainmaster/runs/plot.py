@@ -1,4 +1,4 @@
-"""`plot`: runs and log files drawn into a PNG, or into lines of text."""
+"""`plot`: draws runs and log files into a PNG, or as text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def plot_runs(
     keys: Sequence[str] = (),
     axis: Axis = "step",
 ) -> PlotAnswer:
-    """Draw runs or log files into a PNG at `path`, which is replaced at once where there is one;
+    """Draw runs or log files into a PNG at `path`, replacing an existing one atomically;
     without a path below the home.
 
     Without `keys`: loss with its lows and highs, val_loss, lr, grad_norm, throughput, and what the
@@ -45,7 +45,10 @@ async def plot_runs(
     """
     if path is not None and path.suffix.lower() != ".png":
         raise UsageError(
-            "BAD_ARGUMENT", f"{path} is no PNG.", "Give a path that ends in .png.", field="output"
+            "BAD_ARGUMENT",
+            f"{path} is not a PNG.",
+            "Give a path that ends in .png.",
+            field="output",
         )
     answer, found, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
     picture = await asyncio.to_thread(_png, found, panels)
@@ -63,7 +66,7 @@ async def sketch_runs(
     dots: bool = False,
     width: int = 64,
 ) -> tuple[PlotAnswer, list[Line]]:
-    """The same in lines of text, the first key's unless `keys` are named; `dots`: finer, for
+    """Draw them as text, the first key unless `keys` are named; `dots`: finer, for
     terminals. The answer's `lines` are their plain text.
 
     Raises: as `plot_runs`.
@@ -78,8 +81,7 @@ async def sketch_runs(
 async def draw_runs(
     workspace: Workspace, runs: Sequence[str], *, keys: Sequence[str], axis: Axis
 ) -> tuple[PlotAnswer, list[RunCurves], list[Panel]]:
-    """What is to be drawn of the runs or log files: what they have of `keys`, and which panels
-    that makes."""
+    """The curves of the runs or log files for `keys`, and their panels."""
     if not runs:
         raise UsageError("BAD_ARGUMENT", "No run is named.", "Name one or several.", field="run_id")
     _check_count("runs", runs, MOST_RUNS)
@@ -101,7 +103,7 @@ async def draw_runs(
     answer = PlotAnswer(
         runs={run.run_id: run.points for run in found},
         keys=list(dict.fromkeys(key for panel in panels for key in panel.keys)),
-        marks={run.run_id: told for run in found if (told := _told(run))} or None,
+        marks={run.run_id: marks for run in found if (marks := _marks(run))} or None,
     )
     return answer, found, panels
 
@@ -131,13 +133,13 @@ def _check_count(what: str, given: Sequence[str], most: int) -> None:
         )
 
 
-def _told(run: RunCurves) -> list[str]:
-    told = [
+def _marks(run: RunCurves) -> list[str]:
+    marks = [
         f"{mark.kind} {mark.label}" + ("" if mark.x is None else f" at {mark.x:g}")
         for mark in run.marks
         if mark.kind != "checkpoint"
     ]
-    return told[-_MOST_MARKS:]
+    return marks[-_MOST_MARKS:]
 
 
 def _png(found: Sequence[RunCurves], panels: Sequence[Panel]) -> bytes:
@@ -157,7 +159,7 @@ def _write(path: Path, picture: bytes) -> None:
     if not path.parent.is_dir():
         raise UsageError(
             "BAD_ARGUMENT",
-            f"There is no folder {path.parent}.",
+            f"The folder {path.parent} does not exist.",
             "Make it first, or name another file.",
             field="output",
         )
@@ -180,7 +182,7 @@ def _write(path: Path, picture: bytes) -> None:
 
 
 def _sketched(panel: Panel, found: Sequence[RunCurves], *, dots: bool, width: int) -> list[Line]:
-    """A panel's lines: its name, its curves, and which is which where there are several."""
+    """A panel's lines: its name, its curves, and a legend where there are several."""
     named = [(run, key) for run in found for key in panel.keys if key in run.series]
     title = [Span(f"{panel.title} over {panel.x_label}")]
     marks = []

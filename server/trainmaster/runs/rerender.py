@@ -1,4 +1,4 @@
-"""The bundle of a run on record: what its first plan decided, rendered once more."""
+"""Renders the bundle of a recorded run again, with the decisions of its first plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resuming: a run that has ended goes on from one of its checkpoints, here or elsewhere."""
+"""Resumes an ended run from one of its checkpoints, on its host or another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainmaster.runs.diagnosis.attempts import newest_config
 from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch, with_patch
 from trainmaster.runs.launch import launched
 from trainmaster.runs.maintain import deliver
-from trainmaster.runs.migrate import RefreshInstance, no_instances, place_elsewhere
+from trainmaster.runs.migrate import RefreshInstance, migrate, no_instances
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.resume_batch import of_one_batch
@@ -36,7 +36,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer
 from trainmaster.words.errors import SpecError, StateError
 
-# Of the plan again, what a resume leaves as it was: the data, and what the box has added to it.
+# Kept as it was by a resume: the data, and what the host has added to it.
 _NEVER_RESENT = ("data", "run_id", "name")
 
 
@@ -61,8 +61,8 @@ async def resume(
 ) -> LaunchAnswer:
     """Start an ended run again from a checkpoint, with the last attempt's configuration.
 
-    `host`: where it goes on, from what is mirrored of it here; it has to have ended where it was,
-    or its rented box to be gone, unless `abandon`.
+    `host`: the host to resume on, from the mirror; the run has to have ended on its old host, or
+    its rented instance to be gone, unless `abandon`.
 
     `start`: `latest` (the newest that verifies; the default), `best`, `scratch`, or a step. `sets`
     change fields that may change on a resume. `apply`: `FINDING[:PATCH]`, whose changes, place to
@@ -77,7 +77,7 @@ async def resume(
         HostError: `LEASE_OVER`, the host is rented, and not for long any more.
         SpendError: `SPEND_CAP`, its budget is used up.
     """
-    # As it was asked for before patches were: the same key goes on meaning the same.
+    # The key's digest as it was before patches existed: the same key keeps its meaning.
     asked: list[Any] = [run, start or "latest", list(sets)]
     asked += [] if apply is None else [apply]
     asked += [] if host is None else [{"host": host}]
@@ -95,7 +95,7 @@ async def resume(
             place=None if host is None else _Place(host, abandon, refresh_instance),
         )
     except StateError:
-        # The first call with this key may have come through in the meantime.
+        # The first call with this key may have finished in the meantime.
         known = _known(workspace, key)
         if known is None:
             raise
@@ -118,13 +118,13 @@ async def _resume(
     key: IdempotencyKey | None,
     place: _Place | None = None,
 ) -> LaunchAnswer:
-    view = await _where_it_goes_on(workspace, run, place, from_scratch=start == "scratch")
+    view = await _on_target_host(workspace, run, place, from_scratch=start == "scratch")
     chosen = None if apply is None else chosen_patch(workspace, view, apply)
     mode, step = await start_of(workspace, view, start, chosen)
     changed, spec = _changed(workspace, view, sets, chosen)
     changed |= changes_on(workspace, view, view.run.host, spec, changed)
-    told = [alert["to"] for alert in changed.get("alerts", [])]
-    refuse_unknown_destinations(workspace.home, told)
+    named = [alert["to"] for alert in changed.get("alerts", [])]
+    refuse_unknown_destinations(workspace.home, named)
     _refuse_if_nothing_is_left(view, mode, step, changed)
     _refuse_if_time_is_up(view, changed)
     backend = workspace.backend(view.run.host)
@@ -153,20 +153,20 @@ async def _resume(
     return launched(workspace, view.run.run_id, cursor_of(view))
 
 
-async def _where_it_goes_on(
+async def _on_target_host(
     workspace: Workspace, run: str, place: _Place | None, *, from_scratch: bool
 ) -> RunView:
-    """The run, on the host where it is to go on."""
+    """The run, on the host where it is to resume."""
     view = await refresh(workspace, run)
     refuse_attached(view.run, "resumed")
-    goes_to = view.run.host if place is None else place.host
-    refuse_where_lease_is_over(workspace, goes_to, time.time())
+    target = view.run.host if place is None else place.host
+    refuse_where_lease_is_over(workspace, target, time.time())
     _refuse_cleaned(view)
     if place is None or place.host == view.run.host:
         if not view.record.awaits_choice(view.now):
             refuse_unless_ended(view)
         return view
-    await place_elsewhere(
+    await migrate(
         workspace,
         view,
         place.host,
@@ -182,7 +182,7 @@ def _refuse_cleaned(view: RunView) -> None:
         raise StateError(
             "RUN_ENDED",
             f"Run {view.run.run_id} was cleaned: its files are gone from {view.run.host}.",
-            "Launch it anew.",
+            "Launch it again.",
         )
 
 
@@ -211,8 +211,8 @@ def _changed(
     named = [item.partition("=")[0].strip() for item in sets]
     newest = newest_config(workspace, view)
     patched = {} if chosen is None else chosen.patch.set
-    told = with_patch(found, sets, chosen)
-    return of_one_batch(told, named, patched, after.config, newest), after.spec_text
+    changes = with_patch(found, sets, chosen)
+    return of_one_batch(changes, named, patched, after.config, newest), after.spec_text
 
 
 def _differences(

@@ -1,4 +1,4 @@
-"""The batch of a resume: what its plan wants in a step, in pieces that the box has found to fit."""
+"""The batch of a resume: the plan's batch per step, in the micro-batches found to fit."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def of_one_batch(
     planned: Mapping[str, Any],
     newest: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """`changed`, made to agree with itself and with what the box has changed meanwhile.
+    """`changed`, made consistent with itself and with what the host has changed meanwhile.
 
-    A micro-batch and its accumulation are a step's batch only together: the box may have halved the
-    one and doubled the other since the run was planned, so that neither is sent alone. Where
+    A micro-batch and its accumulation are a step's batch only together: the host may have halved
+    the one and doubled the other since the run was planned, so that neither is sent alone. Where
     somebody has asked for another batch (`asked`: dotted names), it is that of `planned`, in
     micro-batches of the patch's size (`patched`: what it sets) or of the `newest` attempt's, where
     these divide it and no others were asked for.
     """
-    told = dict(changed)
+    changes = dict(changed)
     if any(path.split(".")[0] == "batch" for path in asked):
         sequences = value_at(planned, _MICRO_BATCH) * value_at(planned, _ACCUMULATION)
         pieces = patched.get(_MICRO_BATCH, value_at(newest, _MICRO_BATCH))
         if _MICRO_BATCH in asked or not pieces or sequences % pieces:
             pieces = value_at(planned, _MICRO_BATCH)
-        told |= {_MICRO_BATCH: pieces, _ACCUMULATION: sequences // pieces}
-    if _MICRO_BATCH in told and _ACCUMULATION in told:
+        changes |= {_MICRO_BATCH: pieces, _ACCUMULATION: sequences // pieces}
+    if _MICRO_BATCH in changes and _ACCUMULATION in changes:
         processes = value_at(planned, "compute.processes") or 1
-        told[_SEQUENCES] = told[_MICRO_BATCH] * told[_ACCUMULATION] * processes
-    if told.get(_SEQUENCES) == value_at(newest, _SEQUENCES):
-        told.pop(_SEQUENCES, None)
-    return told
+        changes[_SEQUENCES] = changes[_MICRO_BATCH] * changes[_ACCUMULATION] * processes
+    if changes.get(_SEQUENCES) == value_at(newest, _SEQUENCES):
+        changes.pop(_SEQUENCES, None)
+    return changes

@@ -1,4 +1,4 @@
-"""Where a resume starts: which checkpoint, and whether that stands."""
+"""The starting point of a resume: which checkpoint, and whether it is usable."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def _start(workspace: Workspace, view: RunView, start: str) -> tuple[str, 
     if not (start.isascii() and start.isdigit()):
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{start!r} is no place to resume from.",
+            f"{start!r} is not a valid place to resume from.",
             "Use latest, best, scratch or a step.",
             field="from",
         )

@@ -1,4 +1,4 @@
-"""Secrets on their way to the box, and out of the home once nobody needs them any more."""
+"""Delivers secrets to hosts, and removes them from the home once no run needs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEFT_OVER_AFTER_S = 3600.0
 
 
 async def deliver_secrets(workspace: Workspace, run: Run, desired: Desired) -> None:
-    """Have the run's secrets on its host before a request to run gets there.
+    """Deliver the run's secrets to its host before a request to run.
 
     Raises:
         HostError: `SECRET_MISSING`; or the host can't be reached.
@@ -34,7 +34,7 @@ def forget_secrets(workspace: Workspace, view: RunView) -> bool:
     """Remove the values of a run that is cleaned, or completed and read to its end; True if any
     were here.
 
-    A resume finds them anew. Of a run that stopped or failed they stay until then.
+    A resume reads them again. Of a run that stopped or failed they are kept until then.
     """
     is_over = view.run.closed and view.state is RunState.COMPLETED
     if not (view.run.cleaned or is_over):
@@ -43,7 +43,7 @@ def forget_secrets(workspace: Workspace, view: RunView) -> bool:
 
 
 def sweep_secrets(workspace: Workspace) -> None:
-    """Remove what no run on record needs any more."""
+    """Remove secrets that no recorded run needs any more."""
     folder = workspace.home.secrets("any").parent
     for path in folder.glob("*.json") if folder.is_dir() else ():
         try:

@@ -70,7 +70,7 @@ async def list_runs(
     if state is not None and state not in {item.value for item in RunState}:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{state!r} is no state of a run.",
+            f"{state!r} is not a state of a run.",
             f"Use one of {', '.join(item.value for item in RunState)}.",
             field="state",
         )
@@ -86,7 +86,7 @@ async def list_runs(
 
 
 async def get_status(workspace: Workspace, run: str, *, detail: bool = False) -> StatusAnswer:
-    """How a run stands; `detail` adds risks, attempts, telemetry and where its files are.
+    """The status of a run; `detail` adds risks, attempts, telemetry and the place of its files.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -120,7 +120,7 @@ async def query_metrics(
     part: Selection = EVERYTHING,
 ) -> MetricsAnswer:
     """Series of one or several runs, one value per step, the newest attempt's; or of log files,
-    every point in order. Without any: which of all runs has the best value.
+    every point in order. Without any: the run with the best value.
 
     `keys`: which metrics, `loss` and `val_loss` where none are named. At most `points` values each,
     means over buckets with their lows and highs; 0 are as many as a summary has room for.
@@ -128,7 +128,7 @@ async def query_metrics(
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, a part that can't be told;
+        UsageError: `BAD_ARGUMENT` for a key that the run doesn't have, or an invalid range;
             `LOG_NOT_READABLE` for a file.
     """
     if not runs:
@@ -145,14 +145,14 @@ async def query_metrics(
 async def list_checkpoints(
     workspace: Workspace, run: str, *, verify: bool = False
 ) -> CheckpointsAnswer:
-    """The checkpoints that stand, and which one a resume would take.
+    """The existing checkpoints, and the one that a resume would take.
 
-    `verify` reads every byte of them anew, on the box; it moves nothing. Those of a training that
-    others started are theirs: nothing is known of them but what its log tells.
+    `verify` reads every byte of them again, on the host; it moves nothing. Of an attached training
+    only what its log reports is known.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        HostError: the box can't be reached, or could not read them.
+        HostError: the host can't be reached, or could not read them.
     """
     view = await refresh(workspace, run)
     index = view.index.to_dict()
@@ -184,7 +184,7 @@ async def list_checkpoints(
 
 
 def status_of(view: RunView) -> StatusAnswer:
-    """The status of a run as it stands, in few words."""
+    """The status of a run from its view, in few words."""
     progress, record = view.progress, view.record
     age = None if record.heartbeat_t is None else round(max(0.0, view.now - record.heartbeat_t), 1)
     findings = open_findings(view)
@@ -218,7 +218,7 @@ def status_of(view: RunView) -> StatusAnswer:
 
 
 def _is_unconfirmed(view: RunView, age_s: float | None) -> bool:
-    """Whether three heartbeats have passed unheard; between sessions there is none to hear."""
+    """Whether three heartbeats are missing; between sessions none is expected."""
     if view.ended or (view.kernel is not None and not view.kernel.runs):
         return False
     unheard_s = (age_s or 0.0) if view.kernel is None else view.silent_for_s
@@ -273,10 +273,10 @@ def _preparation_state(view: RunView) -> PreparationState | None:
 
 
 def evidence_of(view: RunView) -> list[str] | None:
-    """The last line of a log that tells how it stands: of the preparation, or of what failed.
+    """The last line of a log that shows the state: of the preparation, or of a failure.
 
-    Its box masks secrets and takes out what does harm, and the mirror masks again; but a journal is
-    a file of the box, and what stands there is made harmless here too.
+    The host masks secrets and sanitises it, and the mirror masks again; but a journal is a file
+    of the host, so it is sanitised here too.
     """
     current = view.record.current
     if view.preparation is not None and view.preparation.line is not None and not view.ended:

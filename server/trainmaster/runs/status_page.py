@@ -1,4 +1,4 @@
-"""A run's status page, from the record: what its box writes as `training_status.md`."""
+"""A run's status page, from the record: the same as the host's `training_status.md`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PageAnswer(Answer):
 
 
 async def get_page(workspace: Workspace, run: str) -> PageAnswer:
-    """The page of a run as it stands, also when its box is gone.
+    """The status page of a run, also when its host is gone.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.

@@ -1,4 +1,4 @@
-"""Stopping: a request that outlives whoever makes it."""
+"""Stops runs: a request that outlives its caller."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import StopAnswer
 
-# A stop goes on record soon, however long its host takes to answer.
+# A stop is recorded soon, however long its host takes to answer.
 _READ_WITHIN_S = 5.0
 
 
 async def stop(
     workspace: Workspace, run: str, *, grace_s: float | None = None, after_session: bool = False
 ) -> StopAnswer:
-    """Have a run save and end; the request stands until it is delivered. May be repeated.
+    """Ask a run to save and end; the request stands until it is delivered. May be repeated.
 
-    `after_session`: of a run at Kaggle, let the session that is alive go on, and start no other.
+    `after_session`: for a run at Kaggle, let the current session finish, and start no other.
 
     Raises:
         StateError: `RUN_NOT_FOUND`; `UNSUPPORTED` where a session at Kaggle would have to be ended.
@@ -45,10 +45,10 @@ async def stop(
     await deliver(workspace, run_id)
     view = load_view(workspace, run_id)
     wait = f"trainmaster wait {run_id} --until end --timeout 600"
-    is_told = view.ended or view.kernel is not None
+    is_delivered = view.ended or view.kernel is not None
     return StopAnswer(
         run_id=run_id,
         state=view.state.value,
         pending=None if view.delivered else True,
-        next_step=status_of(view).next_step if is_told else wait,
+        next_step=status_of(view).next_step if is_delivered else wait,
     )

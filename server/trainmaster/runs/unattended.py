@@ -1,4 +1,4 @@
-"""Whether a run can do without anybody looking: what of it is done from here, and by whom."""
+"""Whether a run can continue unattended: the work that only this machine does for it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SILENT_AFTER_S = 3 * HEARTBEAT_S
 
 
 def unattended(needs: Iterable[str], problem: str | None) -> str | None:
-    """`no: WHY` where something needs a keeper and none is there; None where all is well.
+    """`no: WHY` where something needs a keeper and none is installed; None otherwise.
 
-    `needs`: what is done from this machine alone; `problem`: why nobody does it unasked.
+    `needs`: the work that only this machine does; `problem`: why no keeper does it.
     """
-    told = list(needs)
-    if not told or problem is None:
+    listed = list(needs)
+    if not listed or problem is None:
         return None
-    return f"no: {', '.join(told)}; {problem} (`trainmaster keeper install`)"
+    return f"no: {', '.join(listed)}; {problem} (`trainmaster keeper install`)"
 
 
 def needs_of(
@@ -43,49 +43,49 @@ def needs_of(
     pending: bool = False,
     silent: bool = False,
 ) -> list[str]:
-    """What of a run is done from this machine alone, in words.
+    """The work for a run that only this machine does, in words.
 
-    `ends_itself`: whether its host does that with its lease, or has none;
-    `alerts`: some are sent from here; `sends`: something that its start waits for is on its way;
+    `ends_itself`: whether its host ends itself with its lease, or has no lease;
+    `alerts`: some are sent from here; `sends`: an upload that its start waits for is under way;
     `pending`: its newest request waits for its host; `silent`: its host answers, its supervisor
     does not.
     """
-    told = []
+    needs = []
     if host == _KAGGLE:
-        told.append("its next session is pushed from here")
+        needs.append("its next session is pushed from here")
     if not ends_itself:
-        told.append("its instance can't end itself with its lease")
+        needs.append("its instance can't end itself with its lease")
     if mirror == OPERATOR:
-        told.append("its checkpoints are copied here")
+        needs.append("its checkpoints are copied here")
     if alerts:
-        told.append("some of its alerts are sent from here")
+        needs.append("some of its alerts are sent from here")
     if sends:
-        told.append("its data goes up from here")
+        needs.append("its data goes up from here")
     if pending:
-        told.append("its newest request is delivered from here")
+        needs.append("its newest request is delivered from here")
     if silent:
-        told.append("its supervisor, which is silent, is started again from here")
-    return told
+        needs.append("its supervisor, which is silent, is started again from here")
+    return needs
 
 
 def unattended_plan(
     workspace: Workspace, spec: TrainingSpec, config: Mapping[str, Any]
 ) -> str | None:
-    """What a plan says of it."""
-    told = needs_of(
+    """The field `unattended` of a plan."""
+    needs = needs_of(
         config["checkpoint"].get("mirror"),
         spec.host,
         ends_itself=_ends_itself(workspace, spec.host),
         alerts=_will_send(workspace, spec),
     )
-    return unattended(told, keeper_problem(workspace.home, time.time()))
+    return unattended(needs, keeper_problem(workspace.home, time.time()))
 
 
 def unattended_run(workspace: Workspace, view: RunView) -> str | None:
-    """What the status of a run says of it; nothing more once it has ended."""
+    """The field `unattended` of a run's status; None once it has ended."""
     if view.ended:
         return None
-    told = needs_of(
+    needs = needs_of(
         view.run.config.checkpoint.mirror,
         view.run.host,
         ends_itself=_ends_itself(workspace, view.run.host),
@@ -94,7 +94,7 @@ def unattended_run(workspace: Workspace, view: RunView) -> str | None:
         pending=not view.delivered,
         silent=_is_silent(view),
     )
-    return unattended(told, keeper_problem(workspace.home, time.time()))
+    return unattended(needs, keeper_problem(workspace.home, time.time()))
 
 
 def _is_silent(view: RunView) -> bool:
@@ -109,7 +109,7 @@ def _ends_itself(workspace: Workspace, host: str) -> bool:
 
 
 def _will_send(workspace: Workspace, spec: TrainingSpec) -> bool:
-    """By default each destination is told of a lost contact, which this side alone can see."""
+    """By default each destination is notified of a lost contact, which only the client can see."""
     try:
         known = destinations(workspace.home)
         if any(one.defaults for one in known.values()):
@@ -120,7 +120,7 @@ def _will_send(workspace: Workspace, spec: TrainingSpec) -> bool:
             if alert.to in known
         )
     except (StateError, ConditionError):
-        return False  # the plan tells of these
+        return False  # the plan reports these errors
 
 
 def _sends(workspace: Workspace, run_id: str) -> bool:

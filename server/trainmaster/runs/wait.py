@@ -1,5 +1,5 @@
-"""Waiting for an event of a run, whose host is followed meanwhile. Only reads: what is due for the
-run is done by whoever acts beside it, as `runs.maintain.maintaining` does for commands."""
+"""Waits for an event of a run, following its host meanwhile. Only reads: the caller does what is
+due for the run, as `runs.maintain.maintaining` does for commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainmaster.words.answers.runs import Change, StatusAnswer, WaitAnswer
 from trainmaster.words.errors import UsageError
 
 TIMEOUT = "timeout"
-# The cursor of a run of which nothing has been heard yet.
+# The cursor of a run without any record yet.
 BEGINNING = "w1.1.-1.0.-1"
 EVENTS = (
     "checkpoint",
@@ -77,7 +77,7 @@ async def wait_for_event(
     async with following(workspace, host) as follower:
         while (answer := await watch.evaluate()) is None:
             if follower.done():
-                await follower  # raises what ended it
+                await follower  # raises its error
             if time.monotonic() >= deadline:
                 return watch.timed_out()
             await _until_written(workspace, _READ_EVERY_S)
@@ -93,12 +93,12 @@ async def _until_written(workspace: Workspace, bound_s: float) -> None:
 
 
 def cursor_of(view: RunView) -> str:
-    """The cursor after which counts whatever happens beyond what `view` shows."""
+    """The cursor after everything that `view` shows."""
     return str(_newest(view))
 
 
 async def until_attempt(workspace: Workspace, run_id: str, bound_s: float = 5.0) -> None:
-    """Wait until the box has taken up the newest request, as long as that takes, within bounds."""
+    """Wait until the host has taken up the newest request, within bounds."""
     host = workspace.control.run(run_id).host
     deadline = time.monotonic() + bound_s
     while time.monotonic() < deadline:
@@ -125,7 +125,7 @@ class _Position:
     seq: int
 
     def covers(self, event: StoredEvent) -> bool:
-        """Whether the event stands at or before this position."""
+        """Whether the event is at or before this position."""
         seq = event.event.seq
         if event.attempt == 0:
             return seq <= self.journal_seq
@@ -136,7 +136,7 @@ class _Position:
 
 
 class _Watch:
-    """One wait: what has happened since its position, and whether that is what it waits for."""
+    """One wait: the events since its position, and whether one is wanted."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Watch:
             view.run.placement,
             (position.journal_seq, position.attempt, position.seq),
         )
-        seen = _newest(view)  # what came after the view was loaded is told the next time
+        seen = _newest(view)  # events that came after the view was loaded belong to the next answer
         return news_of([event for event in stored if seen.covers(event)], view)
 
     def _event(self, view: RunView, changes: Sequence[Change]) -> str | None:
@@ -212,7 +212,7 @@ def _check(until: Sequence[str]) -> None:
         if wanted not in EVENTS and not _STEP.fullmatch(wanted):
             raise UsageError(
                 "BAD_ARGUMENT",
-                f"{wanted!r} is no event that can be waited for.",
+                f"{wanted!r} is not an event that can be waited for.",
                 f"Use {', '.join(EVENTS)} or step:N, several with commas between them.",
                 field="until",
             )
@@ -223,7 +223,7 @@ def _parse(cursor: str) -> _Position:
     if found is None:
         raise UsageError(
             "CURSOR_INVALID",
-            f"{cursor[:80]!r} is no cursor of `wait`.",
+            f"{cursor[:80]!r} is not a cursor of `wait`.",
             "Pass the cursor of the last answer, or none.",
             field="cursor",
         )

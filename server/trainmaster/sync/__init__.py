@@ -1,1 +1,1 @@
-"""What hosts have to say, brought here and folded; changes nothing on any of them."""
+"""Reads hosts into the mirror and the database, and folds runs from it; changes no host."""

@@ -1,7 +1,7 @@
-"""Bytes from the box into the mirror, and on into the database. One follower per host.
+"""Copies bytes from the host into the mirror, and into the database. One follower per host.
 
-A follower is whoever holds the host's lock; kill -9 frees it. It takes care of all open runs of the
-host. Everybody else reads the database.
+The process that holds the host's lock follows it; kill -9 frees the lock. It serves all open runs
+of the host. Every other process reads the database.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from trainer_runtime.core.files.durable import try_lock
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.store.masking import Mask, mask_of
-from trainmaster.sync.ingest import Grown, Ingest
+from trainmaster.sync.ingest import Ingest, MirrorGrowth
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StorageError
 from trainmaster.words.paths import Home
 
 POLL_S = 0.25
 _CATCH_UP_S = 2.0
-# A pass of one's own has to connect first; where that has just failed it is not waited for so long.
+# A pass that must connect first takes longer; after a recent failure the wait is shorter.
 _OWN_PASS_S = 10.0
 # Kaggle's client alone takes seconds to start.
 _CLIENT_STARTS_S = 6.0
@@ -37,10 +37,10 @@ _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 
 @asynccontextmanager
 async def following(workspace: Workspace, host: str) -> AsyncIterator[asyncio.Task[None]]:
-    """Inside, the host is followed: by this process, or by whichever holds the lock.
+    """Inside, the host is followed: by this process, or by the one that holds the lock.
 
-    A host that can't be reached is tried again and again. The task that is given only ends by an
-    error of another kind, which whoever waits should look for.
+    An unreachable host is retried until the end. The task yielded ends only by an error of another
+    kind, which the caller should check for.
     """
     task = asyncio.create_task(_follow(workspace, host))
     try:
@@ -52,9 +52,9 @@ async def following(workspace: Workspace, host: str) -> AsyncIterator[asyncio.Ta
 
 
 async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S) -> None:
-    """See to it that the database is at most as old as this call; bounded, never an error.
+    """Bring the database up to the time of this call; bounded, never an error.
 
-    Where another process follows the host, its next pass is waited for.
+    Where another process follows the host, waits for its next pass.
     """
     asked, deadline = time.time(), time.monotonic() + _CATCH_UP_S
     while time.monotonic() < deadline:
@@ -72,7 +72,7 @@ async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S
 
 @asynccontextmanager
 async def follower_lock(home: Home, hosts: Sequence[str]) -> AsyncIterator[None]:
-    """Hold the locks of several hosts, so that nobody writes to their mirrors or points.
+    """Hold the locks of several hosts: no other process then writes to their mirrors or points.
 
     Raises:
         StorageError: `HOME_BUSY` where another process holds one and doesn't let go.
@@ -89,7 +89,7 @@ async def follower_lock(home: Home, hosts: Sequence[str]) -> AsyncIterator[None]
 
 @dataclass(frozen=True, slots=True)
 class LastPass:
-    """How current what is known of a host's runs is.
+    """How current the records of a host's runs are.
 
     `t`: when the newest pass over them began (Unix seconds), also one that failed. `skew_s`: how
     far the host's clock is ahead of ours. `error`: code and message where the pass failed.
@@ -103,11 +103,11 @@ class LastPass:
 def last_pass(home: Home, host: str) -> LastPass:
     """The newest pass over a host's runs, whichever process made it."""
     try:
-        told = json.loads(home.follower_pass(host).read_bytes())
-        error = told["error"]
+        row = json.loads(home.follower_pass(host).read_bytes())
+        error = row["error"]
         return LastPass(
-            t=float(told["t"]),
-            skew_s=float(told["skew_s"] or 0.0),
+            t=float(row["t"]),
+            skew_s=float(row["skew_s"] or 0.0),
             error=(error["code"], error["message"]) if error else None,
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -115,7 +115,7 @@ def last_pass(home: Home, host: str) -> LastPass:
 
 
 def record_unreachable(workspace: Workspace, host: str, error: HostError) -> None:
-    """Note that somebody has just tried to reach the host, and why that failed."""
+    """Record a failed attempt to reach the host, and its error."""
     _Passes(workspace, host).failed(error)
 
 
@@ -125,7 +125,7 @@ async def _wait_for_lock(home: Home, host: str) -> int:
         if time.monotonic() > deadline:
             raise StorageError(
                 "HOME_BUSY",
-                f"Another process follows {host} all the while.",
+                f"Another process is following {host}.",
                 "End the `trainmaster wait`, `logs -f` or MCP server that follows it, then retry.",
                 retryable=True,
             )
@@ -150,7 +150,7 @@ async def _follow(workspace: Workspace, host: str) -> None:
         except HostError as error:
             passes.failed(error)
         finally:
-            os.close(lock)  # so that whoever asks meanwhile may try for himself
+            os.close(lock)  # so that other processes can try
         await asyncio.sleep(pause_s * random.uniform(0.75, 1.25))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -171,28 +171,28 @@ async def _pass_alone(workspace: Workspace, host: str, bound_s: float) -> None:
     except HostError as error:
         passes.failed(error)
     except TimeoutError:
-        passes.took_too_long(bound_s)
+        passes.timed_out(bound_s)
 
 
 class _Passes:
-    """Passes over the open runs of one host, by whoever holds its lock."""
+    """Passes over the open runs of one host, by the process that holds its lock."""
 
     def __init__(self, workspace: Workspace, host: str) -> None:
         self._workspace = workspace
         self._host = host
         self._ingest = Ingest(workspace.metrics)
         self._followed: dict[tuple[str, int], Followed] = {}
-        # By placement, the newest request that a box has answered that has nothing more to write.
+        # By placement, the newest request answered by a host that has nothing more to write.
         self._answered: dict[tuple[str, int], int | None] = {}
         self._started: float | None = None
         self._skew_s: float | None = None
         self._passes = 0
 
     async def make(self, follower: Follower) -> bool:
-        """Copy and take in what is new of all open runs; True if there is more right now.
+        """Copy and ingest what is new of all open runs; True if there is more right now.
 
         Raises:
-            HostError: the host can't be reached; what came before that is taken in.
+            HostError: the host can't be reached; what came before that is ingested.
         """
         self._started = time.time() if self._started is None else self._started
         open_runs = self._workspace.control.open_runs(self._host)
@@ -201,23 +201,23 @@ class _Passes:
             news = await follower.copy_new(wanted)
         except HostError:
             self._ingest.take_in(
-                Grown(run_id, number, self._followed[run_id, number].mirror, None)
+                MirrorGrowth(run_id, number, self._followed[run_id, number].mirror, None)
                 for run_id, number, _ in open_runs
             )
             raise
         ended = self._take_in(open_runs, wanted, news)
         self._passes += 1
         self._skew_s = news.skew_s
-        if not news.more:  # else not everything is known that was there when this began
+        if not news.more:  # else something that existed when this began is still unread
             self._note(self._started, None)
             self._started = None
         return news.more or ended
 
     def failed(self, error: HostError) -> None:
-        """Note why the host's runs are not known of now."""
+        """Record why the host could not be followed."""
         self._note(time.time(), error)
 
-    def took_too_long(self, bound_s: float) -> None:
+    def timed_out(self, bound_s: float) -> None:
         if self._passes == 0:
             message = f"{self._host} gave no answer within {bound_s:.0f} s."
             self.failed(HostError("TIMEOUT", message, "Look at the link.", retryable=True))
@@ -238,18 +238,18 @@ class _Passes:
         wanted: dict[str, Followed],
         news: News,
     ) -> bool:
-        """Take in what the pass has brought; close the runs that have told everything.
+        """Ingest what the pass has brought; close the runs whose hosts have nothing more to write.
 
-        True where a run turns out to be over: one more look at it, and it can be closed.
+        True where a run turns out to be over: it can be closed after one more pass.
         """
         grown = []
         for run_id, number, _ in open_runs:
             names = news.changed.get(run_id)
             if (run_id, number) not in self._answered:
-                names = None  # a process before this one may not have come to it
+                names = None  # an earlier process may not have read it
             elif names is None:
                 continue
-            grown.append(Grown(run_id, number, wanted[run_id].mirror, names))
+            grown.append(MirrorGrowth(run_id, number, wanted[run_id].mirror, names))
         self._ingest.take_in(grown)
         for one in grown:
             placement = (one.run_id, one.placement)
@@ -267,21 +267,21 @@ class _Passes:
     def _note(self, started: float, error: HostError | None) -> None:
         home = self._workspace.home
         skew_s = last_pass(home, self._host).skew_s if self._skew_s is None else self._skew_s
-        told = {
+        row = {
             "t": started,
             "skew_s": round(skew_s, 3),
             "error": {"code": error.code, "message": error.message} if error else None,
         }
         path = home.follower_pass(self._host)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with suppress(OSError):  # a full disk: whoever asks waits a little longer
+        with suppress(OSError):  # a full disk: waiting processes wait a little longer
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(told))
+            temporary.write_text(json.dumps(row))
             os.replace(temporary, path)
 
 
 class _SecretsOf:
-    """A run's mask as its secrets are now; the last one known where they were taken away."""
+    """A run's mask from its current secrets; the last known mask once they were removed."""
 
     def __init__(self, home: Home, run_id: str) -> None:
         self._home = home

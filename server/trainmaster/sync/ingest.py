@@ -1,4 +1,4 @@
-"""From the mirror into `metrics.db`: each byte once, offset and points in one transaction."""
+"""Ingests the mirror into `metrics.db`: each byte once, offset and points in one transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainmaster.store.metrics_store import MetricsStore, Point, StoredEvent
 from trainmaster.store.mirror import PlacementMirror
 
 _CHUNK_BYTES = 8 << 20
-# Kinds that are kept as points alone.
+# Kinds that are stored as points alone.
 _POINTS_ONLY = frozenset({"metric", "rank_metric", "history", "sample"})
 _OF_STEPS = frozenset({"metric", "rank_metric", "eval", "history"})
 _TAKEN_IN = re.compile(rf"(?:{re.escape(JOURNAL)}|attempts/\d+/{re.escape(EVENTS)})(?:\.\d+)?")
@@ -23,8 +23,8 @@ _PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
-    """A placement whose mirror has grown: in the files of these names; None: in any."""
+class MirrorGrowth:
+    """A placement whose mirror has grown, in the files `names`; None: in any."""
 
     run_id: str
     placement: int
@@ -33,18 +33,18 @@ class Grown:
 
 
 class Ingest:
-    """Takes in what mirrors have grown by, many placements in one transaction.
+    """Ingests what mirrors have grown by, many placements in one transaction.
 
-    Keeps what it has folded: a fold is used on where the database's offset is the one that it was
-    left at, so that nobody else has gone on from there. The caller holds the host's follower lock.
+    Caches folds: a cached fold is used while the database's offset equals its own, so no other
+    process has ingested since. The caller holds the host's follower lock.
     """
 
     def __init__(self, store: MetricsStore) -> None:
         self._store = store
         self._sources: dict[tuple[str, int], dict[str, _Source]] = {}
 
-    def take_in(self, grown: Iterable[Grown]) -> None:
-        """Take in what is new; a mirror that can't be read is left for another time."""
+    def take_in(self, grown: Iterable[MirrorGrowth]) -> None:
+        """Ingest what is new; a mirror that can't be read is retried later."""
         due = [(one, found) for one in grown if (found := self._due(one))]
         if not due:
             return
@@ -53,11 +53,11 @@ class Ingest:
                 for one, sources in due:
                     self._placement(one, sources)
         except BaseException:
-            self._sources.clear()  # they tell of what was not committed
+            self._sources.clear()  # they hold what was not committed
             raise
 
     def closed(self, run_id: str, placement: int) -> int | None:
-        """The newest request that the box has answered, where it has nothing more to write."""
+        """The newest request answered by the host, where it has nothing more to write."""
         for source in self._sources.get((run_id, placement), {}).values():
             if source.name == JOURNAL and isinstance(source.fold, _JournalFold):
                 record = source.fold.record
@@ -66,8 +66,8 @@ class Ingest:
         record = Record.from_dict(body["record"]) if body else Record()
         return record.generation if record.closed else None
 
-    def _due(self, grown: Grown) -> list[_Source]:
-        """The sources to look at, the journal last: its news of an end never precede the points."""
+    def _due(self, grown: MirrorGrowth) -> list[_Source]:
+        """The sources to read, the journal last: an end must never precede the points before it."""
         known = self._sources.get((grown.run_id, grown.placement), {})
         if grown.names is not None:
             names = sorted(filter(_TAKEN_IN.fullmatch, grown.names), key=_order)
@@ -85,19 +85,19 @@ class Ingest:
             if sizes[source.name] > self._store.offset(grown.run_id, grown.placement, source.key)
         ]
 
-    def _placement(self, grown: Grown, sources: list[_Source]) -> None:
+    def _placement(self, grown: MirrorGrowth, sources: list[_Source]) -> None:
         try:
             for source in sources:
                 _ingest_file(self._store, grown, source)
         except OSError:
-            # Its offset has not moved: the same bytes are taken in again, each point once.
+            # Its offset has not moved: the same bytes are ingested again, each point once.
             self._sources.pop((grown.run_id, grown.placement), None)
 
 
 def ingest_placement(
     store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int
 ) -> bool:
-    """Take in what is new in a placement's mirror; True if there was anything.
+    """Ingest what is new in a placement's mirror; True if there was anything.
 
     The caller holds the host's follower lock.
     """
@@ -113,7 +113,7 @@ def ingest_placement(
 
 def take_in(store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int) -> None:
     """The same, within the caller's `store.writing()`."""
-    grown = Grown(run_id, placement, mirror, None)
+    grown = MirrorGrowth(run_id, placement, mirror, None)
     for source in _sources(mirror):
         if mirror.size(source.name) > store.offset(run_id, placement, source.key):
             _ingest_file(store, grown, source)
@@ -123,8 +123,8 @@ def take_in(store: MetricsStore, mirror: PlacementMirror, run_id: str, placement
 class _Source:
     """One generation of a file in the mirror.
 
-    `key` is its name in the database: the same before and after it is put aside. `fold` is what it
-    adds up to until `offset`, where that is known.
+    `key` is its name in the database: the same before and after it is put aside. `fold` is the
+    state up to `offset`, where that is known.
     """
 
     name: str
@@ -136,7 +136,7 @@ class _Source:
 
 
 def _sources(mirror: PlacementMirror) -> list[_Source]:
-    """What can be taken in of a mirror, in order."""
+    """The files of a mirror that can be ingested, in order."""
     names = [f"attempts/{attempt}/{EVENTS}" for attempt in mirror.attempts()] + [JOURNAL]
     found = []
     for name in names:
@@ -157,11 +157,11 @@ def _order(name: str) -> tuple[bool, str]:
     return name.startswith(JOURNAL), name
 
 
-def _ingest_file(store: MetricsStore, grown: Grown, source: _Source) -> None:
+def _ingest_file(store: MetricsStore, grown: MirrorGrowth, source: _Source) -> None:
     run_id, placement = grown.run_id, grown.placement
     if source.fold is None:
         source.offset = store.offset(run_id, placement, source.key)
-        # A generation's fold begins with it: what an earlier one added up to is over.
+        # A new generation starts with an empty fold.
         body = store.fold(run_id, placement, source.attempt) if source.offset else None
         source.fold = _fold(body, source.attempt)
     begin = offset = source.offset
@@ -174,17 +174,17 @@ def _ingest_file(store: MetricsStore, grown: Grown, source: _Source) -> None:
             store.add_points(run_id, placement, source.attempt, segment, points)
         if stored := _stored(events, source.attempt):
             store.add_events(run_id, placement, stored)
-        offset += used or len(data)  # a line longer than a chunk is no event of ours
+        offset += used or len(data)  # a line longer than a chunk is not an event
         if len(data) < _CHUNK_BYTES:
             break
     if source.put_aside:
-        offset = grown.mirror.size(source.name)  # its torn end gets no other
+        offset = grown.mirror.size(source.name)  # its torn last line will not be completed
     if offset == begin:
         return
     if store.move_offset(run_id, placement, source.key, old=begin, new=offset):
         store.put_fold(run_id, placement, source.attempt, source.fold.to_dict())
         source.offset = offset
-    else:  # somebody else was at it: what was added just now is added once more, in its place
+    else:  # another process was faster: ingest again, which replaces the same points
         source.fold = None
         _ingest_file(store, grown, source)
 
@@ -246,7 +246,7 @@ class _JournalFold:
             try:
                 self.record.apply(event)
             except TransitionError:
-                continue  # only a damaged journal tells of one
+                continue  # a damaged journal
             if event.kind == "sample":
                 points.extend(_points(event, round(event.t * 1000)))
         yield 0, points
@@ -264,8 +264,8 @@ def _fold(body: dict[str, Any] | None, attempt: int) -> _AttemptFold | _JournalF
 
 
 def _described(progress: Progress) -> dict[str, Any]:
-    """`progress.to_dict()` for whoever writes it down at once: nothing is copied but what must be,
-    since this is done for every run that tells anything, several times a second."""
+    """`progress.to_dict()` without deep copies, for immediate serialization: called for every
+    active run several times a second."""
     body = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
     body["losses"] = progress.losses.to_dict()
     body["warnings"] = [asdict(warning) for warning in progress.warnings]

@@ -1,4 +1,4 @@
-"""When a tick last was and how it went: `keeper.json`, one small file that each tick replaces."""
+"""When the last tick was and how it ended: `keeper.json`, replaced by every tick."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from trainer_runtime.core.files.durable import try_lock, write_atomic
 from trainmaster.words.paths import Home
 
-# So many intervals may pass without a tick: a machine may be busy, one tick may take long.
+# Intervals without a tick before the keeper counts as overdue: a tick may take long.
 _PATIENCE = 3
 NEVER = "no keeper is installed"
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
-    """The newest tick, by Unix time; `ended_t` is None for one that is at work, or was killed.
+class LastTick:
+    """The newest tick, by Unix time; `ended_t` is None while it works, or if it was killed.
 
-    `failed`: what could not be done, by run or box. `by_timer_t`: when the newest tick began that
-    a timer has called, which does so every `every_s` seconds.
+    `failed`: error messages by run or host. `by_timer_t`: when the newest tick that a timer
+    called began; the timer calls every `every_s` seconds.
     """
 
     began_t: float
@@ -33,40 +33,42 @@ class Ticked:
     every_s: float | None = None
 
 
-def read_ticked(home: Home) -> Ticked | None:
-    """The newest tick; None where none ever was, or nothing of it can be read."""
+def read_last_tick(home: Home) -> LastTick | None:
+    """The newest tick; None where there is none, or the file can't be read."""
     try:
-        told: dict[str, Any] = json.loads(home.keeper_ticked.read_bytes())
-        return Ticked(**{name: told[name] for name in Ticked.__dataclass_fields__ if name in told})
+        row: dict[str, Any] = json.loads(home.keeper_ticked.read_bytes())
+        return LastTick(
+            **{name: row[name] for name in LastTick.__dataclass_fields__ if name in row}
+        )
     except (OSError, ValueError, TypeError):
         return None
 
 
 @contextmanager
 def ticking(home: Home, every_s: float | None) -> Iterator[dict[str, str] | None]:
-    """Hold the keeper's lock; None where another tick does. What is put into the mapping is on
-    record as having failed, by what it concerns."""
+    """Hold the keeper's lock; yields None where another tick holds it. The caller puts failures
+    into the mapping, by run or host."""
     lock = try_lock(home.keeper_lock)
     if lock is None:
         yield None
         return
     try:
-        before, now = read_ticked(home), time.time()
-        told = Ticked(now, None, {}, now, every_s)
+        before, now = read_last_tick(home), time.time()
+        tick = LastTick(now, None, {}, now, every_s)
         if every_s is None:
-            told = Ticked(now, None, {}, *_by_timer(before))
-        _write(home, told)
+            tick = LastTick(now, None, {}, *_by_timer(before))
+        _write(home, tick)
         failed: dict[str, str] = {}
         yield failed
-        _write(home, replace(told, ended_t=time.time(), failed=failed))
+        _write(home, replace(tick, ended_t=time.time(), failed=failed))
     finally:
         os.close(lock)
 
 
 def keeper_problem(home: Home, now: float) -> str | None:
-    """Why nobody keeps this home's runs while nobody looks; None where a timer does.
+    """Why no timer maintains this home's runs; None where one does.
 
-    Told by the ticks alone: asking systemd and cron takes too long for every answer.
+    Read from the ticks alone: asking systemd and cron takes too long for every answer.
     """
     heard_t, every_s = max(_installed(home), _called(home))
     if every_s <= 0:
@@ -74,24 +76,24 @@ def keeper_problem(home: Home, now: float) -> str | None:
     if now - heard_t <= _PATIENCE * every_s:
         return None
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(heard_t))
-    return f"the keeper has not been at it since {at}"
+    return f"the keeper has not run since {at}"
 
 
-def note_installed(home: Home, every_s: float) -> None:
-    """A timer is to call from now on."""
+def record_installed(home: Home, every_s: float) -> None:
+    """Record that a timer was installed."""
     write_atomic(home.keeper_installed, f"{every_s:.0f}".encode())
 
 
-def note_removed(home: Home) -> None:
-    """No timer calls any more; may be repeated."""
+def record_removed(home: Home) -> None:
+    """Record that no timer calls any more; may be repeated."""
     home.keeper_installed.unlink(missing_ok=True)
-    ticked = read_ticked(home)
+    ticked = read_last_tick(home)
     if ticked is not None:
         _write(home, replace(ticked, by_timer_t=None, every_s=None))
 
 
 def _installed(home: Home) -> tuple[float, float]:
-    """When a keeper was installed, and every how many seconds it is to come; zeros for never."""
+    """When a keeper was installed, and its interval in seconds; zeros for never."""
     try:
         return home.keeper_installed.stat().st_mtime, float(home.keeper_installed.read_text())
     except (OSError, ValueError):
@@ -99,13 +101,13 @@ def _installed(home: Home) -> tuple[float, float]:
 
 
 def _called(home: Home) -> tuple[float, float]:
-    ticked = read_ticked(home)
+    ticked = read_last_tick(home)
     return (ticked.by_timer_t or 0.0, ticked.every_s or 0.0) if ticked else (0.0, 0.0)
 
 
-def _by_timer(before: Ticked | None) -> tuple[float | None, float | None]:
+def _by_timer(before: LastTick | None) -> tuple[float | None, float | None]:
     return (None, None) if before is None else (before.by_timer_t, before.every_s)
 
 
-def _write(home: Home, told: Ticked) -> None:
-    write_atomic(home.keeper_ticked, json.dumps(asdict(told)).encode())
+def _write(home: Home, tick: LastTick) -> None:
+    write_atomic(home.keeper_ticked, json.dumps(asdict(tick)).encode())

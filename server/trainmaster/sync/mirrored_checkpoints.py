@@ -1,8 +1,7 @@
-"""Which of a run's checkpoints are copied to this machine, and which are missing: as the records
-and the mirror's folder have it. Only reads; `checkpoint_mirror` brings them.
+"""Which of a run's checkpoints are copied to this machine, and which are missing, by the records
+and the mirror's folder. Only reads; `checkpoint_mirror` downloads them.
 
-A copy lies in the run's mirror under the name that the checkpoint has on its host, whole, since it
-comes there in one step.
+A copy has the name that the checkpoint has on its host. It is renamed into place once complete.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
-# Of `checkpoint.mirror`: to this machine.
+# The value of `checkpoint.mirror` for this machine.
 OPERATOR = "operator"
 SKIPPED = ".skipped.json"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CheckpointKey:
-    """A checkpoint; a later attempt may have saved the same step anew."""
+    """A checkpoint; a later attempt may have saved the same step again."""
 
     step: int
     attempt: int
@@ -43,7 +42,7 @@ def is_mirrored_here(run: Run) -> bool:
 
 
 def mirrored_step(workspace: Workspace, view: RunView) -> int | None:
-    """The newest checkpoint that is whole in its second place; None where there is none."""
+    """The newest complete checkpoint in the mirror; None where there is none."""
     if not is_mirrored_here(view.run):
         return view.record.mirrored_step
     here = copied(mirror_folder(workspace, view))
@@ -52,8 +51,8 @@ def mirrored_step(workspace: Workspace, view: RunView) -> int | None:
 
 
 def wanted_here(workspace: Workspace, view: RunView) -> list[int]:
-    """The steps without which a run's box can't go without a loss, and that are not here: its
-    newest verified checkpoint, and its best one."""
+    """The steps that would be lost with the host: its newest verified checkpoint and its best
+    one, where they are not here."""
     kept = {view.index.resume_from, view.index.best}
     return [key.step for key in missing(mirror_folder(workspace, view), view) if key.step in kept]
 
@@ -76,19 +75,19 @@ def verified_keys(view: RunView) -> list[CheckpointKey]:
 
 
 def copied(folder: Path) -> dict[CheckpointKey, Path]:
-    """What is in the mirror; whole, since it comes there in one step."""
+    """The complete copies in the mirror."""
     found = {}
     for path in folder.glob("step-*") if folder.is_dir() else ():
         with suppress(ManifestError):
-            told = read(path)
-            key = CheckpointKey(told.step, told.attempt)
+            manifest = read(path)
+            key = CheckpointKey(manifest.step, manifest.attempt)
             if path.name == key.name:
                 found[key] = path
     return found
 
 
 def skipped_copies(folder: Path) -> dict[str, str]:
-    """Checkpoints that can't be brought, and what is wrong with them on the box."""
+    """Checkpoints that can't be copied, and why."""
     try:
         found: dict[str, str] = json.loads((folder / SKIPPED).read_bytes())
         return found

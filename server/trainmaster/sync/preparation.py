@@ -1,4 +1,4 @@
-"""How far the preparation of a run's newest attempt is, from the mirror of its `setup.log`."""
+"""The progress of a run's newest attempt's preparation, from the mirror of its `setup.log`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_LINE = 200
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """`step`: None where nothing was told yet; `line`: what its log says last, by whoever."""
+    """`step`: None where none was reported yet; `line`: the last line of its log."""
 
     attempt: int
     since_t: float
@@ -26,7 +26,7 @@ class Preparation:
 
 
 def preparation_of(record: Record, mirror: PlacementMirror) -> Preparation | None:
-    """That of the newest attempt; None where its trainer has started, or it is over."""
+    """That of the newest attempt; None where its trainer has started, or it has ended."""
     attempt = record.current
     if attempt is None or attempt.state is not AttemptState.STARTING:
         return None

@@ -1,4 +1,4 @@
-"""Making the derived database again from the mirror."""
+"""Rebuilds the derived database from the mirror."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trainmaster.words.answers.runs import ReplayAnswer
 
 
 def replay_if_new(workspace: Workspace, within_s: float = math.inf) -> None:
-    """Take in what mirrors hold where the database was lost, or a newer version began it anew.
+    """Ingest the mirrors where the database was lost, or a newer version has replaced it.
 
-    Others may take in the same meanwhile, and each byte is taken in once; a kill is made up for by
-    whoever comes next, and so is what is left after `within_s`.
+    Other processes may ingest the same, each byte once. After a kill, or after `within_s`, the
+    next call continues.
     """
     if not workspace.metrics.replay_due:
         return
@@ -30,7 +30,7 @@ def replay_if_new(workspace: Workspace, within_s: float = math.inf) -> None:
 
 
 async def replay(workspace: Workspace) -> ReplayAnswer:
-    """Throw the derived database's contents away, and make them again from the mirror.
+    """Clear the derived database, and rebuild it from the mirror.
 
     Raises:
         StorageError: `HOME_BUSY` while another process follows a host.

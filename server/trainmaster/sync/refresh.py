@@ -1,8 +1,8 @@
-"""The read path: a run as it stands, after one bounded read of what its host has to say.
+"""The read path: a run's view after one bounded read of its host.
 
-What is new is followed into the mirror and folded into the database. Nothing changes on a host,
-nothing is started, sent or delivered: what is due for a run is done by `advance`, which only what
-acts calls.
+New bytes are copied into the mirror and folded into the database. Nothing changes on a host,
+nothing is started, sent or delivered: `advance` does what is due for a run, and only acting calls
+use it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from trainmaster.sync.follow import catch_up
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 
-# So long an answer waits for a host that may be away.
+# The longest that an answer waits for a host that may be unreachable.
 READ_WITHIN_S = 10.0
 
 
 async def refresh(workspace: Workspace, run: str, within_s: float = READ_WITHIN_S) -> RunView:
-    """The run of this id or name, as current as `within_s` allows; a host that is away shows in
+    """The run of this id or name, as current as `within_s` allows; an unreachable host shows in
     the view, not as an error.
 
     Raises:

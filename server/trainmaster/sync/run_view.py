@@ -1,4 +1,4 @@
-"""One run as it stands: what was asked for, what its box said, and the state that follows."""
+"""One run: the request, the records of its host, and the state that follows."""
 
 from __future__ import annotations
 
@@ -30,20 +30,19 @@ LOST_AFTER_S = 12 * HEARTBEAT_S
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """`now` is by the clock of the run's host, and so is `looked_t`: when somebody looked at the
-    host last, with or without success; None counts as now. `delivered`: whether the newest request
-    has reached that. `link_error`: why the host could not be reached the
-    last time, code and message; None where it could. `transfer`: of an open run, how far what
-    travels between here and there is. `preparation`: that of an attempt whose trainer has not
-    started yet. `host_is_gone`: the host was a rented box, and its provider lists it no longer.
-    `kernel`: how the sessions of a run at Kaggle stand."""
+    """`now` is by the clock of the run's host, and so is `last_read_t`: when the host was last
+    read, with or without success; None counts as now. `delivered`: whether the newest request has
+    reached the host. `link_error`: code and message of the last failure to reach the host; None
+    after a success. `transfer`: the transfers of an open run. `preparation`: that of an attempt
+    whose trainer has not started yet. `host_is_gone`: the host was a rented instance, and its
+    provider no longer lists it. `kernel`: the sessions of a run at Kaggle."""
 
     run: Run
     desired: Desired
     record: Record
     attempts: Sequence[Progress]
     now: float
-    looked_t: float | None = None
+    last_read_t: float | None = None
     delivered: bool = True
     link_error: tuple[str, str] | None = None
     transfer: TransferProgress | None = None
@@ -53,13 +52,13 @@ class RunView:
 
     @property
     def state(self) -> RunState:
-        told = self._told_state
+        recorded = self._recorded_state
         if self.kernel is None:
-            return told
-        return self.kernel.state(told, self.desired, self.record.heartbeat_t)
+            return recorded
+        return self.kernel.state(recorded, self.desired, self.record.heartbeat_t)
 
     @property
-    def _told_state(self) -> RunState:
+    def _recorded_state(self) -> RunState:
         return run_state(
             self.record.state if self.record.heartbeat_t is not None else None,
             self.desired.state,
@@ -70,13 +69,13 @@ class RunView:
 
     @property
     def known_until(self) -> float:
-        """Up to when silence can be told from nobody having asked, by the clock of the host."""
-        return self.now if self.looked_t is None else min(self.now, self.looked_t)
+        """The last time the host was read, by its clock: later silence proves nothing."""
+        return self.now if self.last_read_t is None else min(self.now, self.last_read_t)
 
     @property
     def silent_for_s(self) -> float:
-        """How long the box had not been heard when somebody looked last; a run at Kaggle has none
-        between its sessions."""
+        """Seconds between the last heartbeat and the last read of the host; zero between the
+        sessions of a run at Kaggle."""
         if self.host_is_gone:
             return float("inf")
         heard = self.record.heartbeat_t
@@ -88,7 +87,7 @@ class RunView:
 
     @property
     def reason(self) -> str | None:
-        """Why the run is in its state, where that needs telling; what is wrong with a lost link."""
+        """Why the run is in its state, or the error of a lost link."""
         if self.kernel is not None and self.state is RunState.QUEUED:
             return self.kernel.reason
         silent = self.record.heartbeat_t is None or self.state is RunState.LOST
@@ -96,17 +95,17 @@ class RunView:
             return ": ".join(self.link_error)
         if self.record.reason is None or self.state is RunState.RUNNING:
             return None
-        told = ": ".join(filter(None, (self.record.reason, self.record.detail)))
-        return shown(told.encode(errors="replace"))
+        reason = ": ".join(filter(None, (self.record.reason, self.record.detail)))
+        return shown(reason.encode(errors="replace"))
 
     @property
     def unreachable(self) -> str | None:
-        """Why what is shown of the run may be old: its host could not be reached the last time."""
+        """Why the view may be out of date: its host could not be reached the last time."""
         return self.link_error[1] if self.link_error and not self.run.closed else None
 
     @property
     def request_pending(self) -> bool:
-        """Whether the box has yet to answer the newest request."""
+        """Whether the host has yet to answer the newest request."""
         return self.desired.generation > self.record.generation
 
     @property
@@ -121,14 +120,14 @@ class RunView:
 
     @property
     def awaited_attempt(self) -> int:
-        """The attempt that transfers are seen to for; each session counts as one at Kaggle."""
+        """The attempt whose transfers are served; each session counts as one at Kaggle."""
         if self.kernel is not None:
             return self.kernel.data_generation(self.desired)
         return max(1, self.attempt)
 
     @property
     def progress(self) -> Progress | None:
-        """That of the newest attempt that came to a start."""
+        """That of the newest attempt that started training."""
         return newest_progress(self.attempts)
 
     @property
@@ -137,7 +136,7 @@ class RunView:
 
     @property
     def target_step(self) -> int | None:
-        """The last step that it means to take; None where nobody knows."""
+        """The last step of the training; None where it is unknown."""
         progress = self.progress
         if progress is not None and progress.target_step is not None:
             return progress.target_step
@@ -166,7 +165,7 @@ def ended_instance(workspace: Workspace, host: str) -> RentedInstance | None:
 
 
 def load_view(workspace: Workspace, run: str) -> RunView:
-    """The run of this id or name, as far as the database knows it.
+    """The run of this id or name, from the database.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -186,7 +185,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         record,
         attempts,
         time.time() + last.skew_s,
-        looked_t=last.t + last.skew_s,
+        last_read_t=last.t + last.skew_s,
         delivered=delivered,
         link_error=_removed(workspace, found.host) or last.error,
         transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
@@ -212,7 +211,7 @@ def refuse_unless_ended(view: RunView) -> None:
 
 
 def still_running(run_id: str, state: str) -> StateError:
-    """The error for what takes a run that has ended."""
+    """The error for a call that needs an ended run."""
     return StateError(
         "RUN_IS_RUNNING",
         f"Run {run_id} is {state}.",

@@ -1,4 +1,4 @@
-"""How far a run's transfers are: one small file, replaced by whoever transfers, read by anybody."""
+"""The progress of a run's transfers: one small file, replaced by the transferring process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ AWAITED = frozenset({UPLOAD, "wheels", "model", "tokenizer"})
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """`what` is under way, or was last: `done_bytes` of `total_bytes` at Unix time `t`.
+    """`what` is being transferred, or was last: `done_bytes` of `total_bytes` at Unix time `t`.
 
-    `error`: code and message of what keeps it. `finished`: by kind of transfer, for which attempt
-    nothing is left to do.
+    `error`: code and message of what blocks it. `finished`: by kind of transfer, the attempt for
+    which nothing is left to do.
     """
 
     what: str
@@ -35,15 +35,15 @@ class TransferProgress:
 def read_progress(home: Home, run_id: str) -> TransferProgress | None:
     """What is on record; None where nothing ever was, or nothing that can be read."""
     try:
-        told: dict[str, Any] = json.loads(home.transfer_progress(run_id).read_bytes())
-        known = {name: told[name] for name in TransferProgress.__dataclass_fields__ if name in told}
+        row: dict[str, Any] = json.loads(home.transfer_progress(run_id).read_bytes())
+        known = {name: row[name] for name in TransferProgress.__dataclass_fields__ if name in row}
         return TransferProgress(**known)
     except (OSError, ValueError, TypeError):
         return None
 
 
 def write_progress(home: Home, run_id: str, progress: TransferProgress) -> None:
-    """Replace what is on record, at once for whoever reads. The caller holds the transfer lock."""
+    """Replace the recorded progress atomically. The caller holds the transfer lock."""
     path = home.transfer_progress(run_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".new")

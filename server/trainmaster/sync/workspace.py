@@ -42,7 +42,7 @@ class Workspace:
         return known[1]
 
     async def disconnect(self) -> None:
-        """End the connections to hosts; the next call that needs one makes it anew."""
+        """Close the connections to hosts; the next call that needs one reconnects."""
         for backend in [*self._replaced, *(known[1] for known in self._backends.values())]:
             await backend.disconnect()
 

@@ -1,7 +1,7 @@
 """Verified checkpoints, copied to this machine as they appear: `checkpoint: {mirror: operator}`.
 
-A checkpoint's folder comes to lie in the run's mirror under the name that it has on the box, in one
-step and whole: until then it grows as `.writing-step-…`, which a kill leaves to go on from.
+A checkpoint's folder gets the name that it has on the host once it is complete. Until then it grows
+as `.writing-step-…`, from which a later process resumes.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from trainmaster.sync.mirrored_checkpoints import (
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.download import download
-from trainmaster.transfers.file_sources import BoxFiles
+from trainmaster.transfers.file_sources import HostFiles
 from trainmaster.words.errors import HostError
 
 MIRROR = "mirror"
 _WRITING = ".writing-"
 _OLD = ".old-"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
-# Whoever has not come through to the box for so long after the run's end will hardly do so.
+# A host unreachable for so long after the run's end is given up.
 _GIVE_UP_AFTER_S = 7 * 86400.0
-_LOOK_EVERY_S = 0.2
+_CHECK_EVERY_S = 0.2
 
 Report = Callable[[int, int], None]
 
 
 class MirrorTransfer:
-    """The checkpoints of a run that are to come here, as a `transfer.Transfer`."""
+    """The checkpoints of a run that are to be copied here, as a `transfer.Transfer`."""
 
     what = MIRROR
 
@@ -58,38 +58,38 @@ class MirrorTransfer:
         self._run_id = run_id
 
     async def carry_out(self, report: Report) -> None:
-        """Bring the newest that is missing; the rest is due again then.
+        """Copy the newest that is missing; the rest stays due.
 
         Raises:
-            HostError: the box can't be reached, or there is no room here; it is still due.
+            HostError: the host can't be reached, or the disk here is full; it is still due.
         """
         await mirror_checkpoints(self._workspace, self._run_id, report=report, most=1)
 
 
 def due_mirror(workspace: Workspace, view: RunView) -> MirrorTransfer | None:
-    """The transfer of a run's checkpoints, where any is due, as far as is known here."""
+    """The transfer of a run's checkpoints, where any is due by the local records."""
     if not is_mirrored_here(view.run) or view.run.cleaned:
         return None
     if view.run.closed and view.now - (view.record.state_t or view.now) > _GIVE_UP_AFTER_S:
         return None
     folder = mirror_folder(workspace, view)
-    if not missing(folder, view) and not _outlived(folder, view):
+    if not missing(folder, view) and not _removed_on_host(folder, view):
         return None
     return MirrorTransfer(workspace, view.run.run_id, max(1, view.attempt))
 
 
 async def bring_wanted(workspace: Workspace, run: str) -> int:
-    """Bring the checkpoints that `wanted_here` names, whatever the run's spec says of its mirror;
-    how many came. Where another process is at it, waits until they are here.
+    """Copy the checkpoints that `wanted_here` names, whatever mirror the run's spec names; the
+    number copied. Where another process copies them, waits until they are here.
 
     Raises:
-        HostError: the box can't be reached, or there is no room here.
+        HostError: the host can't be reached, or the disk here is full.
     """
     came = 0
     while wanted := wanted_here(workspace, load_view(workspace, run)):
         brought = await mirror_checkpoints(workspace, run, only=frozenset(wanted))
         if not brought:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_CHECK_EVERY_S)
         came += brought
     return came
 
@@ -102,20 +102,20 @@ async def mirror_checkpoints(
     most: int | None = None,
     only: frozenset[int] | None = None,
 ) -> int:
-    """Bring a run's verified checkpoints that are not here yet, newest first; how many came.
+    """Copy a run's verified checkpoints that are not here yet, newest first; the number copied.
 
-    `most` of them, of `only` these steps, where that is given.
+    `most`: the maximum number; `only`: these steps alone.
 
-    What the box has removed is removed here too, but never the newest. Returns 0 at once where
-    another process is at it.
+    What the host has removed is removed here too, but never the newest. Returns 0 at once where
+    another process is copying.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        HostError: the box can't be reached, or there is no room here.
+        HostError: the host can't be reached, or the disk here is full.
     """
     view = load_view(workspace, run)
     folder = mirror_folder(workspace, view)
-    with _told(folder):
+    with _storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = try_lock(folder / ".lock")
     if lock is None:
@@ -124,9 +124,9 @@ async def mirror_checkpoints(
         came = 0
         due = [key for key in missing(folder, view) if only is None or key.step in only]
         for key in due[:most]:
-            with _told(folder):
-                came += await _bring(workspace, view, key, report)
-        with _told(folder):
+            with _storage_errors(folder):
+                came += await _copy(workspace, view, key, report)
+        with _storage_errors(folder):
             _prune(folder, view)
         return came
     finally:
@@ -134,27 +134,27 @@ async def mirror_checkpoints(
 
 
 def _skip(folder: Path, key: CheckpointKey, reason: str) -> bool:
-    told = {**skipped_copies(folder), str(key): reason}
-    write_atomic(folder / SKIPPED, json.dumps(told).encode())
+    skipped = {**skipped_copies(folder), str(key): reason}
+    write_atomic(folder / SKIPPED, json.dumps(skipped).encode())
     return False
 
 
-async def _bring(workspace: Workspace, view: RunView, key: CheckpointKey, report: Report) -> bool:
-    """Bring one checkpoint; False where it is gone, or not what it should be."""
+async def _copy(workspace: Workspace, view: RunView, key: CheckpointKey, report: Report) -> bool:
+    """Copy one checkpoint; False where it was removed, or is not valid."""
     folder = mirror_folder(workspace, view)
-    box = BoxFiles(workspace.backend(view.run.host), view.run.run_id)
-    listed = await box.files(f"checkpoints/{key.name}")
+    host_files = HostFiles(workspace.backend(view.run.host), view.run.run_id)
+    listed = await host_files.files(f"checkpoints/{key.name}")
     files = {
         item.path.removeprefix(f"checkpoints/{key.name}/"): item
         for item in listed
         if isinstance(item, ListedFile)
     }
     if MANIFEST_NAME not in files or not all(_NAME.fullmatch(name) for name in files):
-        return _skip(folder, key, "its folder on the box is gone, or is no checkpoint's")
+        return _skip(folder, key, "its folder on the host was removed, or is not a checkpoint's")
     writing = folder / f"{_WRITING}{key.name}"
     writing.mkdir(exist_ok=True)
     try:
-        await _download_all(box, files, writing, report)
+        await _download_all(host_files, files, writing, report)
         problems = await asyncio.to_thread(verify, writing)
     except HostError as error:
         if error.code != "DIGEST_MISMATCH":
@@ -168,7 +168,7 @@ async def _bring(workspace: Workspace, view: RunView, key: CheckpointKey, report
 
 
 async def _download_all(
-    box: BoxFiles, files: Mapping[str, ListedFile], writing: Path, report: Report
+    host_files: HostFiles, files: Mapping[str, ListedFile], writing: Path, report: Report
 ) -> None:
     total, done = sum(item.size_bytes for item in files.values()), 0
 
@@ -178,7 +178,7 @@ async def _download_all(
         report(done, total)
 
     for name in sorted(files, key=lambda name: (name == MANIFEST_NAME, name)):
-        await download(box, files[name], writing / name, arrived)
+        await download(host_files, files[name], writing / name, arrived)
 
 
 def _put_in_place(writing: Path, place: Path) -> None:
@@ -192,8 +192,8 @@ def _put_in_place(writing: Path, place: Path) -> None:
     shutil.rmtree(place.with_name(f"{_OLD}{place.name}"), ignore_errors=True)
 
 
-def _outlived(folder: Path, view: RunView) -> list[Path]:
-    """What no longer stands on the box; nothing, until something that does is here."""
+def _removed_on_host(folder: Path, view: RunView) -> list[Path]:
+    """Copies of checkpoints that the host has removed; none while no current one is here."""
     here, standing = copied(folder), set(verified_keys(view))
     if not standing & here.keys():
         return []
@@ -201,8 +201,8 @@ def _outlived(folder: Path, view: RunView) -> list[Path]:
 
 
 def _prune(folder: Path, view: RunView) -> None:
-    """Remove what has outlived its like on the box, and the halves of such."""
-    for path in _outlived(folder, view):
+    """Remove the copies that the host has removed, and their unfinished parts."""
+    for path in _removed_on_host(folder, view):
         hidden = path.with_name(f"{_OLD}{path.name}")
         path.rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
@@ -213,8 +213,8 @@ def _prune(folder: Path, view: RunView) -> None:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """What this machine refuses is to be tried again: room comes and goes."""
+def _storage_errors(folder: Path) -> Iterator[None]:
+    """Turn a local I/O error into a retryable one: room may become free."""
     try:
         yield
     except OSError as error:

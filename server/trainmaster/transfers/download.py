@@ -1,8 +1,8 @@
-"""Brings one file over: in pieces that are checked, and that a kill leaves to go on from.
+"""Downloads one file in verified pieces; a killed download resumes.
 
-The file grows as `.NAME.part` beside its place and is renamed once every 64 MiB of it has the
-digest that it should have. Whoever comes back checks what is there by the same digests: from where
-it is of another version, or was damaged meanwhile, it is fetched anew.
+The file grows as `.NAME.part` beside its target and is renamed once every 64 MiB of it has the
+expected digest. The next process verifies the part by the same digests, and downloads it again from
+where it is of another version or damaged.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _RANGES_AHEAD = 4
 _TRIES = 2
 
 
-# Told how many more bytes are here.
+# Called with the number of bytes that have arrived since the last call.
 Arrived = Callable[[int], None]
 
 
 def is_there(file: ListedFile, target: Path) -> bool:
-    """Whether the file was brought before: same size, same time of change, to the nanosecond."""
+    """Whether the file was downloaded before: same size and modification time in nanoseconds."""
     try:
         status = target.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -43,10 +43,10 @@ def is_there(file: ListedFile, target: Path) -> bool:
 
 
 async def download(source: FileSource, file: ListedFile, target: Path, arrived: Arrived) -> None:
-    """Bring `file` to `target`. May be cancelled or killed at any moment, and called again.
+    """Download `file` to `target`. May be cancelled or killed at any moment, and called again.
 
     Raises:
-        HostError: `DIGEST_MISMATCH`; or the box can't be reached.
+        HostError: `DIGEST_MISMATCH`; or the host can't be reached.
         StorageError: `HOME_BUSY`, another process is fetching the same file.
         OSError: it can't be written.
     """
@@ -56,7 +56,7 @@ async def download(source: FileSource, file: ListedFile, target: Path, arrived: 
     part = target.with_name(f".{target.name}.part")
     descriptor = _open_part(part)
     try:
-        if is_there(file, target):  # another process was at it until now
+        if is_there(file, target):  # another process has just finished it
             part.unlink()
             return
         await _fill(source, file, descriptor, arrived)
@@ -88,7 +88,7 @@ def _open_part(part: Path) -> int:
 
 
 async def _fill(source: FileSource, file: ListedFile, descriptor: int, arrived: Arrived) -> None:
-    """Bring the part to the whole file; whenever this is cancelled, it can be gone on from."""
+    """Complete the part; it can be resumed after a cancellation at any moment."""
     have = min(os.fstat(descriptor).st_size, file.size_bytes)
     os.ftruncate(descriptor, have)
     for chunk in range(count_chunks(file.size_bytes)):
@@ -162,18 +162,18 @@ async def _digest(descriptor: int, start: int, end: int) -> str:
     while start < end:
         data = os.pread(descriptor, min(_RANGE_BYTES, end - start), start)
         if not data:
-            break  # cut by somebody else: then it has another digest
+            break  # truncated by another process: the digest will differ
         hasher.update(data)
         start += len(data)
-        await asyncio.sleep(0)  # links are kept alive meanwhile
+        await asyncio.sleep(0)  # lets keep-alives run
     return hasher.hexdigest()
 
 
 def _mismatch(file: ListedFile) -> HostError:
     return HostError(
         "DIGEST_MISMATCH",
-        f"{file.path} is not what its box says it is: it is damaged there, or changes just now.",
-        "Fetch it again; `trainmaster checkpoints RUN --verify` tells whether a checkpoint is "
-        "damaged on the box.",
+        f"{file.path} does not match its digest: it is damaged on the host, or changes just now.",
+        "Fetch it again; `trainmaster checkpoints RUN --verify` shows whether a checkpoint is "
+        "damaged on the host.",
         retryable=True,
     )

@@ -1,4 +1,4 @@
-"""Where a run's files can be read from: its box, or what is mirrored of it here."""
+"""Sources of a run's files: its host, or the local mirror."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from trainer_runtime.core.files.listing import LeftOut, ListedFile
 from trainer_runtime.core.protocol.followed_files import is_appended, is_replaced
 from trainmaster.backends import Backend, RunFiles
 
-# Of the eight channels of a connection, some stay for what else goes on.
+# Of the eight channels of a connection, some stay free for other calls.
 _MOST_READS = 5
 
 
 class FileSource(Protocol):
     """A run's folder. Paths are relative to it, as in `ListedFile`.
 
-    Raises, each method: `HostError` where the box can't be reached.
+    Raises, each method: `HostError` where the host can't be reached.
     """
 
     async def files(self, pattern: str) -> Sequence[ListedFile | LeftOut]:
-        """What a pattern means there."""
+        """The files that match a pattern."""
 
     async def read(self, path: str, offset: int, limit: int) -> bytes:
         """At most `limit` bytes; empty at the end."""
 
     async def digest(self, file: ListedFile, chunk: int) -> str | None:
-        """The sha256 of a chunk of a file; None where it is not there any more."""
+        """The sha256 of a chunk of a file; None where the file no longer has it."""
 
 
-class BoxFiles:
+class HostFiles:
     """The run's folder on its host."""
 
     def __init__(self, backend: Backend, run_id: str) -> None:
@@ -57,7 +57,7 @@ class BoxFiles:
 
 
 class MirroredFiles:
-    """What of a run's folder is here. A log of a run with secrets is masked here, and only here."""
+    """The part of a run's folder that is here. Logs of a run with secrets are masked only here."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -91,7 +91,7 @@ def is_mirrored(path: str) -> bool:
 
 
 def _is_brought(path: str) -> bool:
-    """Whether a file of the mirror came there by itself: a checkpoint's, or the final model's."""
+    """Whether a transfer copied a file of the mirror: a checkpoint's, or the final model's."""
     return path.startswith(("checkpoints/", "final/"))
 
 

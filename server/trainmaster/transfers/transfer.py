@@ -1,7 +1,7 @@
-"""What has to travel between this machine and a run's box, by a process of its own per run.
+"""Transfers between this machine and a run's host, in one process per run.
 
-`advance` starts it whenever something is due and nobody holds the run's transfer lock. It outlives
-its starter, tries again through lost links, and ends when nothing is due any more. It may be killed
+`advance` starts it when something is due and no process holds the run's transfer lock. It outlives
+its starter, retries through lost links, and ends when nothing is due any more. It may be killed
 at any time: what has arrived is kept, and the next `advance` starts another.
 """
 
@@ -33,11 +33,11 @@ from trainmaster.words.answers.runs import TransferAnswer
 from trainmaster.words.errors import HostError, TrainmasterError
 
 _WRITE_EVERY_S = 0.5
-_LOOK_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 _CATCH_UP_EVERY_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 10.0
 _RATE_OVER_S = 10.0
-# Whoever looks at the run later starts another.
+# The next `advance` starts another transfer.
 _GIVE_UP_AFTER_S = 3600.0
 
 
@@ -49,7 +49,7 @@ class Report(Protocol):
 
 
 class Transfer(Protocol):
-    """One thing that has to travel; `attempt`: up to which it is seen to once it is done."""
+    """One item to transfer; `attempt`: the attempt that it is finished for once it is done."""
 
     what: str
     attempt: int
@@ -58,18 +58,18 @@ class Transfer(Protocol):
         """Do it, from wherever it was interrupted.
 
         Raises:
-            HostError: not now; it is still due.
-            TrainmasterError: any other is for good.
+            HostError: a temporary failure; it is still due.
+            TrainmasterError: a permanent failure.
         """
 
 
 def due_transfers(workspace: Workspace, run_id: str) -> list[Transfer]:
-    """What has to travel for a run, as far as is known here; asks no host."""
+    """The transfers due for a run by the local records; contacts no host."""
     run = workspace.control.run(run_id)
     if run.cleaned or not _may_travel(run) or not workspace.control.is_placed(run):
         return []
     if workspace.control.host(run.host) is None and run.host not in NAMES:
-        return []  # it was removed, and is followed again once it has been added again
+        return []  # it was removed; transfers continue once it has been added again
     view = load_view(workspace, run_id)
     due: list[Transfer | None] = [
         due_wheels(workspace, view),
@@ -81,7 +81,7 @@ def due_transfers(workspace: Workspace, run_id: str) -> list[Transfer]:
 
 
 def begin_transfers(workspace: Workspace, run: Run) -> bool:
-    """Start the run's transfers, detached, where any are due and none are under way; True if so."""
+    """Start the run's transfers, detached, where any are due and none is running; True if so."""
     if not due_transfers(workspace, run.run_id):
         return False
     lock = workspace.home.transfer_lock(run.run_id)
@@ -96,10 +96,11 @@ async def transfer(
     patience_s: float = _GIVE_UP_AFTER_S,
     advance: Advance | None = None,
 ) -> TransferAnswer:
-    """Carry out whatever is due for a run, until nothing is; returns at once where another process
-    does. `lock_descriptor`: the run's transfer lock, where the caller was given it. A host that is
-    away for `patience_s` is given up. `advance`: does what is due for a run at Kaggle once its data
-    is there; None: the next who acts does.
+    """Carry out the due transfers of a run; returns at once where another process does.
+
+    `lock_descriptor`: the run's transfer lock, if the caller holds it. A host that is unreachable
+    for `patience_s` is given up. `advance`: does what is due for a run at Kaggle once its data has
+    arrived; None: the next acting call does.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -112,17 +113,17 @@ async def transfer(
         return TransferAnswer(run_id=run_id, done=[])
     try:
         transfers = _Transfers(workspace, run_id, patience_s)
-        done = await transfers.to_the_end()
+        done = await transfers.run_all()
     finally:
         os.close(lock)
     if advance is not None and load_view(workspace, run_id).kernel is not None:
-        with suppress(HostError):  # the next who acts tries again
+        with suppress(HostError):  # the next acting call tries again
             await advance(workspace, run_id)
     return TransferAnswer(run_id=run_id, done=done)
 
 
 def _may_travel(run: Run) -> bool:
-    """Whether a run has anything at all that travels; most have not, and cost no further look."""
+    """Whether a run ever transfers anything; most don't, and are not checked further."""
     environment = run.config.environment
     wheels = environment is not None and environment.wheels_from is not None
     return wheels or wants_inputs(run) or wants_upload(run) or is_mirrored_here(run)
@@ -141,8 +142,8 @@ class _Transfers:
         self._seen: deque[tuple[float, int]] = deque()
         self._caught_up_s = time.monotonic()
 
-    async def to_the_end(self) -> list[str]:
-        """Returns what was done, in the order of its end."""
+    async def run_all(self) -> list[str]:
+        """Carry out the transfers; the items done, in order."""
         done: list[str] = []
         pause_s = _FIRST_PAUSE_S
         while due := self._due():
@@ -155,8 +156,8 @@ class _Transfers:
                         failed = True
                     self._away_since_s = None
                 except HostError as error:
-                    self._note_away(error)
-                    self._note_error(error)
+                    self._record_unreachable(error)
+                    self._record_error(error)
                     failed = True
             await self._pause(pause_s if failed else _FIRST_PAUSE_S)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S) if failed else _FIRST_PAUSE_S
@@ -164,13 +165,13 @@ class _Transfers:
         return done
 
     def _due(self) -> list[Transfer]:
-        """What is left to do; nothing, where the host has been away for too long."""
+        """The remaining transfers; none where the host was unreachable for too long."""
         since_s = self._away_since_s
         if since_s is not None and time.monotonic() - since_s > self._patience_s:
             return []
         return due_transfers(self._workspace, self._run_id)
 
-    def _note_away(self, error: HostError) -> None:
+    def _record_unreachable(self, error: HostError) -> None:
         if not error.unanswered or self._moved:
             self._away_since_s = None
         elif self._away_since_s is None:
@@ -178,11 +179,11 @@ class _Transfers:
 
     @property
     def _moved(self) -> bool:
-        """Whether anything has come through since the transfer under way began."""
+        """Whether anything has arrived since the current transfer began."""
         return len(self._seen) > 1
 
     async def _carry_out(self, item: Transfer) -> bool:
-        """False where it was not wanted any more, or failed for good.
+        """False where it is not wanted any more, or failed permanently.
 
         Raises:
             HostError: it can be tried again.
@@ -200,7 +201,7 @@ class _Transfers:
         except HostError:
             raise
         except TrainmasterError as lasting:
-            self._note_error(lasting)
+            self._record_error(lasting)
             self._finish(item)
             return False
         finally:
@@ -212,7 +213,7 @@ class _Transfers:
         return True
 
     def _begin(self, item: Transfer) -> None:
-        """What kept it the last time is shown until something moves."""
+        """Record the start; an earlier error stays visible until bytes move."""
         before = self._progress
         finished = {kind: number for kind, number in before.finished.items() if kind != item.what}
         self._progress = (
@@ -222,27 +223,27 @@ class _Transfers:
         )
 
     async def _watch(self, item: Transfer) -> None:
-        """Tell how far it is; ends once it is not wanted any more."""
-        looked_s = time.monotonic()
+        """Record the progress; ends once the item is not wanted any more."""
+        checked_s = time.monotonic()
         while True:
             await asyncio.sleep(_WRITE_EVERY_S)
             self._write(self._with_rate())
-            if time.monotonic() - looked_s >= _LOOK_EVERY_S:
-                looked_s = time.monotonic()
+            if time.monotonic() - checked_s >= _CHECK_EVERY_S:
+                checked_s = time.monotonic()
                 await self._catch_up()
                 wanted = due_transfers(self._workspace, self._run_id)
                 if all(other.what != item.what for other in wanted):
                     return
 
     async def _pause(self, pause_s: float) -> None:
-        """Wait before another try, no longer than it is wanted."""
+        """Wait before another try, while anything is due."""
         until_s = time.monotonic() + pause_s
         while time.monotonic() < until_s and self._due():
-            await asyncio.sleep(min(_LOOK_EVERY_S, pause_s))
+            await asyncio.sleep(min(_CHECK_EVERY_S, pause_s))
         await self._catch_up()
 
     async def _catch_up(self) -> None:
-        """The run may have ended over there, and nobody else need be looking."""
+        """Follow the host from time to time: the run may have ended there."""
         if time.monotonic() - self._caught_up_s >= _CATCH_UP_EVERY_S:
             self._caught_up_s = time.monotonic()
             await catch_up(self._workspace, self._host)
@@ -264,9 +265,9 @@ class _Transfers:
             rate = (last_bytes - first_bytes) / max(last_s - first_s, _WRITE_EVERY_S)
         return replace(self._progress, bytes_per_s=round(max(0.0, rate), 1))
 
-    def _note_error(self, error: TrainmasterError) -> None:
-        told = {"code": error.code, "message": error.message, "fix": error.fix}
-        self._write(replace(self._progress, error=told, bytes_per_s=0.0))
+    def _record_error(self, error: TrainmasterError) -> None:
+        row = {"code": error.code, "message": error.message, "fix": error.fix}
+        self._write(replace(self._progress, error=row, bytes_per_s=0.0))
 
     def _finish(self, item: Transfer) -> None:
         finished = {**self._progress.finished, item.what: item.attempt}

@@ -1,4 +1,4 @@
-"""Sending a run's data to its box: texts, or shards that are cut here first."""
+"""Uploads a run's data to its host: texts, or shards that are built here first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainmaster.transfers.upload_folder import awaiting_attempt
 from trainmaster.words.errors import HostError, PlanError
 from trainmaster.words.paths import Home
 
-_FOR_THE_BOX_S = 1.0
+_HOST_PAUSE_S = 1.0
 _TOKEN_BYTES = 2
 
 Report = Callable[[int, int], None]
@@ -32,7 +32,7 @@ Report = Callable[[int, int], None]
 class Upload:
     """The data that an attempt of a run waits for, as a `transfer.Transfer`.
 
-    Sources lie in `<cache>/sources/<fingerprint>/<source>/…` over there, under `.complete` once all
+    Sources lie on the host in `<cache>/sources/<fingerprint>/<source>/…`, with `.complete` once all
     are there; shards in `<cache>/data/<fingerprint>`. Both are shared by runs and survive them.
     """
 
@@ -46,11 +46,11 @@ class Upload:
         self._data: dict[str, Any] = run.document["data"]
 
     async def carry_out(self, report: Report) -> None:
-        """Send what is missing; nothing, where the box has the shards.
+        """Send what is missing; nothing where the host has the shards.
 
         Raises:
-            HostError: the box refuses or can't be reached; what has arrived is kept.
-            PlanError: `DATA_CHANGED`, `DATA_MISSING`, `DATA_UNUSABLE`; the box was told.
+            HostError: the host refuses or can't be reached; what has arrived is kept.
+            PlanError: `DATA_CHANGED`, `DATA_MISSING`, `DATA_UNUSABLE`; the host was notified.
         """
         if await self._receiver.has_shards(self._data["fingerprint"]):
             return
@@ -69,16 +69,16 @@ class Upload:
         await self._receiver.send(files, folder, mark=True, on_progress=_reporting(report))
 
     async def _send_shards(self, report: Report) -> None:
-        await asyncio.to_thread(_listed, self._data)  # changed files are told as ever
+        await asyncio.to_thread(_listed, self._data)  # raises for changed files
         report(0, _TOKEN_BYTES * int(self._data["upload"]["size_bytes"]))
         shards = await _cut_here(self._home, self._run_id, self._data)
         files = await asyncio.to_thread(files_of_folder, shards)
         folder = f"{self._data['cache_dir']}/data/{self._data['fingerprint']}"
         while not await self._receiver.has_shards(self._data["fingerprint"]):
             await self._receiver.send(files, folder, whole=True, on_progress=_reporting(report))
-            # Damaged ones that were there are kept, until the preparation has put them away.
+            # Damaged ones on the host are kept until the preparation has put them away.
             if not await self._receiver.has_shards(self._data["fingerprint"]):
-                await asyncio.sleep(_FOR_THE_BOX_S)
+                await asyncio.sleep(_HOST_PAUSE_S)
 
 
 def wants_upload(run: Run) -> bool:
@@ -87,7 +87,7 @@ def wants_upload(run: Run) -> bool:
 
 
 def due_upload(workspace: Workspace, view: RunView) -> Upload | None:
-    """The upload that the newest attempt needs, where that has not been seen to; asks no host."""
+    """The upload that the newest attempt waits for; contacts no host."""
     attempt = awaiting_attempt(workspace, view, UPLOAD)
     return None if attempt is None else Upload(workspace, view.run, attempt)
 
@@ -103,24 +103,24 @@ def _listed(data: dict[str, Any]) -> list[TreeFile]:
         PlanError: `DATA_MISSING`, `DATA_CHANGED`: they are not what the plan was made for.
     """
     formats = {source["name"]: source["format"] for source in data["sources"]}
-    looks = {
+    listings = {
         name: list_source(path, formats[name]) for name, path in data["upload"]["sources"].items()
     }
-    for name, found in looks.items():
+    for name, found in listings.items():
         if found.problem is not None:
             raise PlanError(
                 "DATA_MISSING",
                 f"Data source {name}, {found.path}: {found.problem}.",
-                "Put it back and launch anew.",
+                "Put it back and launch again.",
             )
-    sources = [Source(name, found.path, found.files) for name, found in looks.items()]
+    sources = [Source(name, found.path, found.files) for name, found in listings.items()]
     if listing_digest(sources) != data["upload"]["listing"]:
         raise PlanError(
             "DATA_CHANGED",
             f"The files of {', '.join(source.path for source in sources)} changed since the plan.",
-            "Launch anew: the plan is made for the files as they are then.",
+            "Launch again: the plan is made for the current files.",
         )
-    return [file for name, found in looks.items() for file in _files_of(name, found)]
+    return [file for name, found in listings.items() for file in _files_of(name, found)]
 
 
 def _files_of(name: str, found: Listing) -> list[TreeFile]:
@@ -134,19 +134,19 @@ def _files_of(name: str, found: Listing) -> list[TreeFile]:
             raise PlanError(
                 "DATA_CHANGED",
                 f"{path} can't be read any more: {error.strerror}.",
-                "Launch anew: the plan is made for the files as they are then.",
+                "Launch again: the plan is made for the current files.",
             ) from error
     return files
 
 
 async def _cut_here(home: Home, run_id: str, data: dict[str, Any]) -> Path:
-    """The folder of the shards in this machine's own cache, built first where it lacks them.
+    """The folder of the shards in this machine's own cache, built first where they are missing.
 
-    By a process of its own: it keeps a core busy for minutes, and goes on if this one is killed.
+    In a separate process: it keeps a core busy for minutes, and survives a kill of this one.
 
     Raises:
         PlanError: `DATA_UNUSABLE`, the shards can't be built.
-        HostError: it was ended from outside.
+        HostError: the process was ended from outside.
     """
     cache = home.local_root / "cache"
     sources = [
@@ -173,8 +173,10 @@ async def _cut_here(home: Home, run_id: str, data: dict[str, Any]) -> Path:
             with suppress(ProcessLookupError):
                 process.kill()
     if process.returncode != 0:
-        told = errors.decode(errors="replace").strip()[-500:]
+        message = errors.decode(errors="replace").strip()[-500:]
         if process.returncode is not None and process.returncode < 0:
-            raise HostError("INTERNAL", f"Cutting the shards was ended: {told}", "Try again.", True)
-        raise PlanError("DATA_UNUSABLE", told, "Mend what it names, then launch anew.")
+            raise HostError(
+                "INTERNAL", f"Building the shards was ended: {message}", "Try again.", True
+            )
+        raise PlanError("DATA_UNUSABLE", message, "Fix what it names, then launch again.")
     return cache / "data" / str(data["fingerprint"])

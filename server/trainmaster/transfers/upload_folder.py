@@ -1,7 +1,7 @@
-"""Sending a folder that an attempt waits for to its box: wheels, a model, a tokenizer.
+"""Uploads a folder that an attempt waits for: wheels, a model, a tokenizer.
 
-It comes to lie in the cache that the box's runs share, under a name that tells its files from any
-others, with `.complete` in it once all of them are there.
+The folder lies in the cache that the host's runs share, under a name derived from its files, with
+`.complete` in it once all of them are there.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class FolderToSend:
-    """`what` it is, in one word; `here` and `there`: the folder, and where it comes to lie;
-    `listed`: its files as they are now; `digest`: theirs when the plan was made."""
+    """`what` it is, in one word; `here` and `there`: the local folder and the one on the host;
+    `listed`: lists its files as they are now; `digest`: theirs when the plan was made."""
 
     what: str
     here: str
@@ -51,8 +51,8 @@ class FolderUpload:
         """Send what is missing.
 
         Raises:
-            HostError: the box refuses or can't be reached; what has arrived is kept.
-            PlanError: `DATA_MISSING`, `DATA_CHANGED`; the box was told.
+            HostError: the host refuses or can't be reached; what has arrived is kept.
+            PlanError: `DATA_MISSING`, `DATA_CHANGED`; the host was notified.
         """
         try:
             files = await asyncio.to_thread(self._listed)
@@ -74,19 +74,19 @@ class FolderUpload:
             raise PlanError(
                 "DATA_MISSING",
                 f"The {what} in {here} can't be read any more: {error.strerror}.",
-                "Put it back and launch anew.",
+                "Put it back and launch again.",
             ) from error
         if digest_of(files) != self._folder.digest:
             raise PlanError(
                 "DATA_CHANGED",
                 f"The {what} in {here} changed since the plan.",
-                "Launch anew: the plan is made for the files as they are then.",
+                "Launch again: the plan is made for the current files.",
             )
         return files
 
 
 def due_inputs(workspace: Workspace, view: RunView) -> list[FolderUpload]:
-    """The model and tokenizer that the newest attempt waits for, where not seen to."""
+    """The model and tokenizer that the newest attempt waits for, where not finished."""
     due = []
     for item in view.run.config.inputs:
         here = item.source
@@ -106,7 +106,7 @@ def wants_inputs(run: Run) -> bool:
 
 
 def awaiting_attempt(workspace: Workspace, view: RunView, what: str) -> int | None:
-    """The number of the newest attempt where it waits for a kind of transfer; asks no host."""
+    """The number of the newest attempt where it waits for a kind of transfer; contacts no host."""
     run, current, kernel = view.run, view.record.current, view.kernel
     if view.ended or view.desired.state is DesiredState.STOPPED:
         return None
@@ -120,8 +120,7 @@ def awaiting_attempt(workspace: Workspace, view: RunView, what: str) -> int | No
 
 
 def files_at(folder: Path, names: Sequence[str]) -> list[TreeFile]:
-    """Files of a folder by their names in it; a link, as the hub's cache has them, is what it leads
-    to.
+    """Files of a folder by their names in it; a link is followed, as the hub's cache uses them.
 
     Raises:
         OSError: one can't be read.
@@ -130,7 +129,7 @@ def files_at(folder: Path, names: Sequence[str]) -> list[TreeFile]:
 
 
 def digest_of(files: Sequence[TreeFile]) -> str:
-    """What tells these files from any others, by name, size and time of change."""
+    """A digest of these files' names, sizes and modification times."""
     rows = [[file.name, file.size_bytes, file.modified_ns] for file in files]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:32]
 

@@ -1,4 +1,4 @@
-"""Sending a folder of wheels to a run's box, into the cache that its runs share."""
+"""Uploads a folder of wheels to a run's host, into the cache that its runs share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHEELS = "wheels"
 
 
 def due_wheels(workspace: Workspace, view: RunView) -> FolderUpload | None:
-    """The wheels that the newest attempt waits for, where that has not been seen to."""
+    """The wheels that the newest attempt waits for, where not finished."""
     environment = view.run.config.environment
     if environment is None or not environment.wheels_from or not environment.wheels:
         return None

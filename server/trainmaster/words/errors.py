@@ -158,7 +158,7 @@ CODES: dict[str, Code] = {
     "TMUX_NOT_FOUND": Code("tmux on the host has no such session, window or pane."),
     "SCREEN_NOT_FOUND": Code("screen on the host has no such session or window."),
     "PANE_TAKEN": Code("The output of the pane is already piped to another file."),
-    "NOT_OURS": Code("The run is attached: Trainmaster monitors it and can't modify it."),
+    "ATTACHED_READ_ONLY": Code("The run is attached: Trainmaster monitors it and can't modify it."),
     "OUTPUT_UNKNOWN": Code("The folder has no training output that can be adopted."),
     "OUTPUT_IS_OURS": Code("The output folder belongs to a run of Trainmaster."),
     "SHAPE_DIFFERS": Code("The model of the spec differs from that of the checkpoint."),

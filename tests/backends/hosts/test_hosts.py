@@ -1,4 +1,4 @@
-"""This machine as a host: files wholly or not at all, commands with a bound, errors told."""
+"""This machine as a host: atomic files, commands with a bound, errors with a remedy."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_a_command_that_does_not_end_is_ended_at_its_bound(host: LocalHost, tmp_
     assert done.code == 124
 
 
-def test_a_command_tells_its_code_and_both_outputs(host: LocalHost, tmp_path: Path) -> None:
+def test_a_command_returns_its_code_and_both_outputs(host: LocalHost, tmp_path: Path) -> None:
     script = "echo said; echo complained >&2; exit 3"
     done = run_async(lambda: host.run(["sh", "-c", script], folder=str(tmp_path), timeout_s=60))
     assert done == Completed(3, "said\n", "complained\n")
 
 
-def test_a_program_that_is_not_there_is_told_as_a_shell_tells_it(
+def test_a_program_that_is_not_there_is_reported_as_a_shell_does(
     host: LocalHost, tmp_path: Path
 ) -> None:
     done = run_async(lambda: host.run(["no-such-program"], folder=str(tmp_path), timeout_s=60))
@@ -73,7 +73,9 @@ def test_a_program_that_is_not_there_is_told_as_a_shell_tells_it(
     assert "no-such-program" in done.errors
 
 
-def test_removing_tells_what_was_freed_and_may_be_repeated(host: LocalHost, tmp_path: Path) -> None:
+def test_removing_returns_what_was_freed_and_may_be_repeated(
+    host: LocalHost, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     run_async(lambda: host.put_folder(str(folder), {"a/b": b"12345", "c": b"6"}, frozenset()))
     assert run_async(lambda: host.remove(str(folder))) == 6

@@ -65,7 +65,8 @@ def real() -> str:
 
 
 def older(version: str = "3.8.10") -> str:
-    return f"#!/bin/sh\nprintf '\\npython\\told\\t{version}\\t%s\\t-\\n' \"$0\"\nexit 1\n"
+    row = "\\t".join(("python", "old", version, "%s", "-"))
+    return f"#!/bin/sh\nprintf '\\n{row}\\n' \"$0\"\nexit 1\n"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_those_that_are_too_old_are_named_with_the_remedy(machine: Machine) -> N
     assert "apt install python3" in caught.value.fix
 
 
-def test_no_interpreter_at_all_is_told(machine: Machine) -> None:
+def test_no_interpreter_at_all_is_reported(machine: Machine) -> None:
     with pytest.raises(HostError, match="none at all") as caught:
         machine.find()
     assert caught.value.code == "PYTHON_MISSING"

@@ -21,7 +21,7 @@ from trainmaster.backends.hosts.runtime_call import (
 )
 from trainmaster.words.errors import HostError
 
-FAILURE = Failure("The cache can't be searched", "Look there.", "ROOT_NOT_WRITABLE", False, "host")
+FAILURE = Failure("The cache can't be searched", "Check it.", "ROOT_NOT_WRITABLE", False, "host")
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ def test_without_a_usable_answer_it_fails_with_the_host_s_last_words(
     assert error.message == f"The cache can't be searched: {words}"
     assert (error.code, error.fix, error.retryable, error.field) == (
         "ROOT_NOT_WRITABLE",
-        "Look there.",
+        "Check it.",
         False,
         "host",
     )
@@ -127,11 +127,11 @@ def test_an_exit_code_may_have_a_failure_of_its_own() -> None:
 
 
 def test_a_verb_may_refuse_with_an_error_of_its_own() -> None:
-    told = {"code": "NOT_OWNER", "message": "It is somebody's.\nReally", "fix": "Ask them."}
-    error = refused(json.dumps({"refused": told}))
+    refusal = {"code": "NOT_OWNER", "message": "It is somebody's.\nReally", "fix": "Ask them."}
+    error = refused(json.dumps({"refused": refusal}))
     assert (error.code, error.message) == ("NOT_OWNER", "It is somebody's. Really")
     assert (error.fix, error.retryable) == ("Ask them.", False)
-    assert refused(json.dumps({"refused": {**told, "code": "NO_SUCH"}})).code == "INTERNAL"
+    assert refused(json.dumps({"refused": {**refusal, "code": "NO_SUCH"}})).code == "INTERNAL"
     assert refused('{"refused": {"code": "NOT_OWNER"}}').code == "ROOT_NOT_WRITABLE"
     assert refused('{"refused": []}').code == "ROOT_NOT_WRITABLE"
 

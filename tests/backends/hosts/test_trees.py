@@ -165,7 +165,7 @@ def test_thousands_of_small_files_arrive(tmp_path: Path) -> None:
     assert found == files
 
 
-def test_a_file_that_changed_since_it_was_listed_is_told(tmp_path: Path) -> None:
+def test_a_file_that_changed_since_it_was_listed_is_reported(tmp_path: Path) -> None:
     local = make_tree(tmp_path / "local", 10)
     listed: list[TreeFile] = files_of_folder(local)
     with (local / "empty").open("ab") as file:
@@ -177,6 +177,6 @@ def test_a_file_that_changed_since_it_was_listed_is_told(tmp_path: Path) -> None
     assert refused(listed, tmp_path / "there").code == "DATA_CHANGED"
 
 
-def test_a_destination_below_a_file_is_told(tmp_path: Path) -> None:
+def test_a_destination_below_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert refused({"a": b""}, tmp_path / "file/there").code == "ROOT_NOT_WRITABLE"

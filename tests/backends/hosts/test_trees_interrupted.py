@@ -50,7 +50,7 @@ asyncio.run(put_tree(Halting("local", Path("/")), Path(sys.argv[1]), sys.argv[2]
 _AHEAD_BYTES = 4 << 20  # of what is waited for: a frame that is not whole yet is not there
 
 
-def test_it_goes_on_whenever_the_receiving_side_is_killed(tmp_path: Path) -> None:
+def test_it_resumes_whenever_the_receiving_side_is_killed(tmp_path: Path) -> None:
     local, there = make_tree(tmp_path / "local", 6, largest_bytes=2_000_000), tmp_path / "there"
     total = sum(len(data) for data, _, _ in described(local).values())
     seed = random.randrange(10**6)
@@ -70,7 +70,7 @@ def test_it_goes_on_whenever_the_receiving_side_is_killed(tmp_path: Path) -> Non
     assert sorted(os.listdir(tmp_path)) == ["local", "there"]
 
 
-def test_it_goes_on_whenever_the_sender_is_killed(tmp_path: Path) -> None:
+def test_it_resumes_whenever_the_sender_is_killed(tmp_path: Path) -> None:
     local, there = tmp_path / "local", tmp_path / "there"
     local.mkdir()
     (local / "large").write_bytes(random.Random(7).randbytes(64 << 20))
@@ -98,7 +98,7 @@ def arrived(folder: Path) -> int:
     return bytes_below(folder / ".there.receiving")
 
 
-def test_a_damaged_part_is_sent_anew(tmp_path: Path) -> None:
+def test_a_damaged_part_is_sent_again(tmp_path: Path) -> None:
     local, there = tmp_path / "local", tmp_path / "there"
     local.mkdir()
     (local / "large").write_bytes(random.Random(8).randbytes(8 << 20))
@@ -147,7 +147,7 @@ def test_a_sender_that_does_not_come_on_is_not_waited_for_and_is_named(tmp_path:
     assert run_async(lambda: put_tree(local, {"a": b"1"}, str(there))).sent_files == 1
 
 
-def test_a_full_disk_is_told_and_gone_on_with_once_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_upload_resumes_once_there_is_room(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -159,8 +159,8 @@ def test_a_full_disk_is_told_and_gone_on_with_once_there_is_room(tmp_path: Path)
         files = {"small": b"1", "large": random.Random(12).randbytes(24 << 20)}
         error = refused(files, disk / "there")
         assert (error.code, error.retryable) == ("DISK_FULL", True)
-        told = (f"room left for {disk}/there", "24.0 MiB", f"{disk}/.there.receiving")
-        assert [words for words in told if words not in error.message] == []
+        expected = (f"room left for {disk}/there", "24.0 MiB", f"{disk}/.there.receiving")
+        assert [words for words in expected if words not in error.message] == []
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         assert put(files, disk / "there").sent_bytes < 24 << 20
         little = {"little": random.Random(13).randbytes(8 << 20)}

@@ -20,7 +20,7 @@ from trainmaster.machines.renting.drain import Drained, drain, mirror_runs
 from trainmaster.machines.renting.idle import idle_instances
 from trainmaster.machines.renting.release import release
 from trainmaster.runs.fetch import fetch
-from trainmaster.runs.migrate import place_elsewhere, stop_left_behind
+from trainmaster.runs.migrate import migrate, stop_old_placements
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord
@@ -41,7 +41,7 @@ def move(workspace: Workspace, run_id: str, *, known: bool = True) -> RentedInst
     old, new = (workspace.mirror.of(run_id, run.placement + n) for n in (0, 1))
     shutil.copytree(old.root, new.root)
     folder = workspace.control.folder(run)
-    assert workspace.control.place_elsewhere(run, GONE, "process", folder, time.time())
+    assert workspace.control.migrate(run, GONE, "process", folder, time.time())
     ingest_placement(workspace.metrics, new, run_id, run.placement + 1)
     if known:
         port = free_port("127.0.0.1")
@@ -166,16 +166,16 @@ def test_an_abandoned_attempt_is_stopped_once_its_host_is_reachable(operator: Op
         move(workspace, run)
         view = load_view(workspace, run)
         with pytest.raises(StateError, match="RUN_IS_RUNNING"):
-            await place_elsewhere(workspace, view, "local", from_scratch=True, abandon=False)
-        await place_elsewhere(workspace, view, "local", from_scratch=True, abandon=True)
+            await migrate(workspace, view, "local", from_scratch=True, abandon=False)
+        await migrate(workspace, view, "local", from_scratch=True, abandon=True)
         assert workspace.control.left_behind() == [(run, GONE)]
-        assert await stop_left_behind(workspace) == {}  # still unreachable
+        assert await stop_old_placements(workspace) == {}  # still unreachable
         workspace.control.leave_behind(run, "debug", now())
-        did = await stop_left_behind(workspace)
+        did = await stop_old_placements(workspace)
         assert did == {run: ["stopped what was left of it on debug"]}
         assert read_json(desired)["state"] == "stopped"
         workspace.control.remove_host(GONE)
-        assert await stop_left_behind(workspace) == {} and not workspace.control.left_behind()
+        assert await stop_old_placements(workspace) == {} and not workspace.control.left_behind()
 
     run_async(work)
 

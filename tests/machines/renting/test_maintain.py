@@ -16,7 +16,7 @@ from support.runs.running_run import CommandLine, run_async, wait_until
 from trainmaster.keeper.tick import tick
 from trainmaster.machines.clouds import InstanceRequest, open_cloud
 from trainmaster.store.control.instances import RentedInstance, RentState
-from trainmaster.sync.keeper_state import read_ticked
+from trainmaster.sync.keeper_state import read_last_tick
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.settings import Settings
 
@@ -79,7 +79,7 @@ def test_one_failing_instance_does_not_stop_the_others(
     assert gone.tag in did
     left = [instance.tag for instance in workspace.control.instances.all(only_open=True)]
     assert left == [without_key.tag]
-    ticked = read_ticked(workspace.home)
+    ticked = read_last_tick(workspace.home)
     assert ticked is not None
     assert without_key.tag in ticked.failed
 

@@ -1,4 +1,4 @@
-"""Output folders of nanoGPT become runs that go on from them."""
+"""Output folders of nanoGPT become runs that continue from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainmaster.runs.adopt.agreement import (
     refuse_no_steps,
 )
 from trainmaster.runs.adopt.output_folder import Output
-from trainmaster.runs.adopt.schedule_continuation import fields_to_go_on, what_differs
+from trainmaster.runs.adopt.schedule_continuation import assumed_defaults, fields_to_continue
 from trainmaster.runs.adopt.starting_spec import starting_spec
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import SpecError, TrainmasterError
@@ -51,7 +51,7 @@ def out(made: tuple[Path, Path, Any], tmp_path: Path, monkeypatch: pytest.Monkey
     return Path(shutil.copytree(made[1], tmp_path / "story-gpt" / "out"))
 
 
-def test_a_run_goes_on_from_an_adopted_folder(
+def test_a_run_continues_from_an_adopted_folder(
     command: CommandLine, made: tuple[Path, Path, tuple[float, float]], out: Path
 ) -> None:
     corpus, _, (first, last) = made
@@ -76,14 +76,14 @@ def test_a_run_goes_on_from_an_adopted_folder(
     assert stamp_of(out) == before
 
 
-def test_without_data_it_is_looked_at_and_a_starting_spec_is_written(
+def test_without_data_it_is_inspected_and_a_starting_spec_is_written(
     command: CommandLine, workspace: Workspace, made: tuple[Path, Path, Any], out: Path
 ) -> None:
-    looked = command("adopt", str(out))
-    assert "run_id" not in looked
-    assert [(row["step"], row["verified"]) for row in looked["checkpoints"]] == [(STEPS, True)]
-    assert (looked["skipped"], looked["resume_from"]) == ([], STEPS)
-    assert (looked["spec"], looked["open"]) == ("adopted.yaml", ["data.sources[].path"])
+    answer = command("adopt", str(out))
+    assert "run_id" not in answer
+    assert [(row["step"], row["verified"]) for row in answer["checkpoints"]] == [(STEPS, True)]
+    assert (answer["skipped"], answer["resume_from"]) == ([], STEPS)
+    assert (answer["spec"], answer["open"]) == ("adopted.yaml", ["data.sources[].path"])
     text = Path("adopted.yaml").read_text()
     assert "name: story-gpt-out" in text
     Path("adopted.yaml").write_text(text.replace("FILL_IN", str(made[0])))
@@ -179,7 +179,7 @@ def test_framework_and_length_have_to_agree_with_the_checkpoint() -> None:
         refuse_no_steps(40, 40)
 
 
-def test_a_starting_spec_names_what_it_can_not_tell() -> None:
+def test_a_starting_spec_names_what_it_can_not_derive() -> None:
     described = {"model.path": "/srv/out/checkpoint-5", "steps": -1}
     found = FoundOutput("hf", "/srv/out", (), described=described, open=("data.tokenizer",))
     text, needed = starting_spec(Output("box", found), row(5), "out", None)
@@ -191,24 +191,24 @@ def test_a_starting_spec_names_what_it_can_not_tell() -> None:
 
 def of_trainer(rate: float, **described: Any) -> Output:
     """A folder of Trainer at step 50, laid out for 100 with a rate of 0.001 at most."""
-    told = {"optimizer.lr": 1e-3, "steps": 100, "batch.micro_batch": 4, "data.seq_len": 64}
+    recorded = {"optimizer.lr": 1e-3, "steps": 100, "batch.micro_batch": 4, "data.seq_len": 64}
     rows = (row(50, rate=rate),)
-    return Output("local", FoundOutput("hf", "/srv/out", rows, described={**told, **described}))
+    return Output("local", FoundOutput("hf", "/srv/out", rows, described={**recorded, **described}))
 
 
 LINEAR = {"schedule.kind": "linear", "schedule.warmup_steps": 0, "schedule.min_lr_ratio": 0.0}
 
 
-def going_on(output: Output, *sets: str) -> tuple[dict[str, Any], list[str]]:
-    return fields_to_go_on(output, output.chosen("latest"), sets)
+def continuation(output: Output, *sets: str) -> tuple[dict[str, Any], list[str]]:
+    return fields_to_continue(output, output.chosen("latest"), sets)
 
 
-def test_a_schedule_that_the_folder_tells_just_goes_on() -> None:
-    fields, notes = going_on(of_trainer(5e-4, **LINEAR))
+def test_a_schedule_that_the_folder_records_just_continues() -> None:
+    fields, notes = continuation(of_trainer(5e-4, **LINEAR))
     assert fields == {"batch.tokens": 4 * 64}
     assert "without accumulation" in notes[0]
-    assert going_on(of_trainer(5e-4, **LINEAR), "batch.tokens=512") == ({}, [])
-    assert going_on(of_trainer(5e-4, **LINEAR, method="dpo")) == ({}, [])
+    assert continuation(of_trainer(5e-4, **LINEAR), "batch.tokens=512") == ({}, [])
+    assert continuation(of_trainer(5e-4, **LINEAR, method="dpo")) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -220,20 +220,20 @@ def test_a_schedule_that_the_folder_tells_just_goes_on() -> None:
     ],
     ids=["longer", "of unknown shape", "already at its end"],
 )
-def test_the_rate_goes_on_from_where_the_checkpoint_left_it(
+def test_the_rate_continues_from_where_the_checkpoint_left_it(
     output: Output, sets: tuple[str, ...], expected: float
 ) -> None:
-    fields, notes = going_on(output, *sets)
+    fields, notes = continuation(output, *sets)
     kind, ratio = fields["schedule.kind"], 0.0 if sets else 0.1
     steps = 200 if sets else 100
     factor = lr_factor(kind, 51, steps, fields["schedule.warmup_steps"], ratio)
     assert fields["optimizer.lr"] * factor == pytest.approx(expected, rel=1e-4)
-    assert "goes on from" in notes[-1]
-    assert "optimizer.lr" not in going_on(output, *sets, "optimizer.lr=0.01")[0]
+    assert "continues from" in notes[-1]
+    assert "optimizer.lr" not in continuation(output, *sets, "optimizer.lr=0.01")[0]
 
 
-def test_what_neither_folder_nor_user_tells_is_noted_with_the_plans_choice() -> None:
+def test_what_neither_folder_nor_user_gives_is_noted_with_the_plans_choice() -> None:
     config = {"precision": "bf16", "seed": 7, "batch": {"tokens": 256, "micro_batch": 4}}
-    (note,) = what_differs(of_trainer(5e-4, **LINEAR), config, ["batch.tokens", "seed"])
+    (note,) = assumed_defaults(of_trainer(5e-4, **LINEAR), config, ["batch.tokens", "seed"])
     assert "precision bf16. Give" in note
     assert "micro_batch" not in note

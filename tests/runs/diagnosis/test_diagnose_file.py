@@ -70,7 +70,7 @@ def test_the_cause_comes_before_what_it_led_to(codes: Diagnose, name: str) -> No
 
 
 @pytest.mark.parametrize("name", BENIGN)
-def test_what_only_looks_like_a_failure_is_none(codes: Diagnose, name: str) -> None:
+def test_what_resembles_a_failure_is_not_one(codes: Diagnose, name: str) -> None:
     assert [code for code in codes(BENIGN[name]) if code not in _INFORMS] == []
 
 
@@ -80,7 +80,7 @@ def test_a_healthy_run_has_no_findings(codes: Diagnose) -> None:
     assert codes("") == []
 
 
-def test_a_run_that_falls_slowly_is_not_told_to_stop(codes: Diagnose) -> None:
+def test_a_run_that_falls_slowly_gets_no_advice_to_stop(codes: Diagnose) -> None:
     assert codes(made_run(5000, lambda step: 3.3 - 0.1 * step / 5000)) == []
 
 
@@ -96,7 +96,7 @@ def test_a_divergence_after_2000_steps_is_found(codes: Diagnose) -> None:
     assert "divergence" in codes(text)
 
 
-def test_a_spike_that_passed_is_told_as_over(codes: Diagnose, log: Path) -> None:
+def test_a_spike_that_passed_is_reported_as_over(codes: Diagnose, log: Path) -> None:
     text = made_run(3000, lambda step: 100.0 if 1500 <= step < 1504 else 6.0 - step / 1000)
     assert codes(text, over=True) == ["loss_spike"]
     assert codes(text, over=False) == []
@@ -134,7 +134,7 @@ def test_orders_in_a_log_stand_in_evidence_alone(log: Path) -> None:
     assert "rm -rf" not in json.dumps(found)
 
 
-def test_series_are_looked_at_up_to_a_bound_and_that_is_told(log: Path) -> None:
+def test_series_are_read_up_to_a_bound_and_that_is_reported(log: Path) -> None:
     nan = "".join(f"step {step} loss nan\n" for step in range(30_001, 30_100))
     log.write_text(made_run(30_000, lambda step: 3.0) + nan)
     answer = diagnose_file(log, most_steps=5000)

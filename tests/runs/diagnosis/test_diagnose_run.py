@@ -30,12 +30,12 @@ class Diagnosed:
         self.workspace = workspace
         self._folder = folder
 
-    async def failed(self, *told: Any, env: str = FAILS) -> str:
+    async def failed(self, *planted: Any, env: str = FAILS) -> str:
         spec = small_spec(self._folder, host="debug", env=env)
         run = (await launch(self.workspace, spec)).run_id
         await wait_for_event(self.workspace, run, until=["end"], timeout_s=60)
-        if told:
-            await plant(self.workspace, run, *told)
+        if planted:
+            await plant(self.workspace, run, *planted)
         return run
 
     async def codes(self, run: str, *, everything: bool = False) -> list[str]:
@@ -127,11 +127,11 @@ def test_last_words_and_reasons_of_a_journal_do_no_harm(runs: Diagnosed) -> None
     async def work() -> None:
         words = "\x1b[31mKeyError\u202e: \u200b'name'"
         ended = {"attempt": 1, "reason": "unusable", "last_words": words}
-        told = (
+        planted = (
             ("attempt_ended", ended),
             ("state", {"state": "failed", "reason": "unusable", "detail": words}),
         )
-        run = await runs.failed(*told)
+        run = await runs.failed(*planted)
         answer = await diagnose(runs.workspace, run)
         status = await get_status(runs.workspace, run)
         assert (answer.evidence, answer.reason) == (status.evidence, status.reason)
@@ -142,7 +142,7 @@ def test_last_words_and_reasons_of_a_journal_do_no_harm(runs: Diagnosed) -> None
     run_async(work)
 
 
-def test_a_patch_is_applied_exactly_and_the_attempt_tells_who_and_why(runs: Diagnosed) -> None:
+def test_a_patch_is_applied_exactly_and_the_attempt_records_who_and_why(runs: Diagnosed) -> None:
     async def work() -> None:
         run = await runs.failed(OOM)
         answer = await resume(runs.workspace, run, apply="0a0a0a0a", sets=["optimizer.lr=0.001"])
@@ -250,7 +250,7 @@ def test_the_same_key_applies_a_patch_once(runs: Diagnosed) -> None:
     run_async(work)
 
 
-def test_a_wait_tells_a_finding_once_and_again_only_when_it_is_worse(runs: Diagnosed) -> None:
+def test_a_wait_reports_a_finding_once_and_again_only_when_it_is_worse(runs: Diagnosed) -> None:
     async def work() -> None:
         spike = {"code": "loss_spike", "patches": []}
         run = await runs.failed(
@@ -272,7 +272,7 @@ def test_a_wait_tells_a_finding_once_and_again_only_when_it_is_worse(runs: Diagn
     run_async(work)
 
 
-def test_what_trainer_and_box_both_tell_is_one_change(runs: Diagnosed) -> None:
+def test_what_trainer_and_host_both_report_is_one_change(runs: Diagnosed) -> None:
     async def work() -> None:
         env = '{TRAINMASTER_STEP_S: "0", TRAINMASTER_FAULTS: "nan@30"}'
         run = await runs.failed(env=env)

@@ -25,7 +25,7 @@ _FAILS = '{TRAINMASTER_STEP_S: "0", TRAINMASTER_FAULTS: "unusable@45"}'
 
 @pytest.fixture
 def failed(workspace: Workspace, tmp_path: Path) -> str:
-    """A simulated run whose box found that memory was exhausted."""
+    """A simulated run whose host found that memory was exhausted."""
 
     async def work() -> str:
         spec = small_spec(tmp_path, host="debug", env=_FAILS)
@@ -63,7 +63,7 @@ def test_people_read_cause_evidence_advice_and_patch(
     text = printed(capsys, "diagnose", failed)
     assert text.startswith("CRITICAL cuda_oom at step 41 in attempt 1 (0a0a0a0a, 90% sure)\n")
     assert "  > CUDA out of memory" in text
-    assert "  - Look who holds the memory." in text
+    assert "  - Find out which process holds the memory." in text
     change = "batch.micro_batch: 8 -> 4, batch.accumulation: 1 -> 2; from latest"
     assert f"  Patch halve_micro_batch: {change}\n" in text
     assert f"trainmaster resume {failed} --apply 0a0a0a0a:halve_micro_batch" in text
@@ -129,10 +129,10 @@ def test_the_command_applies_a_patch_and_status_shows_what_it_changed(
         (["resume", "RUN", "--apply", "0a0a0a0a:shorter_sequence"], "PATCH_UNKNOWN"),
     ],
 )
-def test_what_can_not_be_done_is_told_with_its_code(
+def test_what_can_not_be_done_is_reported_with_its_code(
     failed: str, capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
 ) -> None:
     named = [failed if word == "RUN" else word for word in arguments]
-    told = json.loads(printed(capsys, *named, "--json", code=1))["error"]
-    assert told["code"] == error
-    assert told["fix"]
+    error_row = json.loads(printed(capsys, *named, "--json", code=1))["error"]
+    assert error_row["code"] == error
+    assert error_row["fix"]

@@ -15,7 +15,7 @@ from trainmaster.backends.launchers import ProcessLauncher
 from trainmaster.plan import CorpusFacts, HostFacts, plan
 from trainmaster.plan.decisions.disk import check_disk, data_gib
 from trainmaster.plan.spec import TrainingSpec, load_spec
-from trainmaster.runs.planning.probe_data import look_at_data
+from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import PlanError, SpecError
 
@@ -40,7 +40,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def box(tmp_path: Path) -> HostedBackend:
-    """A host that only looks like another machine; its cache is its own."""
+    """A host that stands in for another machine; it has its own cache."""
     return HostedBackend(LocalHost("box", tmp_path / "box"), ProcessLauncher())
 
 
@@ -50,7 +50,7 @@ def spec_of(*sources: tuple[str, Path | str], host: str = "box", prepare: str = 
 
 
 def facts_of(spec: TrainingSpec, backend: HostedBackend) -> CorpusFacts:
-    return run_async(lambda: look_at_data(spec, backend))
+    return run_async(lambda: probe_data(spec, backend))
 
 
 def data_of(spec: TrainingSpec, facts: CorpusFacts, host: HostFacts) -> dict:
@@ -92,12 +92,12 @@ def test_on_this_machine_nothing_is_sent(
 ) -> None:
     backend = workspace.backend("local")
     spec = spec_of(("main", corpus), host="local", prepare=prepare)
-    data = data_of(spec, run_async(lambda: look_at_data(spec, backend)), cpu_host)
+    data = data_of(spec, run_async(lambda: probe_data(spec, backend)), cpu_host)
     assert data["sources"][0]["path"] == str(corpus)
     assert data["prepare"] == "box" and "upload" not in data
 
 
-def test_shards_cut_here_are_told_to_the_box(
+def test_shards_built_here_are_announced_to_the_host(
     corpus: Path, box: HostedBackend, cpu_host: HostFacts
 ) -> None:
     spec = spec_of(("main", corpus), prepare="here")
@@ -121,7 +121,7 @@ def test_what_lies_on_the_box_cannot_be_cut_here() -> None:
 
 
 @pytest.mark.parametrize("where", ["host:", ""])
-def test_data_that_is_missing_is_told_wherever_it_should_be(
+def test_data_that_is_missing_is_reported_wherever_it_should_be(
     tmp_path: Path, box: HostedBackend, cpu_host: HostFacts, where: str
 ) -> None:
     spec = spec_of(("main", f"{where}{tmp_path}/nowhere $(reboot)"))
@@ -153,7 +153,7 @@ def test_a_cache_on_a_disk_of_its_own_has_to_hold_the_data(cpu_host: HostFacts) 
 
 def test_a_listing_survives_its_way(corpus: Path, box: HostedBackend) -> None:
     paths = [str(corpus), str(corpus / "a.txt"), "/nowhere"]
-    told: Sequence[Listing] = run_async(
+    listed: Sequence[Listing] = run_async(
         lambda: box.list_corpus([AskedSource(path) for path in paths])
     )
-    assert list(told) == [list_source(path) for path in paths]
+    assert list(listed) == [list_source(path) for path in paths]

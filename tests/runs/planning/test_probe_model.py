@@ -151,7 +151,7 @@ def test_a_gated_model_takes_the_token_that_the_spec_lists(
     assert refused(workspace, json.dumps(elsewhere)).code == "HUB_GATED"
 
 
-def test_a_name_that_the_hub_has_not_and_a_hub_that_is_away_are_told_apart(
+def test_a_name_that_the_hub_has_not_and_a_hub_that_is_away_are_distinguished(
     workspace: Workspace, corpus: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = refused(workspace, spec_of(corpus, {"hub": "no/such"}))
@@ -178,7 +178,7 @@ def test_offline_the_boxs_own_cache_of_the_hub_counts(
     assert error.code == "HUB_NOT_FOUND" and "hf download" in error.fix
 
 
-def test_a_tokenizer_of_its_own_is_fetched_for_a_model_made_anew(
+def test_another_tokenizer_is_fetched_for_a_model_trained_from_scratch(
     workspace: Workspace, corpus: Path, tmp_path: Path, hub: Hub
 ) -> None:
     hub.models["some/tokenizer"] = write_tokenizer(tmp_path / "tokenizer", ["<x>"])
@@ -202,7 +202,7 @@ def rows(folder: Path, *lines: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("method", "line", "told"),
+    ("method", "line", "message"),
     [
         ("dpo", {"chosen": "a"}, "line 2: it has no `rejected`"),
         ("dpo", {"chosen": "a", "rejected": 3}, "`rejected` is 3, not a text"),
@@ -214,7 +214,7 @@ def rows(folder: Path, *lines: object) -> Path:
     ],
 )
 def test_rows_that_a_method_cant_learn_from_are_named_by_line(
-    workspace: Workspace, tmp_path: Path, method: str, line: object, told: str
+    workspace: Workspace, tmp_path: Path, method: str, line: object, message: str
 ) -> None:
     good = {
         "dpo": {"prompt": "p", "chosen": [{"role": "user", "content": "x"}], "rejected": "b"},
@@ -227,7 +227,7 @@ def test_rows_that_a_method_cant_learn_from_are_named_by_line(
     spec = spec_of(path, model, framework="trl", method=method, data=data)
     error = refused(workspace, spec)
     assert (error.code, error.field) == ("DATA_MALFORMED", "data.sources[0].path")
-    assert told in error.message
+    assert message in error.message
 
 
 def test_litgpt_fine_tunes_on_instructions_but_not_on_plain_texts(

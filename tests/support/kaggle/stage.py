@@ -16,7 +16,7 @@ from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.kaggle.backend import KaggleBackend
 from trainmaster.store import secret_values
 from trainmaster.store.run import Run
-from trainmaster.sync.ingest import Grown, Ingest
+from trainmaster.sync.ingest import Ingest, MirrorGrowth
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import due_transfers
@@ -97,7 +97,7 @@ class Stage:
                 return news
 
         news = asyncio.run(work())
-        Ingest(self.workspace.metrics).take_in([Grown(RUN, 1, self.mirror, None)])
+        Ingest(self.workspace.metrics).take_in([MirrorGrowth(RUN, 1, self.mirror, None)])
         return news
 
     @property

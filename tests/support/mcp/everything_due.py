@@ -154,8 +154,8 @@ class EverythingDue:
     def _begun(self, run_id: str, t: float, *ended: EventBody, **config: Any) -> str:
         run = FakeRun(self.workspace, self._root / "runs" / run_id, HOST, **config)
         journal = (attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
-        run.tell("supervisor.jsonl", (*journal, *ended), first_t=t - 10.0)
-        run.tell("attempts/1/events.jsonl", [started(), metric(1), *kept(20, 2.0)], first_t=t - 9.0)
+        run.emit("supervisor.jsonl", (*journal, *ended), first_t=t - 10.0)
+        run.emit("attempts/1/events.jsonl", [started(), metric(1), *kept(20, 2.0)], first_t=t - 9.0)
         run.write("attempts/1/train.log", b"step 1: loss 2.5\n")
         return run_id
 

@@ -19,7 +19,7 @@ from trainer_runtime.core.protocol.lines import decode
 
 STEPS = 300
 PASSES = 200  # of one to eight a step
-# What every framework's run has to answer with, however much more it tells.
+# The fields that every framework's run answers with, beside others.
 METRICS = {
     "loss", "lr", "grad_norm", "clip_fraction", "tokens", "tokens_per_s", "step_time_s",
     "val_loss", "val_perplexity",

@@ -102,8 +102,8 @@ def _killing(command: CommandLine, target: str) -> Strike:
         folder = command.folder(run)
 
         def found() -> int | None:
-            told = folder.journal.read_bytes() if folder.journal.exists() else b""
-            over = b'"state":"completed"' in told
+            events = folder.journal.read_bytes() if folder.journal.exists() else b""
+            over = b'"state":"completed"' in events
             living = processes_of(folder)
             # A trainer whose hold was killed has none any more: then it is the trainer's turn.
             other = living.get("trainer") if target == "hold" else None
@@ -118,12 +118,12 @@ def _killing(command: CommandLine, target: str) -> Strike:
 
 
 def _box_step(command: CommandLine, run: str) -> int:
-    """The newest step of which the box has a line."""
+    """The newest step that the host has recorded."""
     found = (command.folder(run).root / "attempts").glob("*/events.jsonl")
     newest = max(found, key=lambda path: int(path.parent.name), default=None)
     lines, _ = complete_lines(newest.read_bytes() if newest else b"")
-    told = [json.loads(line) for line in lines[-3:] if line.endswith(b"}")]
-    return max((event.get("step") or 0 for event in told), default=0)
+    events = [json.loads(line) for line in lines[-3:] if line.endswith(b"}")]
+    return max((event.get("step") or 0 for event in events), default=0)
 
 
 def _series(command: CommandLine, run: str, key: str) -> dict[str, Any]:

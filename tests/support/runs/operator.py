@@ -33,15 +33,17 @@ class Operator:
         self.workspace.home.settings.write_text(f"destinations:\n{lines}" if lines else "")
 
     def hook(self, receiver: Receiver, sender: str, *, defaults: bool = False) -> None:
-        told = f"defaults: {str(defaults).lower()}"
-        self.settle(f"ops: {{kind: webhook, url: '{receiver.url}', sender: {sender}, {told}}}")
+        defaults_line = f"defaults: {str(defaults).lower()}"
+        self.settle(
+            f"ops: {{kind: webhook, url: '{receiver.url}', sender: {sender}, {defaults_line}}}"
+        )
 
     async def launch(self, env: str = FAST, **changes: str) -> str:
         spec = small_spec(self._folder, host="debug", env=env, **changes)
         return (await launch(self.workspace, spec)).run_id
 
     def addresses(self, run: str) -> Path:
-        """The file in which its box has the addresses."""
+        """The file in which its host has the addresses."""
         folder = self.workspace.control.recorded_folder(run)
         assert folder is not None
         return Path(folder) / ".alerts.json"

@@ -1,4 +1,4 @@
-"""Findings in the journal of a run that has ended, as its box would have written them."""
+"""Findings in the journal of an ended run, as its host would have written them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def finding(
     id: str, code: str = "cuda_oom", severity: str = "critical", attempt: int = 1, **fields: Any
 ) -> EventBody:
     """The journal's word of a finding, by default of the first attempt."""
-    told = {
+    planted = {
         "id": id,
         "code": code,
         "severity": severity,
@@ -54,14 +54,14 @@ def finding(
         "evidence": ["CUDA out of memory"],
         "explanation": "The GPU's memory is exhausted.",
         "patches": [],
-        "advice": ["Look who holds the memory."],
+        "advice": ["Find out which process holds the memory."],
         "led_to": [],
         **fields,
     }
-    return "finding", {"attempt": attempt, "finding": told}
+    return "finding", {"attempt": attempt, "finding": planted}
 
 
-async def plant(workspace: Workspace, run_id: str, *told: EventBody) -> None:
+async def plant(workspace: Workspace, run_id: str, *planted: EventBody) -> None:
     """Add to an ended run's journal, here and on its box, and read it anew."""
     await until_closed(workspace, run_id, 60.0)  # or its box would write on at the same time
     run = workspace.control.run(run_id)
@@ -70,7 +70,7 @@ async def plant(workspace: Workspace, run_id: str, *told: EventBody) -> None:
     last = decode(whole[-1])
     lines = b"".join(
         encode(last.seq + n, last.t + n / 1000, kind, fields)
-        for n, (kind, fields) in enumerate(told, 1)
+        for n, (kind, fields) in enumerate(planted, 1)
     )
     for path in (mirror.path(JOURNAL), Path(workspace.control.folder(run)) / JOURNAL):
         with path.open("ab") as file:

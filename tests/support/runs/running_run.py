@@ -99,7 +99,7 @@ def small_spec(folder: Path, **changes: str) -> str:
 
 
 def pace(folder: Path) -> str:
-    """A spec's `env` for a training that is only to go on meanwhile: each of its steps lasts for
+    """A spec's `env` for a training that only runs meanwhile: each of its steps lasts for
     20 ms and more, most of which it leaves to others."""
     return begin_with(folder / "paced", _PACED)
 
@@ -113,7 +113,7 @@ def begin_with(folder: Path, code: str) -> str:
 
 def standing_after(passes: int, *attempts: int) -> str:
     """Code by which a training comes no further, in these attempts, than so many forward passes
-    (of micro-batches that it learns from), until it is told to end: no fault comes too late."""
+    (of micro-batches that it learns from), until it is stopped: no fault comes too late."""
     configs = [f"attempts/{number}/config.json" for number in attempts]
     return _STANDING.replace("CONFIGS", repr(configs)).replace("MOST", str(passes))
 

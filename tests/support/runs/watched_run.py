@@ -1,4 +1,4 @@
-"""Runs that a scripted box watches: what their trainers do, and what is told of it."""
+"""Runs that a scripted host watches: what their trainers do, and what is recorded of it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import regex
 
-# How o200k parts text before it looks words up: what is JSON here is about one token a piece.
+# How o200k parts text before it encodes words: what is JSON here is about one token a piece.
 # https://github.com/openai/tiktoken/blob/main/tiktoken_ext/openai_public.py
 _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 _PIECES = regex.compile(

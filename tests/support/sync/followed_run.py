@@ -1,4 +1,4 @@
-"""Runs whose boxes are tests: placed on record, their files written by hand."""
+"""Runs whose hosts are tests: placed on record, their files written by hand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FollowedWorkspace(Workspace):
 
 
 class FakeRun:
-    """A placed run; `write` and `tell` are its box. `config`: what differs from the usual one."""
+    """A placed run; `write` and `emit` are its host. `config`: what differs from the usual one."""
 
     def __init__(self, workspace: Workspace, folder: Path, host: str = HOST, **config: Any) -> None:
         self.run_id = folder.name

@@ -1,4 +1,4 @@
-"""Whether the operator's side holds what the box wrote: byte for byte, every event once."""
+"""Checks that the client holds what the host wrote: byte for byte, every event once."""
 
 from __future__ import annotations
 
@@ -41,4 +41,4 @@ def _await_the_last_line(command: CommandLine, run: str) -> None:
         assert time.monotonic() < deadline, "the supervisor does not end"
         time.sleep(0.05)
     os.close(lock)
-    command("status", run)  # one look takes in all that there is
+    command("status", run)  # one read takes in everything

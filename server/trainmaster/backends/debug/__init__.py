@@ -1,8 +1,8 @@
-"""A box inside this process: the box's own supervisor over simulated trainers, with planted faults.
+"""A host inside this process: the real supervisor over simulated trainers, with planted faults.
 
 For rehearsing: agents and operators try a whole run, and what they do when it breaks, without a
 GPU, PyTorch or waiting; the tests of everything above it run on it too. A run lives as long as the
-process that looks at it; the next process that looks finds the trainer gone and recovers it, as
+process that reads it; the next process that reads it finds the trainer dead and recovers it, as
 after a crash.
 
 Two of the spec's plain variables (`env`) steer it: `TRAINMASTER_STEP_S`, the seconds a step takes

@@ -48,7 +48,7 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
         found = _FAULT.fullmatch(entry)
         if found is None or found.group(1) not in KINDS:
             raise ValueError(
-                f"{entry!r} is no fault; write KIND@STEP, KIND one of {', '.join(KINDS)}"
+                f"{entry!r} is not a valid fault; write KIND@STEP, KIND one of {', '.join(KINDS)}"
             )
         faults.append(Fault(found.group(1), int(found.group(2))))
     return tuple(faults)

@@ -33,7 +33,7 @@ class InProcessLauncher:
 
 
 def _supervise(run: RunFolder, lock: int | None) -> None:
-    """Supervise to the end, as the box does; the run's folder may be taken away at any time."""
+    """Supervise to the end, as a host does; the run's folder may be removed at any time."""
     try:
         while lock is not None:
             supervisor = Supervisor(

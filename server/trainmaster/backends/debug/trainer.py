@@ -198,7 +198,7 @@ class SimulatedTrainer(threading.Thread):
         raise _Killed
 
     def next_batch(self) -> None:
-        """Named as in a real trainer: its stack is what tells that it waits for data."""
+        """Named as in a real trainer: its stack shows that it waits for data."""
         self._stand_still()
 
     def save_checkpoint(self) -> None:
@@ -256,11 +256,11 @@ class SimulatedTrainer(threading.Thread):
         }
         size = _write_checkpoint(folder, self._step, self._number, metrics, files)
         self._saved_t = time.monotonic()
-        told = {"step": self._step, "path": f"checkpoints/{folder.name}", "size_bytes": size}
-        self._emit("checkpoint", {"action": "saved", **told, "metrics": metrics})
+        saved = {"step": self._step, "path": f"checkpoints/{folder.name}", "size_bytes": size}
+        self._emit("checkpoint", {"action": "saved", **saved, "metrics": metrics})
         problems = verify(folder)
         action = "failed" if problems else "verified"
-        self._emit("checkpoint", {"action": action, **told, "reason": "; ".join(problems)})
+        self._emit("checkpoint", {"action": action, **saved, "reason": "; ".join(problems)})
         self._prune()
 
     def _prune(self) -> None:

@@ -1,6 +1,6 @@
 """Our runtime for a machine that lacks it, sent ahead of a command's input and kept in memory.
 
-So whoever only reads leaves nothing behind, `__pycache__` included.
+So a command that only reads leaves no files behind, `__pycache__` included.
 """
 
 from __future__ import annotations

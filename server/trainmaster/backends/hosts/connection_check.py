@@ -1,4 +1,4 @@
-"""Whether a machine can be reached and used at all: what can be told before anything runs there."""
+"""Checks whether a machine can be reached and used, before the runtime is on it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOISE_SHOWN = 160
 _AS_SSHD = 'unset SHLVL;exec "$1" -c true'
 _NOT_RUN = (126, 127)
 _BANNER = re.compile(rb"SSH-[0-9.]+-")
-# Which of the rows an error of connecting belongs to.
+# The row that a connection error belongs to.
 _ROW_OF = {
     "HOST_KEY_CHANGED": "host key",
     "AUTH_FAILED": "auth",
@@ -42,14 +42,14 @@ _ROW_OF = {
 
 @runtime_checkable
 class MovesFiles(Protocol):
-    """A transport that can tell how files go."""
+    """A transport that knows whether it has SFTP."""
 
     async def has_sftp(self) -> bool: ...
 
 
 @dataclass(slots=True)
 class Connection:
-    """What was found, and the first error that keeps the machine from being used.
+    """The rows of the check, and the first error that makes the machine unusable.
 
     `command_s`: what an empty command costs, None where none could be run.
     """
@@ -74,7 +74,7 @@ class Connection:
 
 
 async def check_connection(record: HostRecord, pins: Path, *, within_s: float) -> Connection:
-    """Come in, and look at what the machine's shell does; never an error.
+    """Log in, and probe the machine's shell; never an error.
 
     A key that `pins` does not know yet is pinned there.
     """
@@ -83,7 +83,7 @@ async def check_connection(record: HostRecord, pins: Path, *, within_s: float) -
     try:
         endpoint = find_endpoint(record, os.environ)
         async with asyncio.timeout(within_s):
-            await _come_in(endpoint, link, pins, found)
+            await _log_in(endpoint, link, pins, found)
     except TimeoutError:
         name = "connection" if found.has("reachable") else "reachable"
         found.fail(name, _silent(record.name, within_s))
@@ -94,28 +94,28 @@ async def check_connection(record: HostRecord, pins: Path, *, within_s: float) -
     return found
 
 
-async def _come_in(endpoint: Endpoint, link: Link, pins: Path, found: Connection) -> None:
+async def _log_in(endpoint: Endpoint, link: Link, pins: Path, found: Connection) -> None:
     started = time.monotonic()
     try:
         async with link.use() as transport:
             took_s = time.monotonic() - started
-            found.ok("reachable", f"{_way(endpoint)}, connected in {took_s * 1000:.0f} ms")
-            _tell_key(endpoint, pins, found)
-            found.ok("auth", _who(endpoint))
-            await _look_around(transport, found)
+            found.ok("reachable", f"{_route(endpoint)}, connected in {took_s * 1000:.0f} ms")
+            _report_host_key(endpoint, pins, found)
+            found.ok("auth", _user(endpoint))
+            await _probe(transport, found)
     except HostError as error:
         if error.code == "HOST_UNREACHABLE":
-            found.fail("reachable", await _nearer(endpoint, error))
-            _tell_key(endpoint, pins, found)
+            found.fail("reachable", await _explain(endpoint, error))
+            _report_host_key(endpoint, pins, found)
             return
         if not found.has("reachable") and error.code in _ROW_OF:
-            found.ok("reachable", f"{_way(endpoint)} answers")
+            found.ok("reachable", f"{_route(endpoint)} answers")
         if not found.has("host key") and error.code != "HOST_KEY_CHANGED":
-            _tell_key(endpoint, pins, found)
+            _report_host_key(endpoint, pins, found)
         found.fail(_ROW_OF.get(error.code, "connection"), error)
 
 
-def _way(endpoint: Endpoint) -> str:
+def _route(endpoint: Endpoint) -> str:
     through = [f"jump host {hop.host}:{hop.port}" for hop in endpoint.jumps]
     if endpoint.target.proxy_command is not None:
         through = ["a ProxyCommand"]
@@ -123,10 +123,10 @@ def _way(endpoint: Endpoint) -> str:
     return f"{target} through {', '.join(through)}" if through else target
 
 
-async def _nearer(endpoint: Endpoint, error: HostError) -> HostError:
-    """What more can be said of a machine that is not reached: its name, its port, what answers.
+async def _explain(endpoint: Endpoint, error: HostError) -> HostError:
+    """A more precise error for an unreachable machine: its name, its port, its banner.
 
-    Looked at only then: an SSH server counts connections without a login against who makes them.
+    Probed only then: an SSH server counts connections without a login against the client.
     """
     if endpoint.target.proxy_command is not None:
         return error
@@ -145,50 +145,50 @@ async def _nearer(endpoint: Endpoint, error: HostError) -> HostError:
     return HostError(
         "HOST_UNREACHABLE",
         f"{first.host}:{first.port} takes connections, but does not speak SSH.",
-        "Look whether address and port are the ones of its SSH server.",
+        "Check that address and port are those of its SSH server.",
         retryable=True,
     )
 
 
 def _unreachable(endpoint: Endpoint, error: OSError) -> HostError:
     first = endpoint.hops[0]
-    told, fix = f"{endpoint.describe(first)} can't be reached at {first.host}:{first.port}: ", ""
+    message, fix = f"{endpoint.describe(first)} can't be reached at {first.host}:{first.port}: ", ""
     if isinstance(error, socket.gaierror):
-        told += f"the name is not known ({error.strerror})."
-        fix = "Look whether the name is spelt rightly, and whether DNS or the VPN is up."
+        message += f"the name is not known ({error.strerror})."
+        fix = "Check the spelling of the name, and whether DNS or the VPN is up."
     elif isinstance(error, ConnectionRefusedError):
-        told += "the connection is refused."
-        fix = "Look whether the port is right and the SSH server runs there."
+        message += "the connection is refused."
+        fix = "Check that the port is right and the SSH server runs there."
     elif isinstance(error, TimeoutError):
-        told += f"no answer within {_REACH_S:.0f} s."
-        fix = "Look whether the machine is up, and whether a firewall or VPN stands between."
+        message += f"no answer within {_REACH_S:.0f} s."
+        fix = "Check that the machine is up, and that no firewall or VPN blocks it."
     else:
-        told += f"{error.strerror or error}."
-        fix = "Look whether this machine is on the network that the host is on."
-    return HostError("HOST_UNREACHABLE", told, fix, retryable=True)
+        message += f"{error.strerror or error}."
+        fix = "Check that this machine is on the host's network."
+    return HostError("HOST_UNREACHABLE", message, fix, retryable=True)
 
 
 def _silent(name: str, within_s: float) -> HostError:
     return HostError(
         "HOST_UNREACHABLE",
         f"{name} did not answer within {within_s:.0f} s.",
-        "Look whether the machine is up, and whether a firewall or VPN stands between.",
+        "Check that the machine is up, and that no firewall or VPN blocks it.",
         retryable=True,
     )
 
 
-def _tell_key(endpoint: Endpoint, pins: Path, found: Connection) -> None:
+def _report_host_key(endpoint: Endpoint, pins: Path, found: Connection) -> None:
     try:
         known = Pins(pins, endpoint.name).of(endpoint.target.pin_name)
     except HostError as damaged:
         found.fail("host key", damaged)
         return
     if known:
-        told = ", ".join(f"{pin.fingerprint} ({pin.kind})" for pin in known)
-        found.ok("host key", f"{told}, pinned")
+        keys = ", ".join(f"{pin.fingerprint} ({pin.kind})" for pin in known)
+        found.ok("host key", f"{keys}, pinned")
 
 
-def _who(endpoint: Endpoint) -> str:
+def _user(endpoint: Endpoint) -> str:
     target = endpoint.target
     keys = [str(path) for path in target.identities]
     if target.agent is not None and not target.identities_only:
@@ -199,15 +199,15 @@ def _who(endpoint: Endpoint) -> str:
     return f"in as {target.user} with one of: {', '.join(keys) or 'no key'}{through}"
 
 
-async def _look_around(transport: Transport, found: Connection) -> None:
-    """The shell, files, and an interpreter; each told though another fails."""
-    for name, look in (("shell", _shell), ("SFTP", _sftp), ("python", _python)):
+async def _probe(transport: Transport, found: Connection) -> None:
+    """Probe the shell, files and an interpreter; a failure of one does not skip the others."""
+    for name, probe in (("shell", _shell), ("SFTP", _sftp), ("python", _python)):
         try:
-            await look(transport, found)
+            await probe(transport, found)
         except HostError as error:
             found.fail(name, error)
             if error.code != "PYTHON_MISSING":
-                return  # whatever comes next would fail in the same way
+                return  # the next probes would fail in the same way
 
 
 async def _shell(transport: Transport, found: Connection) -> None:
@@ -222,16 +222,16 @@ async def _shell(transport: Transport, found: Connection) -> None:
     noisy = await transport.run(["/bin/sh", "-c", _AS_SSHD, "sh", shell], timeout_s=_COMMAND_S)
     said = "" if noisy.code in _NOT_RUN else noisy.output + noisy.errors
     noise = shown(said.replace("\n", " ").encode()).strip()
-    told = f"{shell}, an empty command takes {found.command_s * 1000:.0f} ms"
+    row = f"{shell}, an empty command takes {found.command_s * 1000:.0f} ms"
     if noise:
-        told += f'; its rc file prints "{noise[:_NOISE_SHOWN]}"'
+        row += f'; its rc file prints "{noise[:_NOISE_SHOWN]}"'
     if found.command_s >= _SLOW_COMMAND_S:
-        found.warn("shell", told, "Let its rc file return at once where no terminal is there.")
+        found.warn("shell", row, "Let its rc file return at once where no terminal is there.")
     elif noise:
         remedy = "Harmless here, but scp and rsync break on it: print only to terminals."
-        found.warn("shell", told, remedy)
+        found.warn("shell", row, remedy)
     else:
-        found.ok("shell", told)
+        found.ok("shell", row)
 
 
 async def _sftp(transport: Transport, found: Connection) -> None:

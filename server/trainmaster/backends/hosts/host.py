@@ -25,7 +25,7 @@ class Host(Protocol):
         """The folder that runs share, absolute."""
 
     async def python(self) -> str:
-        """The interpreter (3.10 or newer) that runs the box's side, absolute.
+        """The interpreter (3.10 or newer) that runs the runtime, absolute.
 
         Raises:
             HostError: `PYTHON_MISSING`.
@@ -63,7 +63,7 @@ class Host(Protocol):
         """At most `limit` bytes of a file; empty where there is none."""
 
     async def names(self, folder: str) -> list[str]:
-        """The names in a folder; none where there is no such folder."""
+        """The names in a folder; none where the folder is missing."""
 
     async def remove(self, path: str) -> int:
         """Remove a file or folder; the bytes that this freed, 0 where there was none."""

@@ -46,7 +46,7 @@ class LocalHost:
     ) -> Completed:
         if Path(folder).is_dir() and shutil.which(command[0]) is None:
             return Completed(127, "", f"{command[0]}: not found")
-        with _told(folder):
+        with _host_errors(folder):
             process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=folder,
@@ -59,7 +59,7 @@ class LocalHost:
         except TimeoutError:
             return Completed(124, "", f"no answer within {timeout_s:.0f} s")
         finally:
-            if process.returncode is None:  # it took too long, or nobody waits any more
+            if process.returncode is None:  # it timed out, or the call was cancelled
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
@@ -68,7 +68,7 @@ class LocalHost:
 
     @asynccontextmanager
     async def stream(self, command: Sequence[str], *, folder: str) -> AsyncIterator[Stream]:
-        with _told(folder):
+        with _host_errors(folder):
             process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=folder,
@@ -92,7 +92,7 @@ class LocalHost:
         if target.exists():
             return
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        with _told(folder):
+        with _host_errors(folder):
             try:
                 for name, data in files.items():
                     write_synced(temporary / name, data, 0o755 if name in executable else 0o644)
@@ -104,7 +104,7 @@ class LocalHost:
                     raise
 
     async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        with _told(path):
+        with _host_errors(path):
             write_atomic(Path(path), data, mode)
 
     async def size(self, path: str) -> int | None:
@@ -128,7 +128,7 @@ class LocalHost:
             return []
 
     async def remove(self, path: str) -> int:
-        with _told(path):
+        with _host_errors(path):
             return await asyncio.to_thread(remove_tree, Path(path))
 
     async def disconnect(self) -> None:
@@ -146,7 +146,7 @@ class _ProcessStream:
         self._errors = asyncio.create_task(process.stderr.read())
 
     async def write(self, data: bytes) -> None:
-        # Whoever has ended tells by its output and its code, not by what it no longer takes.
+        # A process that has ended reports by its output and its code, not by a broken pipe.
         with suppress(BrokenPipeError, ConnectionResetError):
             self._input.write(data)
             await self._input.drain()
@@ -172,15 +172,15 @@ class _ProcessStream:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Turn what the file system refuses into an error with a remedy."""
+def _host_errors(path: str) -> Iterator[None]:
+    """Turn an I/O error into an error with a remedy."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise HostError(
                 "DISK_FULL",
-                f"There is no room left to write {path}.",
+                f"The disk is full: {path} can't be written.",
                 "Free some room, or point TRAINMASTER_HOME at another disk.",
                 retryable=True,
             ) from error

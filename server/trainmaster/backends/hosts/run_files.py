@@ -56,7 +56,7 @@ async def verify_checkpoints(host: Host, folder: str) -> list[CheckpointCheck]:
 def _call(host: Host, verb: str, folder: str, *arguments: str) -> RuntimeCall:
     failure = Failure(
         f"The files in {folder} on {host.name} could not be listed",
-        "Look at that folder; `trainmaster doctor` checks the host.",
+        "Check that folder; `trainmaster doctor` checks the host.",
     )
     return RuntimeCall(verb, ["--", folder, *arguments], failure, _LIST_TIMEOUT_S)
 

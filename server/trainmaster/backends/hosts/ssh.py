@@ -137,11 +137,11 @@ class SshHost:
         await self._link.disconnect()
 
     def _learn(self, code: int) -> None:
-        """Forget what a command's exit code tells to be gone; the next one looks for it anew."""
+        """Forget what an exit code shows to be missing; the next command searches for it again."""
         if code == _NOT_FOUND:
-            self._known.unlink(missing_ok=True)  # an interpreter that was taken away, perhaps
+            self._known.unlink(missing_ok=True)  # perhaps a removed interpreter
         if code == _NO_FOLDER:
-            self._runtime = None  # or a runtime that nobody had used for long
+            self._runtime = None  # or a runtime that was removed after long disuse
 
     def _sent(self, command: Sequence[str], folder: str) -> Sent:
         """The command, with the runtime ahead of its input where the machine lacks that; Python
@@ -177,13 +177,13 @@ class SshHost:
     async def _plain(
         self, command: Sequence[str], *, stdin: bytes = b"", timeout_s: float = _QUICK_S
     ) -> Completed:
-        """Run in the login folder; needs nothing of ours to be there."""
+        """Run in the login folder; needs no runtime there."""
         return await self._link.repeat(
             lambda transport: transport.run(command, stdin=stdin, timeout_s=timeout_s)
         )
 
     def _note_answer(self) -> None:
-        """For whoever wants to know when the host was last reached, by any command."""
+        """Record when the host was last reached, by any command."""
         now_s = time.monotonic()
         if now_s - self._noted_s < _NOTED_EVERY_S:
             return
@@ -205,7 +205,7 @@ class SshHost:
 
 
 class _Learning:
-    """A stream of whose exit code the host is told."""
+    """A stream that reports its exit code to the host."""
 
     def __init__(self, stream: Stream, learn: Callable[[int], None]) -> None:
         self._learn = learn

@@ -73,7 +73,7 @@ def files_of_folder(folder: Path) -> list[TreeFile]:
 
 
 def file_at(path: Path, name: str, status: os.stat_result) -> TreeFile:
-    """A file on the disk as one to send, as it was when `status` was taken; whoever receives it can
+    """A file on the disk as one to send, as it was when `status` was taken; the receiving user can
     read it."""
     mode = stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRUSR
     return TreeFile(name, status.st_size, status.st_mtime_ns, mode, None, path)

@@ -22,14 +22,14 @@ from trainmaster.backends.ssh import Stream
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError
 
-# What starts whatever program stands at the beginning of standard input, in so many bytes.
+# Runs the program at the beginning of standard input, of this many bytes.
 BOOTSTRAP = "import sys;exec(sys.stdin.buffer.read(int(sys.argv[1])))"
 _FRAME = struct.Struct(">cI")
 # More than a frame: each hop between the threads costs both of them.
 _AT_ONCE_BYTES = 4 << 20
 _ANSWER_BYTES = 1 << 16
 _PING_EVERY_S = 10.0
-# What the receiving side may refuse with: the fix, and whether the same call may succeed later.
+# Error codes of the receiving side: the fix, and whether the same call may succeed later.
 _REFUSALS = {
     "DISK_FULL": ("Free some room there, or give the host another cache or root.", True),
     "ROOT_NOT_WRITABLE": (
@@ -39,7 +39,7 @@ _REFUSALS = {
     "UPLOAD_LOCKED": ("Look at that process there, end it if it hangs, and try again.", True),
     "UNSAFE_NAME": ("Rename it, or leave it out.", False),
     "DIGEST_MISMATCH": (
-        "Try again; if it comes back, look at the disks and memory of both sides.",
+        "Try again; if it comes back, check the disks and memory of both sides.",
         True,
     ),
     "INTERNAL": ("Report this with the message.", False),
@@ -80,7 +80,7 @@ async def put_tree(
     patience_s: float = 300.0,
     on_progress: OnTreeProgress | None = None,
 ) -> Sent:
-    """Make `destination` hold exactly the regular files of `local`; may be repeated, and goes on
+    """Make `destination` hold exactly the regular files of `local`; may be repeated, and resumes
     where it was interrupted.
 
     `local`: a folder, files' contents by name (`executable` of them with that permission), or files
@@ -105,12 +105,12 @@ async def put_tree(
         "files": [[f.name, f.size_bytes, f.modified_ns, f.mode, f.sha256] for f in files],
     }
     async with host.stream(command, folder="/") as stream:
-        sending = _Sending(host.name, stream, files, on_progress)
+        sending = _Upload(host.name, stream, files, on_progress)
         await stream.write(program + _frame(b"H", json.dumps(header).encode()))
-        return await sending.to_the_end()
+        return await sending.run()
 
 
-class _Sending:
+class _Upload:
     """One conversation with the receiving side."""
 
     def __init__(
@@ -130,7 +130,7 @@ class _Sending:
         self._writing = asyncio.Lock()
         self._wrote_s = 0.0
 
-    async def to_the_end(self) -> Sent:
+    async def run(self) -> Sent:
         need = await self._need()
         if need is None:
             return Sent(kept=True, sent_bytes=0, sent_files=0)
@@ -148,7 +148,7 @@ class _Sending:
         return Sent(kept=False, sent_bytes=blocks.sent_bytes, sent_files=len(need))
 
     async def _need(self) -> list[tuple[int, int, str | None]] | None:
-        """What the other side lacks; None where it keeps what it has."""
+        """The files that the other side lacks; None where it keeps what it has."""
         while (answer := await self._answer()).get("waiting"):
             self._report(TreeProgress(0, self._total_bytes, waiting=True))
         return None if answer["kept"] else [(row[0], row[1], row[2]) for row in answer["need"]]
@@ -184,7 +184,7 @@ class _Sending:
         await self._stream.finish()
 
     async def _ping(self) -> None:
-        """The other side takes a long silence for the sender's end."""
+        """Keep the connection alive: the other side takes a long silence for the sender's end."""
         while True:
             await asyncio.sleep(_PING_EVERY_S)
             if asyncio.get_running_loop().time() - self._wrote_s >= _PING_EVERY_S:
@@ -199,7 +199,7 @@ class _Sending:
         """The other side's next line.
 
         Raises:
-            HostError: it tells an error, or has ended without a word.
+            HostError: it reports an error, or has ended without one.
         """
         while b"\n" not in self._unread:
             data = await self._stream.read(_ANSWER_BYTES)

@@ -203,7 +203,7 @@ class KaggleBackend(InputReceiver, RunFiles):
             raise HostError(
                 "UNSUPPORTED",
                 f"Kaggle can't {what} before a session has ended.",
-                f"Wait for its end: `trainmaster status {run_id}` tells the deadline.",
+                f"Wait for its end: `trainmaster status {run_id}` shows the deadline.",
                 retryable=True,
             )
         return Outputs(self._kaggle, kept.ref, self._stay(run_id).output)

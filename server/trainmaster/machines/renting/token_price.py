@@ -12,8 +12,8 @@ from trainmaster.backends import LOCAL
 from trainmaster.machines.clouds import Offer
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, SourceFacts, plan
 from trainmaster.plan.spec import TrainingSpec, load_spec, refuse_what_is_not_built
-from trainmaster.runs.planning.probe_data import look_at_data
-from trainmaster.runs.planning.probe_model import look_at_inputs
+from trainmaster.runs.planning.probe_data import probe_data
+from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import PlanError, SpecError
@@ -80,8 +80,8 @@ async def prices_for(workspace: Workspace, spec: str) -> Prices:
     refuse_what_is_not_built(loaded)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)
     backend = workspace.backend(LOCAL)
-    model, tokenizer = await look_at_inputs(loaded, backend, secrets.get(HF_TOKEN))
-    corpus = _assume_remote_data(await look_at_data(loaded, backend, tokenizer))
+    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN))
+    corpus = _assume_remote_data(await probe_data(loaded, backend, tokenizer))
     return Prices(loaded, lambda one, facts: plan(one, facts, corpus, None, model, tokenizer))
 
 

@@ -1,4 +1,4 @@
-"""Trainings that others ran: their output folders, and going on from them."""
+"""Adopts the output folders of other trainings, and continues from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adopting: from the output folder of a training that others ran to a run that goes on from it."""
+"""Adopts the output folder of another training: a new run continues from its checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ from trainmaster.runs.adopt.agreement import (
     refuse_no_steps,
 )
 from trainmaster.runs.adopt.output_folder import Output
-from trainmaster.runs.adopt.schedule_continuation import fields_to_go_on, given_fields, what_differs
+from trainmaster.runs.adopt.schedule_continuation import (
+    assumed_defaults,
+    fields_to_continue,
+    given_fields,
+)
 from trainmaster.runs.adopt.starting_spec import DATA, starting_spec
 from trainmaster.runs.launch import launched, start_run
 from trainmaster.runs.planning import plan_run
@@ -43,13 +47,13 @@ _LONGEST_NAME = 40
 
 @dataclass(frozen=True, slots=True)
 class AdoptOptions:
-    """How it goes on. With neither `spec` nor `data` the folder is only looked at, and what it
-    tells is written as a starting spec.
+    """How to adopt. With neither `spec` nor `data` the folder is only inspected, and its
+    settings are written as a starting spec.
 
-    `spec`: a path, or YAML text. `data`: what to train on, under the spec that the folder tells.
+    `spec`: a path, or YAML text. `data`: what to train on, with the folder's spec.
     `start`: `latest`, the newest checkpoint that verifies, or a step. `python`: the interpreter
-    that reads the checkpoints, where the host's own has no PyTorch. `write`: where the starting
-    spec goes.
+    that reads the checkpoints, where the host's own has no PyTorch. `write`: the path of the
+    starting spec.
     """
 
     spec: str | None = None
@@ -64,9 +68,9 @@ class AdoptOptions:
 
 
 async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> AdoptAnswer:
-    """Look at an output folder, verify its checkpoints, and begin a run that goes on from one.
+    """Inspect an output folder, verify its checkpoints, and start a run from one of them.
 
-    The folder may be `host:/path`. It is never changed: what the run begins with is a copy.
+    The folder may be `host:/path`. It is never changed: the run starts from a copy.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`.
@@ -81,10 +85,12 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
     output = Output(host, await reader.read_output(_python(options), path))
     checkpoint = output.chosen(options.start)
     if options.spec is None and options.data is None:
-        return _looked_at(output, checkpoint, options)
+        return _inspected(output, checkpoint, options)
     made = _made(output, checkpoint, options)
     planned = await _planned(workspace, output, checkpoint, options, made.text)
-    notes = [*made.notes, *what_differs(output, planned.config, made.known)] if made.is_ours else []
+    notes = (
+        [*made.notes, *assumed_defaults(output, planned.config, made.known)] if made.is_ours else []
+    )
     if options.dry_run:
         again = "Adopt it: the same command without --dry-run."
         return output.answer(
@@ -99,7 +105,7 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A spec's text; of one that the folder told, notes and the fields that are known besides."""
+    """A spec's text; for the folder's own spec, notes and the fields that are known besides."""
 
     text: str
     is_ours: bool = False
@@ -108,10 +114,10 @@ class _Made:
 
 
 def _made(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) -> _Made:
-    """The spec that was given, or the one that the folder tells."""
+    """The given spec, or the one derived from the folder."""
     if options.spec is not None:
         return _Made(options.spec)
-    derived, notes = fields_to_go_on(output, checkpoint, options.sets)
+    derived, notes = fields_to_continue(output, checkpoint, options.sets)
     name = options.name or _name_of(output)
     text, needed = starting_spec(output, checkpoint, name, options.data, derived)
     _refuse_open(output, needed, options.sets)
@@ -130,7 +136,10 @@ def _refuse_bad(options: AdoptOptions) -> None:
     name = options.name
     if name is not None and (not NAME_PATTERN.fullmatch(name) or ".." in name):
         raise UsageError(
-            "UNSAFE_NAME", f"{name!r} is no name for a run.", f"Use {NAME_ACCEPTED}.", field="name"
+            "UNSAFE_NAME",
+            f"{name!r} is not a valid name for a run.",
+            f"Use {NAME_ACCEPTED}.",
+            field="name",
         )
 
 
@@ -166,16 +175,16 @@ def _python(options: AdoptOptions) -> str | None:
     return plan_run.given_python(load_spec(options.spec, list(options.sets)))
 
 
-def _looked_at(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) -> AdoptAnswer:
+def _inspected(output: Output, checkpoint: FoundCheckpoint, options: AdoptOptions) -> AdoptAnswer:
     """The folder, and its starting spec written where there is none yet."""
     place = output.folder if output.host == LOCAL else f"{output.host}:{output.folder}"
     command = f"trainmaster adopt {shlex.quote(place)}"
     name = options.name or _name_of(output)
-    derived, notes = fields_to_go_on(output, checkpoint, options.sets)
+    derived, notes = fields_to_continue(output, checkpoint, options.sets)
     text, needed = starting_spec(output, checkpoint, name, None, derived)
     more = " ".join(["--data PATH", *(f"--set {field}=…" for field in needed if field != DATA)])
     if options.dry_run:
-        again = f"Go on from it: `{command} {more}`."
+        again = f"Continue from it: `{command} {more}`."
         return output.answer(again, spec_text=text, open=needed, notes=notes)
     written = _write_new(options.write, text)
     return output.answer(
@@ -188,7 +197,7 @@ def _looked_at(output: Output, checkpoint: FoundCheckpoint, options: AdoptOption
 
 
 def _write_new(path: Path, text: str) -> Path:
-    """Write the spec beside whatever stands there already, under the first free name."""
+    """Write the spec under the first free name."""
     number = 1
     while True:
         place = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
@@ -218,7 +227,7 @@ async def _planned(
     """The plan of the run by its spec, with what it begins with.
 
     Raises:
-        SpecError: the spec can't go on from the checkpoint.
+        SpecError: the spec can't continue from the checkpoint.
     """
     sets = list(options.sets)
     if options.name is not None:
@@ -246,7 +255,7 @@ def _refuse_open(output: Output, needed: Sequence[str], sets: Sequence[str]) -> 
     if lacking:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{output.folder} doesn't tell {' and '.join(lacking)}.",
+            f"{output.folder} doesn't record {' and '.join(lacking)}.",
             f"Add {' '.join(f'--set {field}=…' for field in lacking)}, or write a spec (--spec).",
             field=lacking[0],
         )
@@ -279,24 +288,24 @@ async def _begun(
 
 
 def _warnings(planned: Planned, output: Output, now: float) -> list[str]:
-    """The plan's, and what can't be told from a folder."""
-    told = list(planned.plan.warnings)
+    """The plan's warnings, and what a folder doesn't record."""
+    warnings = list(planned.plan.warnings)
     age_s = now - max(one.time for one in output.found.checkpoints)
     if age_s < _JUST_WRITTEN_S:
-        told.append(
+        warnings.append(
             f"{output.folder} was written to {spoken_duration(max(0.0, age_s))} ago: if its "
-            "training still runs, end it, or both go on."
+            "training still runs, end it, or both continue."
         )
     if output.framework == "nanogpt":
-        told.append(
-            "A checkpoint of nanoGPT doesn't tell which tokens it was trained on: where they are "
+        warnings.append(
+            "A checkpoint of nanoGPT doesn't record which tokens it was trained on: where they are "
             f"not data.tokenizer's ({planned.config['data']['tokenizer']}), the loss begins high."
         )
-    return told
+    return warnings
 
 
 def _name_of(output: Output) -> str:
-    """By its folder; where that says nothing, by the one above."""
+    """The name of its folder, or of the parent where that is generic."""
     folder = Path(output.folder)
     generic = folder.name in ("out", "output", "outputs", "results", "checkpoints")
     words = f"{folder.parent.name}-{folder.name}" if generic else folder.name

@@ -1,4 +1,4 @@
-"""Whether a spec can go on from a checkpoint: the same framework, the same model, steps to do."""
+"""Whether a spec can continue from a checkpoint: same framework, same model, steps left."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refuse_another_shape(config: Mapping[str, Any], shape: Mapping[str, Any]) ->
 
 def refuse_no_steps(steps: int, step: int) -> None:
     """Raises:
-    SpecError: `INVALID_VALUE`, the checkpoint stands where the spec ends, or beyond.
+    SpecError: `INVALID_VALUE`, the checkpoint is at the spec's last step, or beyond.
     """
     if steps <= step:
         raise SpecError(

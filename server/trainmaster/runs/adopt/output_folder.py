@@ -1,4 +1,4 @@
-"""What a host tells of an output folder, and which of its checkpoints a run begins with."""
+"""The contents of an output folder, and the checkpoint that a run starts from."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Output:
 
     @property
     def newest_step(self) -> int | None:
-        """What a run would begin with; None where nothing verifies."""
+        """The step that a run would start from; None where nothing verifies."""
         return max((one.resume_step for one in self.usable), default=None)
 
     def chosen(self, start: str) -> FoundCheckpoint:
@@ -52,7 +52,7 @@ class Output:
         if start != "latest" and not (start.isascii() and start.isdigit()):
             raise UsageError(
                 "BAD_ARGUMENT",
-                f"{start!r} is no place to resume from.",
+                f"{start!r} is not a valid place to resume from.",
                 "Use latest or a step.",
                 field="from",
             )
@@ -69,7 +69,7 @@ class Output:
         return self._of_step(int(start))
 
     def answer(self, next_step: str, **fields: Any) -> AdoptAnswer:
-        """The folder as it is shown."""
+        """The answer that describes the folder."""
         return AdoptAnswer(
             framework=self.framework,
             folder=self.folder,
@@ -107,8 +107,8 @@ class Output:
     def _reasons(self) -> str:
         problems = [f"{one.path}: {one.problem}" for one in self.found.checkpoints]
         more = len(problems) - _MOST_REASONS
-        told = "; ".join(problems[-_MOST_REASONS:])
-        return f"{told}; and {more} more" if more > 0 else told
+        reasons = "; ".join(problems[-_MOST_REASONS:])
+        return f"{reasons}; and {more} more" if more > 0 else reasons
 
 
 def _row(one: FoundCheckpoint) -> OutputRow:

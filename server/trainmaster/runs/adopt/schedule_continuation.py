@@ -1,4 +1,4 @@
-"""What a spec has to say so that a training goes on as it did, where its folder tells it."""
+"""The spec fields that continue a training's batch and schedule, derived from its folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainmaster.plan.spec.training import ScheduleSpec
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.words.yaml12 import load_yaml
 
-# What shapes the training, and is the spec's own default where the folder doesn't tell it.
+# Fields that shape the training; the spec's default where the folder doesn't record them.
 _SHAPING = (
     "batch.tokens",
     "batch.micro_batch",
@@ -27,18 +27,18 @@ _SHAPING = (
     "seed",
 )
 _OF_TEXTS = (None, "pretrain", "sft")
-# Of the highest rate: below the first share a schedule has come to its end, and a training that is
-# to go on is warmed up to the second one (Ibrahim et al. 2024, arXiv 2403.08763).
+# Of the highest rate: below the first share a schedule has ended, and a continued training is
+# warmed up to the second one (Ibrahim et al. 2024, arXiv 2403.08763).
 _ENDED_SHARE, _REWARMED_SHARE = 0.05, 0.1
 _USUAL = ScheduleSpec()
 
 
-def fields_to_go_on(
+def fields_to_continue(
     output: Output, checkpoint: FoundCheckpoint, sets: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Dotted fields for the spec besides what the folder describes, and what to know of them.
+    """Dotted fields for the spec besides what the folder describes, and notes on them.
 
-    `sets`: what the user sets; of fields among them nothing is said.
+    `sets`: the user's own fields, which get no note.
     """
     given = _given(sets)
     fields = {**output.found.described, **given}
@@ -47,14 +47,14 @@ def fields_to_go_on(
     return {**batch, **rate}, [*of_batch, *of_rate]
 
 
-def what_differs(output: Output, config: Mapping[str, Any], known: Sequence[str]) -> list[str]:
-    """A note on the fields that neither the folder nor anybody has told, with the plan's values.
+def assumed_defaults(output: Output, config: Mapping[str, Any], known: Sequence[str]) -> list[str]:
+    """A note on the fields that neither folder nor user gives, with the plan's values.
 
     `known`: the fields that were derived or given.
     """
-    untold = [field for field in _SHAPING if field not in {*output.found.described, *known}]
+    assumed = [field for field in _SHAPING if field not in {*output.found.described, *known}]
     chosen = [
-        f"{field} {value}" for field in untold if (value := value_at(config, field)) is not None
+        f"{field} {value}" for field in assumed if (value := value_at(config, field)) is not None
     ]
     if not chosen:
         return []
@@ -75,7 +75,7 @@ def _given(sets: Sequence[str]) -> dict[str, Any]:
 
 
 def _batch(fields: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A step of one micro-batch, as without accumulation: more of it no folder of Trainer tells."""
+    """A step of one micro-batch, without accumulation: Trainer's folders don't record more."""
     pieces, length = fields.get("batch.micro_batch"), fields.get("data.seq_len")
     if "batch.tokens" in fields or fields.get("method") not in _OF_TEXTS:
         return {}, []
@@ -95,8 +95,8 @@ def _rate(
     checkpoint: FoundCheckpoint,
     given: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    """The highest rate of the schedule with which the next step takes the rate that it would have
-    taken; nothing where the folder's own schedule simply goes on."""
+    """The peak rate of the schedule that gives the next step the rate that it would have had;
+    nothing where the folder's own schedule simply continues."""
     rate, highest = checkpoint.rate, described.get("optimizer.lr")
     steps, step = fields.get("steps"), checkpoint.resume_step
     if "optimizer.lr" in given or _is_unchanged(described, fields):
@@ -108,16 +108,16 @@ def _rate(
     ratio = fields.get("schedule.min_lr_ratio", _USUAL.min_lr_ratio)
     if kind not in SCHEDULES or not isinstance(warmup, int) or not isinstance(ratio, int | float):
         return {}, []
-    goes_on, why = rate, f"step {step} left the rate at {rate:.3g}, and it goes on from there"
+    next_rate, why = rate, f"step {step} left the rate at {rate:.3g}, and it continues from there"
     if rate < _ENDED_SHARE * highest:
-        goes_on = _REWARMED_SHARE * highest
+        next_rate = _REWARMED_SHARE * highest
         why = (
-            f"its schedule had come to its end ({rate:.3g} at step {step}), and the rate goes on "
-            f"from {goes_on:.3g}, a tenth of its highest, {highest:.3g}"
+            f"its schedule had come to its end ({rate:.3g} at step {step}), and the rate continues "
+            f"from {next_rate:.3g}, a tenth of its highest, {highest:.3g}"
         )
-    peak = float(f"{goes_on / (lr_factor(kind, step + 1, steps, warmup, ratio) or 1.0):.6g}")
-    told = {"optimizer.lr": peak, "schedule.kind": kind, "schedule.warmup_steps": warmup}
-    return told, [f"optimizer.lr is {peak:g} with schedule.kind {kind}: {why}."]
+    peak = float(f"{next_rate / (lr_factor(kind, step + 1, steps, warmup, ratio) or 1.0):.6g}")
+    fields = {"optimizer.lr": peak, "schedule.kind": kind, "schedule.warmup_steps": warmup}
+    return fields, [f"optimizer.lr is {peak:g} with schedule.kind {kind}: {why}."]
 
 
 def _is_unchanged(described: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:

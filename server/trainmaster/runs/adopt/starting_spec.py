@@ -1,4 +1,4 @@
-"""The spec that an output folder tells, as far as it does."""
+"""The spec derived from an output folder, as far as it goes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _FILL_IN = {
     "precision": "fp32, bf16 or fp16",
 }
 _HEADER = """\
-# What {folder} tells of its training, as a spec: {framework}, step {step}.
-# It goes on with: trainmaster adopt {folder} --spec THIS_FILE
+# The training in {folder} as a spec: {framework}, step {step}.
+# Continue it with: trainmaster adopt {folder} --spec THIS_FILE
 """
 
 
@@ -38,7 +38,7 @@ def starting_spec(
     """The spec's text, and the fields in it that still have to be filled in.
 
     `data`: the one source's path, where it is given. `derived`: fields besides those that the
-    folder describes, see `going_on`.
+    folder describes, see `schedule_continuation`.
     """
     described = dict(output.found.described)
     if "model.path" in described and output.host != LOCAL:
@@ -62,9 +62,9 @@ def starting_spec(
 
 
 def _remarks(needed: Sequence[str], unknown: Sequence[str]) -> str:
-    """What is to be filled in, and what only defaults tell."""
+    """Comments on the fields to fill in, and on those left to defaults."""
     lines = [f"# Fill in {field}: {_FILL_IN[field]}." for field in needed]
-    lines += [f"# Not told, so the default counts: {f} ({_FILL_IN[f]})." for f in unknown]
+    lines += [f"# Not recorded, so the default counts: {f} ({_FILL_IN[f]})." for f in unknown]
     return "".join(f"{line}\n" for line in lines)
 
 

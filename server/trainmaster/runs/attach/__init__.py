@@ -1,4 +1,4 @@
-"""Trainings that others started: watched, never touched."""
+"""Attaches to running trainings: watches them, never changes them."""
 
 from __future__ import annotations
 

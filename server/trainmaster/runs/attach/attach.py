@@ -1,4 +1,4 @@
-"""Attaching: from a log, pane, session or process of a host to a run that watches it."""
+"""Attaches to a log, pane, session or process of a host, as a run that watches it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _PLAIN_LABEL = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class AttachOptions:
-    """What is to be watched: exactly one of `log`, `tmux`, `screen` and `pid`.
+    """The source to watch: exactly one of `log`, `tmux`, `screen` and `pid`.
 
-    `start`: from the `start` of what it has told so far, or only what is still to come (`end`).
-    `ends_after`: how long a log that nobody is seen to write may be silent before it counts as
-    ended, as a duration; 15 minutes unless told otherwise.
+    `start`: from the `start` of its output so far, or only new output (`end`).
+    `ends_after`: how long a log without a known writer may be silent before it counts as
+    ended, as a duration; 15 minutes by default.
     """
 
     log: str | None = None
@@ -130,14 +130,17 @@ def _refuse_bad(host: str, options: AttachOptions) -> None:
     if options.start not in ("start", "end"):
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{options.start!r} is no place to begin.",
-            "Use start for all that was told so far, or end for what is still to come.",
+            f"{options.start!r} is not a valid place to begin.",
+            "Use start for all output so far, or end for new output.",
             field="from",
         )
     name = options.name
     if name is not None and (not NAME_PATTERN.fullmatch(name) or ".." in name):
         raise UsageError(
-            "UNSAFE_NAME", f"{name!r} is no name for a run.", f"Use {NAME_ACCEPTED}.", field="name"
+            "UNSAFE_NAME",
+            f"{name!r} is not a valid name for a run.",
+            f"Use {NAME_ACCEPTED}.",
+            field="name",
         )
     _labels(options.labels)
     _silence_s(options.ends_after)
@@ -157,7 +160,7 @@ def _labels(given: Sequence[str]) -> dict[str, str]:
         if not equals or not NAME_PATTERN.fullmatch(key) or not _PLAIN_LABEL.fullmatch(value):
             raise UsageError(
                 "BAD_ARGUMENT",
-                f"{item[:80]!r} is no label.",
+                f"{item[:80]!r} is not a valid label.",
                 "Write KEY=VALUE, e.g. experiment=baseline.",
                 field="label",
             )
@@ -175,7 +178,7 @@ def _silence_s(text: str | None) -> float:
     if not seconds or seconds <= 0:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{text[:80]!r} is no duration.",
+            f"{text[:80]!r} is not a valid duration.",
             f"Write {ACCEPTED}.",
             field="ends-after",
         )
@@ -199,7 +202,7 @@ def _refuse_watched(workspace: Workspace, host: str, source: Mapping[str, Any]) 
 
 
 def _watched_already(workspace: Workspace, host: str, source: Mapping[str, Any]) -> str | None:
-    """Says which other run watches the same log."""
+    """A note naming another run that watches the same log."""
     path = source.get("path")
     if path is None:
         return None
@@ -230,7 +233,7 @@ def _new_run(
 def _config(
     run_id: str, name: str, host: str, source: Mapping[str, Any], labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The resolved configuration of a run that nobody has planned: how it trains is not known."""
+    """The resolved configuration of an attached run: how it trains is not known."""
     return {
         "config_version": CONFIG_VERSION,
         "run_id": run_id,
@@ -249,7 +252,7 @@ def _config(
 
 
 def _name_of(source: Mapping[str, Any]) -> str:
-    """A name by what is watched: a log's, with its folder's where it says nothing by itself."""
+    """A name from the source: the log's name, with its folder's where it is generic."""
     path = source.get("path")
     if path and source["kind"] != "pid":
         folder, file = os.path.split(str(path))

@@ -1,4 +1,4 @@
-"""What can't be done to a training that others started, and watching it no longer."""
+"""Refuses changes to attached trainings, and detaches from them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from trainmaster.words.errors import StateError
 
 def refuse_attached(run: Run, done: str) -> None:
     """Raises:
-    StateError: `NOT_OURS`, where the run is only watched; `done`: what was to be done to it.
+    StateError: `ATTACHED_READ_ONLY` for an attached run; `done`: the refused action.
     """
     if not run.is_attached:
         return
     raise StateError(
-        "NOT_OURS",
-        f"Run {run.run_id} was started by others and is only watched: it can't be {done}.",
-        f"Whoever started it can, on {run.host}. `trainmaster clean {run.run_id}` ends the "
+        "ATTACHED_READ_ONLY",
+        f"Run {run.run_id} is attached, and only watched: it can't be {done}.",
+        f"Its owner can, on {run.host}. `trainmaster clean {run.run_id}` ends the "
         "watching and leaves the training alone.",
     )
 
 
 async def detach(workspace: Workspace, view: RunView) -> RunView:
-    """End the watching of a training, which goes on; the run as it stands then.
+    """Stop watching a training, which continues; the run's view after that.
 
     Raises:
-        HostError: the host can't be reached; it is told when it can be.
+        HostError: the host can't be reached; the request is delivered once it can be.
     """
     run_id = view.run.run_id
     while view.desired.state is not DesiredState.STOPPED:

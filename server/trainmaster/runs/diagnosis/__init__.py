@@ -1,7 +1,7 @@
-"""What is wrong with a run or in a log, and what can be done about it.
+"""Diagnoses runs and logs, and offers patches.
 
-A run is diagnosed on its box, once; `of_run.py` reads that from the run's record and adds what only
-the checkpoint index tells. `of_file.py` diagnoses a log of anybody's training by the same core.
-`patches.py` finds the patch that a resume is to apply, `attempts.py` tells what each attempt
-changed. What is told comes from closed catalogues; only `evidence` holds text of a log.
+A run is diagnosed on its host, once; `diagnose_run.py` reads that from the run's record and adds
+damage that the checkpoint index shows. `diagnose_file.py` diagnoses the log of any training by the
+same core. `patches.py` finds the patch for a resume, `attempts.py` lists each attempt's changes.
+All text comes from closed catalogues; only `evidence` holds text of a log.
 """

@@ -1,4 +1,4 @@
-"""What each attempt was started with: what changed against the one before, by whom, and why."""
+"""The configuration changes of each attempt: what changed, by whom, and why."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
 _CONFIG = REPLACED_IN_ATTEMPT[0]
-# Of each attempt's own, or written by the box for itself.
+# Different in each attempt, or written by the host for itself.
 _NOT_COMPARED = frozenset({"attempt", "run_id"})
 _OPERATORS = frozenset({"launch", "resume", "adopt"})
 _NONE = object()
-# The field of `recovery` that answers an end of this kind, where the journal doesn't tell.
+# The field of `recovery` that answers an end of this kind, where the journal doesn't say.
 _POLICY = {"guard": "on_nan", **RULES}
 
 
@@ -43,7 +43,7 @@ class Started:
 
 
 def started(workspace: Workspace, view: RunView) -> dict[int, Started]:
-    """How each attempt came about, by number."""
+    """The start of each attempt, by number."""
     found: dict[int, Started] = {}
     before: dict[str, Any] | None = None
     for attempt in view.record.attempts:
@@ -59,7 +59,7 @@ def started(workspace: Workspace, view: RunView) -> dict[int, Started]:
 
 
 def newest_config(workspace: Workspace, view: RunView) -> dict[str, Any]:
-    """The configuration of the newest attempt, what the box changed by itself included."""
+    """The configuration of the newest attempt, the host's own changes included."""
     current = view.record.current
     config = None if current is None else _config(workspace, view, current.number)
     if config is not None:
@@ -71,7 +71,7 @@ def newest_config(workspace: Workspace, view: RunView) -> dict[str, Any]:
 
 
 def _config(workspace: Workspace, view: RunView, attempt: int) -> dict[str, Any] | None:
-    """What the mirror holds of it; None where that can't be read."""
+    """The configuration in the mirror; None where it can't be read."""
     mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
     try:
         found = json.loads(mirror.read(f"attempts/{attempt}/{_CONFIG}", 0, LARGEST_WHOLE_BYTES))
@@ -84,7 +84,7 @@ def _with(config: Mapping[str, Any], attempt: AttemptRecord) -> dict[str, Any]:
     try:
         changed = apply_sets(config, attempt.set)
     except PatchError:
-        changed = dict(config)  # as the box does: left as it was
+        changed = dict(config)  # as the host does: left as it was
     data = changed.get("data")
     if not attempt.skip or not isinstance(data, Mapping):
         return changed
@@ -107,7 +107,7 @@ def _changes(
 
 
 def _own(view: RunView, attempt: AttemptRecord) -> Iterator[str]:
-    """What an operator who applied a patch has set besides, where the record holds the patch."""
+    """The operator's own changes beside a patch, where the record holds the patch."""
     if not attempt.why.startswith(PATCH):
         return
     _, finding, name, *_ = attempt.why.split(":")

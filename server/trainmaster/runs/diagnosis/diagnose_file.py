@@ -15,13 +15,13 @@ from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 
 
 def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswer:
-    """What went wrong, by the text and the series of the whole log, read once.
+    """The findings of the text and the series of the whole log, read once.
 
-    The log may be of any size; what comes to it meanwhile is left. Its series are looked at for the
-    first `most_steps` steps.
+    The log may be of any size; lines added meanwhile are left out. The detectors read its series
+    for the first `most_steps` steps.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE`, it can't be read or is no text.
+        UsageError: `LOG_NOT_READABLE`, it can't be read, or is not text.
     """
     scan, series, size = SignatureScan(), LogSeries(most_steps), 0
     for chunk in read_text(path):
@@ -40,8 +40,8 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
 
 
 def _that_count(of_series: list[Finding], of_log: list[Finding], over: set[str]) -> list[Finding]:
-    """Without gradients that overflowed and came back: so a loss scale is found, and nothing tells
-    the precision of a stranger's run. The signatures count how many there were."""
+    """Without gradients that overflowed and recovered: a loss scale being adjusted; a file does not
+    record the precision. The signatures count how many there were."""
     named = {one.code for one in of_log}
     return [
         one

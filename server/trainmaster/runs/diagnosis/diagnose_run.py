@@ -1,4 +1,4 @@
-"""What is wrong with a run, as its box found out, and what the checkpoint index says besides."""
+"""The findings of a run's host, and damaged checkpoints from the index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAVE_ADVICE = ("Check the disk and the log; the previous checkpoint is intact.",
 
 @dataclass(frozen=True, slots=True)
 class FoundOfRun:
-    """A finding in its newest form, with the attempt that it is of.
+    """A finding in its newest form, with its attempt.
 
     `tried`: the ids of patches that were applied for it before; it came again.
     """
@@ -64,19 +64,19 @@ class FoundOfRun:
 
 
 def open_findings(view: RunView) -> list[FoundOfRun]:
-    """What is wrong with the newest attempt and with the checkpoints that stand, causes first."""
+    """The open findings of the newest attempt and of the checkpoints, causes first."""
     return [found for found in found_of(view) if not found.over]
 
 
 def found_of(view: RunView) -> list[FoundOfRun]:
-    """All that is on record: what is wrong first, then what is over or of an earlier attempt.
+    """All recorded findings: open ones first, then those over or of an earlier attempt.
 
     Causes come before what they led to, critical ones before warnings, else the earlier ones.
     """
     tried = tried_patches(view)
     found = [
         replace(one, tried=tried_before(tried, one.code, one.finding.step))
-        for one in (*_by_box(view), *_by_trainer(view), *_damaged(view))
+        for one in (*_by_host(view), *_by_trainer(view), *_damaged(view))
     ]
     codes = {one.code for one in found if not one.over}
     symptoms = {code for one in found if not one.over for code in one.finding.led_to}
@@ -88,7 +88,7 @@ def found_of(view: RunView) -> list[FoundOfRun]:
     )
 
 
-def _by_box(view: RunView) -> Iterator[FoundOfRun]:
+def _by_host(view: RunView) -> Iterator[FoundOfRun]:
     for item in view.record.findings.values():
         if _is_a_finding(item):
             over = item.closed_t is not None or item.attempt != view.attempt
@@ -96,7 +96,7 @@ def _by_box(view: RunView) -> Iterator[FoundOfRun]:
 
 
 def _is_a_finding(item: FoundRecord) -> bool:
-    """A journal is a file of the host: what stands there may be of a newer format, or damaged."""
+    """A journal is a file of the host: it may be of a newer format, or damaged."""
     try:
         finding_answer(item.finding)
     except ValueError:
@@ -105,7 +105,7 @@ def _is_a_finding(item: FoundRecord) -> bool:
 
 
 def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
-    """The guard's own warnings, where the box has not made findings of them."""
+    """The guard's warnings that the host has not turned into findings."""
     for progress in view.attempts:
         verified = progress.verified_step or -1
         is_newest = progress is view.attempts[-1]

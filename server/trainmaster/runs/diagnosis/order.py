@@ -1,4 +1,4 @@
-"""In which order findings are told: the first cause first."""
+"""The order of findings: the first cause first."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
 
-# What only announces something is told after what came of it.
+# Early signs follow the failure that they announced.
 _ANNOUNCES = {"grad_norm_rising": {"loss_spike", "divergence", "nan_loss", "nan_grad"}}
-# Whatever has a name tells more.
+# A named finding explains more.
 _NAMELESS = "unknown_error"
 
 Place = tuple[bool, int, bool]
@@ -17,7 +17,7 @@ Place = tuple[bool, int, bool]
 def place(
     code: str, severity: Severity, *, over: bool, codes: Collection[str], symptoms: Collection[str]
 ) -> Place:
-    """Sorts (stably) what is wrong before what is over, then by severity, causes before symptoms.
+    """Sorts (stably) open findings first, then by severity, causes before symptoms.
 
     `codes` are all that are open, `symptoms` those that another one led to.
     """

@@ -1,4 +1,4 @@
-"""The patch that a resume is to apply, and whether it still fits."""
+"""The patch that a resume applies, and whether it still fits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ChosenPatch:
 
     @property
     def why(self) -> str:
-        """As the attempt's `why` tells who started it."""
+        """The attempt's `why`, which names the patch."""
         return f"patch:{self.finding}:{self.patch.id}:{self.code}"
 
     @property
@@ -98,7 +98,7 @@ def _patch(view: RunView, found: FoundOfRun, named: str) -> PatchAnswer:
 
 
 def _may_be_set(sets: Mapping[str, Any]) -> bool:
-    """Patches come here from a file of the box: only what a resume may change is taken."""
+    """Patches come from a file of the host: only what a resume may change is accepted."""
     return all(
         path in _RESOLVED_ONLY or changes_of(path) in ("resume", "box") for path in sets
     ) and all(
@@ -123,7 +123,7 @@ def _refuse_stale(
 
 
 def stale(view: RunView, finding: str, patch: str, what: str) -> StateError:
-    """The refusal of a patch that was made for what is no longer so."""
+    """The error for a patch whose expected values no longer hold."""
     return StateError(
         "PATCH_STALE",
         f"Patch {patch} of finding {finding} does not fit any more: {what}.",
@@ -133,14 +133,14 @@ def stale(view: RunView, finding: str, patch: str, what: str) -> StateError:
 
 
 def all_sets(sets: Sequence[str], chosen: ChosenPatch | None) -> list[str]:
-    """What the spec is planned with again; the caller's own changes come last, and win."""
+    """The `--set` items of the new plan; the caller's own come last, and win."""
     return [*(chosen.spec_sets if chosen is not None else ()), *sets]
 
 
 def with_patch(
     found: Mapping[str, Any], sets: Sequence[str], chosen: ChosenPatch | None
 ) -> dict[str, Any]:
-    """The changes of a request: `found`, and exactly what the patch says but where `sets` do."""
+    """The changes of a request: `found` and the patch's own, overridden by `sets`."""
     asked = {item.partition("=")[0].strip() for item in sets}
     patch = {} if chosen is None else chosen.patch.set
     return {**found, **{path: value for path, value in patch.items() if path not in asked}}

@@ -1,4 +1,4 @@
-"""The series of a log, shown to the detectors in the order in which the log tells them."""
+"""Feeds the series of a log to the detectors, in the order of the log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from trainer_runtime.core.diagnosis.parse import Batch, LogEvent, LogParser, Par
 from trainer_runtime.core.protocol.finding import Finding
 
 _Columns = list[tuple[str, Sequence[float]]]
-# Hardly a training takes so many; each costs some 8 microseconds.
+# More than almost any training has; each costs some 8 microseconds.
 MOST_STEPS = 1_000_000
 _PIECE_BYTES = 1 << 17  # the parser's own block
 
 
 class LogSeries:
-    """Reads points out of a log and watches them; of each metric one rank's, the first that tells.
+    """Reads points from a log and watches them; of each metric one rank's, the first to report it.
 
     Bounded: after `most_steps` rows nothing more is read, and `until_step` says where that was.
     """
@@ -35,7 +35,7 @@ class LogSeries:
             self._take(self._parser.feed(data[start : start + _PIECE_BYTES]))
 
     def findings(self) -> tuple[list[Finding], set[str]]:
-        """All that was or is wrong, by onset, and the ids of what is over. Ends the reading."""
+        """All findings, by onset, and the ids of those that are over. Ends the reading."""
         if self._left > 0:
             self._take(self._parser.close())
         found = self._detectors.findings(closed=True)
@@ -57,21 +57,21 @@ class LogSeries:
             self.until_step = int(batches[-1][0].steps[-1])
 
     def _in_order(self, batches: list[tuple[Batch, _Columns]], events: list[LogEvent]) -> None:
-        told: list[tuple[int, int, int]] = [
+        ordered: list[tuple[int, int, int]] = [
             (batch.offset_of(row), number, row)
             for number, (batch, _) in enumerate(batches)
             for row in range(len(batch.steps))
         ]
-        # Events stand behind the points of their own line.
-        told += [(event.line_offset, len(batches), n) for n, event in enumerate(events)]
-        for _, number, row in sorted(told):
+        # Events follow the points of their own line.
+        ordered += [(event.line_offset, len(batches), n) for n, event in enumerate(events)]
+        for _, number, row in sorted(ordered):
             if number < len(batches):
                 self._row(*batches[number], row)
             else:
                 self._event(events[row])
 
     def _watched(self, batch: Batch) -> _Columns:
-        """The columns that a detector looks at."""
+        """The columns that a detector reads."""
         return [
             (key, column)
             for key, column in zip(batch.keys, batch.columns, strict=True)

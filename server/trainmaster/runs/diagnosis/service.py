@@ -1,4 +1,4 @@
-"""`diagnose`: of a run, or of any log file."""
+"""`diagnose`: a run, or any log file."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ async def diagnose(
 ) -> DiagnosisAnswer:
     """What is wrong, the first cause first, with evidence and patches.
 
-    Of a run: what its box has found in the newest attempt, and damaged checkpoints; `everything`
-    adds what is over and earlier attempts'. Of a file: all that its text and its series tell.
+    Of a run: its host's findings for the newest attempt, and damaged checkpoints; `everything`
+    adds those that are over and earlier attempts'. Of a file: all findings of its text and series.
 
     Raises:
-        StateError: `RUN_NOT_FOUND`, also where it is no file either.
+        StateError: `RUN_NOT_FOUND`, neither a run nor a file.
         UsageError: `LOG_NOT_READABLE`.
     """
     if is_file(workspace, run_or_file):
         return await asyncio.to_thread(diagnose_file, Path(run_or_file))
     view = await refresh(workspace, run_or_file)
     found = found_of(view)
-    told = [one for one in found if everything or not one.over]
+    listed = [one for one in found if everything or not one.over]
     most = MOST_OF_EVERYTHING if everything else MOST_FINDINGS
-    is_unexplained = view.state is RunState.FAILED and not told
+    is_unexplained = view.state is RunState.FAILED and not listed
     return DiagnosisAnswer(
         run_id=view.run.run_id,
-        findings=[one.answer() for one in told[:most]],
+        findings=[one.answer() for one in listed[:most]],
         reason=view.reason if is_unexplained else None,
         evidence=evidence_of(view) if is_unexplained else None,
-        omitted=max(0, len(told) - most) or None,
+        omitted=max(0, len(listed) - most) or None,
         next_step=next_step(view, [one for one in found if not one.over]),
     )

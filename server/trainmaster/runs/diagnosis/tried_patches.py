@@ -1,4 +1,4 @@
-"""Which patches a run was given already, and did not stay well with."""
+"""The patches that a run was already resumed with, and failed again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def applied_patch(why: str) -> str | None:
 
 
 def _applied(attempt: AttemptRecord) -> tuple[str, Collection[str], str | None] | None:
-    """The patch that the attempt was started with, what for, and the finding where it is told."""
+    """The patch that the attempt was started with, its reason, and its recorded finding."""
     if applied_patch(attempt.why) is not None:
         _, finding, patch, code = attempt.why.split(":")
         return patch, _alike(code), finding
@@ -70,7 +70,7 @@ def _alike(code: str) -> Collection[str]:
 def _onset(
     view: RunView, before: AttemptRecord, codes: Collection[str], finding: str | None
 ) -> int:
-    """The step that it came at in the attempt `before`; where nothing tells, that one's last."""
+    """The step that it came at in the attempt `before`; where unknown, that attempt's last."""
     return min(_onsets(view, before, codes, finding), default=before.last_step or 0)
 
 

@@ -1,1 +1,1 @@
-"""Looking at a run that seems to hang: stacks, processes, GPUs, and what they add up to."""
+"""Inspects a run that seems to hang: stacks, processes, GPUs, and a verdict."""

@@ -1,4 +1,4 @@
-"""What to do after a look at a run, from a closed catalogue."""
+"""The next step after an inspection, from a closed catalogue."""
 
 from __future__ import annotations
 
@@ -17,36 +17,34 @@ _BY_PY_SPY = {
 }
 _BY_CODE = {
     verdicts.MOVING: "trainmaster wait {run} --until checkpoint,end --timeout 3600",
-    verdicts.SLOW: "It goes on: `trainmaster metrics {run} --key step_time_s`, then wait.",
-    verdicts.STALL: "Look again in a minute: `trainmaster inspect {run}`; if nothing has changed, "
+    verdicts.SLOW: "It progresses: `trainmaster metrics {run} --key step_time_s`, then wait.",
+    verdicts.STALL: "Repeat in a minute: `trainmaster inspect {run}`; if nothing has changed, "
     "`trainmaster stop {run}` and `trainmaster resume {run}`.",
 }
 _HANGS = (
-    "It will not go on by itself: mend the cause, then `trainmaster stop {run}` and "
+    "It will not continue by itself: fix the cause, then `trainmaster stop {run}` and "
     "`trainmaster resume {run}`."
 )
 _STOPPED = (
-    "`kill -CONT {pid}` on {host} lets it go on; only if it stays as it is, `trainmaster stop "
+    "`kill -CONT {pid}` on {host} lets it continue; if nothing changes, `trainmaster stop "
     "{run}` and `trainmaster resume {run}`."
 )
-# Of a training that others have started nothing can be stopped or resumed from here.
+# An attached training can't be stopped or resumed from here.
 _OF_OTHERS = {
     verdicts.MOVING: "trainmaster wait {run} --until finding,end --timeout 3600",
     verdicts.SLOW: _BY_CODE[verdicts.SLOW],
-    verdicts.STALL: "Look again in a minute: `trainmaster inspect {run}`; if nothing has changed, "
-    "whoever started it has to end it and start it again.",
+    verdicts.STALL: "Repeat in a minute: `trainmaster inspect {run}`; if nothing has changed, "
+    "its owner has to end it and start it again.",
 }
-_HANGS_OF_OTHERS = (
-    "It will not go on by itself: mend the cause; whoever started it has to start it again."
-)
+_HANGS_OF_OTHERS = "It will not continue by itself: fix the cause; its owner has to start it again."
 _STOPPED_OF_OTHERS = (
-    "`kill -CONT {pid}` on {host}, by whoever owns the process, lets it go on; then "
+    "`kill -CONT {pid}` on {host}, by the owner of the process, lets it continue; then "
     "`trainmaster wait {run} --until finding,end`."
 )
 
 
 def next_step(run: Run, verdict: Verdict, py_spy: object) -> str:
-    """One sentence that says what an operator or agent would do now."""
+    """One sentence with the next step for an operator or agent."""
     others = run.is_attached
     by_code, hangs = (_OF_OTHERS, _HANGS_OF_OTHERS) if others else (_BY_CODE, _HANGS)
     sentence = by_code.get(verdict.code, hangs)

@@ -1,4 +1,4 @@
-"""`inspect`: one bounded look at the processes of a run, through its backend."""
+"""`inspect`: one bounded inspection of the processes of a run, through its backend."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _LARGEST_STACKS = 1 << 20  # characters
 async def inspect_run(
     workspace: Workspace, run: str, *, allow_py_spy: bool = False, within_s: float = WITHIN_S
 ) -> InspectionAnswer:
-    """Where every rank of a run stands, what the GPUs do, and what that makes of it.
+    """Where every rank of a run is, what the GPUs do, and the verdict.
 
-    `allow_py_spy`: py-spy may read the process of an attached run, which is not ours.
+    `allow_py_spy`: py-spy may read the process of an attached run.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `RUN_ENDED`.
@@ -54,7 +54,7 @@ async def inspect_run(
         raise HostError(
             "HOST_UNREACHABLE",
             f"{view.run.host} has not answered within {left_s:.0f} s.",
-            f"`trainmaster hosts check {view.run.host}` tells what is wrong with it.",
+            f"`trainmaster hosts check {view.run.host}` shows what is wrong with it.",
             retryable=True,
         ) from error
     return _answer(workspace, view, attempt, report)
@@ -64,20 +64,20 @@ def _refuse_ended(view: RunView) -> None:
     if view.ended:
         raise StateError(
             "RUN_ENDED",
-            f"Run {view.run.run_id} is {view.state.value}: it has no processes to look at.",
+            f"Run {view.run.run_id} is {view.state.value}: it has no processes to inspect.",
             f"Stacks that were taken before a restart: `trainmaster fetch {view.run.run_id} "
             "'attempts/*/stacks.txt' FOLDER`.",
         )
 
 
 def _refuse_unreachable(view: RunView) -> None:
-    """What kept the look just now from the host keeps us from it as well."""
+    """Raise the error with which the host could not be reached just now."""
     if view.link_error is not None:
         code, message = view.link_error
         raise HostError(
             code,
             message,
-            f"`trainmaster hosts check {view.run.host}` tells what is wrong with it.",
+            f"`trainmaster hosts check {view.run.host}` shows what is wrong with it.",
             retryable=True,
         )
 
@@ -112,7 +112,7 @@ def _answer(
 
 
 def _groups(ranks: Sequence[RankReport], verdict: Verdict) -> list[RanksSeen]:
-    """Ranks that stand alike as one row; the one that differs first, then the smaller groups."""
+    """Ranks at the same place as one row; the one that differs first, then the smaller groups."""
     groups: dict[object, list[RankReport]] = {}
     for one in ranks:
         groups.setdefault((one.at, one.process.frames[:_FRAMES]), []).append(one)
@@ -154,7 +154,7 @@ def _columns(gpus: Mapping[str, object]) -> dict[str, list[Any]]:
 
 
 def _keep(workspace: Workspace, view: RunView, attempt: int, text: str) -> str | None:
-    """The stacks in a file of ours; the newest twenty of a run stay."""
+    """Write the stacks to a file; the newest twenty of a run are kept."""
     if not text:
         return None
     folder = workspace.home.stacks(view.run.run_id)

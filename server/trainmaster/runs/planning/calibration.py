@@ -1,4 +1,4 @@
-"""What earlier runs on a host reached, for the estimates of the next plan."""
+"""The measured throughput of earlier runs on a host, for the estimates of the next plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST_STEPS = 20
 
 
 def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> Calibration:
-    """The throughput of the newest runs on a host that are like the one configured.
+    """The throughput of the newest comparable runs on a host.
 
     Like: of the same framework and method, as many threads and processes, sharing alike, and
     within threefold the arithmetic per token and the tokens per micro-batch. A small model on a
@@ -60,7 +60,7 @@ def _alike(one: RunConfig, other: RunConfig) -> bool:
 
 
 def _hardware(config: RunConfig) -> tuple[int | None, int, str, bool]:
-    """What has to be the same."""
+    """The values that comparable runs share."""
     compute = config.compute
     return (
         compute.threads,

@@ -1,11 +1,11 @@
-"""A model's sizes by the words of its own config, whichever family it is of."""
+"""A model's sizes from its own config, for every family."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# By our name: theirs, in the order in which they are looked for.
+# By our name: theirs, in the order of preference.
 _HF = {
     "n_layer": ("num_hidden_layers", "n_layer", "num_layers"),
     "n_head": ("num_attention_heads", "n_head"),
@@ -27,8 +27,8 @@ _LITGPT = {
 
 
 def sizes_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `config.json` tells, as fields of `ModelFacts`; of models of several senses the
-    text's part."""
+    """The sizes in a `config.json`, as fields of `ModelFacts`; of multimodal models the text
+    part."""
     inner = config.get("text_config")
     text = inner if isinstance(inner, dict) else config
     sizes = _found(text, _HF)
@@ -44,7 +44,7 @@ def sizes_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sizes_of_litgpt(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `model_config.yaml` tells, as fields of `ModelFacts`."""
+    """The sizes in a `model_config.yaml`, as fields of `ModelFacts`."""
     name = config.get("name")
     return {**_found(config, _LITGPT), "model_type": str(name or "litgpt"), "tied": False}
 

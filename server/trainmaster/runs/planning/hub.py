@@ -1,4 +1,4 @@
-"""Asks a model hub what a model is, and how it is reached: over HTTP, as Hugging Face's hub speaks.
+"""Queries a model hub over the HTTP API of Hugging Face's hub.
 
 Nothing but configs and tokenizers comes here; weights are fetched by the machine that trains.
 """
@@ -38,14 +38,14 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """`token` is sent to this endpoint alone; `field`: what errors are about."""
+    """`token` is sent to this endpoint alone; `field`: the spec field named in errors."""
 
     endpoint: str
     token: str | None
     field: str
 
     async def model(self, name: str, revision: str | None) -> HubModel:
-        """What the hub has under a name.
+        """The model of a name.
 
         Raises:
             PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
@@ -53,9 +53,9 @@ class Hub:
         if not _NAME.fullmatch(name) or (revision and not _REVISION.fullmatch(revision)):
             raise self._not_found(name, revision, "no name that the hub could have")
         at = quote(revision or "main", safe="")
-        told = await self._get(name, revision, f"/api/models/{name}/revision/{at}?blobs=true")
+        content = await self._get(name, revision, f"/api/models/{name}/revision/{at}?blobs=true")
         try:
-            info: dict[str, Any] = json.loads(told)
+            info: dict[str, Any] = json.loads(content)
             files = tuple((str(one["rfilename"]), _size(one)) for one in info["siblings"])
             counted = (info.get("safetensors") or {}).get("total")
             if not _COMMIT.fullmatch(info["sha"]):
@@ -81,13 +81,15 @@ class Hub:
         try:
             async with (
                 httpx.AsyncClient(timeout=timeout, follow_redirects=True) as client,
-                client.stream("GET", f"{self.endpoint.rstrip('/')}{path}", headers=headers) as told,
+                client.stream(
+                    "GET", f"{self.endpoint.rstrip('/')}{path}", headers=headers
+                ) as response,
             ):
-                if told.status_code != 200:
-                    code = told.headers.get("x-error-code", "")
-                    raise self._refused(name, revision, told.status_code, code)
+                if response.status_code != 200:
+                    code = response.headers.get("x-error-code", "")
+                    raise self._refused(name, revision, response.status_code, code)
                 content = bytearray()
-                async for data in told.aiter_bytes():
+                async for data in response.aiter_bytes():
                     content += data
                     if len(content) > LARGEST_FILE_BYTES:
                         raise self._unreachable(name, "its answer has no end")
@@ -123,7 +125,7 @@ class Hub:
             "HUB_GATED",
             f"{self.endpoint} doesn't give {name!r} to everybody. {rights}.",
             f"Accept its terms at {self.endpoint}/{name}, and list HF_TOKEN under secrets with a "
-            "token of whoever accepted them.",
+            "token of an account that accepted them.",
             field=self.field,
         )
 
@@ -132,7 +134,7 @@ class Hub:
             "HUB_UNREACHABLE",
             f"{self.endpoint} could not be asked for {name!r}: {cause}.",
             "Try again; or give a folder instead (model.path, data.tokenizer), or set "
-            'env: {HF_HUB_OFFLINE: "1"} for what the box has in its own cache of the hub.',
+            'env: {HF_HUB_OFFLINE: "1"} for what the host has in its own cache of the hub.',
             retryable=True,
             field=self.field,
         )
@@ -143,8 +145,8 @@ def hub_of(
 ) -> Hub:
     """The hub that a run with these `variables` (the spec's `env`) will ask.
 
-    The token goes only where this machine's own `environment` says that the hub is: a spec is
-    written by whoever writes it.
+    The token is sent only to the hub that this machine's own `environment` names: a spec is
+    not trusted with it.
     """
     own = environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT
     asked = variables.get("HF_ENDPOINT") or own
@@ -152,7 +154,7 @@ def hub_of(
 
 
 def is_offline(variables: Mapping[str, str]) -> bool:
-    """Whether a run with these variables takes what its machine has, and asks no hub."""
+    """Whether a run with these variables uses its machine's cache alone."""
     return variables.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")
 
 

@@ -1,4 +1,4 @@
-"""A second place for checkpoints on the box, `checkpoint.mirror: host:/path`: tried before it is
+"""Checks the checkpoint mirror on the host, `checkpoint.mirror: host:/path`, before it is
 needed."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from trainmaster.words.errors import HostError
 async def refuse_unwritable_mirror(
     backend: Backend, mirror: str | None, *, write: bool = True
 ) -> None:
-    """See whether the host can write there, by writing unless `write` is false; a host that is away
-    is not waited for.
+    """Check that the host can write there, by writing unless `write` is false; an unreachable
+    host is not waited for.
 
     Raises:
         HostError: `ROOT_NOT_WRITABLE`, it can't; `UNSUPPORTED`, it has no folders of its own.
@@ -30,6 +30,6 @@ async def refuse_unwritable_mirror(
         raise HostError(
             "ROOT_NOT_WRITABLE",
             f"Checkpoints can't be mirrored on {backend.name}: {problem}.",
-            "Name a folder of the box that its user may write, `host:/path`; or `operator`.",
+            "Name a folder of the host that its user may write, `host:/path`; or `operator`.",
             field="checkpoint.mirror",
         )

@@ -1,4 +1,4 @@
-"""From a spec to its plan: looks at the host and at the data, then plans."""
+"""From a spec to its plan: probes the host and the data, then plans."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from trainmaster.plan.spec import (
 from trainmaster.runs.planning.calibration import measured_on
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.private_paths import refuse_private_inputs
-from trainmaster.runs.planning.probe_data import look_at_data
-from trainmaster.runs.planning.probe_model import look_at_inputs
+from trainmaster.runs.planning.probe_data import probe_data
+from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.unattended import unattended_plan
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
@@ -49,7 +49,7 @@ _OLDEST_PYTHON = (3, 10)
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan with everything that it was made from, so that it can be made again, changed.
+    """A plan with all its inputs, so that a changed spec can be planned from them again.
 
     `attached`: files of this machine that travel with the run, by their names in its folder.
     """
@@ -101,14 +101,14 @@ async def plan_run(
         TrainmasterError: whatever would make the launch impossible.
     """
     planned = await plan_spec(workspace, spec, host, sets)
-    told = unattended_plan(workspace, planned.spec, planned.config)
-    return answer(planned).model_copy(update={"unattended": told})
+    needs = unattended_plan(workspace, planned.spec, planned.config)
+    return answer(planned).model_copy(update={"unattended": needs})
 
 
 async def plan_spec(
     workspace: Workspace, spec: str, host: str | None, sets: Sequence[str]
 ) -> Planned:
-    """Load a spec, look at where it is to run and at its data, and plan it.
+    """Load a spec, probe its host and its data, and plan it.
 
     Raises:
         TrainmasterError: whatever makes it impossible; nothing was started or changed.
@@ -116,15 +116,15 @@ async def plan_spec(
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     _refuse_bad_rehearsal(loaded)
     refuse_private_inputs(workspace.home, loaded)
-    secrets = find_values(workspace.home, loaded.secrets, os.environ)  # missing ones are told first
+    secrets = find_values(workspace.home, loaded.secrets, os.environ)  # report missing ones first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
-    facts = with_price(workspace, loaded.host, await _look_at_host(backend, loaded))
+    facts = with_price(workspace, loaded.host, await _probe_host(backend, loaded))
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror, write=False)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
-    model, tokenizer = await look_at_inputs(loaded, backend, secrets.get(HF_TOKEN))
-    listed = await look_at_data(loaded, backend, tokenizer)
+    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN))
+    listed = await probe_data(loaded, backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
     made = plan(loaded, facts, listed, calibration, model, tokenizer)
@@ -133,17 +133,21 @@ async def plan_spec(
 
 def with_price(workspace: Workspace, host: str, facts: HostFacts) -> HostFacts:
     """The facts with what renting the host costs, and until when it is rented."""
-    box = workspace.control.instances.by_host(host)
-    if box is None:
+    instance = workspace.control.instances.by_host(host)
+    if instance is None:
         return facts
-    now = time.time()  # as our records count; the box's own clock may be off
-    told = {"usd_per_hour": box.usd_per_h, "lease_end_t": box.lease_end_t, "measured_at": now}
-    return facts.model_copy(update=told)
+    now = time.time()  # by the client's clock; the host's may be off
+    price = {
+        "usd_per_hour": instance.usd_per_h,
+        "lease_end_t": instance.lease_end_t,
+        "measured_at": now,
+    }
+    return facts.model_copy(update=price)
 
 
 def refuse_where_lease_is_over(workspace: Workspace, host: str, now: float) -> None:
     """Raises:
-    HostError: `LEASE_OVER`, next to nothing is left of a rented host's lease.
+    HostError: `LEASE_OVER`, the rest of a rented host's lease is too short.
     """
     box = workspace.control.instances.by_host(host)
     if box is not None and box.lease_end_t - now < LEAST_LEASE_S:
@@ -186,15 +190,15 @@ def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
         )
 
 
-async def _look_at_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
-    """The host's facts, as seen by the interpreter that is to train, or that one is built on.
+async def _probe_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
+    """The host's facts, by the interpreter that trains, or that the environment is built on.
 
     Where the spec names none it is the one that Trainmaster's own side runs on there, or `python3`
     where that alone has PyTorch.
     """
     given = given_python(spec)
     if given is not None and _is_made_first(spec):
-        # It may not be there yet; the box looks once modules and setup script have been through.
+        # It may not exist yet; the host checks it after modules and setup script.
         return (await backend.facts(None)).model_copy(update={"torch": None})
     facts = await backend.facts(given)
     if spec.host == DEBUG or _can_train(facts):
@@ -217,7 +221,7 @@ async def _look_at_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
 
 
 def _is_made_first(spec: TrainingSpec) -> bool:
-    """Whether something runs on the box that may bring the interpreter."""
+    """Whether something that runs on the host may install the interpreter."""
     given = spec.environment
     return isinstance(given, EnvironmentSpec) and bool(given.setup or given.modules)
 
@@ -231,12 +235,12 @@ def _is_young_enough(facts: HostFacts) -> bool:
 
 
 def given_python(spec: TrainingSpec) -> str | None:
-    """The interpreter that the spec names; None where the host's own is to do."""
+    """The interpreter that the spec names; None for the host's own."""
     return spec.environment.python if isinstance(spec.environment, EnvironmentSpec) else None
 
 
 def answer(planned: Planned) -> PlanAnswer:
-    """The plan as it is shown."""
+    """The answer that describes the plan."""
     made = planned.plan
     return PlanAnswer(
         name=planned.spec.name,

@@ -1,4 +1,4 @@
-"""What a training reads, its log may tell: no spec makes it read our own keys and secrets."""
+"""Refuses specs that let a training read the home's keys and secrets: its log could leak them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainmaster.words.paths import Home
 
 def refuse_private_inputs(home: Home, spec: TrainingSpec) -> None:
     """Raises:
-    SpecError: `UNSAFE_NAME`, a path of the spec leads to where the home keeps keys or secrets.
+    SpecError: `UNSAFE_NAME`, a path of the spec leads into the home's keys or secrets.
     """
     for field, path in _paths(spec):
         if path.startswith(ON_BOX) and spec.host not in HERE:

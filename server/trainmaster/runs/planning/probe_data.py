@@ -1,4 +1,4 @@
-"""Looks at the data of a spec: at the operator's files here, at the box's own over there."""
+"""Probes the data of a spec: files of this machine here, the host's own files there."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.plan.spec import SourceSpec, TrainingSpec
 
 
-async def look_at_data(
+async def probe_data(
     spec: TrainingSpec, backend: Backend, tokenizer: TokenizerFacts | None = None
 ) -> CorpusFacts:
-    """The files of every source, as they are now, and whether the box holds their shards.
+    """The files of every source, as they are now, and whether the host holds their shards.
 
     `tokenizer`: the one that is to read them, None for bytes.
 
     Raises:
-        HostError: the box can't be asked.
+        HostError: the host can't be reached.
     """
-    if spec.host in HERE:  # this machine: its files are the operator's
+    if spec.host in HERE:  # this machine
         return await asyncio.to_thread(_facts_here, spec, tokenizer)
-    here = await asyncio.to_thread(_look_here, spec, everything=False)
-    there = await _look_there(spec, backend)
+    here = await asyncio.to_thread(_list_here, spec, everything=False)
+    there = await _list_there(spec, backend)
     facts = await asyncio.to_thread(_facts, spec, {**here, **there}, set(here), tokenizer)
     if any(source.problem for source in facts.sources):
         return facts
@@ -37,11 +37,11 @@ async def look_at_data(
 
 
 def _facts_here(spec: TrainingSpec, tokenizer: TokenizerFacts | None) -> CorpusFacts:
-    return _facts(spec, _look_here(spec, everything=True), set(), tokenizer)
+    return _facts(spec, _list_here(spec, everything=True), set(), tokenizer)
 
 
-def _look_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
-    """Of each source that lies here, what lies there, by the source's name."""
+def _list_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
+    """The listings of the sources on this machine, by the source's name."""
     return {
         _name(source.name, source.path): check_source(_asked(spec, source))
         for source in spec.data.sources
@@ -49,7 +49,7 @@ def _look_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
     }
 
 
-async def _look_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing]:
+async def _list_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing]:
     asked = {
         _name(source.name, source.path): _asked(spec, source)
         for source in spec.data.sources
@@ -88,12 +88,12 @@ def _facts(
         form_of(spec),
         sent_as=sent_as,
     )
-    told = {
+    checks = {
         name: {"problem": one.problem, "malformed": one.malformed, "examples": one.examples}
         for name, one in listed.items()
     }
-    looked_at = tuple(one.model_copy(update=told[one.name]) for one in facts.sources)
-    return facts.model_copy(update={"sources": looked_at})
+    checked = tuple(one.model_copy(update=checks[one.name]) for one in facts.sources)
+    return facts.model_copy(update={"sources": checked})
 
 
 def _name(name: str | None, path: str) -> str:

@@ -1,4 +1,4 @@
-"""Looks at the model and the tokenizer that a spec names: here, on the box, or on the hub."""
+"""Probes the model and the tokenizer that a spec names: here, on the host, or on the hub."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class _Looking:
-    """Where a spec's model and tokenizer are looked for."""
+class _Probe:
+    """The places of a spec's model and tokenizer."""
 
     spec: TrainingSpec
     backend: Backend
@@ -52,49 +52,49 @@ class _Looking:
 
     @property
     def is_here(self) -> bool:
-        """Whether the training runs on this machine, whose files are the operator's."""
+        """Whether the training runs on this machine."""
         return self.spec.host in HERE
 
     def hub(self, field: str) -> Hub:
         return hub_of(self.spec.env, os.environ, self.token, field)
 
 
-async def look_at_inputs(
+async def probe_inputs(
     spec: TrainingSpec, backend: Backend, token: str | None
 ) -> tuple[ModelFacts | None, TokenizerFacts | None]:
-    """What the spec's model and tokenizer are; None for a model made anew, and for bytes.
+    """The spec's model and tokenizer; None for a model trained from scratch, and for bytes.
 
-    `token`: what a hub is shown, where the spec's secrets hold one.
+    `token`: sent to a hub, where the spec's secrets hold one.
 
     Raises:
         PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
-        HostError: the box can't be asked.
+        HostError: the host can't be reached.
     """
-    looking = _Looking(spec, backend, token)
-    model = await _model(looking)
-    return model, await _tokenizer(looking, model)
+    probe = _Probe(spec, backend, token)
+    model = await _model(probe)
+    return model, await _tokenizer(probe, model)
 
 
-async def _model(looking: _Looking) -> ModelFacts | None:
-    given = looking.spec.model
+async def _model(probe: _Probe) -> ModelFacts | None:
+    given = probe.spec.model
     if given.path is not None:
-        found = await _model_folder(looking, given.path)
-        there = _placed(looking, given.path, [name for name, _ in found.files])
+        found = await _model_folder(probe, given.path)
+        there = _placed(probe, given.path, [name for name, _ in found.files])
         return _facts(found).model_copy(update={"path": given.path, **there})
     if given.hub is None:
         return None
-    if is_offline(looking.spec.env):
-        path = await _cached(looking, given.hub, given.revision, "model.hub")
-        found = await _model_folder(looking, path)
+    if is_offline(probe.spec.env):
+        path = await _cached(probe, given.hub, given.revision, "model.hub")
+        found = await _model_folder(probe, path)
         return _facts(found).model_copy(update={"path": path, "hub": given.hub})
-    hub = looking.hub("model.hub")
+    hub = probe.hub("model.hub")
     return await _hub_model(hub, await hub.model(given.hub, given.revision))
 
 
-async def _model_folder(looking: _Looking, path: str) -> ModelFolder:
-    if looking.is_here or not path.startswith(ON_BOX):
+async def _model_folder(probe: _Probe, path: str) -> ModelFolder:
+    if probe.is_here or not path.startswith(ON_BOX):
         return await asyncio.to_thread(read_model_folder, path.removeprefix(ON_BOX))
-    examiner = InputExaminer.of(looking.backend, field="model")
+    examiner = InputExaminer.of(probe.backend, field="model")
     return await examiner.examine_model(path.removeprefix(ON_BOX))
 
 
@@ -133,58 +133,58 @@ async def _hub_model(hub: Hub, model: HubModel) -> ModelFacts:
             update={"problem": "it has no config.json", "code": "MODEL_UNUSABLE"}
         )
     if not weights:
-        told = "it holds no weights: neither *.safetensors nor pytorch_model.bin"
-        return facts.model_copy(update={"problem": told, "code": "MODEL_UNUSABLE"})
+        problem = "it holds no weights: neither *.safetensors nor pytorch_model.bin"
+        return facts.model_copy(update={"problem": problem, "code": "MODEL_UNUSABLE"})
     config = _object(await hub.file(model, CONFIG_NAME))
     count = model.parameters or _estimated(config, facts.weights_bytes)
     return facts.model_copy(update={"kind": HF, "parameters": count, **sizes_of_hf(config)})
 
 
 def _estimated(config: Mapping[str, Any], weights_bytes: int) -> int | None:
-    """By the size of the files, where the config says of what type their elements are."""
+    """By the size of the files, where the config names the type of their elements."""
     element_bytes = {"float32": 4, "float16": 2, "bfloat16": 2}
     size = element_bytes.get(str(config.get("torch_dtype") or config.get("dtype")))
     return weights_bytes // size if size else None
 
 
-async def _tokenizer(looking: _Looking, model: ModelFacts | None) -> TokenizerFacts | None:
-    chosen = chosen_tokenizer(looking.spec)
+async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts | None:
+    chosen = chosen_tokenizer(probe.spec)
     if chosen == BYTE:
         return None
-    if model is not None and chosen in (looking.spec.model.path, looking.spec.model.hub):
-        return await _own_tokenizer(looking, model)
+    if model is not None and chosen in (probe.spec.model.path, probe.spec.model.hub):
+        return await _own_tokenizer(probe, model)
     if chosen.startswith(("/", ON_BOX)):
-        found = await _tokenizer_folder(looking, chosen)
-        there = _placed(looking, chosen, _of_tokenizer(chosen))
+        found = await _tokenizer_folder(probe, chosen)
+        there = _placed(probe, chosen, _of_tokenizer(chosen))
         return _tokenizer_facts(found).model_copy(update={"path": chosen, **there})
-    if is_offline(looking.spec.env):
-        path = await _cached(looking, chosen, None, "data.tokenizer")
-        found = await _tokenizer_folder(looking, path)
+    if is_offline(probe.spec.env):
+        path = await _cached(probe, chosen, None, "data.tokenizer")
+        found = await _tokenizer_folder(probe, path)
         return _tokenizer_facts(found).model_copy(update={"path": path, "hub": chosen})
-    hub = looking.hub("data.tokenizer")
+    hub = probe.hub("data.tokenizer")
     return await _hub_tokenizer(hub, await hub.model(chosen, None))
 
 
-async def _own_tokenizer(looking: _Looking, model: ModelFacts) -> TokenizerFacts:
-    """The model's; what it has no use for a hub to be asked for is not asked."""
+async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
+    """The model's tokenizer, without a second query of the hub."""
     placed = {name: getattr(model, name) for name in ("path", "hub", "revision", "sent_as")}
     if model.problem is not None or not model.has_tokenizer:
-        told = "the model has none: neither tokenizer.json nor tokenizer.model"
-        problem = None if model.problem is not None else told
+        missing = "the model has none: neither tokenizer.json nor tokenizer.model"
+        problem = None if model.problem is not None else missing
         return TokenizerFacts(
             **placed, of_model=True, problem=problem, code="TOKENIZER_UNUSABLE", digest="none"
         )
     if model.path is not None:
-        found = await _tokenizer_folder(looking, model.path)
+        found = await _tokenizer_folder(probe, model.path)
         return _tokenizer_facts(found).model_copy(update={**placed, "of_model": True})
     digest = _digest(f"{model.hub}@{model.revision}")
     return TokenizerFacts(**placed, of_model=True, digest=digest)
 
 
-async def _tokenizer_folder(looking: _Looking, path: str) -> TokenizerFolder:
-    if looking.is_here or not path.startswith(ON_BOX):
+async def _tokenizer_folder(probe: _Probe, path: str) -> TokenizerFolder:
+    if probe.is_here or not path.startswith(ON_BOX):
         return await asyncio.to_thread(read_tokenizer_folder, path.removeprefix(ON_BOX))
-    examiner = InputExaminer.of(looking.backend, field="data.tokenizer")
+    examiner = InputExaminer.of(probe.backend, field="data.tokenizer")
     return await examiner.examine_tokenizer(path.removeprefix(ON_BOX))
 
 
@@ -212,8 +212,8 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
         digest=_digest(f"{model.name}@{model.revision}"),
     )
     if not holds_tokenizer(names):
-        told = "it has neither tokenizer.json nor tokenizer.model"
-        return facts.model_copy(update={"problem": told, "code": "TOKENIZER_UNUSABLE"})
+        problem = "it has neither tokenizer.json nor tokenizer.model"
+        return facts.model_copy(update={"problem": problem, "code": "TOKENIZER_UNUSABLE"})
     size = dict(files).get(JSON_NAME)
     if size is None or size > LARGEST_FILE_BYTES:
         return facts
@@ -225,18 +225,18 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
     return facts.model_copy(update=told_of)
 
 
-async def _cached(looking: _Looking, name: str, revision: str | None, field: str) -> str:
-    """The folder in the box's own cache of the hub, as `host:/…`.
+async def _cached(probe: _Probe, name: str, revision: str | None, field: str) -> str:
+    """The folder in the host's own cache of the hub, as `host:/…`.
 
     Raises:
         PlanError: `HUB_NOT_FOUND`.
     """
-    examiner = InputExaminer.find(looking.backend)  # a session's cache begins empty
+    examiner = InputExaminer.find(probe.backend)  # a session's cache is empty
     path = None if examiner is None else await examiner.cached_from_hub(name, revision)
     if path is None:
         raise PlanError(
             "HUB_NOT_FOUND",
-            f"HF_HUB_OFFLINE is set, and {looking.spec.host} has no {name!r} in its cache.",
+            f"HF_HUB_OFFLINE is set, and {probe.spec.host} has no {name!r} in its cache.",
             "Remove HF_HUB_OFFLINE from env, have the model fetched there first "
             f"(`hf download {name}`), or give a folder instead.",
             field=field,
@@ -244,9 +244,9 @@ async def _cached(looking: _Looking, name: str, revision: str | None, field: str
     return f"{ON_BOX}{path}"
 
 
-def _placed(looking: _Looking, path: str, names: Sequence[str]) -> dict[str, Any]:
-    """What is sent of a folder of this machine, and as what; nothing, where the box has it."""
-    if looking.is_here or path.startswith(ON_BOX) or not names:
+def _placed(probe: _Probe, path: str, names: Sequence[str]) -> dict[str, Any]:
+    """The files to send from a local folder, and their name; nothing where the host has them."""
+    if probe.is_here or path.startswith(ON_BOX) or not names:
         return {}
     files = files_at(Path(path), names)
     digest = digest_of(files)
@@ -274,7 +274,7 @@ def _digest(text: str) -> str:
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(content)
+        document = json.loads(content)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}

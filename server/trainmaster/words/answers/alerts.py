@@ -37,7 +37,7 @@ class AlertMessageRow(Answer):
 
 
 class AlertsAnswer(Answer):
-    """Of one run with its newest messages, or of all."""
+    """The alerts of one run with its newest messages, or all alerts."""
 
     alerts: list[AlertRow]
     destinations: list[str]

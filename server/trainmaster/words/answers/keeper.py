@@ -10,7 +10,7 @@ from trainmaster.words.answers.base import Answer, State
 
 
 class KeeperAnswer(Answer):
-    """`by`: what calls `trainmaster tick` for this home; none where nothing does."""
+    """`by`: the scheduler that calls `trainmaster tick` for this home; None where none does."""
 
     home: str
     installed: bool
