@@ -1,4 +1,4 @@
-"""Keeps the checkpoint that a rewind would go back to, while what it is for is still growing.
+"""Pins the checkpoint that a rewind would return to, while its fault is still developing.
 
 By the time a spike has lasted long enough to be rewound for, retention alone may have pruned the
 newest checkpoint before it.

@@ -1,4 +1,4 @@
-"""What an attempt starts from: its configuration and the checkpoints it may resume."""
+"""Computes what an attempt starts from: its configuration and the checkpoints it may resume."""
 
 from __future__ import annotations
 
