@@ -13,20 +13,20 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.checkpoints.pinned_checkpoints import held_document, held_steps
 
 
-class HeldCheckpoints:
+class PinnedCheckpoints:
     """A run's `held_checkpoints.json`, of which this is the only writer."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
-        self._held = held_steps(run.root)
+        self._pinned = held_steps(run.root)
 
-    def hold(self, steps: Collection[int]) -> None:
-        """Hold these, and none besides. A disk that takes no file is tried again next time."""
+    def pin(self, steps: Collection[int]) -> None:
+        """Pin these and unpin all others. If the disk takes no file, the next call tries again."""
         wanted = frozenset(steps)
-        if wanted == self._held:
+        if wanted == self._pinned:
             return
         try:
             write_json(self._run.held_checkpoints, held_document(wanted))
         except OSError:
             return
-        self._held = wanted
+        self._pinned = wanted

@@ -184,7 +184,7 @@ class _Ranks:
 
     @property
     def ends(self) -> list[RankEnd]:
-        """The ranks that were seen, or that are only on record."""
+        """The ranks' ends: those that were seen, or that are only on record."""
         missed = set(range(self.expected)) - self._ranks.keys()
         on_record = [self._end_on_record(number) for number in missed]
         seen = [rank.end for rank in self._ranks.values()]
