@@ -1,15 +1,16 @@
 # `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-live check quick bench docs format clean
+.PHONY: help setup demo test suite test-faults test-live check quick bench docs format clean
 
 # As on its users' machines: else each of the thousands of commands would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON_BIN := .venv/bin/python
 TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh-server \
 	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux crontab=cron
-# Two workers: the machines that this runs on have two cores. In the order of the names: what LitGPT
-# compiles in tests/train changes how its process rounds the smallest numbers.
-PYTEST := $(PYTHON_BIN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Two workers for each core, at most eight: most tests wait for processes. The files are ordered by
+# tests/support/session/ordering.py, the longest first.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? 2 * cores : 8)))
+PYTEST := $(PYTHON_BIN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -21,8 +22,16 @@ demo: ## train a small GPT on real text, kill it half-way, see it come back
 	@scripts/setup.sh train
 	@.venv/bin/trainmaster demo
 
-test: setup check ## style, types, layers, and all tests
-	$(PYTEST)
+test: ## style, types, layers, and all tests; prints the slowest
+	@$(MAKE) --no-print-directory -j2 check suite
+
+suite: setup
+	$(PYTEST) --durations=50 --durations-min=1
+
+test-faults: setup ## the loops of faults at full length: hundreds of kills and cuts, which take hours
+	TRAINMASTER_FAULT_KILLS=20 TRAINMASTER_FAULT_CUTS=50 TRAINMASTER_FAULT_PARTITION_S=60 \
+	TRAINMASTER_FAULT_ROUNDS=20 TRAINMASTER_RENTING_TRIALS=60 TRAINMASTER_STRATEGIES=zero2,zero3,fsdp \
+	$(PYTEST) $$(grep -rlE "TRAINMASTER_(FAULT_[A-RT-Z]|RENTING_T|STRATEGIES)|faulting" tests --include="test_*.py")
 
 check: setup ## style, types, layers, oldest Python
 	@.venv/bin/ruff check .

@@ -55,7 +55,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
     install_packages "${missing[@]}"
 fi
 
-# An environment made by an interpreter that is gone, or cut short, is made anew.
+# An environment that is incomplete, or whose interpreter was removed, is made again.
 stamp=.venv/.installed
 wanted=$(printf '%s\n' "$extras" | cat - pyproject.toml constraints.txt | cksum)
 if [ -x .venv/bin/python ] && python_ok .venv/bin/python && [ -f "$stamp" ] &&
@@ -83,5 +83,5 @@ if [[ ",$extras," == *,frameworks,* ]]; then
     DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check \
         --constraint constraints.txt --no-build-isolation deepspeed
 fi
-# Whoever asked for less than is there keeps what is there.
+# A call that asks for fewer extras keeps what is installed.
 printf '%s\n' "$wanted" >> "$stamp"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +28,8 @@ from support.plan.small_plans import (  # noqa: F401 - fixtures
     text_corpus,
 )
 from support.runs.running_run import CommandLine, kill_processes
+from support.session.leftovers import SESSION_VARIABLE, end_processes_of, left_by_session
+from support.session.ordering import FileSeconds, longest_first
 
 from trainmaster.sync.workspace import Workspace, open_workspace
 
@@ -32,10 +37,58 @@ from trainmaster.sync.workspace import Workspace, open_workspace
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
+# What ends by itself after the last test, such as a supervisor whose training is over.
+_PATIENCE_S = 10.0
+_file_seconds = FileSeconds()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not _is_worker(config):
+        os.environ[SESSION_VARIABLE] = uuid.uuid4().hex
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _is_worker(config):
+        longest_first(items)
+
+
+def pytest_runtest_setup() -> None:
+    # A training in this process may have left small numbers rounded to zero, as its kernels do.
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _file_seconds.add(report)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails the session where something that its tests started still runs, and ends that."""
+    if _is_worker(session.config):
+        return
+    _file_seconds.write_if_wanted()
+    folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    left = left_by_session(os.environ[SESSION_VARIABLE], folder, _PATIENCE_S)
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print("\nStill running after the last test, and ended now:", *left, sep="\n  ")
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def keeping_torch_checks(tmp_path_factory: pytest.TempPathFactory) -> None:
     torch_checks.folder = tmp_path_factory.mktemp("torch_checks")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ending_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ends what still works in the tests' folders after each file, such as a run's window."""
+    yield
+    end_processes_of(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
@@ -46,6 +99,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
     yield folder
     kill_processes(folder / "local")
+    end_processes_of(tmp_path)
     torch_checks.keep(folder / "local")
 
 

@@ -91,9 +91,9 @@ def _output(options: Options) -> int:
     if find_spec("torch") is None:
         print(f"{sys.executable} has no PyTorch", file=sys.stderr)
         return ExitCode.UNUSABLE
-    from trainer_runtime.train.foreign.inspect import look_at_output
+    from trainer_runtime.train.foreign.inspect import inspect_output
 
-    return _print(look_at_output(options.folder))
+    return _print(inspect_output(options.folder))
 
 
 def _corpus(options: Options) -> int:

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Prepares the data and trains, by hand and without Trainmaster: sh train.sh
-# Run again, it continues from the newest checkpoint that verifies. Every value stands in config.json;
-# a framework's own file beside it (training_args.yaml, litgpt.yaml) holds its share: change both.
+# Run again, it continues from the newest checkpoint that verifies. Every value is in config.json;
+# a framework's own file next to it (training_args.yaml, litgpt.yaml) repeats some: change both.
 # Several ranks are started by `accelerate launch` or `torchrun`, as config.json's `compute` asks.
-# PYTHON names the interpreter; it needs what requirements.txt lists. Without it, one that can train
-# is found, or built in the cache, and recorded in environment.json.
+# PYTHON names an interpreter with the packages of requirements.txt. Without it, the runtime finds one
+# that can train, or builds one in the cache, and records it in environment.json.
 set -eu
 cd "$(dirname "$0")"
 

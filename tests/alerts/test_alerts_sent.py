@@ -62,16 +62,16 @@ def test_what_the_box_gave_up_is_sent_from_here_under_the_same_id(
         run = await operator.launch(alerts="[{name: done, when: state completed, to: ops}]")
         await operator.ended(run)
         # The box tells of the end before it tells of the message about it.
-        await operator.until(lambda: load_view(workspace, run).record.alerts.told, run)
+        await operator.until(lambda: load_view(workspace, run).record.alerts.deliveries, run)
         return run
 
     run = run_async(work)
     view = load_view(workspace, run)
-    [name] = view.record.alerts.told
+    [name] = view.record.alerts.deliveries
     fold = workspace.metrics.fold(run, 1, 0)
     assert fold is not None
     # What five minutes of tries come to.
-    fold["record"]["alerts"]["told"][name].update(phase="failed", due_t=None, tries=9)
+    fold["record"]["alerts"]["deliveries"][name].update(phase="failed", due_t=None, tries=9)
     workspace.metrics.put_fold(run, 1, 0, fold)
     operator.hook(receiver, "box")
     assert look(workspace, run) == 1  # before the box has more to say

@@ -1,4 +1,4 @@
-"""What detecting costs: microseconds per point over a run of a million, and per look.
+"""The cost of the detectors: microseconds per point over a run of a million, and per tick.
 
 Beside it the time of appending the same points to lists, the least that anybody could do with them.
 
@@ -38,12 +38,12 @@ def measure(name: str, points: list[Point]) -> None:
     detectors, lists = Detectors(), defaultdict(list)
     ours_s = timed(lambda: [detectors.point(*point) for point in points] and None)
     least_s = timed(lambda: [lists[key].append((step, v)) for key, step, _, v in points] and None)
-    look_s = timed(lambda: [detectors.tick(points[-1][2] + i) for i in range(1000)] and None) / 1000
+    tick_s = timed(lambda: [detectors.tick(points[-1][2] + i) for i in range(1000)] and None) / 1000
     state_s = timed(lambda: [json.dumps(detectors.to_dict()) for _ in range(100)] and None) / 100
     size = len(json.dumps(detectors.to_dict()))
     print(
         f"{name:18} {len(points):9,} points: {1e6 * ours_s / len(points):5.2f} us each "
-        f"(appending: {1e6 * least_s / len(points):.2f}), look {1e6 * look_s:.0f} us, "
+        f"(appending: {1e6 * least_s / len(points):.2f}), tick {1e6 * tick_s:.0f} us, "
         f"state {size:,} bytes in {1e3 * state_s:.2f} ms"
     )
 

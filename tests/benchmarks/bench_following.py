@@ -86,7 +86,7 @@ class Watch:
     delays_s: list[float] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Note the delays of what is newly mirrored of some of the runs."""
         now = time.time()
         for run in self.runs[:: max(1, len(self.runs) // _WATCHED)]:
@@ -181,7 +181,7 @@ async def copy(watch: Watch) -> None:
     async with watch.workspace.backend(HOST).follower() as follower:
         while True:
             news = await follower.copy_new(placements)
-            watch.look()
+            watch.poll()
             await asyncio.sleep(0 if news.more else POLL_S)
 
 
@@ -189,7 +189,7 @@ async def serve(watch: Watch) -> None:
     """As `trainmaster wait` does: into the database too."""
     async with following(watch.workspace, HOST):
         while True:
-            watch.look()
+            watch.poll()
             await asyncio.sleep(0.05)
 
 

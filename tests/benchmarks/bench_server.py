@@ -59,7 +59,9 @@ async def compare_answers() -> None:
         with open_workspace(environment) as workspace:
             run = (await launch(workspace, spec)).run_id
             await wait_for_event(workspace, run, timeout_s=60)
-            await wait_for_event(workspace, run, timeout_s=60)  # closed, so that nobody looks again
+            await wait_for_event(
+                workspace, run, timeout_s=60
+            )  # closed, so that it is not read again
         bare = MCPServer("bare")
         bare.tool()(no_op)
         nothing = await call_s(bare, "no_op", {"run_id": run})

@@ -40,7 +40,7 @@ def main() -> None:
     }
     print(f"{'':24}{'GB':>6}{'ours':>9}{'grep -c':>9}{'MB/s':>7}{'found':>22}")
     for number, (name, piece) in enumerate(logs.items()):
-        # The whole promise is measured once; the others tell the rate from a tenth.
+        # The whole promise is measured once; the others report the rate from a tenth.
         share = 1.0 if number == 0 else 0.1
         compare(name, piece, int(arguments.gigabytes * share * 1e9), arguments.rounds)
 
@@ -79,7 +79,7 @@ def scan(log: Path) -> list[str]:
         while chunk := file.read(_CHUNK_BYTES):
             signatures.feed(chunk)
     signatures.finish()
-    return [finding.code for finding in find(signatures.seen())]
+    return [finding.code for finding in find(signatures.result())]
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ _KEYS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_s", "mfu")
 _BATCH = 100
 _RUNS, _RUN_STEPS = 200, 20_000
 _LONG = 1_000_000
-# Slow stores get fewer points: they are told by the second.
+# Slow stores get fewer points: they are reported by the second.
 _SLOW_POINTS = 3000
 
 
@@ -60,8 +60,10 @@ def compare_writing(points: list[Point], rounds: int, folder: Path) -> None:
             best[name] = min(best.get(name, taken), taken)
     reference = best["a plain table"]
     for name, taken in best.items():
-        told = f"{len(points) / taken:9,.0f} points/s  {reference / taken:6.3f} of a plain table"
-        print(f"{name:16}{told}")
+        reported = (
+            f"{len(points) / taken:9,.0f} points/s  {reference / taken:6.3f} of a plain table"
+        )
+        print(f"{name:16}{reported}")
     size = sum(path.stat().st_size for path in folder.glob("trainmaster-0*"))
     print(f"{'':16}{size / len(points):9.1f} bytes a point")
     few = points[:_SLOW_POINTS]

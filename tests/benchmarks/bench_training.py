@@ -37,7 +37,7 @@ from trainer_runtime.core.files.manifest import verify  # noqa: E402
 from trainer_runtime.train.attempt.config import read_config  # noqa: E402
 from trainer_runtime.train.attempt.events import EventLog  # noqa: E402
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints  # noqa: E402
-from trainer_runtime.train.checkpoints.checkpoint_store import Origin, Shelf  # noqa: E402
+from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore, Origin  # noqa: E402
 from trainer_runtime.train.checkpoints.restore import MODEL, OPTIMIZER  # noqa: E402
 from trainer_runtime.train.checkpoints.retention import Retention  # noqa: E402
 from trainer_runtime.train.data.batches import Corpus, TrainingData  # noqa: E402
@@ -142,7 +142,7 @@ def compare_loops(size: Size, config_path: Path, rounds: int, steps: int) -> Non
 
 
 class Worker:
-    """A loop in a process of its own, which steps when it is told to."""
+    """A loop in a process of its own, which steps when it is reported to."""
 
     def __init__(self, loop: Callable[[Path, Connection], None], config_path: Path) -> None:
         context = multiprocessing.get_context("spawn")
@@ -271,8 +271,8 @@ def compare_checkpoints(folder: Path, rounds: int = 5, parameters: int = 30_000_
     tensors = {MODEL: part, OPTIMIZER: moments}
     events = EventLog(folder / "checkpoint_events.jsonl")
     retention = Retention(1, 0, None, "val_loss")
-    shelf = Shelf(folder / "checkpoints", Origin(1, "", 0), retention, events)
-    checkpoints = Checkpoints(shelf, events)
+    store = CheckpointStore(folder / "checkpoints", Origin(1, "", 0), retention, events)
+    checkpoints = Checkpoints(store, events)
     checkpoints.allocate(tensors)
     stall_s = plain_s = write_s = math.inf
     for step in range(1, rounds + 1):

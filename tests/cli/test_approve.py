@@ -14,7 +14,7 @@ from support.runs.running_run import CommandLine
 
 from trainmaster.cli import run
 from trainmaster.cli.confirm import asking
-from trainmaster.store.control_approvals import Approval
+from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.confirmation import Quote
 from trainmaster.words.errors import SpendError
@@ -27,7 +27,7 @@ def waiting(workspace: Workspace) -> Approval:
     return workspace.control.approvals.quote(_QUOTE, time.time())
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+def reported(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
     code = run([*arguments, "--json"])
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     return code, answer
@@ -36,7 +36,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict
 def test_without_an_id_it_lists_what_waits(
     waiting: Approval, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, answer = told(capsys, "approve")
+    code, answer = reported(capsys, "approve")
     assert code == 0
     [row] = answer["waiting"]
     assert (row["id"], row["action"], row["usd"]) == (waiting.id, "provision", 4.0)
@@ -48,17 +48,17 @@ def test_without_an_id_it_lists_what_waits(
 def test_with_nobody_to_ask_it_takes_yes_alone(
     waiting: Approval, workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, refused = told(capsys, "approve", waiting.id)
+    code, refused = reported(capsys, "approve", waiting.id)
     assert (code, refused["error"]["code"]) == (1, "CONFIRMATION_REQUIRED")
     assert f"trainmaster approve {waiting.id}" in refused["error"]["fix"]
     assert workspace.control.approvals.take(_QUOTE, time.time()) is None
-    code, answer = told(capsys, "approve", waiting.id, "--yes")
+    code, answer = reported(capsys, "approve", waiting.id, "--yes")
     assert (code, answer["approved"]) == (0, True)
     assert workspace.control.approvals.take(_QUOTE, time.time()) is not None
 
 
-def test_an_unknown_id_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, refused = told(capsys, "approve", "q-nosuch", "--yes")
+def test_an_unknown_id_is_reported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, refused = reported(capsys, "approve", "q-nosuch", "--yes")
     assert (code, refused["error"]["code"]) == (1, "APPROVAL_UNKNOWN")
 
 

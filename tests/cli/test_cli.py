@@ -101,7 +101,9 @@ def test_every_command_takes_json() -> None:
         ["runs", "--state", "happy"],
     ],
 )
-def test_bad_usage_is_told_as_json_and_exits_with_2(command: Command, arguments: list[str]) -> None:
+def test_bad_usage_is_reported_as_json_and_exits_with_2(
+    command: Command, arguments: list[str]
+) -> None:
     code, answer = command(*arguments)
     assert code == 2
     assert answer["error"]["code"] == "BAD_ARGUMENT"
@@ -109,7 +111,7 @@ def test_bad_usage_is_told_as_json_and_exits_with_2(command: Command, arguments:
     assert answer["error"]["fix"]
 
 
-def test_an_error_is_told_as_json_on_stdout_and_exits_with_1(command: Command) -> None:
+def test_an_error_is_reported_as_json_on_stdout_and_exits_with_1(command: Command) -> None:
     code, answer = command("status", "no-such-run")
     assert code == 1
     assert set(answer) == {"error"}
@@ -151,7 +153,7 @@ def test_a_defect_is_internal_and_shows_its_traceback_only_on_demand(
     assert "ZeroDivisionError: a detail" in capsys.readouterr().err
 
 
-def test_a_plan_tells_decisions_with_reasons_and_estimates(command: Command, spec: str) -> None:
+def test_a_plan_reports_decisions_with_reasons_and_estimates(command: Command, spec: str) -> None:
     code, answer = command("plan", spec, "--set", "optimizer.lr=0.001")
     assert code == 0
     assert all({"field", "value", "reason"} <= set(item) for item in answer["decisions"])
@@ -203,7 +205,7 @@ def test_launch_runs_status_and_wait_have_the_promised_shapes(command: Command, 
     assert command("runs", "--state", "failed")[1] == {"runs": []}
 
 
-def test_wait_tells_a_timeout_by_4_and_another_end_by_3(command: Command, spec: str) -> None:
+def test_wait_reports_a_timeout_by_4_and_another_end_by_3(command: Command, spec: str) -> None:
     sets = ["--set", "steps=4000", "--set", 'env.TRAINMASTER_STEP_S="0.05"']
     _, launched = command("launch", spec, *sets)
     code, answer = command("wait", launched["run_id"], "--until", "completed", "--timeout", "0")
@@ -238,7 +240,7 @@ def test_logs_read_on_from_a_cursor_and_end_with_the_run(
     assert capsys.readouterr().out.splitlines() == last["lines"]
 
 
-def test_checkpoints_tell_what_a_resume_would_take(command: Command, completed: str) -> None:
+def test_checkpoints_report_what_a_resume_would_take(command: Command, completed: str) -> None:
     code, answer = command("checkpoints", completed, "--verify")
     assert code == 0
     assert set(answer) == {"checkpoints", "skipped", "resume_from"}
@@ -246,7 +248,7 @@ def test_checkpoints_tell_what_a_resume_would_take(command: Command, completed: 
     assert all(row["verified"] is True for row in answer["checkpoints"])
 
 
-def test_resume_goes_on_and_refuses_what_is_running(command: Command, completed: str) -> None:
+def test_resume_continues_and_refuses_what_is_running(command: Command, completed: str) -> None:
     sets = ["--set", "steps=4000", "--set", 'env.TRAINMASTER_STEP_S="0.05"']
     code, resumed = command("resume", completed, "--from", "20", *sets)
     assert code == 0
@@ -306,7 +308,7 @@ def test_services_are_imported_only_by_the_commands_that_need_them() -> None:
     assert done.stdout.splitlines()[-1] == "imported: []"
 
 
-def test_ctrl_c_exits_with_130_and_says_that_the_training_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_exits_with_130_and_says_that_the_training_continues(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1\n")
     # A shell has what it starts in the background ignore Ctrl-C, these tests perhaps included.
@@ -322,7 +324,7 @@ def test_ctrl_c_exits_with_130_and_says_that_the_training_goes_on(tmp_path: Path
         following.send_signal(signal.SIGINT)
         _, errors = following.communicate(timeout=LONGEST_S)
     assert following.returncode == 130
-    assert "the training goes on" in errors
+    assert "the training continues" in errors
     assert "Traceback" not in errors
 
 

@@ -1,4 +1,4 @@
-"""What is said about Kaggle to whoever has no credentials for it yet."""
+"""`doctor` about Kaggle, for a user without credentials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def credentials(home: Path, environment: dict[str, str]) -> DoctorCheck:
     return found["kaggle credentials"]
 
 
-def test_without_credentials_doctor_tells_where_to_get_and_where_to_put_them(
+def test_without_credentials_doctor_reports_where_to_get_and_where_to_put_them(
     tmp_path: Path,
 ) -> None:
     check = credentials(tmp_path, {"HOME": str(tmp_path)})
@@ -31,7 +31,7 @@ def test_without_credentials_doctor_tells_where_to_get_and_where_to_put_them(
     assert "https://www.kaggle.com/settings" in str(check.remedy)
 
 
-def test_doctor_tells_the_places_in_the_order_in_which_they_count_and_no_value(
+def test_doctor_reports_the_places_in_the_order_in_which_they_count_and_no_value(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "secrets.env").write_text(f"KAGGLE_API_TOKEN={TOKEN}\n")

@@ -38,7 +38,7 @@ def checked(environment: dict[str, str]) -> dict[str, DoctorCheck]:
     return rows
 
 
-def test_a_machine_without_agent_and_keys_is_told_with_remedies(
+def test_a_machine_without_agent_and_keys_is_reported_with_remedies(
     environment: dict[str, str],
 ) -> None:
     rows = checked(environment)
@@ -47,7 +47,7 @@ def test_a_machine_without_agent_and_keys_is_told_with_remedies(
     assert not rows["ssh keys"].ok
 
 
-def test_a_machine_without_the_program_is_told(environment: dict[str, str]) -> None:
+def test_a_machine_without_the_program_is_reported(environment: dict[str, str]) -> None:
     assert not checked({**environment, "PATH": "/nowhere"})["ssh"].ok
 
 
@@ -58,7 +58,7 @@ def test_an_agent_is_asked_for_its_keys(agent: dict[str, str], tmp_path: Path) -
     assert checked(agent)["ssh agent"].found == "1 key"
 
 
-def test_an_agent_that_is_gone_is_told(environment: dict[str, str], tmp_path: Path) -> None:
+def test_an_agent_that_is_gone_is_reported(environment: dict[str, str], tmp_path: Path) -> None:
     gone = {**environment, "SSH_AUTH_SOCK": str(tmp_path / "gone")}
     assert checked(gone)["ssh agent"].found == "does not answer"
 

@@ -67,7 +67,7 @@ def test_a_check_that_fails_ends_with_1(command: Command, box: Sshd) -> None:
     box.start()
 
 
-def test_errors_are_told_in_the_one_shape(command: Command) -> None:
+def test_errors_are_reported_in_the_one_shape(command: Command) -> None:
     for arguments, code, error in (
         (("hosts", "check", "nobody"), 1, "HOST_UNKNOWN"),
         (("hosts", "remove", "nobody"), 1, "HOST_UNKNOWN"),

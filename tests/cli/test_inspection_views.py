@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from trainmaster.cli.views import inspection  # noqa: F401 (it registers the view)
 from trainmaster.cli.views.views import Grid, view
-from trainmaster.runs.inspect.answer import InspectionAnswer, RanksSeen
+from trainmaster.words.answers.inspect import InspectionAnswer, RanksSeen
 
 _ANSWER = InspectionAnswer(
     run_id="gpt-abc234",
@@ -11,7 +11,7 @@ _ANSWER = InspectionAnswer(
     confidence=0.9,
     why="The other ranks wait for rank 3.",
     rank=3,
-    advice=["Look at its stack."],
+    advice=["reads its stack."],
     step=120,
     silent_s=600.0,
     usual_step_s=0.5,
@@ -24,7 +24,7 @@ _ANSWER = InspectionAnswer(
     ],
     gpus={"index": [0, 1], "gpu_power_w": [70.5, None], "gpu_util": [100.0, 0.0]},
     stacks_file="/home/me/stacks.txt",
-    next_step="Mend it.",
+    next_step="Fix it.",
 )
 
 
@@ -44,9 +44,9 @@ def test_an_inspection_reads_top_to_bottom() -> None:
         "GPU  gpu_power_w  gpu_util",
         "0  70.5  100",
         "1  -  0",
-        "Do: Look at its stack.",
+        "Do: reads its stack.",
         "All stacks: /home/me/stacks.txt",
-        "Next: Mend it.",
+        "Next: Fix it.",
     ]
 
 

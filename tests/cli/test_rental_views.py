@@ -4,14 +4,14 @@ from trainmaster.cli.format import usd
 from trainmaster.cli.views import rentals  # noqa: F401 (it registers the views)
 from trainmaster.cli.views.views import Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
+from trainmaster.words.answers.base import Answer
 from trainmaster.words.answers.rentals import (
-    BoxRow,
     CostsAnswer,
+    InstanceRow,
+    OrphanRow,
     ProvisionAnswer,
     ReleaseAnswer,
-    StrayRow,
 )
-from trainmaster.words.answers.runs import Answer
 
 _TAG, _UNTIL = "tm-aaaaaa-bcdefg", "2026-11-22T10:00:00+00:00"
 
@@ -24,39 +24,41 @@ def text_of(answer: Answer) -> list[str]:
     return lines
 
 
-def test_a_rented_box_reads_top_to_bottom() -> None:
+def test_a_rented_instance_reads_top_to_bottom() -> None:
     answer = ProvisionAnswer(
-        box=_TAG,
+        instance=_TAG,
         host="gpu1",
         state="created",
         provider="runpod",
         usd_per_h=2.69,
         budget_usd=5.38,
         lease_ends_at=_UNTIL,
-        own_timer="the box ends itself",
-        reason="it boots",
+        lease_timer="the instance ends itself",
+        reason="it is booting",
         next_step="Wait.",
     )
     assert text_of(answer) == [
         f"gpu1: created, {_TAG} at runpod",
         f"2.69 USD an hour, 5.38 at most, lease until {_UNTIL}",
-        "At its end: the box ends itself",
-        "it boots",
+        "At its end: the instance ends itself",
+        "it is booting",
         "Next: Wait.",
     ]
 
 
-def test_a_box_that_was_given_back_tells_what_it_came_to() -> None:
-    answer = ReleaseAnswer(box=_TAG, host="gpu1", state="ended", mirrored=["r"], spent_usd=0.0312)
+def test_a_release_shows_its_cost_and_the_copied_runs() -> None:
+    answer = ReleaseAnswer(
+        instance=_TAG, host="gpu1", state="ended", mirrored=["r"], spent_usd=0.0312
+    )
     assert text_of(answer) == [
         f"gpu1: ended, {_TAG}; 0.0312 USD spent",
-        "Brought here before: r",
+        "Copied here before: r",
     ]
 
 
-def test_costs_tell_boxes_runs_and_strays() -> None:
-    row = BoxRow(
-        box=_TAG,
+def test_costs_list_instances_runs_and_orphans() -> None:
+    row = InstanceRow(
+        instance=_TAG,
         host="gpu1",
         provider="runpod",
         state="ready",
@@ -65,30 +67,30 @@ def test_costs_tell_boxes_runs_and_strays() -> None:
         budget_usd=5.38,
         lease_ends_at=_UNTIL,
     )
-    stray = StrayRow(box="tm-b", provider="vast", provider_id="77", of_this_home=False)
+    orphan = OrphanRow(instance="tm-b", provider="vast", provider_id="77", of_this_home=False)
     answer = CostsAnswer(
         spent_usd=1.5,
         committed_usd=3.88,
         max_usd_total=100.0,
-        boxes=[row],
+        instances=[row],
         runs={"small-abc234": 1.25},
-        strays=[stray],
+        orphans=[orphan],
         not_asked={"lambda": "CLOUD_UNREACHABLE"},
-        next_step="Give it back.",
+        next_step="Release it.",
     )
     assert text_of(answer) == [
-        "1.50 USD spent, 3.88 more may come of open leases; 100.00 allowed in all",
-        "host  provider  state  USD/h  spent  budget  until (UTC)  box",
+        "1.50 USD spent, 3.88 committed to open leases; 100.00 allowed in total",
+        "host  provider  state  USD/h  spent  budget  until (UTC)  instance",
         f"gpu1  runpod  ready  2.69  1.50  5.38  11-22 10:00  {_TAG}",
         "run  USD",
         "small-abc234  1.25",
-        "Stray: tm-b at vast (77), ? USD an hour, of another home: no record knows it",
+        "Orphan: tm-b at vast (77), ? USD an hour, of another home, without a record here",
         "lambda was not asked: CLOUD_UNREACHABLE",
-        "Next: Give it back.",
+        "Next: Release it.",
     ]
 
 
-def test_what_waits_for_an_approval_is_listed() -> None:
+def test_pending_approvals_are_listed() -> None:
     waiting = ApprovalAnswer(
         id="q-abcdef",
         action="provision",
@@ -102,7 +104,7 @@ def test_what_waits_for_an_approval_is_listed() -> None:
         f"q-abcdef  provision  4.00  {_UNTIL}  Rent it.",
         "Next: `trainmaster approve ID` shows one and asks.",
     ]
-    assert text_of(ApprovalsAnswer(waiting=[])) == ["Nothing waits for an approval."]
+    assert text_of(ApprovalsAnswer(waiting=[])) == ["No approval is pending."]
     assert text_of(waiting.model_copy(update={"approved": True})) == [
         f"Approved q-abcdef, once, until {_UNTIL}: Rent it."
     ]

@@ -11,12 +11,12 @@ import time
 
 import pytest
 
-from trainmaster.cli.spinner import telling_to_wait
+from trainmaster.cli.spinner import spinner
 
 _SLOW = """
 import time
-from trainmaster.cli.spinner import telling_to_wait
-with telling_to_wait():
+from trainmaster.cli.spinner import spinner
+with spinner():
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not __import__("os").path.exists({flag!r}):
         time.sleep(0.02)
@@ -24,7 +24,7 @@ print("done")
 """
 
 
-def test_a_slow_command_tells_a_terminal_that_it_goes_on_and_wipes_it_away(
+def test_a_slow_command_reports_a_terminal_that_it_continues_and_wipes_it_away(
     tmp_path: object,
 ) -> None:
     flag = f"{tmp_path}/enough"
@@ -36,30 +36,30 @@ def test_a_slow_command_tells_a_terminal_that_it_goes_on_and_wipes_it_away(
         env={**os.environ, "TERM": "xterm"},
     )
     os.close(slave)
-    told = b""
+    reported = b""
     try:
         deadline = time.monotonic() + 60
-        while b"still at it" not in told and time.monotonic() < deadline:
+        while b"working" not in reported and time.monotonic() < deadline:
             if select.select([master], [], [], 0.2)[0]:
-                told += os.read(master, 1024)
+                reported += os.read(master, 1024)
         open(flag, "w").close()
         output, _ = process.communicate(timeout=60)
         while select.select([master], [], [], 0)[0]:
             try:
-                told += os.read(master, 1024)
+                reported += os.read(master, 1024)
             except OSError:
                 break
     finally:
         process.kill()
         os.close(master)
-    first_word = re.search(rb"still at it, (\d+) s", told)
+    first_word = re.search(rb"working, (\d+) s", reported)
     assert first_word is not None and int(first_word[1]) >= 1
-    assert told.endswith(b" \r")
+    assert reported.endswith(b" \r")
     assert output == b"done\n"
 
 
-def test_nothing_is_told_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_reported_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    with telling_to_wait(stream):
+    with spinner(stream):
         pass
     assert stream.getvalue() == ""

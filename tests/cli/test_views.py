@@ -12,11 +12,11 @@ from trainmaster.cli.views import hosts as host_views
 from trainmaster.cli.views import maintenance
 from trainmaster.cli.views import plan as plan_views
 from trainmaster.cli.views.views import Grid, view
-from trainmaster.keeper.answers import KeeperAnswer, TickAnswer
 from trainmaster.words.answers import hosts as host_answers
 from trainmaster.words.answers import runs
+from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
-from trainmaster.words.answers.runs import Answer
 
 _STATUS = runs.StatusAnswer(
     run_id="small-abc234",
@@ -109,12 +109,12 @@ def test_a_plan_whose_time_nobody_knows_says_when_it_will_be_known() -> None:
 
 def test_metrics_show_a_curve_and_say_so_when_there_is_none() -> None:
     series = MetricSeries(n=3, first=3.0, last=1.0, steps=[1, 2, 3], values=[3.0, 2.0, 1.0])
-    told = text_of(MetricsAnswer(runs={"small": {"loss": series}}))
-    assert "small  loss  █▅▁  3  1      3" in told
+    reported = text_of(MetricsAnswer(runs={"small": {"loss": series}}))
+    assert "small  loss  █▅▁  3  1      3" in reported
     assert text_of(MetricsAnswer(runs={})) == "No points yet."
 
 
-def test_damaged_checkpoints_are_told_apart_from_unchecked_ones() -> None:
+def test_damaged_checkpoints_are_distinguished_from_unchecked_ones() -> None:
     rows = [
         runs.CheckpointRow(
             step=step, time=0.0, path="p", size_bytes=2048, metrics={}, tags=[], verified=verified
@@ -122,10 +122,10 @@ def test_damaged_checkpoints_are_told_apart_from_unchecked_ones() -> None:
         for step, verified in ((1, True), (2, False), (3, None))
     ]
     skipped = [runs.SkippedCheckpoint(step=2, reason="a chunk differs")]
-    told = text_of(runs.CheckpointsAnswer(checkpoints=rows, skipped=skipped, resume_from=None))
-    assert [word for word in ("verified", "damaged", "not checked") if word not in told] == []
-    assert "Skipped: step 2, a chunk differs" in told
-    assert "from scratch" in told
+    reported = text_of(runs.CheckpointsAnswer(checkpoints=rows, skipped=skipped, resume_from=None))
+    assert [word for word in ("verified", "damaged", "not checked") if word not in reported] == []
+    assert "Skipped: step 2, a chunk differs" in reported
+    assert "from scratch" in reported
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_damaged_checkpoints_are_told_apart_from_unchecked_ones() -> None:
         ),
     ],
 )
-def test_small_answers_are_told_in_words(answer: Answer, expected: str) -> None:
+def test_small_answers_are_reported_in_words(answer: Answer, expected: str) -> None:
     assert text_of(answer) == expected
 
 
@@ -233,7 +233,7 @@ def test_hosts_and_their_checks_are_tables_with_what_stands_in_the_way() -> None
         open_runs=2,
     )
     check = host_answers.HostCheckAnswer(host="gpu1", ok=False, checks=checks)
-    told = text_of(host_answers.HostsAnswer(hosts=[row], check=check))
+    reported = text_of(host_answers.HostsAnswer(hosts=[row], check=check))
     for words in (
         "  me@box  asyncssh  ~/.trainmaster, cache /scratch/tm  H100 (80 GiB), ",
         "gpu1  unreachable  ",
@@ -241,10 +241,10 @@ def test_hosts_and_their_checks_are_tables_with_what_stands_in_the_way() -> None
         "warn  gpu 0  held: ann  Ask ann.",
         "gpu1 can't train like this.",
     ):
-        assert words in told
+        assert words in reported
 
 
-def test_what_a_cache_loses_and_keeps_is_told_with_sizes() -> None:
+def test_what_a_cache_loses_and_keeps_is_reported_with_sizes() -> None:
     answer = host_answers.GcAnswer(
         host="gpu1",
         removed=[host_answers.CacheEntry(kind="data", name="aa", size_bytes=2048)],

@@ -7,18 +7,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.backends.reachability import TRANSPORTS, Reach, StandingBoxes, User
+from support.backends.reachability import TRANSPORTS, Reach, SharedHosts, User
 
 
 @pytest.fixture(scope="session")
-def boxes() -> Iterator[StandingBoxes]:
+def hosts() -> Iterator[SharedHosts]:
     with ExitStack() as stack:
-        yield StandingBoxes(stack)
+        yield SharedHosts(stack)
 
 
 @pytest.fixture(params=TRANSPORTS)
 def reach(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reach:
-    """The way to boxes by each transport in turn, for a user without configuration and agent."""
+    """The way to hosts by each transport in turn, for a user without configuration and agent."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return Reach(request.param, tmp_path / "known_hosts")

@@ -75,17 +75,17 @@ class Place:
     async def wait(self, run: str, *until: str) -> WaitAnswer:
         return await wait_for_event(self.workspace, run, until=until, timeout_s=LONGEST_S)
 
-    def strike(self, run: str, number: signal.Signals, *told: str, attempt: int = 1) -> None:
+    def strike(self, run: str, number: signal.Signals, *reported: str, attempt: int = 1) -> None:
         """Signal a real trainer once its events hold these; simulated ones carry their faults."""
         if self.host == "debug":
             return
         folder = self.run_folder(run).attempt(attempt)
 
-        def has_told() -> bool:
+        def has_reported() -> bool:
             events = folder.events.read_text() if folder.events.exists() else ""
-            return all(words in events for words in told)
+            return all(words in events for words in reported)
 
-        wait_until(has_told, f"{told} of attempt {attempt}", LONGEST_S)
+        wait_until(has_reported, f"{reported} of attempt {attempt}", LONGEST_S)
         trainer = (read_json(folder.process) or {})["trainer"]
         os.kill(trainer["pid"], number)
 
@@ -168,7 +168,7 @@ def test_a_killed_trainer_comes_back_with_the_same_losses(place: Place) -> None:
     run_async(work)
 
 
-def test_sigterm_from_outside_saves_and_goes_on_from_there(place: Place) -> None:
+def test_sigterm_from_outside_saves_and_continues_from_there(place: Place) -> None:
     async def work() -> None:
         run = await place.launch(faults="preempt@53", first=standing_after(200, 1), steps="700")
         place.strike(run, signal.SIGTERM, '"step":51,')
@@ -181,7 +181,7 @@ def test_sigterm_from_outside_saves_and_goes_on_from_there(place: Place) -> None
     run_async(work)
 
 
-def test_stop_saves_and_resume_goes_on_from_there(place: Place) -> None:
+def test_stop_saves_and_resume_continues_from_there(place: Place) -> None:
     async def work() -> None:
         stands = standing_after(200, 1)
         run = await place.launch(first=stands, steps="2000", checkpoint="{every: 500}")

@@ -15,8 +15,8 @@ def test_a_command_that_is_cancelled_at_any_moment_leaves_nothing_behind(reach: 
     print(f"seed {seed}")
     chosen = random.Random(seed)
 
-    async def cancel(box: Sshd) -> None:
-        async with reach(box) as transport:
+    async def cancel(host: Sshd) -> None:
+        async with reach(host) as transport:
             for _ in range(20):
                 running = asyncio.create_task(transport.run(["sleep", "1000"], timeout_s=50))
                 await asyncio.sleep(chosen.uniform(0, 0.06))
@@ -25,8 +25,8 @@ def test_a_command_that_is_cancelled_at_any_moment_leaves_nothing_behind(reach: 
             assert (await transport.run(["true"], timeout_s=20)).code == 0
             # What was cancelled on its way may begin there yet, and is ended then.
             await asyncio.to_thread(
-                wait_until, lambda: "sleep 1000" not in commands_on(box), "their end", 15.0
+                wait_until, lambda: "sleep 1000" not in commands_on(host), "their end", 15.0
             )
 
-    with Sshd() as box:
-        finish(cancel(box))
+    with Sshd() as host:
+        finish(cancel(host))

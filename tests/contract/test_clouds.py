@@ -1,4 +1,4 @@
-"""One suite for every provider's client, against its stand-in."""
+"""The contract of all provider clients, tested against stand-ins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ODD_NAME = "tm-\x1b[31mred\u202e$(id)"
 
 @pytest.fixture(params=list(SITES))
 def customer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Customer]:
-    """Of a stand-in whose boxes never answer, which is quicker."""
+    """Of a stand-in without sshd, for speed."""
     provider = request.param
     with (
         SITES[provider](has_sshd=False) as site,
@@ -40,11 +40,9 @@ def site(customer: Customer) -> Site:
 
 
 @pytest.mark.parametrize("provider", list(SITES))
-def test_a_box_is_created_found_by_its_tag_reached_ended_and_gone(
-    provider: str, tmp_path: Path
-) -> None:
+def test_an_instance_is_created_listed_reached_and_ended(provider: str, tmp_path: Path) -> None:
     with SITES[provider]() as site, Customer(provider, site, tmp_path) as customer:
-        _live_through(customer, site, tmp_path)
+        _check_lifecycle(customer, site, tmp_path)
 
 
 def test_offers_are_normalised_and_the_cheapest_comes_first(customer: Customer) -> None:
@@ -58,7 +56,7 @@ def test_offers_are_normalised_and_the_cheapest_comes_first(customer: Customer) 
         assert Offer.from_dict(json.loads(json.dumps(offer.to_dict()))) == offer
 
 
-def test_only_wanted_offers_are_given(customer: Customer) -> None:
+def test_only_matching_offers_are_listed(customer: Customer) -> None:
     assert {offer.count for offer in customer.offers(gpu="h100", count=8)} == {8}
     one = customer.cheapest()
     assert customer.offers(gpu="h100", disk_gib=DISK_GIB, max_usd_h=one.usd_per_h / 2) == []
@@ -68,7 +66,7 @@ def test_only_wanted_offers_are_given(customer: Customer) -> None:
     assert customer.offers(region="antarctica") == []
 
 
-def test_an_offer_is_found_by_its_name_at_todays_price(customer: Customer, site: Site) -> None:
+def test_an_offer_is_found_by_its_name_at_the_current_price(customer: Customer, site: Site) -> None:
     offer = customer.cheapest()
     site.modes.price_factor = 1.5
     now = customer(lambda cloud: cloud.offer(offer.offer_id, DISK_GIB))
@@ -99,7 +97,7 @@ def test_offers_that_cannot_be_read_are_left_out_and_counted(
 
 
 @pytest.mark.parametrize("price", [None, "3.99", -1, float("nan"), float("inf"), True, {}])
-def test_no_offer_is_made_of_a_price_that_is_none(
+def test_offers_with_an_invalid_price_are_left_out(
     customer: Customer, site: Site, price: Any
 ) -> None:
     names = ("secure", "community", "dph_total", "price_cents_per_hour")
@@ -123,9 +121,9 @@ def test_a_create_without_a_readable_reply_is_never_sent_again(
     offer = customer.cheapest()
     site.fail("create", Fault(how, after=True))
     error = customer.refused(lambda cloud: cloud.create(offer, customer.request(offer)))
-    assert error.code == ("CLOUD_ODD_REPLY" if how == "garbage" else "CLOUD_UNREACHABLE")
+    assert error.code == ("INVALID_RESPONSE" if how == "garbage" else "CLOUD_UNREACHABLE")
     assert site.count("create") == 1
-    assert [box.tag for box in customer.boxes()] == [TAG]  # that is how it is found again
+    assert [instance.tag for instance in customer.instances()] == [TAG]  # found by its tag
 
 
 @pytest.mark.parametrize("how", ["lost", "status"])
@@ -136,16 +134,14 @@ def test_a_create_that_did_not_arrive_leaves_nothing(
     site.fail("create", Fault(how, status=503))
     error = customer.refused(lambda cloud: cloud.create(offer, customer.request(offer)))
     assert (error.code, error.retryable) == ("CLOUD_UNREACHABLE", True)
-    assert customer.boxes() == [] and site.count("create") == 1
+    assert customer.instances() == [] and site.count("create") == 1
 
 
-def test_a_create_that_comes_too_often_is_told_and_not_repeated(
-    customer: Customer, site: Site
-) -> None:
+def test_a_rate_limited_create_is_reported_and_not_retried(customer: Customer, site: Site) -> None:
     offer = customer.cheapest()
     site.fail("create", Fault("status", status=429, retry_after="1"))
     error = customer.refused(lambda cloud: cloud.create(offer, customer.request(offer)))
-    assert (error.code, error.retryable, site.count("create")) == ("CLOUD_BUSY", True, 1)
+    assert (error.code, error.retryable, site.count("create")) == ("RATE_LIMITED", True, 1)
 
 
 @pytest.mark.parametrize(
@@ -153,76 +149,76 @@ def test_a_create_that_comes_too_often_is_told_and_not_repeated(
     [Fault("lost"), Fault("lost", after=True), Fault("status"), Fault("status", status=429)],
     ids=["lost", "lost after", "500", "429"],
 )
-def test_what_reads_or_ends_is_asked_again(customer: Customer, site: Site, fault: Fault) -> None:
+def test_reads_and_ends_are_retried(customer: Customer, site: Site, fault: Fault) -> None:
     provider_id = customer.create()
-    for kind in ("offers", "list", "box", "end"):
+    for kind in ("offers", "list", "instance", "end"):
         site.fail(kind, fault, times=2)
     assert customer.offers(gpu="h100") != []
-    assert [box.provider_id for box in customer.boxes()] == [provider_id]
-    assert customer(lambda cloud: cloud.box(provider_id)) is not None
+    assert [instance.provider_id for instance in customer.instances()] == [provider_id]
+    assert customer(lambda cloud: cloud.instance(provider_id)) is not None
     customer(lambda cloud: cloud.end(provider_id))
     assert site.alive == []
 
 
-def test_asking_again_has_an_end(customer: Customer, site: Site) -> None:
+def test_retries_are_limited(customer: Customer, site: Site) -> None:
     site.fail("list", Fault("status", status=502), times=9)
-    error = customer.refused(lambda cloud: cloud.boxes())
+    error = customer.refused(lambda cloud: cloud.instances())
     assert (error.code, error.retryable, site.count("list")) == ("CLOUD_UNREACHABLE", True, 3)
     assert "planned by the test" in error.message
-    site.fail("box", Fault("status", status=429, retry_after="3600"), times=9)
-    error = customer.refused(lambda cloud: cloud.box("42"))
-    assert (error.code, error.retryable, site.count("box")) == ("CLOUD_BUSY", True, 1)
+    site.fail("instance", Fault("status", status=429, retry_after="3600"), times=9)
+    error = customer.refused(lambda cloud: cloud.instance("42"))
+    assert (error.code, error.retryable, site.count("instance")) == ("RATE_LIMITED", True, 1)
 
 
-@pytest.mark.parametrize("kind", ["offers", "list", "box"])
-def test_garbage_is_an_odd_reply(customer: Customer, site: Site, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", ["offers", "list", "instance"])
+def test_garbage_is_an_invalid_response(customer: Customer, site: Site, kind: Kind) -> None:
     provider_id = customer.create()
     asks: dict[Kind, Callable[[Cloud], Awaitable[Any]]] = {
         "offers": lambda cloud: cloud.offers(Wanted()),
-        "list": lambda cloud: cloud.boxes(),
-        "box": lambda cloud: cloud.box(provider_id),
+        "list": lambda cloud: cloud.instances(),
+        "instance": lambda cloud: cloud.instance(provider_id),
     }
     site.fail(kind, Fault("garbage"))
-    assert customer.refused(asks[kind]).code == "CLOUD_ODD_REPLY"
+    assert customer.refused(asks[kind]).code == "INVALID_RESPONSE"
     for odd in ([], 7, "pods", {"pods": 3, "instances": 3, "data": 3, "offers": {}, "gpus": 1}):
         site.spoilt[kind] = lambda _, body=odd: body  # type: ignore[misc]
-        assert customer.refused(asks[kind]).code == "CLOUD_ODD_REPLY", odd
+        assert customer.refused(asks[kind]).code == "INVALID_RESPONSE", odd
 
 
-def test_a_listing_with_a_box_that_has_no_id_is_none(customer: Customer, site: Site) -> None:
-    """It might be ours."""
+def test_a_list_with_an_instance_without_an_id_is_invalid(customer: Customer, site: Site) -> None:
+    """It could be one of this home."""
     customer.create()
     site.spoilt["list"] = _with(id="")
-    assert customer.refused(lambda cloud: cloud.boxes()).code == "CLOUD_ODD_REPLY"
+    assert customer.refused(lambda cloud: cloud.instances()).code == "INVALID_RESPONSE"
 
 
-def test_nobody_answering_is_unreachable(customer: Customer) -> None:
+def test_a_closed_port_is_unreachable(customer: Customer) -> None:
     url = f"http://127.0.0.1:{free_port('127.0.0.1')}"
     customer.settings = Settings.model_validate({"cloud_urls": {customer.provider: url}})
-    error = customer.refused(lambda cloud: cloud.boxes())
+    error = customer.refused(lambda cloud: cloud.instances())
     assert (error.code, error.retryable) == ("CLOUD_UNREACHABLE", True)
 
 
-def test_a_key_that_is_refused_is_named_and_not_told(customer: Customer, site: Site) -> None:
+def test_a_refused_key_is_named_by_its_variable_alone(customer: Customer, site: Site) -> None:
     (variable,) = customer.environment
     customer.environment[variable] = "not-the-account-key-271828"
-    error = customer.refused(lambda cloud: cloud.boxes())
+    error = customer.refused(lambda cloud: cloud.instances())
     assert error.code == "CLOUD_KEY_REFUSED" and variable in error.message
     assert "https://" in error.fix and "271828" not in str(error)
 
 
-def test_a_key_stays_out_of_errors_that_repeat_it(customer: Customer, site: Site) -> None:
+def test_a_key_is_masked_in_errors_that_repeat_it(customer: Customer, site: Site) -> None:
     site.account_key = "another"
-    site.fail("list", Fault("status", status=418, words=f"{'x' * 5000}"))
-    error = customer.refused(lambda cloud: cloud.boxes())
+    site.fail("list", Fault("status", status=418, message=f"{'x' * 5000}"))
+    error = customer.refused(lambda cloud: cloud.instances())
     assert error.code == "CLOUD_REFUSED" and len(error.message) < 500
     (key,) = customer.environment.values()
-    site.fail("list", Fault("status", status=418, words=f"\x1b[31mwho is {key}?\u202e"))
-    error = customer.refused(lambda cloud: cloud.boxes())
+    site.fail("list", Fault("status", status=418, message=f"\x1b[31mwho is {key}?\u202e"))
+    error = customer.refused(lambda cloud: cloud.instances())
     assert "who is ***?" in error.message and error.message.isprintable()
 
 
-def test_no_capacity_is_told_and_nothing_created(customer: Customer, site: Site) -> None:
+def test_no_capacity_is_reported_and_nothing_created(customer: Customer, site: Site) -> None:
     site.modes.no_capacity = True
     offer = customer.cheapest()
     error = customer.refused(lambda cloud: cloud.create(offer, customer.request(offer)))
@@ -237,34 +233,34 @@ def test_a_price_above_the_quote_is_not_paid(customer: Customer, site: Site) -> 
     site.modes.price_factor = 1.01
     error = customer.refused(lambda cloud: cloud.create(offer, customer.request(offer)))
     assert (error.code, site.count("create")) == ("PRICE_ABOVE_QUOTE", 0)
-    assert customer.create(max_usd_per_h=offer.usd_per_h * 1.1)  # that much was agreed to
+    assert customer.create(max_usd_per_h=offer.usd_per_h * 1.1)  # within the agreed price
 
 
-def test_a_box_goes_on_being_listed_until_it_is_gone(customer: Customer, site: Site) -> None:
+def test_an_ended_instance_may_be_listed_for_a_while(customer: Customer, site: Site) -> None:
     site.modes.listed_after_end = 2
     provider_id = customer.create()
     customer(lambda cloud: cloud.end(provider_id))
-    listings = [len(customer.boxes()) for _ in range(3)]
-    # RunPod's TERMINATED and the like count as gone, where a provider has such a word.
+    listings = [len(customer.instances()) for _ in range(3)]
+    # A status such as RunPod's TERMINATED counts as ended.
     assert listings in ([1, 1, 0], [0, 0, 0])
 
 
-def test_a_box_that_boots_late_has_no_address_until_then(customer: Customer, site: Site) -> None:
+def test_a_booting_instance_has_no_address(customer: Customer, site: Site) -> None:
     site.modes.boots_after_reads = 3
     customer.create()
-    (box,) = customer.boxes()
-    assert (box.state, box.address, box.port) == ("starting", None, None)
-    assert wait_until(lambda: customer.boxes()[0].address, "an address")
+    (instance,) = customer.instances()
+    assert (instance.state, instance.address, instance.port) == ("starting", None, None)
+    assert wait_until(lambda: customer.instances()[0].address, "an address")
 
 
-def test_an_unknown_state_hides_no_box(customer: Customer, site: Site) -> None:
+def test_an_unknown_state_hides_no_instance(customer: Customer, site: Site) -> None:
     provider_id = customer.create()
     site.spoilt["list"] = _with(status="MIGRATING", actual_status="MIGRATING")
-    (box,) = customer.boxes()
-    assert (box.provider_id, box.state) == (provider_id, "starting")
+    (instance,) = customer.instances()
+    assert (instance.provider_id, instance.state) == (provider_id, "starting")
 
 
-def test_odd_words_of_a_provider_become_no_path_and_no_option(
+def test_hostile_names_of_a_provider_become_neither_path_nor_option(
     customer: Customer, site: Site
 ) -> None:
     customer.create()
@@ -272,30 +268,30 @@ def test_odd_words_of_a_provider_become_no_path_and_no_option(
     odd |= {"ip": "-oProxyCommand=id", "public_ipaddr": "-oProxyCommand=id", "ssh_host": "a b"}
     odd |= {"host": "$(id)", "username": "-l"}
     site.spoilt["list"] = _with(**odd)
-    (box,) = customer.boxes()
-    assert box.provider_id == ODD_ID and box.tag.isprintable()
-    assert box.address is None and not box.user.startswith("-")
+    (instance,) = customer.instances()
+    assert instance.provider_id == ODD_ID and instance.tag.isprintable()
+    assert instance.address is None and not instance.user.startswith("-")
     asked = len(site.asked)
-    customer(lambda cloud: cloud.end(box.provider_id))
+    customer(lambda cloud: cloud.end(instance.provider_id))
     (ending,) = site.asked[asked:]
-    told = ending.ids[0] if ending.ids else ending.body["instance_ids"][0]
-    assert told == ODD_ID  # one segment of the path, or a word of the body
-    assert customer.client().own_end(ODD_ID) is None
+    sent = ending.ids[0] if ending.ids else ending.body["instance_ids"][0]
+    assert sent == ODD_ID  # one segment of the path, or a value in the body
+    assert customer.client().self_termination(ODD_ID) is None
 
 
 @pytest.mark.parametrize("provider_id", ["", ".", ".."])
-def test_no_other_resource_is_ended_in_a_boxs_place(
+def test_an_invalid_id_ends_no_other_resource(
     customer: Customer, site: Site, provider_id: str
 ) -> None:
     customer.create()
-    if customer.provider != "lambda":  # there, ids stand in the body
+    if customer.provider != "lambda":  # there, ids are in the body
         error = customer.refused(lambda cloud: cloud.end(provider_id))
-        assert (error.code, site.count("end")) == ("CLOUD_ODD_REPLY", 0)
+        assert (error.code, site.count("end")) == ("INVALID_RESPONSE", 0)
     assert len(site.alive) == 1
 
 
 def _with(**changes: Any) -> Any:
-    """What puts other values in the place of those of these names, wherever they stand."""
+    """A function that replaces the values of these names at any depth."""
 
     def spoil(part: Any) -> Any:
         if isinstance(part, dict):
@@ -305,14 +301,16 @@ def _with(**changes: Any) -> Any:
     return spoil
 
 
-def _live_through(customer: Customer, site: Site, tmp_path: Path) -> None:
+def _check_lifecycle(customer: Customer, site: Site, tmp_path: Path) -> None:
     provider_id = customer.create()
-    (listed,) = [box for box in customer.boxes() if box.tag == TAG]
+    (listed,) = [instance for instance in customer.instances() if instance.tag == TAG]
     assert (listed.provider, listed.provider_id) == (customer.provider, provider_id)
-    box = customer(lambda cloud: cloud.box(provider_id))
-    assert box is not None and box.state == "running" and box.address and box.port
-    known = {"address": box.address, "port": box.port, "user": box.user}
-    record = HostRecord("box", key=str(customer.private_key), root="~/tm", **known)
+    instance = customer(lambda cloud: cloud.instance(provider_id))
+    assert (
+        instance is not None and instance.state == "running" and instance.address and instance.port
+    )
+    known = {"address": instance.address, "port": instance.port, "user": instance.user}
+    record = HostRecord("instance", key=str(customer.private_key), root="~/tm", **known)
 
     async def said(_cloud: Cloud) -> str:
         transport = await open_transport(record, tmp_path / "pins")
@@ -321,9 +319,9 @@ def _live_through(customer: Customer, site: Site, tmp_path: Path) -> None:
         finally:
             await transport.disconnect()
 
-    assert customer(said).strip() == box.user
+    assert customer(said).strip() == instance.user
     for _ in range(2):
         customer(lambda cloud: cloud.end(provider_id))
-    assert customer(lambda cloud: cloud.box(provider_id)) is None
-    assert customer.boxes() == []
-    wait_until(lambda: site.boxes[provider_id].sshd is None, "the end of the box")
+    assert customer(lambda cloud: cloud.instance(provider_id)) is None
+    assert customer.instances() == []
+    wait_until(lambda: site.instances[provider_id].sshd is None, "the end of the instance")

@@ -16,11 +16,11 @@ from support.runs.running_run import LONGEST_S, run_async, small_spec
 
 from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
-from trainmaster.runs.inspect.answer import InspectionAnswer
 from trainmaster.runs.inspect.service import inspect_run
 from trainmaster.runs.launch import launch
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.inspect import InspectionAnswer
 from trainmaster.words.errors import HostError, StateError
 
 ALL_HOSTS = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
@@ -49,7 +49,7 @@ async def begin(workspace: Workspace, host: str, folder: Path, faults: str = "")
 
 
 @ALL_HOSTS
-def test_a_run_that_goes_on_is_moving_and_its_stacks_are_brought_here(
+def test_a_run_that_continues_is_moving_and_its_stacks_are_brought_here(
     place: Workspace, host: str, tmp_path: Path
 ) -> None:
     async def work() -> InspectionAnswer:
@@ -87,7 +87,7 @@ def test_what_a_rehearsed_run_hangs_in_is_named(
 
 
 @pytest.mark.parametrize("host", ["local"])
-def test_a_trainer_that_somebody_stopped_is_told_with_its_pid(
+def test_a_trainer_that_somebody_stopped_is_reported_with_its_pid(
     place: Workspace, host: str, tmp_path: Path
 ) -> None:
     async def work() -> tuple[InspectionAnswer, int]:
@@ -123,7 +123,7 @@ def test_a_run_that_has_ended_is_refused(place: Workspace, host: str, tmp_path: 
     run_async(work)
 
 
-def test_a_host_that_is_cut_off_is_told_within_the_bound(
+def test_a_host_that_is_cut_off_is_reported_within_the_bound(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     async def work(network: Network) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.backends.reachability import Reach, StandingBoxes, finish, some_bytes
+from support.backends.reachability import Reach, SharedHosts, finish, some_bytes
 from support.backends.ssh_hosts import Sshd
 
 from trainmaster.words.errors import HostError
@@ -28,16 +28,16 @@ way = pytest.mark.parametrize("way", WAYS)
 
 
 @pytest.fixture
-def place(boxes: StandingBoxes, way: str, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(boxes(user="ada", **WAYS[way]), tmp_path_factory.mktemp("x").name)
+def place(hosts: SharedHosts, way: str, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(hosts(user="ada", **WAYS[way]), tmp_path_factory.mktemp("x").name)
 
 
 class Place:
-    """A folder of its own on a box that others use too."""
+    """A new folder on a shared host."""
 
-    def __init__(self, box: Sshd, name: str) -> None:
-        self.box = box
-        self.here = box.home / f"{name}-{id(self)}"
+    def __init__(self, host: Sshd, name: str) -> None:
+        self.host = host
+        self.here = host.home / f"{name}-{id(self)}"
         self.here.mkdir()
         self.here.chmod(0o777)
 
@@ -50,7 +50,7 @@ def test_files_are_put_and_got_exactly(reach: Reach, place: Place) -> None:
     data = some_bytes(3_000_001)
 
     async def exchange() -> None:
-        async with reach(place.box) as transport:
+        async with reach(place.host) as transport:
             path = place.path("data")
             await transport.put(path, data, mode=0o751)
             file = place.here / "data"
@@ -70,13 +70,13 @@ def test_a_file_is_replaced_wholly_and_nothing_is_left_beside_it(
     reach: Reach, place: Place
 ) -> None:
     async def replace() -> None:
-        async with reach(place.box) as transport:
+        async with reach(place.host) as transport:
             path = place.path("file")
             for data in (b"a long one" * 1000, b"short", b""):
                 held = (place.here / "file").open("rb") if data != b"a long one" * 1000 else None
                 await transport.put(path, data)
                 assert await transport.get(path, 0, 100_000) == data
-                if held is not None:  # whoever reads the old one reads on in it
+                if held is not None:  # a reader of the old file keeps it
                     assert held.read() != data
                     held.close()
             assert await transport.names(str(place.here)) == ["file"]
@@ -91,7 +91,7 @@ def test_a_file_is_replaced_wholly_and_nothing_is_left_beside_it(
 @way
 def test_names_of_every_kind_are_kept(reach: Reach, place: Place) -> None:
     async def name() -> None:
-        async with reach(place.box) as transport:
+        async with reach(place.host) as transport:
             for each in NAMES:
                 await transport.put(place.path(each), each.encode("utf-8", "surrogateescape"))
             assert await transport.names(str(place.here)) == sorted(NAMES)
@@ -107,8 +107,8 @@ def test_names_of_every_kind_are_kept(reach: Reach, place: Place) -> None:
 def test_what_is_not_there_is_none_and_not_an_error(reach: Reach, place: Place) -> None:
     (place.here / "file").write_bytes(b"x")
 
-    async def look() -> None:
-        async with reach(place.box) as transport:
+    async def read() -> None:
+        async with reach(place.host) as transport:
             for missing in ("none", "none/none", "file/none"):
                 assert await transport.get(place.path(missing), 0, 10) is None
                 assert await transport.size(place.path(missing)) is None
@@ -117,7 +117,7 @@ def test_what_is_not_there_is_none_and_not_an_error(reach: Reach, place: Place) 
             with pytest.raises(HostError):
                 await transport.get(str(place.here), 0, 10)
 
-    finish(look())
+    finish(read())
 
 
 @way
@@ -131,7 +131,7 @@ def test_what_can_not_be_written_is_refused_and_leaves_all_as_it_was(
     (place.here / "folder").mkdir()
 
     async def refuse(name: str) -> None:
-        async with reach(place.box) as transport:
+        async with reach(place.host) as transport:
             with pytest.raises(HostError) as refused:
                 await transport.put(place.path(name), b"new")
             assert refused.value.code == "ROOT_NOT_WRITABLE", refused.value
@@ -144,11 +144,11 @@ def test_what_can_not_be_written_is_refused_and_leaves_all_as_it_was(
 
 
 @way
-def test_a_full_disk_is_told_and_leaves_the_old_file(
-    reach: Reach, boxes: StandingBoxes, way: str
+def test_a_full_disk_is_reported_and_keeps_the_old_file(
+    reach: Reach, hosts: SharedHosts, way: str
 ) -> None:
-    async def fill(box: Sshd, small: Path) -> None:
-        async with reach(box) as transport:
+    async def fill(host: Sshd, small: Path) -> None:
+        async with reach(host) as transport:
             await transport.put(f"{small}/file", b"old")
             with pytest.raises(HostError) as refused:
                 await transport.put(f"{small}/file", b"x" * 3_000_000)
@@ -156,15 +156,15 @@ def test_a_full_disk_is_told_and_leaves_the_old_file(
             assert await transport.names(str(small)) == ["file"]
             assert await transport.get(f"{small}/file", 0, 10) == b"old"
 
-    with Sshd(user="ada", **WAYS[way]) as box:
-        box.mount_small_disk(box.home / "small")
-        finish(fill(box, box.home / "small"))
+    with Sshd(user="ada", **WAYS[way]) as host:
+        host.mount_small_disk(host.home / "small")
+        finish(fill(host, host.home / "small"))
 
 
 @way
 def test_a_file_that_grows_is_read_on_from_where_one_was(reach: Reach, place: Place) -> None:
     async def follow() -> None:
-        async with reach(place.box) as transport:
+        async with reach(place.host) as transport:
             read = b""
             for number in range(3):
                 with (place.here / "log").open("ab") as log:
@@ -183,7 +183,7 @@ def test_the_end_of_a_large_file_is_near(reach: Reach, place: Place) -> None:
         file.write(b"the end")
 
     async def read() -> None:
-        async with reach(place.box) as transport:
+        async with reach(place.host) as transport:
             assert await transport.size(str(path)) == LARGE_BYTES + 7
             async with asyncio.timeout(20):
                 assert await transport.get(str(path), LARGE_BYTES, 1000) == b"the end"
@@ -192,13 +192,13 @@ def test_the_end_of_a_large_file_is_near(reach: Reach, place: Place) -> None:
 
 
 def test_files_and_commands_share_the_one_session_that_a_server_allows(reach: Reach) -> None:
-    async def share(box: Sshd) -> None:
-        async with reach(box) as transport:
+    async def share(host: Sshd) -> None:
+        async with reach(host) as transport:
             for number in range(2):
-                await transport.put(f"{box.home}/file", b"%d" % number)
-                done = await transport.run(["cat", f"{box.home}/file"], timeout_s=20)
+                await transport.put(f"{host.home}/file", b"%d" % number)
+                done = await transport.run(["cat", f"{host.home}/file"], timeout_s=20)
                 assert done.output == str(number)
-                assert await transport.size(f"{box.home}/file") == 1
+                assert await transport.size(f"{host.home}/file") == 1
 
-    with Sshd(max_sessions=1) as box:
-        finish(share(box))
+    with Sshd(max_sessions=1) as host:
+        finish(share(host))

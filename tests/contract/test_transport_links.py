@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.backends.reachability import TRANSPORTS, Reach, StandingBoxes, finish, some_bytes
+from support.backends.reachability import TRANSPORTS, Reach, SharedHosts, finish, some_bytes
 from support.backends.ssh_hosts import CuttingProxy, Network, Sshd, make_key
 from support.backends.tcp_proxy import free_port
 
@@ -23,15 +23,15 @@ GIVEN_UP_S = 8.0
 
 
 @pytest.fixture
-def proxy(boxes: StandingBoxes) -> Iterator[CuttingProxy]:
-    box = boxes()
-    with CuttingProxy((box.address, box.port)) as passing:
+def proxy(hosts: SharedHosts) -> Iterator[CuttingProxy]:
+    host = hosts()
+    with CuttingProxy((host.address, host.port)) as passing:
         yield passing
 
 
 @pytest.fixture
-def link(reach: Reach, boxes: StandingBoxes, proxy: CuttingProxy) -> Link:
-    return Link(reach.record(boxes(), port=proxy.port), reach.pins)
+def link(reach: Reach, hosts: SharedHosts, proxy: CuttingProxy) -> Link:
+    return Link(reach.record(hosts(), port=proxy.port), reach.pins)
 
 
 async def _run(transport: Transport) -> None:
@@ -63,17 +63,17 @@ async def _put(transport: Transport) -> None:
 
 @pytest.mark.parametrize("work", [_run, _stream, _send, _get, _put])
 @pytest.mark.parametrize("way", ["cut", "killed"])
-def test_a_broken_link_is_told_as_such_and_soon(
+def test_a_broken_link_is_reported_soon(
     reach: Reach, way: str, work: Callable[[Transport], Awaitable[None]]
 ) -> None:
-    async def lose(box: Sshd, proxy: CuttingProxy) -> None:
-        async with reach(box, port=proxy.port) as transport:
+    async def lose(host: Sshd, proxy: CuttingProxy) -> None:
+        async with reach(host, port=proxy.port) as transport:
             assert (await transport.run(["true"], timeout_s=20)).code == 0
             working = asyncio.create_task(_awaited(work(transport)))
             passed = proxy.passed_bytes
             while proxy.passed_bytes < passed + 500:
                 await asyncio.sleep(0.02)
-            await asyncio.to_thread(proxy.cut if way == "cut" else box.drop_connections)
+            await asyncio.to_thread(proxy.cut if way == "cut" else host.drop_connections)
             async with asyncio.timeout(SOON_S):
                 with pytest.raises(HostError) as lost:
                     await working
@@ -81,32 +81,30 @@ def test_a_broken_link_is_told_as_such_and_soon(
                 with pytest.raises(HostError) as still_lost:
                     await transport.run(["true"], timeout_s=20)
                 assert still_lost.value.code == "LINK_LOST"
-        async with reach(box, port=proxy.port) as transport:
+        async with reach(host, port=proxy.port) as transport:
             assert (await transport.run(["true"], timeout_s=20)).code == 0
 
-    with Sshd() as box, CuttingProxy((box.address, box.port)) as proxy:
-        finish(lose(box, proxy))
+    with Sshd() as host, CuttingProxy((host.address, host.port)) as proxy:
+        finish(lose(host, proxy))
         Path(f"/tmp/tm-put-{os.getpid()}").unlink(missing_ok=True)
 
 
-def test_a_refused_port_is_a_host_that_can_not_be_reached(
-    reach: Reach, boxes: StandingBoxes
-) -> None:
-    refused = _refused(reach, boxes(), port=free_port("127.0.0.1"))
+def test_a_refused_port_is_a_host_that_can_not_be_reached(reach: Reach, hosts: SharedHosts) -> None:
+    refused = _refused(reach, hosts(), port=free_port("127.0.0.1"))
     assert refused.code == "HOST_UNREACHABLE" and refused.retryable
 
 
 def test_a_name_that_nobody_has_is_a_host_that_can_not_be_reached(
-    reach: Reach, boxes: StandingBoxes
+    reach: Reach, hosts: SharedHosts
 ) -> None:
-    refused = _refused(reach, boxes(), address="nobody.invalid")
+    refused = _refused(reach, hosts(), address="nobody.invalid")
     assert refused.code == "HOST_UNREACHABLE"
     assert "nobody.invalid" in refused.message
 
 
-def test_a_server_that_is_no_ssh_can_not_be_reached(reach: Reach, boxes: StandingBoxes) -> None:
+def test_a_server_without_ssh_is_unreachable(reach: Reach, hosts: SharedHosts) -> None:
     with CuttingProxy(("127.0.0.1", free_port("127.0.0.1"))) as nothing_behind:
-        assert _refused(reach, boxes(), port=nothing_behind.port).code == "HOST_UNREACHABLE"
+        assert _refused(reach, hosts(), port=nothing_behind.port).code == "HOST_UNREACHABLE"
 
 
 def test_a_connection_that_is_given_up_keeps_nobody_waiting(
@@ -133,8 +131,8 @@ def test_a_network_is_seen_to_part_and_used_again_once_it_is_whole(
     """All transports in one test: each waits as long as the others."""
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    async def part(network: Network, box: Sshd) -> None:
-        links = [Link(box.record(transport=name), tmp_path / name) for name in TRANSPORTS]
+    async def part(network: Network, host: Sshd) -> None:
+        links = [Link(host.record(transport=name), tmp_path / name) for name in TRANSPORTS]
         parted = asyncio.Event()
         losing = [asyncio.create_task(lose(link, parted)) for link in links]
         await asyncio.gather(*(link.repeat(_true) for link in links))
@@ -156,24 +154,24 @@ def test_a_network_is_seen_to_part_and_used_again_once_it_is_whole(
 
     with (
         Network() as network,
-        Sshd(netns=network.add("far"), address=network.address("far"), port=22) as box,
+        Sshd(netns=network.add("far"), address=network.address("far"), port=22) as host,
     ):
-        finish(part(network, box), 90)
+        finish(part(network, host), 90)
 
 
 def test_an_address_that_nobody_has_is_a_host_that_can_not_be_reached(
-    reach: Reach, boxes: StandingBoxes
+    reach: Reach, hosts: SharedHosts
 ) -> None:
     with Network() as network:
         network.add("near")
         nobody = network.address("near").rpartition(".")[0] + ".200"
-        assert _refused(reach, boxes(), address=nobody).code == "HOST_UNREACHABLE"
+        assert _refused(reach, hosts(), address=nobody).code == "HOST_UNREACHABLE"
 
 
 def test_a_key_that_the_host_does_not_know_is_refused(
-    reach: Reach, boxes: StandingBoxes, tmp_path: Path
+    reach: Reach, hosts: SharedHosts, tmp_path: Path
 ) -> None:
-    refused = _refused(reach, boxes(), key=str(make_key(tmp_path / "other")))
+    refused = _refused(reach, hosts(), key=str(make_key(tmp_path / "other")))
     assert refused.code == "AUTH_FAILED" and not refused.retryable
 
 
@@ -233,7 +231,7 @@ def test_a_link_waits_for_a_host_that_comes_back(link: Link, proxy: CuttingProxy
     finish(wait())
 
 
-def test_a_host_that_was_never_reached_is_told_soon(link: Link, proxy: CuttingProxy) -> None:
+def test_a_host_that_was_never_reached_fails_soon(link: Link, proxy: CuttingProxy) -> None:
     async def ask() -> None:
         await asyncio.to_thread(proxy.refuse)
         async with asyncio.timeout(5):
@@ -264,9 +262,9 @@ def test_a_link_serves_one_event_loop_after_the_other(link: Link, proxy: Cutting
     assert proxy.accepted == 2
 
 
-def _refused(reach: Reach, box: Sshd, **changes: object) -> HostError:
+def _refused(reach: Reach, host: Sshd, **changes: object) -> HostError:
     async def connect() -> None:
-        async with reach(box, **changes):
+        async with reach(host, **changes):
             raise AssertionError("there was a connection")
 
     with pytest.raises(HostError) as refused:

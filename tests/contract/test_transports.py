@@ -11,7 +11,7 @@ import pytest
 from support.backends.reachability import (
     NOISE,
     Reach,
-    StandingBoxes,
+    SharedHosts,
     commands_on,
     finish,
     some_bytes,
@@ -36,12 +36,12 @@ LONG = ["x" * 100_000, "' $(id) \"\\" * 8_000]
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_arguments_arrive_exactly_whatever_the_shell_is_and_prints(
-    reach: Reach, boxes: StandingBoxes, shell: str
+    reach: Reach, hosts: SharedHosts, shell: str
 ) -> None:
-    box = boxes(user="ada", shell=shell, rc=NOISE)
+    host = hosts(user="ada", shell=shell, rc=NOISE)
 
     async def echo() -> None:
-        async with reach(box) as transport:
+        async with reach(host) as transport:
             for words in (ONE_LINE, [*LINES, *ONE_LINE], LONG):
                 done = await transport.run([*ECHO, *words], timeout_s=20)
                 assert (done.code, done.errors) == (0, "")
@@ -52,12 +52,12 @@ def test_arguments_arrive_exactly_whatever_the_shell_is_and_prints(
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_outputs_hold_nothing_but_the_commands_own(
-    reach: Reach, boxes: StandingBoxes, shell: str
+    reach: Reach, hosts: SharedHosts, shell: str
 ) -> None:
-    box = boxes(user="ada", shell=shell, rc=NOISE)
+    host = hosts(user="ada", shell=shell, rc=NOISE)
 
     async def speak() -> None:
-        async with reach(box) as transport:
+        async with reach(host) as transport:
             spoken = await transport.run(
                 ["sh", "-c", "printf out; printf err >&2; exit 3"], timeout_s=20
             )
@@ -71,17 +71,17 @@ def test_outputs_hold_nothing_but_the_commands_own(
 
 
 @pytest.mark.parametrize("user", ["root", "ada"])
-def test_a_command_runs_in_its_folder(reach: Reach, boxes: StandingBoxes, user: str) -> None:
-    box = boxes(user=user)
+def test_a_command_runs_in_its_folder(reach: Reach, hosts: SharedHosts, user: str) -> None:
+    host = hosts(user=user)
 
     async def enter() -> None:
-        async with reach(box) as transport:
-            assert await _output(transport, ["pwd"]) == f"{box.home}\n"
+        async with reach(host) as transport:
+            assert await _output(transport, ["pwd"]) == f"{host.home}\n"
             assert await _output(transport, ["id", "-un"]) == f"{user}\n"
-            hostile = f"{box.home}/it's a\nfolder $(id) -n"
+            hostile = f"{host.home}/it's a\nfolder $(id) -n"
             assert await _output(transport, ["mkdir", "-p", hostile]) == ""
             assert await _output(transport, ["pwd"], hostile) == f"{hostile}\n"
-            gone = await transport.run(["pwd"], folder=f"{box.home}/none", timeout_s=20)
+            gone = await transport.run(["pwd"], folder=f"{host.home}/none", timeout_s=20)
             assert gone.code == 126 and "none" in gone.errors
 
     finish(enter())
@@ -100,18 +100,18 @@ def test_a_command_runs_in_its_folder(reach: Reach, boxes: StandingBoxes, user: 
     ],
 )
 def test_exit_codes_are_the_commands_own(
-    reach: Reach, boxes: StandingBoxes, command: list[str], code: int
+    reach: Reach, hosts: SharedHosts, command: list[str], code: int
 ) -> None:
     async def run() -> int:
-        async with reach(boxes()) as transport:
+        async with reach(hosts()) as transport:
             return (await transport.run(command, timeout_s=20)).code
 
     assert finish(run()) == code
 
 
-def test_a_word_that_can_not_be_an_argument_is_refused(reach: Reach, boxes: StandingBoxes) -> None:
+def test_a_word_that_can_not_be_an_argument_is_refused(reach: Reach, hosts: SharedHosts) -> None:
     async def run(word: str) -> None:
-        async with reach(boxes()) as transport:
+        async with reach(hosts()) as transport:
             await transport.run(["echo", word], timeout_s=20)
 
     for word in ("a\0b", "\ud800"):
@@ -120,31 +120,29 @@ def test_a_word_that_can_not_be_an_argument_is_refused(reach: Reach, boxes: Stan
         assert refused.value.code == "UNSAFE_NAME"
 
 
-def test_bytes_that_are_no_text_pass_as_they_are(reach: Reach, boxes: StandingBoxes) -> None:
+def test_bytes_that_are_not_text_pass_unchanged(reach: Reach, hosts: SharedHosts) -> None:
     word = bytes(range(128, 256)).decode("utf-8", "surrogateescape")
 
     async def echo() -> bytes:
-        async with reach(boxes()) as transport, transport.stream(["printf", "%s", word]) as stream:
+        async with reach(hosts()) as transport, transport.stream(["printf", "%s", word]) as stream:
             return await _all(stream.read)
 
     assert finish(echo()) == bytes(range(128, 256))
 
 
-def test_input_arrives_exactly(reach: Reach, boxes: StandingBoxes) -> None:
+def test_input_arrives_exactly(reach: Reach, hosts: SharedHosts) -> None:
     data = some_bytes(5_000_000)
 
     async def digest() -> str:
-        async with reach(boxes(user="ada", shell="zsh", rc=NOISE)) as transport:
+        async with reach(hosts(user="ada", shell="zsh", rc=NOISE)) as transport:
             return (await transport.run(["sha256sum"], stdin=data, timeout_s=30)).output
 
     assert finish(digest()).split()[0] == hashlib.sha256(data).hexdigest()
 
 
-def test_a_command_that_reads_no_input_ends_all_the_same(
-    reach: Reach, boxes: StandingBoxes
-) -> None:
+def test_a_command_that_reads_no_input_ends_all_the_same(reach: Reach, hosts: SharedHosts) -> None:
     async def ignore() -> None:
-        async with reach(boxes()) as transport:
+        async with reach(hosts()) as transport:
             done = await transport.run(["echo", "x"], stdin=b"y" * 5_000_000, timeout_s=20)
             assert (done.code, done.output) == (0, "x\n")
             silent = await transport.run(["cat"], timeout_s=20)
@@ -153,11 +151,11 @@ def test_a_command_that_reads_no_input_ends_all_the_same(
     finish(ignore())
 
 
-def test_a_stream_goes_both_ways_at_once(reach: Reach, boxes: StandingBoxes) -> None:
+def test_a_stream_goes_both_ways_at_once(reach: Reach, hosts: SharedHosts) -> None:
     data = some_bytes(20_000_000)
 
     async def pass_through() -> None:
-        async with reach(boxes()) as transport, transport.stream(["cat"]) as stream:
+        async with reach(hosts()) as transport, transport.stream(["cat"]) as stream:
 
             async def send() -> None:
                 for begin in range(0, len(data), 300_000):
@@ -172,12 +170,12 @@ def test_a_stream_goes_both_ways_at_once(reach: Reach, boxes: StandingBoxes) -> 
     finish(pass_through())
 
 
-def test_a_stream_is_heard_as_it_speaks(reach: Reach, boxes: StandingBoxes) -> None:
-    box = boxes(user="ada", shell="bash", rc=NOISE)
+def test_a_stream_is_read_while_it_is_written(reach: Reach, hosts: SharedHosts) -> None:
+    host = hosts(user="ada", shell="bash", rc=NOISE)
 
     async def converse() -> None:
         talk = ["sh", "-c", 'while read -r word; do echo "<$word>"; done; echo end >&2; exit 5']
-        async with reach(box) as transport, transport.stream(talk) as stream:
+        async with reach(host) as transport, transport.stream(talk) as stream:
             for word in (b"one", b"two"):
                 await stream.write(word + b"\n")
                 heard = b""
@@ -195,8 +193,8 @@ def test_a_stream_is_heard_as_it_speaks(reach: Reach, boxes: StandingBoxes) -> N
 def test_what_nobody_listens_to_any_more_is_ended(
     reach: Reach, user: str, way: Literal["leave", "cancel", "time-out"]
 ) -> None:
-    async def abandon(box: Sshd, command: list[str]) -> None:
-        async with reach(box) as transport:
+    async def abandon(host: Sshd, command: list[str]) -> None:
+        async with reach(host) as transport:
             if way == "leave":
                 async with transport.stream(command):
                     pass
@@ -204,53 +202,53 @@ def test_what_nobody_listens_to_any_more_is_ended(
                 assert (await transport.run(command, timeout_s=0.7)).code == 124
             else:
                 running = asyncio.create_task(transport.run(command, timeout_s=50))
-                while command not in [line.split() for line in commands_on(box)]:
+                while command not in [line.split() for line in commands_on(host)]:
                     await asyncio.sleep(0.05)
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
-            await _until_ended(box, command)
+            await _until_ended(host, command)
             assert await _output(transport, ["echo", "still here"]) == "still here\n"
 
-    with Sshd(user=user) as box:
-        finish(abandon(box, ["sleep", "1000"]))
-        finish(abandon(box, ["yes"]))
+    with Sshd(user=user) as host:
+        finish(abandon(host, ["sleep", "1000"]))
+        finish(abandon(host, ["yes"]))
 
 
 def test_a_detached_child_lives_on(reach: Reach) -> None:
     start = "setsid sleep 1000 > /dev/null 2>&1 < /dev/null & echo started"
 
-    async def detach(box: Sshd) -> None:
-        async with reach(box) as transport:
+    async def detach(host: Sshd) -> None:
+        async with reach(host) as transport:
             assert await _output(transport, ["sh", "-c", start]) == "started\n"
 
-    with Sshd(user="ada") as box:
-        finish(detach(box))
-        wait_until(lambda: not box.connections, "the end of the connection")
+    with Sshd(user="ada") as host:
+        finish(detach(host))
+        wait_until(lambda: not host.connections, "the end of the connection")
         # It may only just be beginning; what was ended with the connection would never come.
-        wait_until(lambda: "sleep 1000" in commands_on(box), "the child")
+        wait_until(lambda: "sleep 1000" in commands_on(host), "the child")
 
 
 def test_more_commands_than_the_server_takes_at_once_all_pass(reach: Reach) -> None:
-    async def crowd(box: Sshd) -> None:
-        async with reach(box) as transport:
+    async def crowd(host: Sshd) -> None:
+        async with reach(host) as transport:
             calls = [transport.run(["echo", str(n)], timeout_s=50) for n in range(30)]
             done = await asyncio.gather(*calls)
             assert [each.output for each in done] == [f"{n}\n" for n in range(30)]
 
-    with Sshd() as box:
-        finish(crowd(box))
+    with Sshd() as host:
+        finish(crowd(host))
 
 
 def test_a_shell_that_lets_nobody_through_is_named_with_its_last_words(reach: Reach) -> None:
-    async def knock(box: Sshd) -> None:
-        async with reach(box) as transport:
+    async def knock(host: Sshd) -> None:
+        async with reach(host) as transport:
             with pytest.raises(HostError) as refused:
                 await transport.run(["true"], timeout_s=20)
             assert refused.value.code == "SHELL_UNUSABLE"
             assert "not available" in refused.value.message
 
-    with Sshd(user="ada", shell="nologin") as box:
-        finish(knock(box))
+    with Sshd(user="ada", shell="nologin") as host:
+        finish(knock(host))
 
 
 async def _output(transport: Transport, command: list[str], folder: str | None = None) -> str:
@@ -266,7 +264,7 @@ async def _all(read: Callable[[int], Awaitable[bytes]]) -> bytes:
     return b"".join(pieces)
 
 
-async def _until_ended(box: Sshd, command: list[str]) -> None:
+async def _until_ended(host: Sshd, command: list[str]) -> None:
     async with asyncio.timeout(5):
-        while command in [line.split() for line in commands_on(box)]:
+        while command in [line.split() for line in commands_on(host)]:
             await asyncio.sleep(0.05)

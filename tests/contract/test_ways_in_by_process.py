@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.backends.reachability import PASSPHRASE, Reach, StandingBoxes, User, said
+from support.backends.reachability import PASSPHRASE, Reach, SharedHosts, User, said
 from support.backends.ssh_hosts import Sshd, make_key
 from support.runs.running_run import wait_until
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from trainmaster.store.host_record import HostRecord
 from trainmaster.backends.ssh.connect import open_transport
 async def main():
-    record = HostRecord("box", sys.argv[1], key=sys.argv[2] or None, transport=sys.argv[3])
+    record = HostRecord("host", sys.argv[1], key=sys.argv[2] or None, transport=sys.argv[3])
     transport = await open_transport(record, Path(sys.argv[4]))
     print((await transport.run(["echo", "in", "there"], timeout_s=20)).output, flush=True)
     if sys.argv[5] == "stay":
@@ -42,51 +42,51 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_passphrase_is_in_no_process_list_and_never_reaches_the_box(
+def test_a_passphrase_is_in_no_process_list_and_never_reaches_the_host(
     reach: Reach, user: User
 ) -> None:
     passphrase = f"seen nowhere {os.getpid()} {time.monotonic_ns()}"  # nor by another worker's test
     key = make_key(user.home / "locked", passphrase)
     user.knows_passphrase(passphrase)
     user.configure("Host *\n  SendEnv *")
-    with Sshd(options={"AcceptEnv": "*"}) as box:
-        box.allow(key.with_suffix(".pub").read_text())
+    with Sshd(options={"AcceptEnv": "*"}) as host:
+        host.allow(key.with_suffix(".pub").read_text())
         with _watched_process_lists() as seen:
-            environment = said(reach, box, "env", key=str(key))
+            environment = said(reach, host, "env", key=str(key))
         assert passphrase not in environment
         assert seen and not [line for line in seen if passphrase.encode() in line]
 
 
 @pytest.mark.parametrize("name", ["openssh", "paramiko"])
 def test_a_transport_that_is_not_installed_says_how_it_is(
-    boxes: StandingBoxes, tmp_path: Path, name: str
+    hosts: SharedHosts, tmp_path: Path, name: str
 ) -> None:
     hide = "import sys; sys.modules['paramiko'] = None; "
-    box = boxes()
-    process = _call(box, box.key, name, tmp_path, program=hide + CALL, path=str(tmp_path))
-    _, told = process.communicate(timeout=60)
-    assert b"TRANSPORT_MISSING" in told
-    assert {"openssh": b"openssh-client", "paramiko": b"'trainmaster[paramiko]'"}[name] in told
+    host = hosts()
+    process = _call(host, host.key, name, tmp_path, program=hide + CALL, path=str(tmp_path))
+    _, output = process.communicate(timeout=60)
+    assert b"TRANSPORT_MISSING" in output
+    assert {"openssh": b"openssh-client", "paramiko": b"'trainmaster[paramiko]'"}[name] in output
 
 
 def test_a_passphrase_is_asked_for_on_a_terminal(
-    reach: Reach, boxes: StandingBoxes, user: User
+    reach: Reach, hosts: SharedHosts, user: User
 ) -> None:
-    box = boxes()
+    host = hosts()
     key = make_key(user.home / "locked", PASSPHRASE)
-    box.allow(key.with_suffix(".pub").read_text())
-    told = _on_terminal(box, key, reach, answer=PASSPHRASE)
-    assert "in there" in told
-    assert PASSPHRASE not in told
+    host.allow(key.with_suffix(".pub").read_text())
+    output = _on_terminal(host, key, reach, answer=PASSPHRASE)
+    assert "in there" in output
+    assert PASSPHRASE not in output
 
 
 @pytest.mark.parametrize("way", ["disconnect", "kill"])
 def test_the_systems_ssh_leaves_nothing_running(
-    boxes: StandingBoxes, tmp_path: Path, short_folder: Path, way: str
+    hosts: SharedHosts, tmp_path: Path, short_folder: Path, way: str
 ) -> None:
-    box = boxes()
+    host = hosts()
     marker = f"ControlPath={short_folder}".encode()  # where its socket lies
-    process = _call(box, box.key, "openssh", tmp_path, stay=way == "kill", folder=short_folder)
+    process = _call(host, host.key, "openssh", tmp_path, stay=way == "kill", folder=short_folder)
     assert process.stdout is not None
     assert process.stdout.readline() == b"in there\n"
     if way == "kill":
@@ -94,14 +94,14 @@ def test_the_systems_ssh_leaves_nothing_running(
         process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
     wait_until(lambda: not _carrying(marker), "the end of ssh's master")
-    if way == "kill":  # whoever comes next clears up
+    if way == "kill":  # the next process cleans up
         assert list(short_folder.glob("tm-ssh-*"))
-        _call(box, box.key, "openssh", tmp_path, folder=short_folder).communicate(timeout=60)
+        _call(host, host.key, "openssh", tmp_path, folder=short_folder).communicate(timeout=60)
     assert not list(short_folder.glob("tm-ssh-*"))
 
 
 def _call(
-    box: Sshd,
+    host: Sshd,
     key: Path,
     transport: str,
     home: Path,
@@ -111,11 +111,11 @@ def _call(
     path: str | None = None,
     folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Another process that connects to a box, runs a command, and stays or goes."""
+    """Another process that connects to a host, runs a command, and waits or exits."""
     environment = {**os.environ, "HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.update({"PATH": path} if path else {})
     environment.update({"TMPDIR": str(folder)} if folder else {})
-    way = f"{box.user}@{box.address}:{box.port}"
+    way = f"{host.user}@{host.address}:{host.port}"
     arguments = [way, str(key), transport, str(home / "pins"), "stay" if stay else "go"]
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
@@ -126,9 +126,9 @@ def _call(
     )
 
 
-def _on_terminal(box: Sshd, key: Path, reach: Reach, *, answer: str) -> str:
+def _on_terminal(host: Sshd, key: Path, reach: Reach, *, answer: str) -> str:
     """The same on a terminal of its own; all that it shows."""
-    way = f"{box.user}@{box.address}:{box.port}"
+    way = f"{host.user}@{host.address}:{host.port}"
     arguments = [way, str(key), reach.transport, str(reach.pins), "go"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     pid, terminal = pty.fork()

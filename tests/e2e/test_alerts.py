@@ -1,4 +1,4 @@
-"""Alerts of a real training reach a real receiver, whoever is killed meanwhile."""
+"""Alerts of a real training reach a real receiver, whichever process is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def spec_for(command: CommandLine, folder: Path, receiver: Receiver, sender: str
     return str(spec)
 
 
-def test_the_box_tells_everything_though_the_operators_side_is_gone_and_it_is_killed_itself(
+def test_the_host_reports_everything_though_the_client_is_gone_and_it_is_killed_itself(
     command: CommandLine, tmp_path: Path
 ) -> None:
     print(f"seed {SEED}, {KILLS} kills")
@@ -60,17 +60,17 @@ def test_the_box_tells_everything_though_the_operators_side_is_gone_and_it_is_ki
                 # A tick starts another one only once the lock is free.
                 wait_until(lambda: not is_locked(folder.supervisor_lock), "its end")
             command("tick")
-        # Nobody looks from here on: what is told is told by the box alone.
+        # No client reads from here on: the host alone reports.
         wait_until(lambda: _all(receiver), "every alert", LONGEST_S)
         command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
         wait_until(lambda: not folder.alerts.exists(), "the addresses are removed")
-        told = command("alerts", "list", run)
+        reported = command("alerts", "list", run)
     assert_one_id_each(receiver)
-    assert {row["sender"] for row in told["messages"]} == {"box"}
+    assert {row["sender"] for row in reported["messages"]} == {"box"}
     assert b"very-secret-path" not in folder.journal.read_bytes()
 
 
-def test_the_operators_side_tells_everything_though_it_is_killed_again_and_again(
+def test_the_client_reports_everything_though_it_is_killed_again_and_again(
     command: CommandLine, tmp_path: Path
 ) -> None:
     print(f"seed {SEED}, {KILLS} kills")
@@ -85,7 +85,7 @@ def test_the_operators_side_tells_everything_though_it_is_killed_again_and_again
             waiting.communicate()
         command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
 
-        def told() -> bool:
+        def reported() -> bool:
             command("tick")
             return _all(receiver)
 
@@ -93,7 +93,7 @@ def test_the_operators_side_tells_everything_though_it_is_killed_again_and_again
             rows = command("alerts", "list", run)["messages"]
             return {(row["sender"], row["phase"]) for row in rows}
 
-        wait_until(told, "every alert", LONGEST_S)
+        wait_until(reported, "every alert", LONGEST_S)
         # Its sender may be a process of its own, which notes it a little later.
         wait_until(lambda: noted() == {("operator", "sent")}, "every alert noted as sent")
     assert_one_id_each(receiver)

@@ -1,4 +1,4 @@
-"""A box behind a network that swallows everything without a word: every answer has a bound."""
+"""A host behind a network that swallows everything without a word: every answer has a bound."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import pytest
 from support.backends.reachability import TRANSPORTS
 from support.backends.ssh_hosts import Network, Sshd
 from support.runs.running_run import LONGEST_S, CommandLine, pace, run_async, small_spec
-from support.sync.mirrors import assert_mirror_equals_the_box
+from support.sync.mirrors import assert_mirror_equals_the_host
 
 from trainmaster.runs.launch import launch
+from trainmaster.runs.maintain import maintaining
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import WaitAnswer
 from trainmaster.words.errors import HostError
 
 # What a person waits for at most, the connection having been warm; seen: 10, 5, 15 and 20 s.
@@ -55,7 +57,12 @@ class Hosts:
 
     async def stopped(self, run: str) -> str:
         until = ["stopped", "completed"]
-        return (await wait_for_event(self.workspace, run, until=until, timeout_s=HEALED_S)).event
+        return (await self.wait(run, until, HEALED_S)).event
+
+    async def wait(self, run: str, until: list[str], timeout_s: float) -> WaitAnswer:
+        """As the command does it."""
+        async with maintaining(self.workspace, run):
+            return await wait_for_event(self.workspace, run, until=until, timeout_s=timeout_s)
 
 
 def test_a_network_that_swallows_everything_keeps_nobody_waiting_and_loses_nothing(
@@ -84,16 +91,14 @@ def test_a_network_that_swallows_everything_keeps_nobody_waiting_and_loses_nothi
         hosts = Hosts(workspace, box, tmp_path)
         runs = run_async(lambda: story(network, hosts))
         for name, run in zip(TRANSPORTS, runs, strict=True):
-            assert_mirror_equals_the_box(CommandLine(home, name, Path(hosts.root(name))), run)
+            assert_mirror_equals_the_host(CommandLine(home, name, Path(hosts.root(name))), run)
 
 
 async def _in_the_dark(hosts: Hosts, host: str, run: str) -> None:
     workspace = hosts.workspace
     status = await _within(STATUS_S, f"{host} status", get_status(workspace, run))
     assert status.state in ("running", "lost")
-    waited = await _within(
-        WAIT_S, f"{host} wait", wait_for_event(workspace, run, until=["completed"], timeout_s=5)
-    )
+    waited = await _within(WAIT_S, f"{host} wait", hosts.wait(run, ["completed"], 5.0))
     assert waited.event == "timeout"
     stopped = await _within(STOP_S, f"{host} stop", stop(workspace, run))
     assert stopped.pending is True

@@ -18,7 +18,7 @@ from trainer_runtime.box.files.files import read_json
 from trainmaster.sync.workspace import open_workspace
 
 
-def test_a_real_training_goes_on_with_half_the_micro_batch_and_the_same_step(
+def test_a_real_training_continues_with_half_the_micro_batch_and_the_same_step(
     command: CommandLine, tmp_path: Path
 ) -> None:
     env = begin_with(tmp_path / "standing", standing_after(200, 1))
@@ -58,9 +58,9 @@ def test_a_real_training_goes_on_with_half_the_micro_batch_and_the_same_step(
     assert second["started_at_step"] == reached
     micro = batch["micro_batch"]
     assert second["changed"]["batch.micro_batch"] == [micro, micro // 2]
-    told = read_json(command.folder(run).attempt(2).config) or {}
-    per_step = told["batch"]["micro_batch"] * told["batch"]["accumulation"]
+    reported = read_json(command.folder(run).attempt(2).config) or {}
+    per_step = reported["batch"]["micro_batch"] * reported["batch"]["accumulation"]
     assert per_step == batch["micro_batch"] * batch["accumulation"]
-    assert told["data"]["seq_len"] == first["data"]["seq_len"]
+    assert reported["data"]["seq_len"] == first["data"]["seq_len"]
     losses = command("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
     assert losses["steps"] == list(range(1, reached + 41))

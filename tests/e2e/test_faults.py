@@ -1,6 +1,6 @@
-"""Kills everything that a run consists of, at random moments, and looks whether anything is lost.
+"""Kills everything that a run consists of, at random moments, and checks whether anything is lost.
 
-`tests/support/runs/faults.py` tells how many, and which.
+`tests/support/runs/faults.py` reports how many, and which.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The fault loop on a box over SSH, and an operator's side that is killed again and again.
+"""The fault loop on a host over SSH, and an client that is killed again and again.
 
-`tests/support/runs/faults.py` tells how often, and which.
+`tests/support/runs/faults.py` reports how often, and which.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from support.runs.running_run import (
     small_spec,
     wait_until,
 )
-from support.sync.mirrors import assert_mirror_equals_the_box
+from support.sync.mirrors import assert_mirror_equals_the_host
 
 ENVIRONMENT = f"{{python: {sys.executable}}}"
 OPERATOR_KILLS = 2 + 2 * KILLS
@@ -42,7 +42,7 @@ SLOW_S = 0.1
 
 @pytest.fixture
 def sshd() -> Iterator[Sshd]:
-    with Sshd(rc="echo Welcome to the box\n") as box:
+    with Sshd(rc="echo Welcome to the host\n") as box:
         yield box
 
 
@@ -54,7 +54,7 @@ def proxy(sshd: Sshd) -> Iterator[CuttingProxy]:
 
 @pytest.fixture
 def remote(home: Path, sshd: Sshd, proxy: CuttingProxy) -> CommandLine:
-    """`trainmaster` in a home that knows the box as `gpu1`."""
+    """`trainmaster` in a home that knows the host as `gpu1`."""
     command = CommandLine(home, "gpu1", sshd.home / "trainmaster")
     record = sshd.record()
     address = f"{record.user}@{proxy.address}:{proxy.port}"
@@ -70,14 +70,14 @@ def test_a_run_over_ssh_survives_whatever_is_killed_with_nothing_lost_or_doubled
     strikes = {
         **strikes_on(remote, "trainer", "hold", "supervisor"),
         "connections": lambda _run: sshd.drop_connections(),
-        "the box's follower": lambda _run: [kill(pid) for pid in sshd.followers],
+        "the host's follower": lambda _run: [kill(pid) for pid in sshd.followers],
     }
     undisturbed = train(remote, spec, {}, 0)
     disturbed = train(remote, spec, strikes, KILLS)
     assert_the_same_was_learnt(remote, undisturbed, disturbed)
 
 
-def test_an_operators_side_that_is_killed_at_any_time_loses_and_doubles_nothing(
+def test_an_client_that_is_killed_at_any_time_loses_and_doubles_nothing(
     remote: CommandLine, tmp_path: Path, proxy: CuttingProxy
 ) -> None:
     """Killed as a whole, transfers included, in every phase; `OPERATOR_KILLS` times in all."""
@@ -106,14 +106,14 @@ def test_an_operators_side_that_is_killed_at_any_time_loses_and_doubles_nothing(
     loss = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
     assert loss["steps"] == list(range(1, 801))
     assert remote("status", run)["attempt"] == 1
-    assert_mirror_equals_the_box(remote, run)
+    assert_mirror_equals_the_host(remote, run)
     assert {"launching", "uploading"} <= set(seen)
 
 
 def _phase(remote: CommandLine) -> int:
-    """How far the box's one run has come, as a place in `PHASES`."""
+    """How far the host's one run has come, as a place in `PHASES`."""
     while True:
-        with suppress(FileNotFoundError):  # a folder got its name meanwhile: look again
+        with suppress(FileNotFoundError):  # a folder got its name meanwhile: read again
             return _phase_by_its_files(remote)
 
 
@@ -126,7 +126,7 @@ def _phase_by_its_files(remote: CommandLine) -> int:
 
 
 def _operators(home: Path) -> list[int]:
-    """The processes of the operator's side that work in a home."""
+    """The processes of the client that work in a home."""
     wanted = f"TRAINMASTER_HOME={home}".encode()
     found = []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):

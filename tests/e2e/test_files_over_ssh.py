@@ -1,4 +1,4 @@
-"""Secrets and files between this machine and a box over SSH, over links that break."""
+"""Secrets and files between this machine and a host over SSH, over links that break."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sshd() -> Iterator[Sshd]:
 
 @pytest.fixture
 def remote(home: Path, sshd: Sshd) -> CommandLine:
-    """`trainmaster` in a home that knows the box as `gpu1`, and may give it a secret."""
+    """`trainmaster` in a home that knows the host as `gpu1`, and may give it a secret."""
     command = CommandLine(home, "gpu1", sshd.home / "trainmaster")
     record = sshd.record()
     address = f"{record.user}@{record.address}:{record.port}"
@@ -84,7 +84,7 @@ def test_a_secret_reaches_the_trainer_and_stays_in_two_files_and_the_boxs_log(
     assert f"the token is {'*' * len(TOKEN)}" in remote("logs", run, "--limit", "1000")["lines"]
     remote("stop", run)
     remote("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
-    wait_until(lambda: not folder.secrets.exists(), "the box's copy is removed")
+    wait_until(lambda: not folder.secrets.exists(), "the host's copy is removed")
     assert holding(remote.root, TOKEN.encode()) == [f"runs/{run}/attempts/1/train.log"]
 
 

@@ -39,10 +39,10 @@ def test_a_killed_run_recovers_completes_and_answers_alike(
     assert metrics["loss"]["steps"] == list(range(1, STEPS + 1))
     assert metrics["loss"]["last"] < metrics["loss"]["first"] - 1.0
     assert metrics["val_loss"]["steps"] == [100, 200, 300]
-    told = command("checkpoints", run, "--verify")
-    assert [entry["step"] for entry in told["checkpoints"]] == [260, 280, 300]
-    assert all(entry.keys() == CHECKPOINT for entry in told["checkpoints"])
-    assert all(entry["verified"] for entry in told["checkpoints"])
-    assert told["resume_from"] == STEPS
+    reported = command("checkpoints", run, "--verify")
+    assert [entry["step"] for entry in reported["checkpoints"]] == [260, 280, 300]
+    assert all(entry.keys() == CHECKPOINT for entry in reported["checkpoints"])
+    assert all(entry["verified"] for entry in reported["checkpoints"])
+    assert reported["resume_from"] == STEPS
     command("fetch", run, "final", str(tmp_path / "fetched"))
     assert (tmp_path / "fetched/final/manifest.json").exists()

@@ -33,7 +33,7 @@ def until(command: CommandLine, run: str, met: Callable[[dict[str, Any]], bool])
     raise AssertionError(answer)
 
 
-def test_a_checkpoint_on_a_disk_that_does_not_answer_is_named_and_told_to_people(
+def test_a_checkpoint_on_a_disk_that_does_not_answer_is_named_and_reported_to_people(
     command: CommandLine, tmp_path: Path
 ) -> None:
     run = command("launch", small_spec(tmp_path, env=pace(tmp_path), **_LONG))["run_id"]
@@ -51,9 +51,9 @@ def test_a_checkpoint_on_a_disk_that_does_not_answer_is_named_and_told_to_people
             "train/checkpoints/checkpointer.py" in line or "train/checkpoints/checkpoint.py" in line
             for line in rank["lines"]
         )
-        told = command.start("inspect", run)
-        text, errors = told.communicate(timeout=LONGEST_S)
-        assert told.returncode == 0, errors
+        reported = command.start("inspect", run)
+        text, errors = reported.communicate(timeout=LONGEST_S)
+        assert reported.returncode == 0, errors
         assert f"{run}, attempt 1: hang_checkpoint" in text
         assert "Rank 0" in text and "Do: " in text and "All stacks: " in text
         disk.thaw()

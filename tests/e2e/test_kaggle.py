@@ -43,7 +43,7 @@ def at_kaggle(home: Path, kaggle_site: KaggleSite) -> Iterator[CommandLine]:
     command.environment |= kaggle_site.environment
     yield command
     control = Control(home / "control.db")
-    shutil.rmtree(f"/tmp/trainmaster-{control.boxes.home_id()}", ignore_errors=True)
+    shutil.rmtree(f"/tmp/trainmaster-{control.instances.home_id()}", ignore_errors=True)
     control.close()
 
 
@@ -83,11 +83,13 @@ def followed(root: Path) -> dict[str, bytes]:
 
 
 def losses(command: CommandLine, *runs: str) -> list[dict[str, Any]]:
-    told = command("metrics", *runs, "--key", "loss", "--key", "val_loss", "--all")["runs"]
-    return [{key: (one["steps"], one["values"]) for key, one in told[run].items()} for run in runs]
+    reported = command("metrics", *runs, "--key", "loss", "--key", "val_loss", "--all")["runs"]
+    return [
+        {key: (one["steps"], one["values"]) for key, one in reported[run].items()} for run in runs
+    ]
 
 
-def test_a_run_goes_on_over_sessions_as_if_it_were_one(
+def test_a_run_continues_over_sessions_as_if_it_were_one(
     at_kaggle: CommandLine, kaggle_site: KaggleSite, tmp_path: Path
 ) -> None:
     env = begin_with(tmp_path / "standing", standing_after(100, 1))
@@ -105,7 +107,7 @@ def test_a_run_goes_on_over_sessions_as_if_it_were_one(
     end_while_training(versions[0])
     done = at_kaggle("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert (done["event"], done["step"]) == ("completed", STEPS)
-    # Its log tells of the training's end before the session has come to its own.
+    # Its log reports of the training's end before the session has come to its own.
     wait_until(lambda: at_kaggle("status", run)["session"].get("outcome"), "the session's end")
     status = at_kaggle("status", run, "--detail")
     assert status["session"] == {"number": 2, "outcome": "over"}

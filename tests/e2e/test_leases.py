@@ -1,4 +1,4 @@
-"""Real boxes whose end comes by itself: at the end of their lease, or because nothing runs."""
+"""Real instances that end automatically: at the end of their lease, or when idle."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from trainer_runtime.core.lease.lease import LEASE
 from trainmaster.machines.registry import open_host
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.machines.renting.idle import IDLE, release_due
-from trainmaster.machines.renting.instances import advance_box
-from trainmaster.machines.renting.leases import put, read
+from trainmaster.machines.renting.instances import advance_instance
+from trainmaster.machines.renting.leases import read_lease, write_lease
 from trainmaster.machines.renting.reconcile import reconcile
-from trainmaster.store.control_instances import RentState
+from trainmaster.store.control.instances import RentState
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import CostsAnswer, ProvisionAnswer
 from trainmaster.words.paths import Home
@@ -35,11 +35,11 @@ def renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
         yield rented
 
 
-def provisioned(renter: Renter) -> ProvisionAnswer:
-    """A box that is ready, and that nobody is just seeing to."""
+def provision_ready(renter: Renter) -> ProvisionAnswer:
+    """A ready instance whose worker has ended."""
     answer = renter.provision()
-    lock = Home(renter.home).box_lock(answer.box)
-    wait_until(lambda: not is_locked(lock), "the end of whoever saw to it")
+    lock = Home(renter.home).instance_lock(answer.instance)
+    wait_until(lambda: not is_locked(lock), "the end of its worker")
     return answer
 
 
@@ -47,48 +47,48 @@ async def refreshed_costs(workspace: Workspace) -> CostsAnswer:
     return await list_costs(workspace, await reconcile(workspace))
 
 
-def test_a_box_ends_itself_with_its_lease_though_operator_and_server_are_gone(
+def test_an_instance_ends_itself_with_its_lease_without_client_and_server(
     renter: Renter,
 ) -> None:
-    answer = provisioned(renter)
-    assert "ends itself" in answer.own_timer
-    (box,) = renter.site.alive
-    renter.do(lambda workspace: shorten(workspace, answer.box))
-    # From here on, nobody of ours runs any more.
-    wait_until(lambda: renter.site.alive == [], "the box's own end")
-    box.end()  # returns when nothing of it answers any more
+    answer = provision_ready(renter)
+    assert "ends the instance" in answer.lease_timer
+    (instance,) = renter.site.alive
+    renter.do(lambda workspace: shorten(workspace, answer.instance))
+    # No process of the home runs from here on.
+    wait_until(lambda: renter.site.alive == [], "the end by its own timer")
+    instance.end()  # returns once all its processes have ended
     ends = [asked for asked in renter.site.asked if asked.kind == "end"]
-    assert [asked.key for asked in ends] == [box.own_key]
+    assert [asked.key for asked in ends] == [instance.own_key]
     costs = renter.do(refreshed_costs)
-    (row,) = costs.boxes
-    assert (row.state, row.reason, costs.committed_usd, costs.strays) == (
+    (row,) = costs.instances
+    assert (row.state, row.reason, costs.committed_usd, costs.orphans) == (
         "ended", "lease_over", 0.0, None
     )  # fmt: skip
     assert 0 < costs.spent_usd == row.spent_usd < row.budget_usd
 
 
 def hide(site: RunPodSite) -> None:
-    """Its provider knows no box, though it is there."""
+    """Make the provider list no instance although it runs."""
     site.spoilt["list"] = lambda _answer: {"pods": []}
-    site.fail("box", Fault("status", status=404), times=2)
+    site.fail("instance", Fault("status", status=404), times=2)
 
 
-async def reboot_and_look(workspace: Workspace) -> None:
-    """The timer is killed, as by a reboot, and a later look starts it anew."""
-    (box,) = workspace.control.boxes.boxes()
-    host = open_host(workspace, box.host)
+async def reboot_and_advance(workspace: Workspace) -> None:
+    """Kill the timer, as a reboot does; the next step starts it again."""
+    (instance,) = workspace.control.instances.all()
+    host = open_host(workspace, instance.host)
     root = await host.root()
     await host.disconnect()
     (timer,) = timers(root)
     kill(timer)
     wait_until(lambda: not is_locked(Path(root, ".lease.lock")), "the timer's end")
-    workspace.control.boxes.change(box.tag, body={"timer_t": 0.0})
-    await advance_box(workspace, box.tag)
+    workspace.control.instances.change(instance.tag, timer_checked_t=0.0)
+    await advance_instance(workspace, instance.tag)
     assert len(timers(root)) == 1
 
 
 def timers(root: str) -> list[int]:
-    """The processes that keep the lease of a root's box."""
+    """The timer processes of a root's lease."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -98,39 +98,39 @@ def timers(root: str) -> list[int]:
     return found
 
 
-async def shorten(workspace: Workspace, box: str) -> None:
-    """Lay a lease down that is soon over, with nobody there who would be cut off by its end."""
-    rented = workspace.control.boxes.box(box)
+async def shorten(workspace: Workspace, instance: str) -> None:
+    """Write a lease that ends soon, without a connection that its end would break."""
+    rented = workspace.control.instances.find(instance)
     assert rented is not None
     host = open_host(workspace, rented.host)
-    lease, root = await read(host), await host.root()
+    lease, root = await read_lease(host), await host.root()
     assert lease is not None
-    assert (await put(host, lease)).ends_itself
+    assert (await write_lease(host, lease)).can_self_terminate
     await host.disconnect()
     end_t = time.time() + 2.0
-    workspace.control.boxes.change(box, lease_end_t=end_t)
+    workspace.control.instances.change(instance, lease_end_t=end_t)
     write_json(Path(root, LEASE), replace(lease, end_t=end_t).to_dict())
 
 
-def test_a_box_on_which_nothing_runs_is_given_back_unasked(renter: Renter) -> None:
-    told = provisioned(renter)
+def test_an_idle_instance_is_released_automatically(renter: Renter) -> None:
+    answer = provision_ready(renter)
     (one,) = renter.site.alive
     hide(renter.site)
-    did = (renter.do(reconcile).did or {})[told.box]  # as with the key of another account
-    assert did[0].startswith("CLOUD_ODD_REPLY")
+    did = (renter.do(reconcile).did or {})[answer.instance]  # as with the key of another account
+    assert did[0].startswith("INVALID_RESPONSE")
     renter.site.spoilt.clear()
-    renter.do(reboot_and_look)
+    renter.do(reboot_and_advance)
 
-    (box,) = renter.boxes()
+    (instance,) = renter.instances()
 
-    async def look(workspace: Workspace, after_minutes: float) -> dict[str, str]:
-        return release_due(workspace, box.body["ready_t"] + 60.0 * after_minutes)
+    async def released(workspace: Workspace, after_minutes: float) -> dict[str, str]:
+        return release_due(workspace, instance.ready_t + 60.0 * after_minutes)
 
     assert renter.site.alive == [one]
-    assert renter.do(lambda workspace: look(workspace, 29)) == {}
-    assert renter.do(lambda workspace: look(workspace, 31)) == {box.tag: IDLE}
+    assert renter.do(lambda workspace: released(workspace, 29)) == {}
+    assert renter.do(lambda workspace: released(workspace, 31)) == {instance.tag: IDLE}
     ended = wait_until(
-        lambda: [one for one in renter.boxes() if one.state is RentState.ENDED], "its end"
+        lambda: [one for one in renter.instances() if one.state is RentState.ENDED], "its end"
     )
-    assert [one.body["reason"] for one in ended] == [IDLE]
+    assert [one.end_reason for one in ended] == [IDLE]
     assert renter.site.alive == []

@@ -26,7 +26,13 @@ from trainer_runtime.core.files.durable import is_locked
 from trainmaster.mcp.server import build_server
 
 
-def test_a_launch_outlives_its_command_and_any_process_tells_the_whole_truth(
+@pytest.fixture
+def command(home: Path) -> CommandLine:
+    """Each command in a process of its own."""
+    return CommandLine(home, by_process=True)
+
+
+def test_a_launch_outlives_its_command_and_any_process_reports_the_whole_truth(
     command: CommandLine, tmp_path: Path
 ) -> None:
     spec = tmp_path / "spec.yaml"
@@ -131,8 +137,8 @@ def test_the_mcp_client_drives_a_real_training_over_stdio(
             assert resumed["attempt"] == 2
             ended = await wait_for("completed", resumed["cursor"])
             assert ended["event"] == "completed"
-            told = await call("get_run", run_id=run)
-            assert (told["state"], told["attempt"]) == ("completed", 2)
+            reported = await call("get_run", run_id=run)
+            assert (reported["state"], reported["attempt"]) == ("completed", 2)
 
     run_async(work)
 
@@ -151,7 +157,7 @@ def test_the_demo_ends_well_and_shows_what_it_promises(
     process = command.start("demo", "--steps", "100", "--json")
     output, errors = process.communicate(timeout=900)  # half a minute; minutes on a busy machine
     assert process.returncode == 0, (output, errors)
-    told = json.loads(output)
-    assert told["killed_at_step"] > told["resumed_from_step"] > 0
-    assert told["steps_repeated_bit_for_bit"] > 0
-    assert told["sample"].startswith("def ")
+    reported = json.loads(output)
+    assert reported["killed_at_step"] > reported["resumed_from_step"] > 0
+    assert reported["steps_repeated_bit_for_bit"] > 0
+    assert reported["sample"].startswith("def ")

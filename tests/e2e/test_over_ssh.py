@@ -1,4 +1,4 @@
-"""The main job on a box over SSH: links that break, boxes that reboot, networks that part.
+"""The main job on a host over SSH: links that break, hosts that reboot, networks that part.
 
 `TRAINMASTER_FAULT_CUTS` sets how often links and processes are cut (6), `TRAINMASTER_FAULT_SEED`
 how; both are printed.
@@ -27,7 +27,7 @@ from support.runs.running_run import (
     standing_after,
     wait_until,
 )
-from support.sync.mirrors import assert_mirror_equals_the_box
+from support.sync.mirrors import assert_mirror_equals_the_host
 
 CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "6"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
@@ -38,14 +38,14 @@ MODEL = "{n_layer: 2, n_head: 2, d_model: 64, dropout: 0.1}"
 @pytest.fixture
 def sshd() -> Iterator[Sshd]:
     with Sshd(
-        user=_who_may_run(sys.executable), shell="zsh", rc="echo Welcome to the box\n"
+        user=_who_may_run(sys.executable), shell="zsh", rc="echo Welcome to the host\n"
     ) as box:
         yield box
 
 
 @pytest.fixture
 def remote(home: Path, sshd: Sshd) -> CommandLine:
-    """`trainmaster` in a home that knows the box as `gpu1`."""
+    """`trainmaster` in a home that knows the host as `gpu1`."""
     return added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
 
 
@@ -64,7 +64,7 @@ def remote_spec(folder: Path, **changes: str) -> str:
     return small_spec(folder, **{"host": "gpu1", "environment": python, **changes})
 
 
-def test_a_box_over_ssh_does_what_this_machine_does(
+def test_a_host_over_ssh_does_what_this_machine_does(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
     run = remote("launch", remote_spec(tmp_path, steps="300"))["run_id"]
@@ -81,7 +81,7 @@ def test_a_box_over_ssh_does_what_this_machine_does(
     fetched = tmp_path / "fetched"
     answer = remote("fetch", run, "latest", str(fetched))
     assert answer["files"] > 0 and list(fetched.rglob("manifest.json"))
-    assert_mirror_equals_the_box(remote, run)
+    assert_mirror_equals_the_host(remote, run)
     assert remote("clean", run, "--yes")["freed_bytes"] > 0
     assert not remote.folder(run).root.exists()
     assert remote("status", run)["state"] == "completed"
@@ -112,7 +112,7 @@ def test_cut_links_and_killed_commands_lose_and_double_nothing(
     loss = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
     assert loss["steps"] == list(range(1, steps + 1))
     assert remote("status", run)["attempt"] == 1
-    assert_mirror_equals_the_box(remote, run)
+    assert_mirror_equals_the_host(remote, run)
 
 
 def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
@@ -122,20 +122,20 @@ def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
     run = remote("launch", spec)["run_id"]
     remote("wait", run, "--until", "step:20", "--timeout", str(LONGEST_S))
     windows = sshd.root / "windows"
-    wait_until(lambda: list(windows.glob("*/*")), "a window on the log, on this box alone")
+    wait_until(lambda: list(windows.glob("*/*")), "a window on the log, on this host alone")
     assert remote("hosts", "remove", "gpu1", "--force")["abandoned"] == [run]
     added(remote, sshd, root=f"{sshd.home}/another")
     ended = remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert ended["event"] == "completed"
     assert remote("checkpoints", run, "--verify")["resume_from"] == 1000
-    assert_mirror_equals_the_box(remote, run)
+    assert_mirror_equals_the_host(remote, run)
     assert remote("clean", run, "--yes")["freed_bytes"] > 0
     assert not remote.folder(run).root.exists()
     later = remote("launch", remote_spec(tmp_path, steps="20"))["run_id"]
     assert remote("status", later, "--detail")["folder"] == f"{sshd.home}/another/runs/{later}"
 
 
-def test_a_reboot_ends_an_attempt_and_the_next_goes_on(home: Path, tmp_path: Path) -> None:
+def test_a_reboot_ends_an_attempt_and_the_next_continues(home: Path, tmp_path: Path) -> None:
     with Sshd(pid_namespace=True) as sshd:
         remote = added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
         changes = {"steps": "1000", "checkpoint": "{every: 25}", "model": MODEL}
@@ -151,7 +151,7 @@ def test_a_reboot_ends_an_attempt_and_the_next_goes_on(home: Path, tmp_path: Pat
         assert second["started_at_step"] >= 50
         loss = remote("metrics", run, "--key", "loss", "--all")["runs"][run]["loss"]
         assert loss["steps"] == list(range(1, 1001))
-        assert_mirror_equals_the_box(remote, run)
+        assert_mirror_equals_the_host(remote, run)
 
 
 def test_a_partition_changes_nothing_but_how_current_answers_are(
@@ -178,10 +178,10 @@ def test_a_partition_changes_nothing_but_how_current_answers_are(
             assert json.loads(output)["event"] in ("stopped", "completed"), (output, errors)
             after = remote("status", run)
             assert after["step"] > before["step"]
-            assert_mirror_equals_the_box(remote, run)
+            assert_mirror_equals_the_host(remote, run)
 
 
-def test_a_box_that_shows_another_key_is_refused_until_it_is_trusted(
+def test_a_host_that_shows_another_key_is_refused_until_it_is_trusted(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
     run = remote("launch", remote_spec(tmp_path, steps="100"))["run_id"]
@@ -196,7 +196,7 @@ def test_a_box_that_shows_another_key_is_refused_until_it_is_trusted(
 
 
 def _who_may_run(program: str) -> str:
-    """An ordinary user, unless this checkout lies where only root may look."""
+    """An ordinary user, unless this checkout lies where only root may read."""
     ways = Path(program).resolve().parents
     return "trainer" if all(way.stat().st_mode & 0o001 for way in ways) else "root"
 
@@ -222,9 +222,9 @@ def _launched_by_commands_that_are_killed(
 
 
 def _saved(remote: CommandLine, run: str) -> int:
-    """The step of the newest checkpoint that has been told of."""
-    told = remote("status", run).get("checkpoint") or {}
-    return int(told.get("step", 0))
+    """The step of the newest checkpoint that has been reported of."""
+    reported = remote("status", run).get("checkpoint") or {}
+    return int(reported.get("step", 0))
 
 
 def _trainers(command: CommandLine, run: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Real trainings with a planted fault: the box finds the cause, and goes on by itself."""
+"""Real trainings with a planted fault: the host finds the cause, and continues by itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from support.runs.running_run import LONGEST_S, CommandLine, small_spec
 
 # Python reads this before the trainer's own code: more rows than that don't fit "into memory", and
-# one loss, once, is no number.
+# one loss, once, is not a number.
 PLANTED = """\
 import pathlib
 import torch
@@ -53,14 +53,14 @@ def test_a_training_that_runs_out_of_memory_and_meets_nan_completes_by_itself(
     assert (ended["state"], ended["step"]) == ("completed", 60)
 
     folder = command.folder(run)
-    told = [json.loads(line) for line in folder.journal.read_bytes().splitlines()]
-    starts = [event for event in told if event["kind"] == "attempt_starting"]
+    reported = [json.loads(line) for line in folder.journal.read_bytes().splitlines()]
+    starts = [event for event in reported if event["kind"] == "attempt_starting"]
     assert [(event["why"], event["by"]) for event in starts] == [
         ("launch", None),
         ("cuda_oom", "policy:on_oom halve_micro_batch"),
         ("guard", "policy:on_nan rewind_skip_data"),
     ]
-    found = [event["finding"] for event in told if event["kind"] == "finding"]
+    found = [event["finding"] for event in reported if event["kind"] == "finding"]
     assert [finding["code"] for finding in found] == ["cuda_oom", "nan_loss"]
     for number, micro_batch, accumulation in ((1, 8, 1), (2, 4, 2), (3, 4, 2)):
         config = json.loads(folder.attempt(number).config.read_bytes())

@@ -1,4 +1,4 @@
-"""A run that outlives the boxes it is trained on: rented, lost, rented anew, given back."""
+"""A run that outlives its instance: rented, lost, continued on another one, released."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from support.machines.rental_home import Renter, renting
 from support.providers.runpod_site import RunPodSite
 from support.runs.running_run import small_spec, wait_until
 
-from trainmaster.machines.renting.instances import advance_box
+from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.metrics.run_series import run_points
 from trainmaster.runs.launch import launch
+from trainmaster.runs.maintain import maintaining
 from trainmaster.runs.resume import resume
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import LaunchAnswer, StatusAnswer
+from trainmaster.words.answers.runs import LaunchAnswer, StatusAnswer, WaitAnswer
 from trainmaster.words.errors import StateError
 
 BOUND_S = 240.0
 
 
 async def moved(workspace: Workspace, run: str, host: str) -> LaunchAnswer:
-    return await resume(workspace, run, host=host, refresh_instance=advance_box)
+    return await resume(workspace, run, host=host, refresh_instance=advance_instance)
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
         yield rented
 
 
-def test_a_run_goes_on_from_the_mirror_on_a_new_box_after_its_first_one_was_lost(
+def test_a_run_continues_from_the_mirror_on_a_new_instance_after_a_loss(
     renter: Renter, tmp_path: Path
 ) -> None:
     first = renter.provision()
@@ -46,17 +47,21 @@ def test_a_run_goes_on_from_the_mirror_on_a_new_box_after_its_first_one_was_lost
     wait_until(lambda: mirrored(renter, run), "a checkpoint in the mirror", BOUND_S)
     with pytest.raises(StateError, match="RUN_IS_RUNNING"):
         renter.do(
-            lambda workspace: resume(workspace, run, host="local", refresh_instance=advance_box)
+            lambda workspace: resume(
+                workspace, run, host="local", refresh_instance=advance_instance
+            )
         )
 
-    renter.site.alive[0].end()  # by its provider, or whoever outbids
+    renter.site.alive[0].end()  # as its provider does for a higher bid
     second = renter.provision()
     saved = mirrored(renter, run)[-1]
     resumed = renter.do(
-        lambda workspace: resume(workspace, run, host=second.host, refresh_instance=advance_box)
+        lambda workspace: resume(
+            workspace, run, host=second.host, refresh_instance=advance_instance
+        )
     )
     assert resumed.host == second.host
-    assert [box.state.value for box in renter.boxes()] == ["ended", "ready"]
+    assert [instance.state.value for instance in renter.instances()] == ["ended", "ready"]
 
     until_event(renter, run, "checkpoint", resumed.cursor)
     renter.do(lambda workspace: stop(workspace, run))
@@ -66,8 +71,8 @@ def test_a_run_goes_on_from_the_mirror_on_a_new_box_after_its_first_one_was_lost
     assert (status(renter, run).state, status(renter, run).attempt) == ("stopped", 2)
     assert started_at(renter, run) == saved
 
-    given_back = renter.release(second.host)
-    assert (given_back.state, given_back.mirrored) == ("ended", [run])
+    released = renter.release(second.host)
+    assert (released.state, released.mirrored) == ("ended", [run])
     assert renter.site.alive == []
     last = status(renter, run)
     assert last.checkpoint is not None
@@ -75,7 +80,7 @@ def test_a_run_goes_on_from_the_mirror_on_a_new_box_after_its_first_one_was_lost
 
 
 def start_training(renter: Renter, folder: Path, host: str) -> str:
-    """A small training without end that is mirrored here."""
+    """Launch a small endless training with a local mirror."""
     changes = {
         "steps": "100000",
         "checkpoint": "{every: 100, keep_latest: 3, mirror: operator}",
@@ -87,11 +92,13 @@ def start_training(renter: Renter, folder: Path, host: str) -> str:
 
 
 def until_event(renter: Renter, run: str, event: str, cursor: str | None = None) -> None:
-    answer = renter.do(
-        lambda workspace: wait_for_event(
-            workspace, run, until=[event], timeout_s=BOUND_S, cursor=cursor
-        )
-    )
+    async def wait(workspace: Workspace) -> WaitAnswer:
+        async with maintaining(workspace, run):
+            return await wait_for_event(
+                workspace, run, until=[event], timeout_s=BOUND_S, cursor=cursor
+            )
+
+    answer = renter.do(wait)
     assert answer.event == event, answer
 
 
@@ -100,7 +107,7 @@ def status(renter: Renter, run: str) -> StatusAnswer:
 
 
 def mirrored(renter: Renter, run: str) -> list[int]:
-    """The steps whose checkpoints are here; asks nobody."""
+    """The steps of the checkpoints in the local mirror."""
     folder = renter.home / "mirror" / run / "p1" / "checkpoints"
     return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
 
@@ -110,7 +117,7 @@ async def losses(workspace: Workspace, run: str) -> list[tuple[int, float]]:
 
 
 def started_at(renter: Renter, run: str) -> int:
-    """The step that the second attempt began from, as its events tell."""
+    """The first step of the second attempt, from its events."""
     events = renter.home / "mirror" / run / "p2" / "attempts" / "2" / "events.jsonl"
     first = next(line for line in events.read_text().splitlines() if '"kind":"started"' in line)
     return int(json.loads(first)["step"])

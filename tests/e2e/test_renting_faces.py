@@ -1,4 +1,4 @@
-"""Renting and giving back as people and agents do it: commands, tools, and a word in between."""
+"""Rent and release through commands and tools, with approval in between."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from support.providers.runpod_site import RunPodSite
 from support.runs.running_run import CommandLine, wait_until
 
 from trainmaster.cli import run
-from trainmaster.machines.clouds import BoxRequest, open_cloud
+from trainmaster.machines.clouds import InstanceRequest, open_cloud
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
 
-Told = Callable[..., dict[str, Any]]
+Command = Callable[..., dict[str, Any]]
 _OFFER = "runpod:nvidia-geforce-rtx-4090:1x:community"
 
 
 @pytest.fixture
 def site(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunPodSite]:
-    """RunPod, whose key this process and what it starts have."""
+    """A RunPod stand-in, with its key in this process's environment."""
     with RunPodSite() as site:
         home.mkdir()
         (home / "settings.yaml").write_text(f"cloud_urls: {{runpod: {site.url}}}\n")
@@ -41,8 +41,8 @@ def at(home: Path) -> Callable[..., Terminal]:
 
 
 @pytest.fixture
-def told(site: RunPodSite, capsys: pytest.CaptureFixture[str]) -> Told:
-    """What a command prints as JSON; of an error, what stands in it."""
+def run_json(site: RunPodSite, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command with --json; returns its answer, or its error."""
 
     def call(*arguments: str) -> dict[str, Any]:
         capsys.readouterr()
@@ -54,11 +54,11 @@ def told(site: RunPodSite, capsys: pytest.CaptureFixture[str]) -> Told:
     return call
 
 
-def test_an_agent_rents_once_its_user_approves_and_the_user_gives_back(
-    told: Told, at: Callable[..., Terminal], site: RunPodSite, home: Path
+def test_an_agent_rents_once_its_user_approves_and_the_user_releases(
+    run_json: Command, at: Callable[..., Terminal], site: RunPodSite, home: Path
 ) -> None:
-    """One box all along: an agent whose client can't ask wants it, and its user approves, takes
-    over, and releases it."""
+    """An agent whose client can't ask requests an instance; its user approves, waits for it with
+    the same key, and releases it."""
     wanted = {"offer": _OFFER, "hours": 2.0, "name": "gpu1", "idempotency_key": "k"}
     typed = ("provision", _OFFER, "--hours", "2", "--name", "gpu1", "--idempotency-key", "k")
 
@@ -66,9 +66,9 @@ def test_an_agent_rents_once_its_user_approves_and_the_user_gives_back(
         async with connected({"TRAINMASTER_HOME": str(home)}) as client:
             return await answer(client, "provision", **wanted)
 
-    assert _OFFER in told("offers", "--gpu", "4090", "--provider", "runpod")["offers"]["offer"]
-    unasked = told(*typed)
-    assert unasked["code"] == "CONFIRMATION_REQUIRED" and "0.69 $ in all" in unasked["message"]
+    assert _OFFER in run_json("offers", "--gpu", "4090", "--provider", "runpod")["offers"]["offer"]
+    unasked = run_json(*typed)
+    assert unasked["code"] == "CONFIRMATION_REQUIRED" and "0.69 $ in total" in unasked["message"]
     refused = anyio.run(call, error_of)
     assert refused.startswith("CONFIRMATION_REQUIRED: Rent gpu1: 1 x ")
     approval = refused.partition("trainmaster approve ")[2].partition("`")[0]
@@ -79,81 +79,87 @@ def test_an_agent_rents_once_its_user_approves_and_the_user_gives_back(
         assert terminal.end() == 0, terminal.shown
     begun = anyio.run(call, answer_of)
     assert begun["host"] == "gpu1" and begun["state"] in ("intended", "created", "ready")
-    # The same key, and nobody is asked.
-    ready = wait_until(lambda: (box := told(*typed))["state"] == "ready" and box, "the box")
-    assert (ready["state"], ready["box"], ready["provider"]) == ("ready", begun["box"], "runpod")
-    assert hosts(told) == ["local", "gpu1"]
-    assert [row["state"] for row in told("costs")["boxes"]] == ["ready"]
+    # The same key needs no second approval.
+    ready = wait_until(
+        lambda: (instance := run_json(*typed))["state"] == "ready" and instance, "the instance"
+    )
+    assert (ready["state"], ready["instance"], ready["provider"]) == (
+        "ready",
+        begun["instance"],
+        "runpod",
+    )
+    assert hosts(run_json) == ["local", "gpu1"]
+    assert [row["state"] for row in run_json("costs")["instances"]] == ["ready"]
     for answer, code, left in (("\n", 1, 1), ("y\n", 0, 0)):
         with at("release", "gpu1") as terminal:
             terminal.wait_for("Go ahead? [y/N]:")
-            assert "Give back gpu1" in terminal.shown
+            assert "Release gpu1" in terminal.shown
             terminal.type(answer)
             assert terminal.end() == code, terminal.shown
         assert (len(site.alive), site.count("create")) == (left, 1)
-    assert hosts(told) == ["local"]
-    assert told("release", "gpu1")["state"] == "ended"
+    assert hosts(run_json) == ["local"]
+    assert run_json("release", "gpu1")["state"] == "ended"
 
 
-def test_a_box_that_no_record_knows_is_shown_and_given_back_by_its_tag(
-    told: Told, site: RunPodSite, home: Path
+def test_an_orphan_is_listed_and_released_by_its_tag(
+    run_json: Command, site: RunPodSite, home: Path
 ) -> None:
-    tag = "tm-abcdef-strays"
+    tag = "tm-abcdef-orphan"
 
     async def rent() -> None:
         cloud = open_cloud("runpod", Home(home), read_settings(Home(home)), os.environ)
         offer = await cloud.offer(_OFFER.partition(":")[2], 50)
         assert offer is not None
-        await cloud.create(offer, BoxRequest(tag, "ssh-ed25519 AAAA", 50, offer.usd_per_h))
+        await cloud.create(offer, InstanceRequest(tag, "ssh-ed25519 AAAA", 50, offer.usd_per_h))
         await cloud.disconnect()
 
     anyio.run(rent)
-    assert told("costs").get("strays") is None
-    [stray] = told("costs", "--refresh")["strays"]
-    assert (stray["box"], stray["of_this_home"]) == (tag, False)
-    assert told("release", tag)["code"] == "CONFIRMATION_REQUIRED"
-    assert told("release", tag, "--yes")["state"] == "ended"
+    assert run_json("costs").get("orphans") is None
+    [orphan] = run_json("costs", "--refresh")["orphans"]
+    assert (orphan["instance"], orphan["of_this_home"]) == (tag, False)
+    assert run_json("release", tag)["code"] == "CONFIRMATION_REQUIRED"
+    assert run_json("release", tag, "--yes")["state"] == "ended"
     assert site.alive == []
 
 
-def hosts(told: Told) -> list[str]:
-    return [row["name"] for row in told("hosts")["hosts"]]
+def hosts(run_json: Command) -> list[str]:
+    return [row["name"] for row in run_json("hosts")["hosts"]]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (("provision", "runpod:nothing", "--hours", "1"), "OFFER_UNKNOWN"),
-        (("provision", "nobody:a", "--hours", "1"), "CLOUD_UNKNOWN"),
+        (("provision", "unknown:a", "--hours", "1"), "CLOUD_UNKNOWN"),
         (("provision", "OFFER", "--hours", "99"), "SPEND_CAP"),
         (("provision", "OFFER", "--hours", "nan"), "BAD_ARGUMENT"),
         (("provision", "OFFER", "--hours", "1", "--disk-gib", "-5"), "BAD_ARGUMENT"),
         (("provision", "OFFER", "--hours", "1", "--name", "a b"), "UNSAFE_NAME"),
-        (("release", "nobody"), "BOX_UNKNOWN"),
+        (("release", "unknown"), "INSTANCE_UNKNOWN"),
     ],
 )
-def test_bad_input_is_told_before_anything_is_spent(
-    site: RunPodSite, told: Told, arguments: tuple[str, ...], code: str
+def test_invalid_input_is_refused_before_anything_is_spent(
+    site: RunPodSite, run_json: Command, arguments: tuple[str, ...], code: str
 ) -> None:
     filled = [_OFFER if word == "OFFER" else word for word in arguments]
-    assert told(*filled, "--yes")["code"] == code
+    assert run_json(*filled, "--yes")["code"] == code
     assert site.count("create") == 0
 
 
 def test_a_key_that_is_missing_or_wrong_is_named_by_its_variable(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    run_json: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ("provision", _OFFER, "--hours", "1", "--yes")
     monkeypatch.setenv("RUNPOD_API_KEY", "wrong")
-    wrong = told(*asked)
+    wrong = run_json(*asked)
     assert wrong["code"] == "CLOUD_KEY_REFUSED" and "RUNPOD_API_KEY" in str(wrong)
     monkeypatch.delenv("RUNPOD_API_KEY")
-    missing = told(*asked)
+    missing = run_json(*asked)
     assert missing["code"] == "CLOUD_KEY_MISSING" and "RUNPOD_API_KEY" in str(missing)
 
 
-def test_a_price_that_rose_after_the_quote_is_refused(site: RunPodSite, told: Told) -> None:
+def test_a_price_that_rose_after_the_quote_is_refused(site: RunPodSite, run_json: Command) -> None:
     site.modes.cost_factor = 2.0
     asked = ("provision", _OFFER, "--hours", "1", "--yes")
-    assert told(*asked)["code"] == "PRICE_ABOVE_QUOTE"
-    wait_until(lambda: site.alive == [], "nothing is left of it")
+    assert run_json(*asked)["code"] == "PRICE_ABOVE_QUOTE"
+    wait_until(lambda: site.alive == [], "the end of the instance")

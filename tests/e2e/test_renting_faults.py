@@ -1,8 +1,8 @@
-"""Renting and giving back while replies are lost, providers fail and operators are killed.
+"""Rent and release while replies are lost, providers fail and commands are killed.
 
-`TRAINMASTER_RENTING_TRIALS` says how many (4 by default), `TRAINMASTER_RENTING_SEED` where their
-seeds begin; a trial tells its seed where it fails. The boxes of every fifth one never answer; most
-of the others come to be ready, and are given back from there.
+`TRAINMASTER_RENTING_TRIALS`: the number of trials (4 by default); `TRAINMASTER_RENTING_SEED`: the
+first seed; a failing trial prints its seed. In every fifth trial the instances never answer; in
+most others they become ready and are released.
 """
 
 from __future__ import annotations
@@ -25,55 +25,54 @@ from support.providers.site import Fault, How, Kind, Site
 from support.providers.vast_site import VastSite
 from support.runs.running_run import let_it_run, wait_until
 
-from trainmaster.machines.renting.lifecycle import Bounds
-from trainmaster.machines.renting.provision import provision
+from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.release import release
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState, Timeouts
 from trainmaster.words.confirmation import agreed
 from trainmaster.words.errors import TrainmasterError
 from trainmaster.words.paths import HOME_VARIABLE
 
 TRIALS = int(os.environ.get("TRAINMASTER_RENTING_TRIALS", "4"))
 SEED = int(os.environ.get("TRAINMASTER_RENTING_SEED", "1"))
-# Longer than a process of the home takes to begin, on a machine that is busy.
+# Longer than a process of the home takes to start on a busy machine.
 LATE_S = 10.0
 QUIET_S = 90.0
 _SITES: dict[str, type[Site]] = {"runpod": RunPodSite, "vast": VastSite, "lambda": LambdaSite}
-_OF_PROVIDING: tuple[Kind, ...] = ("offers", "list", "create", "create", "box")
-# What a trial with bad luck begins anew, so that there is something to give back.
-_MOST_TRIES = 3
-_OF_RELEASING: tuple[Kind, ...] = ("list", "end", "end", "box")
+_OF_PROVIDING: tuple[Kind, ...] = ("offers", "list", "create", "create", "instance")
+# Attempts to rent, so that there is usually an instance to release.
+_MAX_ATTEMPTS = 3
+_OF_RELEASING: tuple[Kind, ...] = ("list", "end", "end", "instance")
 _fork = multiprocessing.get_context("fork")
 
 
 def trials() -> list[tuple[str, int]]:
-    """Provider and seed of each: four of six are RunPod's."""
+    """Provider and seed of each; four of six are RunPod's."""
     providers = ("runpod", "vast", "lambda", "runpod", "runpod", "runpod")
     return [(providers[n % len(providers)], SEED + n) for n in range(TRIALS)]
 
 
 @pytest.mark.parametrize(("provider", "seed"), trials())
-def test_no_fault_and_no_kill_leaves_a_box_that_nobody_knows_of(
+def test_no_fault_and_no_kill_leaves_an_unrecorded_instance(
     provider: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with _SITES[provider]() as site, renting(tmp_path, site, monkeypatch, provider) as renter:
         trial = Trial(renter, seed, has_sshd=seed % 5 != 0)
         try:
-            for _ in range(_MOST_TRIES):
+            for _ in range(_MAX_ATTEMPTS):
                 trial.go(trial.rents, _OF_PROVIDING)
                 trial.until_quiet()
-                if trial.holds_a_box:
+                if trial.holds_an_instance:
                     break
             trial.go(trial.releases, _OF_RELEASING)
             trial.until_nothing_is_left()
         finally:
             trial.kill_operators()
-            trial.tell()
+            trial.print_outcome()
 
 
 class Trial:
-    """One operator's story: what it does, what goes wrong, and what has to hold all the same."""
+    """One trial: actions of a command, faults, and invariants."""
 
     def __init__(self, renter: Renter, seed: int, *, has_sshd: bool) -> None:
         self.renter, self.site, self.seed = renter, renter.site, seed
@@ -82,11 +81,11 @@ class Trial:
         self.site.modes.listed_late = self.chance.choice((0, 0, 1, 3))
         self.site.modes.listed_after_end = self.chance.choice((0, 0, 2))
         boot_s = 80.0 if has_sshd else self.chance.choice((1.0, 900.0))
-        self.bounds = Bounds(boot_s, LATE_S, gone_s=0.2)
+        self.timeouts = Timeouts(boot_s, LATE_S, gone_s=0.2)
         self._operator: multiprocessing.process.BaseProcess | None = None
 
     def go(self, act: Callable[[], None], kinds: tuple[Kind, ...]) -> None:
-        """Have an operator act, with faults, and killed at some moment in a third of all cases."""
+        """Run an action in a process with faults; a third of them are killed."""
         for _ in range(self.chance.choice((1, 1, 2, 3))):
             self._plan_fault(self.chance.choice(kinds))
         operator = _fork.Process(target=act)
@@ -103,19 +102,17 @@ class Trial:
             self.renter.do(
                 lambda workspace: provision(
                     workspace,
-                    OFFERS[self.renter.provider],
-                    hours=1.0,
+                    ProvisionRequest(OFFERS[self.renter.provider], 1.0, timeouts=self.timeouts),
                     confirm=agreed,
-                    bounds=self.bounds,
                     wait_s=self.wait_s,
                 )
             )
 
     def releases(self) -> None:
-        for box in self.renter.boxes():
+        for instance in self.renter.instances():
             with suppress(TrainmasterError):
                 self.renter.do(
-                    lambda workspace, tag=box.tag: release(
+                    lambda workspace, tag=instance.tag: release(
                         workspace, tag, confirm=agreed, force=True, wait_s=self.wait_s
                     )
                 )
@@ -125,57 +122,61 @@ class Trial:
         return self.chance.choice((0.0, 0.5, 3.0))
 
     @property
-    def holds_a_box(self) -> bool:
-        return any(box.open for box in self.renter.boxes())
+    def holds_an_instance(self) -> bool:
+        return any(instance.open for instance in self.renter.instances())
 
     def until_quiet(self) -> None:
-        """Until nothing is under way but what waits for a person."""
-        self._until(lambda: all(self._rests(box) for box in self.renter.boxes()), "quiet")
-        known = {box.tag: box for box in self.renter.boxes()}
-        for box in self.site.alive:
-            assert known[box.name].open
-            assert known[box.name].lease_end_t > time.time()
+        """Until no step is pending."""
+        self._until(
+            lambda: all(self._rests(instance) for instance in self.renter.instances()), "quiet"
+        )
+        known = {instance.tag: instance for instance in self.renter.instances()}
+        for instance in self.site.alive:
+            assert known[instance.name].open
+            assert known[instance.name].lease_end_t > time.time()
 
     def until_nothing_is_left(self) -> None:
-        self._until(self._nothing_is_left, "the end of every box")
-        assert all(not box.open and box.ended_t for box in self.renter.boxes())
+        self._until(self._nothing_is_left, "the end of every instance")
+        assert all(not instance.open and instance.ended_t for instance in self.renter.instances())
 
-    def tell(self) -> None:
-        """For whoever counts what the trials came to: `-s`, or where one fails."""
-        for box in self.renter.boxes():
-            ready = "ready" if box.body.get("ready_t") else "never ready"
-            print(f"TRIAL {self.renter.provider} {self.seed}: {ready}, {box.body.get('reason')}")
+    def print_outcome(self) -> None:
+        """Print the outcome, shown with `-s` or for a failure."""
+        for instance in self.renter.instances():
+            ready = "ready" if instance.ready_t else "never ready"
+            print(f"TRIAL {self.renter.provider} {self.seed}: {ready}, {instance.end_reason}")
 
-    def _rests(self, box: RentedBox) -> bool:
+    def _rests(self, instance: RentedInstance) -> bool:
         """Whether it is ready, boots for long, or has ended."""
-        if box.state is RentState.CREATED:
-            return self.bounds.boot_s > QUIET_S
-        return box.state in (RentState.READY, RentState.ENDED)
+        if instance.state is RentState.CREATED:
+            return self.timeouts.boot_s > QUIET_S
+        return instance.state in (RentState.READY, RentState.ENDED)
 
     def _nothing_is_left(self) -> bool:
-        return not self.site.alive and not any(box.open for box in self.renter.boxes())
+        return not self.site.alive and not any(
+            instance.open for instance in self.renter.instances()
+        )
 
     def _until(self, met: Callable[[], bool], what: str) -> None:
-        """Reconcile again and again, as a keeper would, and look at what must always hold."""
+        """Reconcile repeatedly, as a keeper does, and check the invariants."""
 
-        def looked() -> bool:
+        def reconciled() -> bool:
             self.renter.do(reconcile)
             self._check()
             return met()
 
-        wait_until(looked, what, QUIET_S)
+        wait_until(reconciled, what, QUIET_S)
 
     def _check(self) -> None:
-        """One box at most for each intent, ever; and none that is not on record."""
-        created = Counter(box.name for box in [*self.site.boxes.values()])
+        """At most one instance per intent, and none without a record."""
+        created = Counter(instance.name for instance in [*self.site.instances.values()])
         assert not [tag for tag, count in created.items() if count > 1], created
-        assert set(created) <= {box.tag for box in self.renter.boxes()}
+        assert set(created) <= {instance.tag for instance in self.renter.instances()}
 
     def _plan_fault(self, kind: Kind) -> None:
         how: How = self.chance.choice(("lost", "lost", "status", "garbage"))
         after = self.chance.random() < (0.75 if kind == "create" else 0.5)
         status = self.chance.choice((500, 503, 429))
-        if status == 429:  # says that nothing was done, and is not said of what was
+        if status == 429:  # means that nothing was done, so it comes before the effect
             after = False
         call = self.kill_operators if self.chance.random() < 0.4 else _nothing
         fault = Fault(how, after=after, status=status, call=call)
@@ -183,15 +184,15 @@ class Trial:
         self.site.fail(kind, fault, nth=nth, times=times)
 
     def kill_operators(self) -> None:
-        """Kill -9 whoever acts for the home: the command, and the processes that it has begun."""
+        """Kill -9 all processes of the home: the command, and the workers it has started."""
         if self._operator is not None and self._operator.pid is not None:
-            self._operator.kill()  # no-one where it has ended: its number may be another's by now
+            self._operator.kill()  # a no-op after its end, when its pid may be reused
         marker = f"{HOME_VARIABLE}={self.renter.home}".encode()
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             with suppress(OSError):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 named = marker in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                if b"tend" in command and named:
+                if b"provision-worker" in command and named:
                     os.kill(pid, signal.SIGKILL)
 
 

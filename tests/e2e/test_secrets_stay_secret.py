@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import LONGEST_S, CommandLine, holding, small_spec, wait_until
 
-# In no other test: the command lines of all processes are looked through for it.
+# In no other test: the command lines of all processes are searched for it.
 TOKEN = "hf_ZyXwVuTsRqPoNmLkJiHgFeDcBa9876543210"
 MASKED = "*" * len(TOKEN)
 # Comes before any trainer's own first line.
@@ -22,6 +22,12 @@ if "train.py" in sys.orig_argv:
 """
 
 Launch = Callable[..., str]
+
+
+@pytest.fixture
+def command(home: Path) -> CommandLine:
+    """Each command in a process of its own, whose command line is read, too."""
+    return CommandLine(home, by_process=True)
 
 
 @pytest.fixture
@@ -73,7 +79,7 @@ def test_a_printed_secret_stands_in_the_boxs_own_log_alone(
 
     command("stop", run)
     stopped = command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
-    wait_until(lambda: not folder.secrets.exists(), "the box's copy is removed")
+    wait_until(lambda: not folder.secrets.exists(), "the host's copy is removed")
     mirrored = command.home / "mirror" / run / "p1" / "attempts/1/train.log"
     own = folder.attempt(1).train_log.read_bytes()
     assert mirrored.read_bytes() == own.replace(TOKEN.encode(), MASKED.encode())
@@ -82,9 +88,9 @@ def test_a_printed_secret_stands_in_the_boxs_own_log_alone(
     ended = command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert ended["state"] == "completed"
     assert f"the token is {TOKEN}" in folder.attempt(2).train_log.read_text()
-    wait_until(lambda: not folder.secrets.exists(), "the box's copy is removed")
+    wait_until(lambda: not folder.secrets.exists(), "the host's copy is removed")
     kept = command.home / "secrets" / f"{run}.json"
-    wait_until(lambda: command("status", run) and not kept.exists(), "our copy is removed")
+    wait_until(lambda: command("tick") and not kept.exists(), "our copy is removed")
     both = {log, log.replace("attempts/1", "attempts/2"), "secrets.env"}
     assert set(holding(command.home, TOKEN.encode())) == both
 
@@ -97,7 +103,7 @@ def test_a_printed_secret_stands_in_the_boxs_own_log_alone(
     assert holding(command.home, TOKEN.encode()) == ["secrets.env"]
 
 
-def test_what_a_failed_trainer_said_last_is_masked_wherever_it_is_told(
+def test_what_a_failed_trainer_said_last_is_masked_wherever_it_is_reported(
     command: CommandLine, launch: Launch
 ) -> None:
     run = launch(
@@ -107,8 +113,8 @@ def test_what_a_failed_trainer_said_last_is_masked_wherever_it_is_told(
     assert command("status", run)["evidence"] == [f"no access with {MASKED}"]
     folder = command.folder(run)
     assert MASKED in folder.journal.read_text()
-    wait_until(lambda: MASKED in folder.status_page.read_text(), "the page tells of it")
-    wait_until(lambda: not folder.secrets.exists(), "the box's copy is removed")
+    wait_until(lambda: MASKED in folder.status_page.read_text(), "the page reports of it")
+    wait_until(lambda: not folder.secrets.exists(), "the host's copy is removed")
     log = str(folder.attempt(1).train_log.relative_to(folder.root))
     assert holding(folder.root, TOKEN.encode()) == [log]
 

@@ -1,4 +1,5 @@
-"""A real training that comes to a standstill: the box ends it, and goes on from its checkpoint."""
+"""A real training that comes to a standstill: the host ends it, and continues from its
+checkpoint."""
 
 from __future__ import annotations
 
@@ -51,11 +52,11 @@ class Hurried:
         """Let it work until its journal holds such an event, and let so many minutes pass."""
 
         def met() -> Mapping[str, Any] | None:
-            if (told := self._told(kind)) is None:
+            if (reported := self._reported(kind)) is None:
                 self._supervisor.tick()
                 if self._ahead_s < minutes * _MINUTE_S:
                     self._ahead_s += _MINUTE_S
-            return told
+            return reported
 
         found: Mapping[str, Any] = wait_until(met, kind, bound_s=LONGEST_S)
         return found
@@ -64,12 +65,12 @@ class Hurried:
         self._supervisor.close()
         os.close(self._lock[0])
 
-    def _told(self, kind: str) -> Mapping[str, Any] | None:
-        told = [decode(line).document for line in self._run.journal.read_bytes().splitlines()]
-        return next((event for event in reversed(told) if event["kind"] == kind), None)
+    def _reported(self, kind: str) -> Mapping[str, Any] | None:
+        reported = [decode(line).document for line in self._run.journal.read_bytes().splitlines()]
+        return next((event for event in reversed(reported) if event["kind"] == kind), None)
 
 
-def test_a_trainer_that_stands_still_is_ended_and_goes_on_from_its_checkpoint(
+def test_a_trainer_that_stands_still_is_ended_and_continues_from_its_checkpoint(
     command: CommandLine, tmp_path: Path
 ) -> None:
     env = begin_with(tmp_path / "standing", standing_after(200, 1))
@@ -87,10 +88,10 @@ def test_a_trainer_that_stands_still_is_ended_and_goes_on_from_its_checkpoint(
     assert (ended["attempt"], ended["reason"], ended["signal"]) == (1, "stall", signal.SIGKILL)
     assert "trainer" not in processes_of(folder)
     newest = max(int(path.name[5:]) for path in folder.checkpoints.glob("step-*"))
-    assert newest >= ended["verified_step"]  # it may have stopped before it told of its last
+    assert newest >= ended["verified_step"]  # it may have stopped before it reported of its last
     planned = hurried.until("restart_planned")
     assert (planned["why"], planned["set"]) == ("stall", {})
-    hurried.until("closed")  # its clock is ahead: nobody else is to go on from there
+    hurried.until("closed")  # its clock is ahead: nobody else is to continue from there
     hurried.close()
 
     command("replay")

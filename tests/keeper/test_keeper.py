@@ -19,7 +19,6 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.cli.doctor.keeper import keeping_checks
 from trainmaster.keeper import service
-from trainmaster.keeper.answers import KeeperAnswer, TickAnswer
 from trainmaster.keeper.call import Call, parse_every
 from trainmaster.keeper.systemd import service as service_unit
 from trainmaster.keeper.systemd import timer as timer_unit
@@ -27,6 +26,7 @@ from trainmaster.keeper.tick import tick
 from trainmaster.runs.launch import launch
 from trainmaster.sync.keeper_state import keeper_problem, note_installed, read_ticked, ticking
 from trainmaster.sync.workspace import Workspace, open_workspace
+from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.errors import HostError, UsageError
 
 ODD_NAME = "100% of $HOME's"

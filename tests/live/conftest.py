@@ -1,7 +1,7 @@
-"""Checks against the real services, with the keys of whoever runs them (`make test-live`).
+"""Checks against the real services, with the user's own keys (`make test-live`).
 
-They only look: nothing is rented, pushed or changed. What has no key is left out, and told; where
-none has one, the whole of it fails.
+They only read: nothing is rented, pushed or changed. Services without a key are left out and
+named; without any key the session fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HOW = "put it into the environment or the home's secrets.env"
 
 @pytest.fixture
 def real_home() -> Home:
-    """The home of whoever runs this."""
+    """The user's own home."""
     return find_home(os.environ)
 
 
@@ -43,4 +43,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     ran = [kind for kind in ("passed", "failed", "error") if reporter.stats.get(kind)]
     if not ran:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        reporter.write_line("\nNothing was checked: there is no key for any of the services.")
+        reporter.write_line("\nNothing was checked: no service has a key.")

@@ -8,31 +8,31 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from trainmaster.machines.clouds import KEY_NAMES, NAMES, Box, Offer, Wanted, open_cloud
+from trainmaster.machines.clouds import KEY_NAMES, NAMES, Instance, Offer, Wanted, open_cloud
 from trainmaster.words.errors import CloudError
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
 
 
 @pytest.mark.parametrize("provider", NAMES)
-def test_a_provider_tells_its_offers_and_the_accounts_boxes(
+def test_a_provider_reports_its_offers_and_the_accounts_instances(
     provider: str, needs: Callable[[str, list[str]], None], real_home: Home
 ) -> None:
     needs(KEY_NAMES[provider], _key_places(provider, real_home))
-    offers, left_out, boxes = asyncio.run(_asked(provider, real_home))
+    offers, left_out, instances = asyncio.run(_asked(provider, real_home))
     assert offers, "nothing at all is free: is that so on the provider's own page?"
     # A changed API shows itself here: what can't be read is left out.
     assert left_out <= len(offers)
     for offer in offers:
         assert offer.provider == provider and offer.count >= 1
         assert 0.01 < offer.usd_per_h < 500
-    assert all(box.provider_id for box in boxes)
+    assert all(instance.provider_id for instance in instances)
 
 
-async def _asked(provider: str, home: Home) -> tuple[Sequence[Offer], int, Sequence[Box]]:
+async def _asked(provider: str, home: Home) -> tuple[Sequence[Offer], int, Sequence[Instance]]:
     cloud = open_cloud(provider, home, read_settings(home), os.environ)
     try:
-        return await cloud.offers(Wanted()), cloud.left_out, await cloud.boxes()
+        return await cloud.offers(Wanted()), cloud.left_out, await cloud.instances()
     finally:
         await cloud.disconnect()
 

@@ -13,7 +13,7 @@ from trainmaster.backends.kaggle.process import KaggleProcess
 from trainmaster.words.paths import Home
 
 
-def test_kaggle_tells_the_weeks_quota_of_the_account(
+def test_kaggle_reports_the_weeks_quota_of_the_account(
     needs: Callable[[str, list[str]], None], real_home: Home
 ) -> None:
     needs(TOKEN, key_places(with_keys(real_home, os.environ)))

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from trainmaster.machines import approvals
-from trainmaster.store.control_approvals import EXPIRES_AFTER_S
+from trainmaster.store.control.approvals import EXPIRES_AFTER_S
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.confirmation import Quote
 from trainmaster.words.errors import SpendError
@@ -78,16 +78,16 @@ def test_a_quote_expires_approved_or_not(workspace: Workspace) -> None:
     approved = records.quote(replace(_QUOTE, asked="b"), long_ago)
     assert records.approve(approved.id, "approve", long_ago + 10) is not None
     for row in (waiting, approved):
-        with pytest.raises(SpendError, match="out of date"):
+        with pytest.raises(SpendError, match="has expired"):
             anyio.run(approvals.approve, workspace, row.id)
     assert approvals.take_agreement(workspace, replace(_QUOTE, asked="b")) is None
     assert anyio.run(approvals.list_waiting, workspace).waiting == []
     assert required(workspace, _QUOTE) != waiting.id
 
 
-def test_unknown_ids_are_told(workspace: Workspace) -> None:
+def test_an_unknown_id_is_an_error(workspace: Workspace) -> None:
     with pytest.raises(SpendError, match="No quote has the id 'q-nosuch'"):
-        anyio.run(approvals.look_up, workspace, "q-nosuch")
+        anyio.run(approvals.find_quote, workspace, "q-nosuch")
 
 
 def test_the_allowance_is_kept_to_the_cent_and_over_all_time(workspace: Workspace) -> None:
@@ -100,7 +100,7 @@ def test_the_allowance_is_kept_to_the_cent_and_over_all_time(workspace: Workspac
     spent = approvals.take_agreement(workspace, later)
     assert spent is not None
     assert approvals.take_agreement(workspace, replace(_QUOTE, usd=0.01)) is None
-    workspace.control.approvals.give_back(spent.id)  # its box was never created
+    workspace.control.approvals.give_back(spent.id)  # its instance was never created
     assert approvals.take_agreement(workspace, later) is not None
 
 

@@ -1,4 +1,4 @@
-"""Hosts on record, against real sshd's: added whole or not at all, trusted anew only when told."""
+"""The registry of hosts, against real sshds: atomic addition, explicit trust of new keys."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ BINARIES = ("/usr/bin", "/usr/local/bin", "/bin")
 
 
 @pytest.fixture
-def box() -> Iterator[Sshd]:
+def sshd() -> Iterator[Sshd]:
     with Sshd() as started:
         yield started
 
 
-def options(box: Sshd, **changes: object) -> HostOptions:
-    known = {"key": str(box.key), "root": f"{box.home}/trainmaster"}
+def options(sshd: Sshd, **changes: object) -> HostOptions:
+    known = {"key": str(sshd.key), "root": f"{sshd.home}/trainmaster"}
     return HostOptions(**{**known, **changes})  # type: ignore[arg-type]
 
 
-def add(workspace: Workspace, box: Sshd, name: str = "gpu1", **changes: object) -> HostAddedAnswer:
-    address = f"{box.user}@{box.address}:{box.port}"
-    return run_async(lambda: add_host(workspace, name, address, options(box, **changes)))
+def add(workspace: Workspace, sshd: Sshd, name: str = "gpu1", **changes: object) -> HostAddedAnswer:
+    address = f"{sshd.user}@{sshd.address}:{sshd.port}"
+    return run_async(lambda: add_host(workspace, name, address, options(sshd, **changes)))
 
 
 def check(workspace: Workspace, name: str = "gpu1") -> HostCheckAnswer:
@@ -66,9 +66,11 @@ def nothing_is_kept(workspace: Workspace) -> bool:
     return workspace.control.hosts() == [] and not (folder.exists() and list(folder.iterdir()))
 
 
-def test_a_host_is_added_with_its_key_pinned_and_told(workspace: Workspace, box: Sshd) -> None:
-    answer = add(workspace, box)
-    kind, key = box.known_hosts().split()[1:]
+def test_adding_a_host_pins_its_key_and_returns_the_fingerprint(
+    workspace: Workspace, sshd: Sshd
+) -> None:
+    answer = add(workspace, sshd)
+    kind, key = sshd.known_hosts().split()[1:]
     pinned = workspace.home.pins("gpu1").read_text()
     assert pinned.split()[1:] == [kind, key]
     assert workspace.home.pins("gpu1").stat().st_mode & 0o777 == 0o600
@@ -78,7 +80,7 @@ def test_a_host_is_added_with_its_key_pinned_and_told(workspace: Workspace, box:
     assert {"reachable", "shell", "python"} <= set(rows(answer))
     assert [row.state for row in answer.checks if row.state == "fail"] == []
     [record] = workspace.control.hosts()
-    assert (record.address, record.user, record.port) == (box.address, box.user, box.port)
+    assert (record.address, record.user, record.port) == (sshd.address, sshd.user, sshd.port)
     left = {path.name for path in workspace.home.pins("gpu1").parent.iterdir()}
     assert left == {"known_hosts"}
 
@@ -117,7 +119,7 @@ def test_hostile_options_are_refused_before_anything(
     assert nothing_is_kept(workspace)
 
 
-def test_a_refused_port_is_told_at_once_and_nothing_is_kept(workspace: Workspace) -> None:
+def test_a_refused_port_fails_at_once_and_nothing_is_kept(workspace: Workspace) -> None:
     port, begun = free_port("127.0.0.1"), time.monotonic()
     with pytest.raises(TrainmasterError) as caught:
         run_async(lambda: add_host(workspace, "gpu1", f"root@127.0.0.1:{port}", HostOptions()))
@@ -128,7 +130,7 @@ def test_a_refused_port_is_told_at_once_and_nothing_is_kept(workspace: Workspace
     assert nothing_is_kept(workspace)
 
 
-def test_what_does_not_speak_ssh_is_told_apart(workspace: Workspace) -> None:
+def test_a_server_that_does_not_speak_ssh_is_reported(workspace: Workspace) -> None:
     class Answering(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             self.request.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
@@ -144,52 +146,52 @@ def test_what_does_not_speak_ssh_is_told_apart(workspace: Workspace) -> None:
     assert nothing_is_kept(workspace)
 
 
-def test_a_key_that_is_not_let_in_is_an_error_and_nothing_is_kept(
-    workspace: Workspace, box: Sshd, tmp_path: Path
+def test_a_refused_key_is_an_error_and_nothing_is_kept(
+    workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:
     other = make_key(tmp_path / "other")
     with pytest.raises(TrainmasterError) as caught:
-        add(workspace, box, key=str(other))
+        add(workspace, sshd, key=str(other))
     assert caught.value.code == "AUTH_FAILED"
     assert nothing_is_kept(workspace)
 
 
-def test_an_unreachable_host_can_be_noted_and_is_pinned_later(
-    workspace: Workspace, box: Sshd
+def test_an_unreachable_host_can_be_added_offline_and_is_pinned_later(
+    workspace: Workspace, sshd: Sshd
 ) -> None:
-    box.halt()
-    answer = add(workspace, box, offline=True)
+    sshd.halt()
+    answer = add(workspace, sshd, offline=True)
     assert (answer.fingerprint, answer.checks) == (None, [])
-    told = check(workspace)
-    assert not told.ok
-    assert rows(told)["reachable"].state == "fail"
+    answer = check(workspace)
+    assert not answer.ok
+    assert rows(answer)["reachable"].state == "fail"
     [_, row] = run_async(lambda: list_hosts(workspace)).hosts
     assert row.state == "unreachable"
-    box.start()
+    sshd.start()
     assert rows(check(workspace))["host key"].state == "ok"
     assert workspace.home.pins("gpu1").exists()
 
 
-def test_a_name_is_taken_once(workspace: Workspace, box: Sshd) -> None:
-    add(workspace, box)
+def test_a_name_is_taken_once(workspace: Workspace, sshd: Sshd) -> None:
+    add(workspace, sshd)
     pinned = workspace.home.pins("gpu1").read_bytes()
     with pytest.raises(TrainmasterError) as caught:
-        add(workspace, box)
+        add(workspace, sshd)
     assert caught.value.code == "HOST_EXISTS"
     assert workspace.home.pins("gpu1").read_bytes() == pinned
 
 
 @pytest.mark.parametrize("transport", get_args(TransportName))
 def test_a_changed_key_is_refused_until_it_is_trusted(
-    workspace: Workspace, box: Sshd, transport: str
+    workspace: Workspace, sshd: Sshd, transport: str
 ) -> None:
-    before = add(workspace, box, transport=transport).fingerprint
-    box.rotate_host_key()
-    told = check(workspace)
-    assert rows(told)["host key"].state == "fail"
-    assert "hosts trust gpu1" in str(rows(told)["host key"].remedy)
-    assert rows(told)["reachable"].state == "ok"
-    assert "auth" not in rows(told)
+    before = add(workspace, sshd, transport=transport).fingerprint
+    sshd.rotate_host_key()
+    answer = check(workspace)
+    assert rows(answer)["host key"].state == "fail"
+    assert "hosts trust gpu1" in str(rows(answer)["host key"].remedy)
+    assert rows(answer)["reachable"].state == "ok"
+    assert "auth" not in rows(answer)
     trusted = run_async(lambda: trust_host(workspace, "gpu1"))
     assert trusted.changed
     assert str(before) in trusted.pinned[0]
@@ -198,19 +200,19 @@ def test_a_changed_key_is_refused_until_it_is_trusted(
 
 
 def test_trusting_what_cannot_be_reached_keeps_the_pinned_key(
-    workspace: Workspace, box: Sshd
+    workspace: Workspace, sshd: Sshd
 ) -> None:
-    add(workspace, box)
+    add(workspace, sshd)
     pinned = workspace.home.pins("gpu1").read_bytes()
-    box.halt()
+    sshd.halt()
     with pytest.raises(TrainmasterError) as caught:
         run_async(lambda: trust_host(workspace, "gpu1"))
     assert caught.value.code == "HOST_UNREACHABLE"
     assert workspace.home.pins("gpu1").read_bytes() == pinned
 
 
-def test_trusting_an_unchanged_key_says_so(workspace: Workspace, box: Sshd) -> None:
-    add(workspace, box)
+def test_trusting_an_unchanged_key_says_so(workspace: Workspace, sshd: Sshd) -> None:
+    add(workspace, sshd)
     assert not run_async(lambda: trust_host(workspace, "gpu1")).changed
 
 
@@ -232,8 +234,8 @@ def open_run(workspace: Workspace, host: str, fingerprint: str = "") -> str:
     return run.run_id
 
 
-def test_a_host_with_open_runs_is_removed_by_force_alone(workspace: Workspace, box: Sshd) -> None:
-    add(workspace, box)
+def test_a_host_with_open_runs_is_removed_by_force_alone(workspace: Workspace, sshd: Sshd) -> None:
+    add(workspace, sshd)
     run_id = open_run(workspace, "gpu1")
     with pytest.raises(TrainmasterError) as caught:
         run_async(lambda: remove_host(workspace, "gpu1"))
@@ -247,12 +249,12 @@ def test_a_host_with_open_runs_is_removed_by_force_alone(workspace: Workspace, b
 
 
 def test_the_list_shows_this_machine_and_what_the_last_check_found(
-    workspace: Workspace, box: Sshd
+    workspace: Workspace, sshd: Sshd
 ) -> None:
-    add(workspace, box)
+    add(workspace, sshd)
     local, row = run_async(lambda: list_hosts(workspace)).hosts
     assert (local.name, row.name, row.state) == ("local", "gpu1", "unchecked")
-    assert row.address == f"root@{box.address}:{box.port}"
+    assert row.address == f"root@{sshd.address}:{sshd.port}"
     open_run(workspace, "gpu1")
     check(workspace)
     _, row = run_async(lambda: list_hosts(workspace)).hosts
@@ -261,30 +263,28 @@ def test_the_list_shows_this_machine_and_what_the_last_check_found(
     assert time.time() - row.as_of < 60
 
 
-def test_the_list_shows_what_whoever_follows_its_runs_has_found(
-    workspace: Workspace, box: Sshd
-) -> None:
-    add(workspace, box)
+def test_the_list_shows_the_result_of_following_its_runs(workspace: Workspace, sshd: Sshd) -> None:
+    add(workspace, sshd)
     check(workspace)
     open_run(workspace, "gpu1")
-    note = workspace.home.follower_pass("gpu1")
-    note.parent.mkdir(parents=True, exist_ok=True)
+    record = workspace.home.follower_pass("gpu1")
+    record.parent.mkdir(parents=True, exist_ok=True)
     lost = {"code": "LINK_LOST", "message": "The connection to gpu1 broke."}
     for error, state in ((lost, "unreachable"), (None, "ok")):
-        note.write_text(json.dumps({"t": time.time(), "skew_s": 0.0, "error": error}))
+        record.write_text(json.dumps({"t": time.time(), "skew_s": 0.0, "error": error}))
         _, row = run_async(lambda: list_hosts(workspace)).hosts
         assert row.state == state
         assert (row.reason == lost["message"]) is (error is not None)
 
 
 def test_any_command_that_reaches_a_host_refreshes_what_the_list_shows(
-    workspace: Workspace, box: Sshd
+    workspace: Workspace, sshd: Sshd
 ) -> None:
-    add(workspace, box)
-    note = workspace.home.follower_pass("gpu1")
-    note.parent.mkdir(parents=True, exist_ok=True)
+    add(workspace, sshd)
+    record = workspace.home.follower_pass("gpu1")
+    record.parent.mkdir(parents=True, exist_ok=True)
     lost = {"code": "LINK_LOST", "message": "The connection to gpu1 broke."}
-    note.write_text(json.dumps({"t": time.time() - 60, "skew_s": 0.0, "error": lost}))
+    record.write_text(json.dumps({"t": time.time() - 60, "skew_s": 0.0, "error": lost}))
     workspace.home.reached("gpu1").unlink(missing_ok=True)
     _, before = run_async(lambda: list_hosts(workspace)).hosts
     run_async(lambda: reach(workspace))
@@ -298,8 +298,8 @@ async def reach(workspace: Workspace) -> None:
     await host.disconnect()
 
 
-def test_a_check_tells_all_of_a_sound_box(workspace: Workspace, box: Sshd) -> None:
-    add(workspace, box)
+def test_a_check_of_a_good_host_has_all_rows(workspace: Workspace, sshd: Sshd) -> None:
+    add(workspace, sshd)
     answer = check(workspace)
     assert answer.ok, [row for row in answer.checks if row.state == "fail"]
     wanted = "reachable,host key,auth,shell,python,environments,root,cache,gpu,torch,clock"
@@ -309,55 +309,53 @@ def test_a_check_tells_all_of_a_sound_box(workspace: Workspace, box: Sshd) -> No
 
 
 def test_a_noisy_shell_is_quoted_and_does_not_hide_the_rest(workspace: Workspace) -> None:
-    with Sshd(shell="bash", rc="echo Welcome to the box; echo careful >&2\n") as box:
-        add(workspace, box)
-        told = rows(check(workspace))
-    assert told["shell"].state == "warn"
-    assert "Welcome to the box" in told["shell"].found
-    assert "torch" in told
+    with Sshd(shell="bash", rc="echo Welcome to the host; echo careful >&2\n") as sshd:
+        add(workspace, sshd)
+        found = rows(check(workspace))
+    assert found["shell"].state == "warn"
+    assert "Welcome to the host" in found["shell"].found
+    assert "torch" in found
 
 
-def test_a_box_without_an_interpreter_still_tells_what_plain_commands_can(
-    workspace: Workspace, box: Sshd
+def test_a_host_without_an_interpreter_is_checked_by_plain_commands(
+    workspace: Workspace, sshd: Sshd
 ) -> None:
-    hide_interpreters(box)
-    added = rows(add(workspace, box))
+    hide_interpreters(sshd)
+    added = rows(add(workspace, sshd))
     assert added["python"].state == "fail"
     answer = check(workspace)
-    told = rows(answer)
+    found = rows(answer)
     assert not answer.ok
-    assert "apt install python3" in str(told["python"].remedy)
-    assert {"root", "cache", "tmux or screen", "gpu", "clock"} <= set(told)
-    assert told["root"].state == "ok"
+    assert "apt install python3" in str(found["python"].remedy)
+    assert {"root", "cache", "tmux or screen", "gpu", "clock"} <= set(found)
+    assert found["root"].state == "ok"
 
 
-def test_a_box_without_env_has_a_sound_shell_and_is_used_as_any_other(
-    workspace: Workspace, box: Sshd
-) -> None:
-    hide(box, {Path(folder, name) for folder in BINARIES for name in ("env", "printenv")})
-    add(workspace, box, root="~/trainings")
-    told = rows(check(workspace))
-    assert (told["shell"].state, told["root"].state) == ("ok", "ok")
-    assert f"{box.home}/trainings" in told["root"].found
+def test_a_host_without_env_passes_the_shell_check(workspace: Workspace, sshd: Sshd) -> None:
+    hide(sshd, {Path(folder, name) for folder in BINARIES for name in ("env", "printenv")})
+    add(workspace, sshd, root="~/trainings")
+    found = rows(check(workspace))
+    assert (found["shell"].state, found["root"].state) == ("ok", "ok")
+    assert f"{sshd.home}/trainings" in found["root"].found
 
 
-def hide_interpreters(box: Sshd) -> None:
+def hide_interpreters(sshd: Sshd) -> None:
     folders = (*BINARIES, "/opt/conda/bin", "/opt/miniconda3/bin")
-    hide(box, {path.resolve() for name in folders for path in Path(name).glob("python*")})
+    hide(sshd, {path.resolve() for name in folders for path in Path(name).glob("python*")})
 
 
-def hide(box: Sshd, paths: set[Path]) -> None:
-    """Put nothing in the place of each, in the box's own view of the disk."""
+def hide(sshd: Sshd, paths: set[Path]) -> None:
+    """Hide each file in the host's mount namespace."""
     for path in filter(Path.exists, paths):
-        command = ["nsenter", f"--mount=/proc/{box.listener}/ns/mnt", "mount", "--bind"]
+        command = ["nsenter", f"--mount=/proc/{sshd.listener}/ns/mnt", "mount", "--bind"]
         subprocess.run([*command, "/dev/null", str(path)], check=True)
 
 
 def test_a_root_that_cannot_be_written_fails_with_its_remedy(
     workspace: Workspace, tmp_path: Path
 ) -> None:
-    with Sshd(user="trainer") as box:
-        add(workspace, box, root="/proc/trainmaster")
+    with Sshd(user="trainer") as sshd:
+        add(workspace, sshd, root="/proc/trainmaster")
         answer = check(workspace)
     assert not answer.ok
     assert rows(answer)["root"].state == "fail"
@@ -376,15 +374,15 @@ def test_an_unknown_host_says_how_it_is_added(workspace: Workspace) -> None:
     assert "hosts add gpu9" in caught.value.fix
 
 
-def test_the_cache_is_cleared_of_what_neither_side_names(workspace: Workspace, box: Sshd) -> None:
-    add(workspace, box)
-    cache = box.home / "trainmaster" / "cache"
+def test_gc_removes_cache_entries_that_no_run_names(workspace: Workspace, sshd: Sshd) -> None:
+    add(workspace, sshd)
+    cache = sshd.home / "trainmaster" / "cache"
     for name in ("a" * 32, "b" * 32):
         (cache / "data" / name).mkdir(parents=True)
         (cache / "data" / name / "part").write_bytes(b"12345")
     open_run(workspace, "gpu1", fingerprint="a" * 32)
-    told = run_async(lambda: collect(workspace, "gpu1", dry_run=True))
-    assert [entry.name for entry in told.removed] == ["b" * 32]
+    planned = run_async(lambda: collect(workspace, "gpu1", dry_run=True))
+    assert [entry.name for entry in planned.removed] == ["b" * 32]
     assert (cache / "data" / ("b" * 32)).exists()
     done = run_async(lambda: collect(workspace, "gpu1"))
     assert done.freed_bytes == 5

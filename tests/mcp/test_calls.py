@@ -41,7 +41,7 @@ host: debug
 
 
 @_ERAS
-def test_a_refused_call_tells_code_fix_and_whether_to_retry(
+def test_a_refused_call_reports_code_fix_and_whether_to_retry(
     environment: dict[str, str], era: str
 ) -> None:
     async def scenario() -> None:
@@ -68,7 +68,7 @@ def test_null_counts_as_not_given(environment: dict[str, str]) -> None:
     anyio.run(scenario)
 
 
-def test_a_home_that_cannot_be_used_is_told_by_the_call_that_needs_it(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_used_is_reported_by_the_call_that_needs_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
 
     async def scenario() -> None:
@@ -232,7 +232,7 @@ def test_answers_fit_into_little_context(
     anyio.run(scenario)
 
 
-def test_detail_tells_the_risks_of_the_status_page(
+def test_detail_reports_the_risks_of_the_status_page(
     environment: dict[str, str], corpus: Path
 ) -> None:
     spec = _SPEC.format(corpus=corpus, steps=4000, step_s=0.02).replace(
@@ -284,6 +284,6 @@ def test_the_command_serves_what_its_options_say(environment: dict[str, str], er
             assert "get_run" in {tool.name for tool in (await client.list_tools()).tools}
             assert await answer_of(client, "list_runs") == {"runs": []}
             assert (await error_of(client, "get_run", run_id="x")).startswith("RUN_NOT_FOUND: ")
-            assert "There is no tool" in await error_of(client, "stop", run_id="x")
+            assert "Unknown tool" in await error_of(client, "stop", run_id="x")
 
     anyio.run(scenario)

@@ -46,7 +46,7 @@ class Shop:
         usd = self.prices.pop(0) if self.prices else 3.0
         by = await confirm(Quote("provision", thing, f"Rent {thing} for {usd:.2f} USD.", usd))
         if self.ended_again:
-            workspace.control.boxes.add(rented())
+            workspace.control.instances.add(rented())
             raise CloudError("PRICE_ABOVE_QUOTE", "It cost more.", "Take another.")
         if self.sold_out:
             raise CloudError("NO_CAPACITY", "There is none left.", "Take another.")
@@ -237,7 +237,7 @@ def test_an_answer_that_is_sent_again_buys_nothing(shop: Shop) -> None:
     assert shop.sold == ["elicitation"]
 
 
-def test_a_word_is_used_up_by_a_box_that_was_ended_again(shop: Shop) -> None:
+def test_an_approval_is_used_up_by_an_instance_that_has_ended(shop: Shop) -> None:
     """A provider that asks for more than it had said must not be rented from again and again."""
     shop.home.mkdir()
     (shop.home / "settings.yaml").write_text("agent_may_spend_usd: 5\n")

@@ -13,17 +13,17 @@ from mcp.types import ElicitRequestParams, ElicitResult
 from support.mcp.mcp_client import answer_of, connected_over_stdio, error_of
 from support.providers.runpod_site import RunPodSite
 
-from trainmaster.machines.clouds import BoxRequest, open_cloud
+from trainmaster.machines.clouds import InstanceRequest, open_cloud
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
 
-_TAG = "tm-abcdef-strays"
+_TAG = "tm-abcdef-orphan"
 _YES = ElicitResult(action="accept", content={"agree": True})
 
 
 @pytest.fixture
 def site(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunPodSite]:
-    """RunPod, with a box of another home of the same account."""
+    """A RunPod stand-in with an instance of another home of the same account."""
     with RunPodSite() as site:
         site.modes.has_sshd = False
         home.mkdir()
@@ -37,14 +37,12 @@ async def rent(home: Path) -> None:
     cloud = open_cloud("runpod", Home(home), read_settings(Home(home)), os.environ)
     offer = await cloud.offer("nvidia-geforce-rtx-4090:1x:community", 50)
     assert offer is not None
-    await cloud.create(offer, BoxRequest(_TAG, "ssh-ed25519 AAAA", 50, offer.usd_per_h))
+    await cloud.create(offer, InstanceRequest(_TAG, "ssh-ed25519 AAAA", 50, offer.usd_per_h))
     await cloud.disconnect()
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
-def test_a_box_is_ended_by_a_yes_and_by_nothing_else(
-    site: RunPodSite, home: Path, era: str
-) -> None:
+def test_only_a_yes_ends_an_instance(site: RunPodSite, home: Path, era: str) -> None:
     environment = {"TRAINMASTER_HOME": str(home)}
     asked: list[str] = []
 
@@ -62,7 +60,7 @@ def test_a_box_is_ended_by_a_yes_and_by_nothing_else(
             connected_over_stdio(environment, era, elicitation_callback=thinks) as client,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(client.call_tool, "release", {"box": _TAG})
+            tasks.start_soon(client.call_tool, "release", {"instance": _TAG})
             with anyio.fail_after(60):
                 while not asked:
                     await anyio.sleep(0.01)
@@ -74,9 +72,11 @@ def test_a_box_is_ended_by_a_yes_and_by_nothing_else(
         async with connected_over_stdio(environment, era, elicitation_callback=agrees) as client:
             served = {tool.name for tool in (await client.list_tools()).tools}
             assert {"list_offers", "provision", "release"} <= served
-            assert (await error_of(client, "release", box="nobody")).startswith("BOX_UNKNOWN: ")
+            assert (await error_of(client, "release", instance="unknown")).startswith(
+                "INSTANCE_UNKNOWN: "
+            )
             assert len(site.alive) == 1
-            assert (await answer_of(client, "release", box=_TAG))["state"] == "ended"
+            assert (await answer_of(client, "release", instance=_TAG))["state"] == "ended"
 
     anyio.run(scenario)
     assert site.alive == []

@@ -34,7 +34,7 @@ torch.save({"weights": torch.ones(4)}, "checkpoint.pt")
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Iterator[Hanging]:
+def foreign_process(tmp_path: Path) -> Iterator[Hanging]:
     """An attached run on `local`, whose process hangs in a save and does not answer by itself."""
     runs = tmp_path / "home" / "local" / "runs"
     with Hanging(runs) as hanging:
@@ -43,7 +43,7 @@ def stranger(tmp_path: Path) -> Iterator[Hanging]:
         hanging.start(_SAVES, answers=False)
         hanging.wait_for("ready")
         name = hanging.run.run_id
-        run = Run(name, name, 1.0, "local", 1, "", config, {}, {}, False, False)
+        run = Run(name, name, 1.0, "local", "", config, {}, {})
         with open_workspace({"TRAINMASTER_HOME": str(tmp_path / "home")}) as workspace:
             wanted = Desired(DesiredState.RUNNING, generation=1)
             workspace.control.add_run(run, wanted, "process", str(hanging.run.root), None)
@@ -64,20 +64,20 @@ async def ask(home: Path, era: str, run_id: str, says: ElicitResult | None) -> d
         for _ in range(10):
             result = await client.call_tool("inspect_run", {"run_id": run_id})
             assert not result.is_error, result.content
-            told: dict[str, Any] = result.structured_content or {}
-            if told["verdict"] == "hang_checkpoint" or told["py_spy"] == "not_allowed":
+            reported: dict[str, Any] = result.structured_content or {}
+            if reported["verdict"] == "hang_checkpoint" or reported["py_spy"] == "not_allowed":
                 break
-        return told
+        return reported
 
 
 @_ERAS
-def test_a_strangers_process_is_read_once_the_user_allows_it(
-    stranger: Hanging, tmp_path: Path, era: str
+def test_a_foreign_process_is_read_once_the_user_allows_it(
+    foreign_process: Hanging, tmp_path: Path, era: str
 ) -> None:
     yes = ElicitResult(action="accept", content={"allow": True})
-    told = anyio.run(ask, tmp_path / "home", era, stranger.run.run_id, yes)
-    assert (told["verdict"], told["py_spy"]) == ("hang_checkpoint", "used")
-    assert any("torch/serialization.py" in line for line in told["ranks"][0]["lines"])
+    reported = anyio.run(ask, tmp_path / "home", era, foreign_process.run.run_id, yes)
+    assert (reported["verdict"], reported["py_spy"]) == ("hang_checkpoint", "used")
+    assert any("torch/serialization.py" in line for line in reported["ranks"][0]["lines"])
 
 
 @_ERAS
@@ -90,8 +90,10 @@ def test_a_strangers_process_is_read_once_the_user_allows_it(
     ],
 )
 def test_without_a_yes_it_is_left_alone_and_the_command_is_named(
-    stranger: Hanging, tmp_path: Path, era: str, says: ElicitResult | None
+    foreign_process: Hanging, tmp_path: Path, era: str, says: ElicitResult | None
 ) -> None:
-    told = anyio.run(ask, tmp_path / "home", era, stranger.run.run_id, says)
-    assert (told["verdict"], told["py_spy"]) == ("stall", "not_allowed")
-    assert f"trainmaster inspect {stranger.run.run_id} --allow-py-spy" in told["next_step"]
+    reported = anyio.run(ask, tmp_path / "home", era, foreign_process.run.run_id, says)
+    assert (reported["verdict"], reported["py_spy"]) == ("stall", "not_allowed")
+    assert (
+        f"trainmaster inspect {foreign_process.run.run_id} --allow-py-spy" in reported["next_step"]
+    )

@@ -37,7 +37,7 @@ from trainmaster.keeper.service import status as keeper_status
 from trainmaster.machines.check import check_host
 from trainmaster.machines.registry import list_hosts
 from trainmaster.machines.renting import instances
-from trainmaster.machines.renting import maintain as looking_after
+from trainmaster.machines.renting import maintain as maintain_instances
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.machines.renting.offers import OffersQuery, list_offers
 from trainmaster.mcp.definition import Definition
@@ -176,7 +176,7 @@ def test_no_command_that_reads_changes_anything(due: EverythingDue) -> None:
         run_async(call_all)
 
 
-def test_whoever_acts_is_seen_to(due: EverythingDue) -> None:
+def test_the_process_that_acts_is_seen_to(due: EverythingDue) -> None:
     """What was not done above was due, and is seen where it is done."""
     workspace = due.workspace
 
@@ -194,7 +194,7 @@ def test_whoever_acts_is_seen_to(due: EverythingDue) -> None:
     before = due.unchanged()
     with refusing_processes(workspace.written):
         run_async(act)
-    told = "\n".join(workspace.written)
+    written = "\n".join(workspace.written)
     for words in (
         f"{HOST}: put_folder {workspace.host._root}/runs/{due.planned}",
         f"runs/{due.planned}/.secrets.json",
@@ -206,7 +206,7 @@ def test_whoever_acts_is_seen_to(due: EverythingDue) -> None:
         f"-m trainmaster transfer {due.completed}",
         "-m trainmaster send-alerts",
     ):
-        assert words in told
+        assert words in written
     after = due.unchanged()
     assert {name for name in before if before[name] != after[name]} >= {HOST, "secrets", "control"}
     assert workspace.control.alerts.messages(due.silent) == []
@@ -224,7 +224,7 @@ ACTS = {
     module.__name__
     for module in (
         *(advance, transfer, secret_delivery, delivery, evaluate, send, maintain),
-        *(launch, resume, stop, tick, instances, looking_after),
+        *(launch, resume, stop, tick, instances, maintain_instances),
     )
 }
 READ_ONLY_TOOLS = [

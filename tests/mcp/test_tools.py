@@ -35,7 +35,7 @@ _TOPIC_WORDS = (
     "x from_step to_step since at ema rate best "  # of metrics and plots
     "log tmux screen pid start "  # of what is attached to
     "keep "  # of what is cleaned
-    "offer hours image disk_gib box force "  # of what is rented
+    "offer hours image disk_gib instance force "  # renting
     "gpu count max_usd_h region interruptible provider "  # of what is for rent
 )
 

@@ -9,8 +9,8 @@ from support.core.journal_records import FIRST_T, attempt_starting, lines, metri
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.metrics.compare import metrics_of
-from trainmaster.metrics.rank import ranked
+from trainmaster.metrics.compare import compare_metrics
+from trainmaster.metrics.rank import rank_runs
 from trainmaster.metrics.selection import moving_average, selection
 from trainmaster.metrics.sources import RunSource
 from trainmaster.store.run import Run
@@ -28,17 +28,17 @@ def two_runs(workspace: Workspace) -> Workspace:
     """One takes 100 tokens a step, the other 50; both lose 0.01 a step. The first was restarted
     from step 20, beyond which its first attempt had been better."""
     for run_id, tokens, value in ((FAST, 100, 3.0), (SLOW, 50, 4.0)):
-        run = Run(run_id, run_id, 1.0, "debug", 1, "", {"steps": 40}, {}, {}, True, False)
+        run = Run(run_id, run_id, 1.0, "debug", "", {"steps": 40}, {}, {}, closed=True)
         workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
         mirror = workspace.mirror.of(run_id, 1)
-        told = [metric(n, value - n / 100, tokens=tokens * n) for n in range(1, 41)]
+        points = [metric(n, value - n / 100, tokens=tokens * n) for n in range(1, 41)]
         if run_id == FAST:
             better = [metric(n, 1.0, tokens=tokens * n) for n in range(21, 30)]
-            first = b"".join(lines((started(0), *told[:20], *better)))
+            first = b"".join(lines((started(0), *points[:20], *better)))
             mirror.append("attempts/1/events.jsonl", first)
-            mirror.append("attempts/2/events.jsonl", b"".join(lines((started(20), *told[20:]))))
+            mirror.append("attempts/2/events.jsonl", b"".join(lines((started(20), *points[20:]))))
         else:
-            mirror.append("attempts/1/events.jsonl", b"".join(lines((started(0), *told))))
+            mirror.append("attempts/1/events.jsonl", b"".join(lines((started(0), *points))))
         samples = [("sample", {"values": {"gpu_util": float(n)}}) for n in range(10)]
         mirror.append("supervisor.jsonl", b"".join(lines((attempt_starting(1), *samples))))
         ingest_placement(workspace.metrics, mirror, run_id, 1)
@@ -47,10 +47,10 @@ def two_runs(workspace: Workspace) -> Workspace:
 
 def asked(workspace: Workspace, *keys: str, most: int | None = 4, **part: object) -> MetricsAnswer:
     sources = [RunSource(workspace, load_view(workspace, run), run) for run in (FAST, SLOW)]
-    return metrics_of(sources, keys, most, selection(**part))  # type: ignore[arg-type]
+    return compare_metrics(sources, keys, most, selection(**part))  # type: ignore[arg-type]
 
 
-def test_runs_side_by_side_on_tokens_are_told_at_the_same_places(two_runs: Workspace) -> None:
+def test_runs_side_by_side_on_tokens_are_cut_at_the_same_places(two_runs: Workspace) -> None:
     answer = asked(two_runs, "loss", axis="tokens")
     fast, slow = answer.runs[FAST]["loss"], answer.runs[SLOW]["loss"]
     assert (fast.x, fast.steps) == ([1000, 2000, 3000, 4000], [10, 20, 30, 40])
@@ -61,7 +61,7 @@ def test_runs_side_by_side_on_tokens_are_told_at_the_same_places(two_runs: Works
 def test_the_best_counts_nothing_that_a_restart_took_back(two_runs: Workspace) -> None:
     best = (asked(two_runs, "loss").best or {})["loss"]
     assert (best.run, best.step, best.value) == (FAST, 40, 2.6)
-    ranking = (ranked(two_runs, ["loss"], most=5).ranking or {})["loss"]
+    ranking = (rank_runs(two_runs, ["loss"], limit=5).ranking or {})["loss"]
     assert (ranking.runs, ranking.steps, ranking.values) == ([FAST, SLOW], [40, 40], [2.6, 3.6])
 
 
@@ -94,7 +94,7 @@ def test_parts_that_make_no_sense_are_refused(part: dict[str, object]) -> None:
         selection(**part)  # type: ignore[arg-type]
 
 
-def test_rates_name_no_best_run_and_have_no_more_digits_than_tell_something(
+def test_rates_name_no_best_run_and_are_rounded(
     two_runs: Workspace,
 ) -> None:
     answer = asked(two_runs, "loss", rate="step")
@@ -102,7 +102,7 @@ def test_rates_name_no_best_run_and_have_no_more_digits_than_tell_something(
     assert answer.runs[SLOW]["loss"].values == [-0.01] * 4
 
 
-def test_since_counts_from_now_where_a_run_goes_on_however_old_its_points_are(
+def test_since_counts_from_now_where_a_run_is_active_however_old_its_points_are(
     two_runs: Workspace,
 ) -> None:
     view = load_view(two_runs, SLOW)
@@ -111,7 +111,9 @@ def test_since_counts_from_now_where_a_run_goes_on_however_old_its_points_are(
     assert whole is not None and whole.last_t is not None and not view.ended
     source = RunSource(two_runs, replace(view, now=whole.last_t + 60.0), SLOW)
     for since, n in (("59s", 0), ("60s", 1)):
-        (series,) = metrics_of([source], ["loss"], 4, selection(since=since)).runs[SLOW].values()
+        (series,) = (
+            compare_metrics([source], ["loss"], 4, selection(since=since)).runs[SLOW].values()
+        )
         assert series.n == n
 
 

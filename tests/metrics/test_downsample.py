@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.metrics.downsample import told
+from trainmaster.metrics.downsample import summarised
 from trainmaster.store.buckets import Row, cut_rows, of_rows
 from trainmaster.words.answers.metrics import MetricSeries
 
@@ -18,7 +18,7 @@ def summarize(points: list[tuple[int, float]], most: int) -> MetricSeries:
     rows: list[Row] = [(x, None, value) for x, value in points]
     whole = len(rows) <= most
     buckets = [of_rows([row]) for row in rows] if whole else cut_rows(rows, most)
-    return told(rows[0] if rows else None, buckets)
+    return summarised(rows[0] if rows else None, buckets)
 
 
 def series(*values: float) -> list[tuple[int, float]]:
@@ -32,7 +32,7 @@ def test_few_points_are_given_as_they_are() -> None:
     assert found.lows is None
 
 
-def test_a_bucket_tells_its_mean_low_high_and_last_step() -> None:
+def test_a_bucket_has_its_mean_low_high_and_last_step() -> None:
     found = summarize(series(1.0, 3.0, 10.0, 20.0), 2)
     assert (found.steps, found.values) == ([2, 4], [2.0, 15.0])
     assert (found.lows, found.highs) == ([1.0, 10.0], [3.0, 20.0])

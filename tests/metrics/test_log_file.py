@@ -35,7 +35,7 @@ def test_a_path_at_which_nothing_lies_is_called_neither_a_file_nor_a_run(
     assert run([command, path, "--json"]) == 1
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "RUN_NOT_FOUND"
-    assert f"no file {path!r}" in error["message"]
+    assert f"No file {path!r}" in error["message"]
     assert "no run" in error["message"]
     assert "path" in error["fix"]
 

@@ -18,7 +18,7 @@ RUN = "small-abc234"
 @pytest.fixture
 def two_attempts(workspace: Workspace) -> Workspace:
     """Steps 1 to 6, then a resume from 4 that comes to 5, and telemetry all the while."""
-    run = Run(RUN, "small", 1.0, "debug", 1, "", {"steps": 10}, {}, {}, True, False)
+    run = Run(RUN, "small", 1.0, "debug", "", {"steps": 10}, {}, {}, closed=True)
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
     mirror = workspace.mirror.of(RUN, 1)
     first = (started(0), *(metric(step, 10.0 + step) for step in range(1, 7)))
@@ -55,6 +55,6 @@ def test_a_key_that_the_run_lacks_has_no_points(two_attempts: Workspace) -> None
     assert points(two_attempts, "accuracy") == []
 
 
-def test_a_run_that_does_not_exist_is_told(two_attempts: Workspace) -> None:
+def test_a_run_that_does_not_exist_is_reported(two_attempts: Workspace) -> None:
     with pytest.raises(StateError):
         attempt_points(two_attempts, "gone", "loss")

@@ -43,10 +43,10 @@ def stored(
             first = range(start + every, half + 1, every)
             second = range(half + every - back, start + every * count + 1, every)
             for segment, steps in enumerate((first, second)):
-                told = [point(number, segment, step) for step in steps if step > 0]
+                points = [point(number, segment, step) for step in steps if step > 0]
                 with store.writing():
-                    store.add_points("run", 1, number, segment, told)
-                merged.update({p.x: (p.x, p.t, p.value) for p in told if p.x <= until})
+                    store.add_points("run", 1, number, segment, points)
+                merged.update({p.x: (p.x, p.t, p.value) for p in points if p.x <= until})
         yield store, started_at, merged
         store.close()
 
@@ -62,7 +62,7 @@ def of(store: MetricsStore, started_at: Mapping[int, int]) -> RunSeries:
 
 @settings(max_examples=60)
 @given(attempts, st.integers(0, 1500), st.integers(0, 1500))
-def test_every_way_of_reading_a_run_tells_of_the_same_points(
+def test_every_way_of_reading_a_run_gives_the_same_points(
     attempts: list[tuple[int, int, int, int]], a: int, b: int
 ) -> None:
     with stored(attempts) as (store, started_at, merged):

@@ -218,7 +218,7 @@ def test_what_pip_fills_in_on_the_box_may_travel(make_spec: SpecMaker, tmp_path:
     assert read_attached(make_spec(f"environment.requirements={tmp_path}/r.txt"))
 
 
-def test_a_file_that_is_not_there_is_told(make_spec: SpecMaker) -> None:
+def test_a_missing_file_is_reported(make_spec: SpecMaker) -> None:
     with pytest.raises(SpecError) as refused:
         read_attached(make_spec("environment.setup=/nowhere/setup.sh"))
     assert (refused.value.code, refused.value.field) == ("INVALID_VALUE", "environment.setup")
@@ -258,7 +258,7 @@ def test_an_environment_that_is_built_gets_pins(
     assert lines[:2] == ("torch==2.13.0", "transformers==5.3.0")
     (decision,) = ledger.decisions
     assert decision.field == "environment.packages"
-    assert "built in the box's cache" in decision.reason
+    assert "built in the host's cache" in decision.reason
     _, ledger = chosen(framework_spec(), with_packages(cpu_host, HAS_HF))
     assert ledger.decisions[0].reason == "/opt/py has them."
 
@@ -293,7 +293,7 @@ def test_other_versions_within_bounds_are_warned_of(
     assert ledger.warnings == []
 
 
-def test_facts_of_an_older_look_refuse_nothing(
+def test_facts_of_an_older_probe_refuse_nothing(
     framework_spec: SpecMaker, cpu_host: HostFacts
 ) -> None:
     assert chosen(framework_spec("environment=existing"), with_packages(cpu_host, None))
@@ -305,4 +305,4 @@ def test_a_setup_script_may_bring_what_is_missing(
 ) -> None:
     spec = framework_spec("environment={python: /opt/py, setup: s.sh}")
     lines, _ = chosen(spec, with_packages(cpu_host, {}))
-    assert "transformers>=4.56.2,<6" in lines  # the box looks once the script has been through
+    assert "transformers>=4.56.2,<6" in lines  # the host checks after the script has run

@@ -25,7 +25,7 @@ from trainmaster.words.errors import TrainmasterError
 Corpora = Callable[..., CorpusFacts]
 
 SMALL = {"n_layer": 2, "n_head": 2, "d_model": 64}
-# A model of a billion parameters, as its config tells it.
+# A model of a billion parameters, as its config describes it.
 BILLION = ModelFacts(
     path="/weights",
     model_type="llama",
@@ -114,7 +114,7 @@ def test_the_config_of_a_framework_has_the_agreed_keys(
     assert "auto" not in compute.values()
 
 
-def test_streamed_texts_are_told_to_the_trainer(cpu_host: HostFacts, rows: CorpusFacts) -> None:
+def test_streamed_texts_are_passed_to_the_trainer(cpu_host: HostFacts, rows: CorpusFacts) -> None:
     data = planned("hf", cpu_host, rows, "data.prepare=stream").config["data"]
     assert (data["form"], data["prepare"]) == ("stream", "stream")
 
@@ -141,8 +141,8 @@ def test_a_model_of_unknown_size_is_planned_carefully_and_without_estimates(
     gpu_host: HostFacts, rows: CorpusFacts
 ) -> None:
     made = planned("hf", gpu_host, rows, model=ModelFacts(path="/weights"))
-    told = made.estimates.model_dump(exclude_none=True, exclude={"ranges"})
-    assert told == {}
+    known = made.estimates.model_dump(exclude_none=True, exclude={"ranges"})
+    assert known == {}
     assert made.config["batch"]["micro_batch"] == 1
     assert made.config["derived"]["flops_per_token"] is None
     assert made.gpu.recommended == "unknown"
@@ -219,10 +219,10 @@ def test_a_rate_far_above_the_methods_own_is_warned_of(
 ) -> None:
     sets = ("method=dpo", "optimizer.lr=1e-4")
     warnings = planned("trl", gpu_host, rows, *sets, model=BILLION).warnings
-    assert any("optimizer.lr is 0.0001; for dpo auto takes 5e-07" in told for told in warnings)
+    assert any("optimizer.lr is 0.0001; for dpo auto takes 5e-07" in text for text in warnings)
 
 
-def test_going_on_from_weights_is_gentle_and_warns_of_forgetting(
+def test_continuing_from_weights_is_gentle_and_warns_of_forgetting(
     gpu_host: HostFacts, rows: CorpusFacts
 ) -> None:
     made = planned("hf", gpu_host, rows, model=BILLION)

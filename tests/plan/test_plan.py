@@ -151,7 +151,7 @@ def test_nothing_is_left_auto_but_what_the_box_decides(
         return [path] if value == "auto" else []
 
     found = autos(plan(make_spec(), cpu_host, text_corpus).config, "")
-    assert found == [".environment.mode"]  # which interpreter trains is settled on the box
+    assert found == [".environment.mode"]  # the host chooses the interpreter
 
 
 def test_every_decision_has_a_reason(
@@ -250,16 +250,16 @@ def test_a_gpu_plan_estimates_speed_hours_and_end(
     host = changed(with_gpu(cpu_host), usd_per_hour=4.0)
     corpus = one_source(size_bytes=10**9, tokens=10**9)
     planned = plan(spec, host, corpus)
-    told = planned.estimates
-    assert told.parameters == 124_337_664
-    assert told.tokens_per_s is not None
-    assert told.hours is not None
-    assert told.usd == pytest.approx(told.hours * 4, rel=0.01)
-    assert told.hours == pytest.approx(2.5e9 / told.tokens_per_s / 3600, rel=0.01)
-    assert told.finish_at is not None
-    assert told.finish_at.startswith("2023-11-1")
-    low, high = told.ranges["tokens_per_s"]
-    assert low < told.tokens_per_s < high
+    estimates = planned.estimates
+    assert estimates.parameters == 124_337_664
+    assert estimates.tokens_per_s is not None
+    assert estimates.hours is not None
+    assert estimates.usd == pytest.approx(estimates.hours * 4, rel=0.01)
+    assert estimates.hours == pytest.approx(2.5e9 / estimates.tokens_per_s / 3600, rel=0.01)
+    assert estimates.finish_at is not None
+    assert estimates.finish_at.startswith("2023-11-1")
+    low, high = estimates.ranges["tokens_per_s"]
+    assert low < estimates.tokens_per_s < high
     assert planned.config["compute"]["device"] == "cuda"
     assert planned.config["compute"]["compile"] is True
     assert planned.config["derived"]["peak_flops"] == 989e12
@@ -354,7 +354,7 @@ def test_reading_the_corpus_too_often_is_warned_of(
     make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:
     planned = plan(make_spec("steps=1000"), cpu_host, text_corpus)
-    assert any("learns by heart" in warning for warning in planned.warnings)
+    assert any("overfits" in warning for warning in planned.warnings)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def refusal(*arguments: Any) -> TrainmasterError:
 @pytest.mark.parametrize(
     ("facts", "code"),
     [
-        ({"problem": "there is no such file or folder"}, "DATA_MISSING"),
+        ({"problem": "no such file or folder"}, "DATA_MISSING"),
         ({"files": 0, "size_bytes": 0, "tokens": 0}, "DATA_EMPTY"),
         ({"files": 1, "size_bytes": 0, "tokens": 1}, "DATA_EMPTY"),
         ({"files": 1, "size_bytes": 256, "tokens": 257}, "DATA_TOO_SHORT"),

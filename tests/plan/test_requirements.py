@@ -81,7 +81,7 @@ def test_what_is_taken_as_it_is_may_be_another_version_within_bounds(
     assert [item.name for item in found] == ([] if fits else [package])
 
 
-def test_a_package_that_is_missing_is_told_with_what_is_wanted() -> None:
+def test_a_package_that_is_missing_is_reported_with_the_wanted_version() -> None:
     (found,) = mismatches(["trl==1.16.0"], {"transformers": "5.3.0"})
     assert (found.name, found.there, found.wanted) == ("trl", None, "==1.16.0")
 

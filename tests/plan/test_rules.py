@@ -38,7 +38,7 @@ def test_a_larger_model_never_gets_a_higher_rate(one: int, other: int) -> None:
     ("steps", "warmup"),
     [(1, 0), (10, 1), (200, 20), (1000, 100), (5000, 100), (20_000, 400), (10**6, 2000)],
 )
-def test_warmup_is_two_percent_with_a_floor_for_short_runs(steps: int, warmup: int) -> None:
+def test_warmup_is_two_percent_with_a_minimum_for_short_runs(steps: int, warmup: int) -> None:
     assert warmup_steps(steps) == warmup
 
 
@@ -97,7 +97,7 @@ def test_gpus_are_found_by_the_names_that_tools_print(name: str, found: str | No
     assert (gpu.name if gpu is not None else None) == found
 
 
-def test_the_two_sizes_of_a100_are_told_apart_by_memory() -> None:
+def test_the_two_sizes_of_a100_are_distinguished_by_memory() -> None:
     assert find_gpu("NVIDIA A100", memory_gib=39.4) == find_gpu("a100-40")
     assert find_gpu("NVIDIA A100", memory_gib=79.2) == find_gpu("a100")
 

@@ -71,7 +71,7 @@ def test_what_never_ends_has_no_calendar() -> None:
     assert calendar(sessions(), 1e6, NOW, uses_quota=True) is None
 
 
-def test_t4s_train_in_half_precision_and_are_told_their_sessions(
+def test_t4s_train_in_half_precision_and_the_plan_has_their_sessions(
     text_corpus: CorpusFacts,
 ) -> None:
     made = planned(text_corpus, kaggle())
@@ -84,8 +84,8 @@ def test_t4s_train_in_half_precision_and_are_told_their_sessions(
 
 def test_a_spent_quota_is_warned_of_where_it_counts(text_corpus: CorpusFacts) -> None:
     made = planned(text_corpus, kaggle(left_h=0.0))
-    (told,) = [warning for warning in made.warnings if "quota" in warning]
-    assert "quota is spent" in told
+    (warning,) = [warning for warning in made.warnings if "quota" in warning]
+    assert "quota is spent" in warning
     assert made.estimates.finish_at is not None
     assert made.estimates.finish_at > "2023-11-15T22"  # a day later
     on_cpu = planned(text_corpus, kaggle(left_h=0.0), "compute.gpus=0")

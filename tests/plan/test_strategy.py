@@ -93,7 +93,7 @@ def test_parted_weights_leave_an_eighth_one_embedding_and_two_layers() -> None:
     st.integers(1, 64),
     st.sampled_from(["bf16", "fp32"]),
 )
-def test_computing_anew_never_takes_more_and_more_processes_never_more_state(
+def test_recomputing_never_takes_more_and_more_processes_never_more_state(
     strategy: str, processes: int, micro_batch: int, precision: str
 ) -> None:
     load = Load(_1B, parameters(_1B))
@@ -155,7 +155,7 @@ def test_a_strategy_that_is_asked_for_is_taken_and_held_to_the_memory(
     assert error.code == "DOES_NOT_FIT"
 
 
-def test_one_gpu_computes_activations_anew_where_they_do_not_fit(
+def test_one_gpu_recomputes_activations_where_they_do_not_fit(
     cpu_host: HostFacts, one_source: Corpora
 ) -> None:
     host, fixed = with_gpus(cpu_host, 1, 18), "batch.micro_batch=2"
@@ -202,7 +202,7 @@ def test_processes_on_a_cpu_part_its_cores_and_memory(
     assert compute["strategy"] == "ddp"
     crowded = small("hf", cpu_host, one_source(), "compute.processes=4")
     assert crowded.config["compute"]["threads"] == 1
-    assert any("take turns" in warning for warning in crowded.warnings)
+    assert any("compete" in warning for warning in crowded.warnings)
     alone = refusal(small, "hf", cpu_host, one_source(), "model.d_model=5120", "model.n_head=1")
     assert "5.40 GiB of host memory" in alone.message
     sets = ("compute.processes=2", "model.d_model=5120", "model.n_head=1")

@@ -18,6 +18,7 @@ from trainer_runtime.core.files.durable import is_locked
 
 pytestmark = pytest.mark.slow
 
+ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 
 
@@ -93,7 +94,7 @@ def test_a_killed_supervisor_loses_and_doubles_nothing(command: CommandLine, log
     chosen = random.Random(SEED)
     with writing(log) as stranger:
         run = command("attach", "--log", str(log))["run_id"]
-        for part in range(6):
+        for part in range(ROUNDS):
             stranger.say(lines(part * 300, (part + 1) * 300))
             wait_until(lambda: supervisors(command, run), "a supervisor")
             if chosen.random() < 0.5:
@@ -102,11 +103,11 @@ def test_a_killed_supervisor_loses_and_doubles_nothing(command: CommandLine, log
                 kill(pid)
             wait_until(lambda: not is_locked(command.folder(run).supervisor_lock), "its end")
             command("tick")
-        waited(command, run, "step:1799")
-        assert losses(command, run)["steps"] == list(range(1800))
+        waited(command, run, f"step:{300 * ROUNDS - 1}")
+        assert losses(command, run)["steps"] == list(range(300 * ROUNDS))
     waited(command, run, "end")
     assert command.folder(run).attempt(1).train_log.read_bytes() == log.read_bytes()
-    assert losses(command, run)["n"] == 1800
+    assert losses(command, run)["n"] == 300 * ROUNDS
 
 
 def supervisors(command: CommandLine, run: str) -> list[int]:

@@ -39,6 +39,7 @@ from trainmaster.words.paths import Home
 pytestmark = pytest.mark.slow
 
 VARIABLES = '{TRAINMASTER_STEP_S: "0"}'
+ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 MIB = 1 << 20
 
 
@@ -319,7 +320,7 @@ def test_a_fetch_killed_at_random_moments_ends_with_the_same_bytes(
         (box / "final" / f"part-{number}.bin").write_bytes(chosen.randbytes(100 * MIB))
     there = tmp_path / "fetched"
     kills = 0
-    for _ in range(6):
+    for _ in range(ROUNDS):
         process = command.start("fetch", run, "final", str(there), "--json")
         let_it_run(chosen.uniform(0.5, 1.6))
         if process.poll() is None:

@@ -18,7 +18,7 @@ _OTHERS = [Verdict(code, 0.9, next(iter(REASONS))) for code in ADVICE]
 
 
 def run_of(config: dict[str, Any]) -> Run:
-    return Run("r-abcdef", "r", 1.0, "gpu1", 1, "", config, {}, {}, False, False)
+    return Run("r-abcdef", "r", 1.0, "gpu1", "", config, {}, {})
 
 
 ATTACHED, OURS = run_of({**CONFIG, "framework": "attached"}), run_of(CONFIG)

@@ -27,7 +27,7 @@ class Logs:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        run = Run(RUN, "small", 1.0, "debug", 1, "", CONFIG, {}, {}, False, False)
+        run = Run(RUN, "small", 1.0, "debug", "", CONFIG, {}, {})
         workspace.control.add_run(
             run, Desired(DesiredState.RUNNING, 1), "in_process", "/folder", None
         )
@@ -172,7 +172,7 @@ def test_a_log_that_was_replaced_is_read_to_its_end_and_on_from_the_new_ones_beg
     logs.write(b"line 1\nline 2\ntorn")
     first = logs.read(cursor="l1.train.1.0", limit=1)
     writer = MirrorWriter(logs.workspace.mirror.of(RUN, 1), lambda: None)
-    writer.begin_anew("attempts/1/train.log", 7)
+    writer.rotate("attempts/1/train.log", 7)
     writer.append("attempts/1/train.log", b"line 3\nline 4\n", final=False)
     onward = logs.read(cursor=first.cursor)
     assert onward.lines == ["line 2", "torn", "line 3", "line 4"]
@@ -220,7 +220,7 @@ def test_a_file_can_be_read_like_a_run(logs: Logs, tmp_path: Path) -> None:
 
 
 def test_what_is_neither_run_nor_file_is_told(logs: Logs, tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="no run of that name"):
+    with pytest.raises(StateError, match="no run has that name"):
         logs.read(str(tmp_path / "gone.log"))
 
 

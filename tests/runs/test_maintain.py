@@ -24,6 +24,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.mcp import maintenance
 from trainmaster.runs.maintain import Round, due_runs, maintain, maintaining
+from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.words.errors import StateError
@@ -181,12 +182,12 @@ def test_a_supervisor_that_is_silent_is_started_again(
     def supervised() -> list[str]:
         return [words.rpartition("/")[2] for words in opened.written if "supervisor" in words]
 
-    async def rounds() -> None:
-        for _ in range(2):  # the first has to read that it is silent
-            await maintain(opened, opened.control.runs())
-
-    run_async(rounds)
-    assert set(supervised()) == {"silent-aaaaaa", RUN}  # of neither had anything been read
-    opened.written.clear()
-    run_async(rounds)
-    assert set(supervised()) == {"silent-aaaaaa"}
+    answer = run_async(lambda: get_status(opened, "silent-aaaaaa"))
+    assert (answer.state, answer.next_step) == (
+        "lost",
+        "Its supervisor is silent: `trainmaster tick` starts it again where it has died.",
+    )
+    assert "its supervisor, which is silent" in str(answer.unattended)
+    assert run_async(lambda: get_status(opened, RUN)).unattended is None
+    run_async(lambda: maintain(opened, opened.control.runs()))
+    assert supervised() == ["silent-aaaaaa"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.box.scripted_processes import CONFIG
-from support.core.journal_records import Told, attempt_starting, record, state
+from support.core.journal_records import EventBody, attempt_starting, record, state
 from support.runs.planted_runs import HALVED, HALVES_LR, REWINDS, finding
 
 from trainer_runtime.core.protocol.desired import Desired
@@ -22,14 +22,14 @@ _FAILED = (*_RUNNING, state("failed", reason="crashed"))
 _SPIKE: dict[str, Any] = {"code": "loss_spike", "severity": "warning"}
 
 
-def told(*journal: Told) -> str:
+def told(*journal: EventBody) -> str:
     """The next step of a run whose journal this is."""
     view = view_of(*journal)
     return next_step(view, open_findings(view))
 
 
-def view_of(*journal: Told) -> RunView:
-    run = Run("r-abcdef", "r", 1.0, "local", 1, "", CONFIG, {}, {}, False, False)
+def view_of(*journal: EventBody) -> RunView:
+    run = Run("r-abcdef", "r", 1.0, "local", "", CONFIG, {}, {})
     found = record(*journal)
     return RunView(run, Desired(DesiredState.RUNNING, 1), found, [], found.heartbeat_t or 0.0)
 
@@ -44,7 +44,9 @@ def view_of(*journal: Told) -> RunView:
         ((*_FAILED, finding("1a", patches=[HALVED])), ["--apply 1a:halve_micro_batch"]),
     ],
 )
-def test_the_diagnosis_and_its_patch_are_named(journal: tuple[Told, ...], named: list[str]) -> None:
+def test_the_diagnosis_and_its_patch_are_named(
+    journal: tuple[EventBody, ...], named: list[str]
+) -> None:
     assert [words for words in named if words not in told(*journal)] == []
 
 

@@ -42,7 +42,7 @@ def unheard(workspace: Workspace) -> Workspace:
     workspace.home.settings.write_text("destinations:\n  ops: {kind: command, command: [cat]}\n")
     record = HostRecord(name="gpu1", address="127.0.0.1", port=free_port("127.0.0.1"))
     workspace.control.put_host(record, time.time())
-    run = Run(RUN, "small", time.time(), "gpu1", 1, "", _CONFIG, {}, {}, False, False)
+    run = Run(RUN, "small", time.time(), "gpu1", "", _CONFIG, {}, {})
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "ssh", "/x", None)
     workspace.control.set_placed(run, time.time())
     workspace.control.set_delivered(RUN, 1, time.time())

@@ -22,7 +22,6 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.cli import run as command_line
 from trainmaster.mcp import build_server
-from trainmaster.metrics.plots.answer import Axis, as_axis
 from trainmaster.metrics.plots.buckets import broken, bucketed
 from trainmaster.metrics.plots.curves import Mark, RunCurves
 from trainmaster.metrics.plots.panels import panels_of
@@ -31,6 +30,7 @@ from trainmaster.runs.plot import draw_runs, plot_runs, sketch_runs
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.plot import Axis, as_axis
 from trainmaster.words.errors import UsageError
 
 RUN, OTHER = "small-abc234", "other-def567"
@@ -47,7 +47,7 @@ _FINDING = {"id": "f1", "code": "loss_spike", "severity": "critical", "step": 20
 
 def recorded(workspace: Workspace, run_id: str, *, name: str = "loss") -> None:
     """An ended run that spiked and was NaN at step 30, died at 40 and went on from 20 to 60."""
-    run = Run(run_id, run_id[:-7], 1.0, "debug", 1, "", _CONFIG, {}, {}, False, False)
+    run = Run(run_id, run_id[:-7], 1.0, "debug", "", _CONFIG, {}, {})
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
     mirror = workspace.mirror.of(run_id, 1)
     first = [started(0, 60, tokens_per_step=100), *(_measured(step, name) for step in range(1, 41))]
@@ -113,7 +113,7 @@ def test_a_key_with_signs_of_mathematics_is_drawn_as_it_stands(
 
 
 def test_a_run_without_points_gives_an_empty_picture(workspace: Workspace, tmp_path: Path) -> None:
-    run = Run(RUN, "small", 1.0, "debug", 1, "", _CONFIG, {}, {}, False, False)
+    run = Run(RUN, "small", 1.0, "debug", "", _CONFIG, {}, {})
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
     workspace.control.close_run(RUN, 1)
     answer = asyncio.run(plot_runs(workspace, [RUN], tmp_path / "a.png"))

@@ -7,20 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.backends.tcp_proxy import free_port
+from support.core.journal_records import attempt_starting, lines, state
 from support.runs.operator import SLOW, Operator
 from support.runs.running_run import run_async, small_spec
+from support.sync.followed_run import FakeRun
 
 from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.lease.lease import Lease, OwnEnd
+from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.keeper.tick import tick
-from trainmaster.machines.renting.leases import own_timer
+from trainmaster.machines.renting.leases import lease_timer
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.runs.unattended import needs_of, unattended
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState
+from trainmaster.store.host_record import HostRecord
+from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.keeper_state import note_installed
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import StatusAnswer
 
 NO_MIRROR: dict[str, Any] = {"checkpoint": {"mirror": None}}
 HERE = {"checkpoint": {"mirror": "operator"}}
@@ -29,11 +37,11 @@ WEBHOOK = "ops: {kind: webhook, url: 'http://127.0.0.1:9/', defaults: false}"
 
 
 def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
-    told = own_timer(
+    timer = lease_timer(
         Lease("tm-a", "vast", "1", 0.0, own_end), TimerAnswer(runs=True, t=0.0, lacks=lacks)
     )
-    assert told.ends_itself == ("can't end itself" not in told.words)
-    return told.ends_itself
+    assert timer.can_self_terminate == ("can't end the instance" not in timer.description)
+    return timer.can_self_terminate
 
 
 @pytest.mark.parametrize(
@@ -51,6 +59,8 @@ def ends_itself(own_end: OwnEnd | None, lacks: str | None = None) -> bool:
         ),
         (NO_MIRROR, "box", {"ends_itself": ends_itself(None)}, ["end itself"]),
         (HERE, "box", {"alerts": True, "sends": True}, ["copied", "alerts", "goes up"]),
+        (NO_MIRROR, "box", {"pending": True}, ["newest request"]),
+        (NO_MIRROR, "box", {"silent": True}, ["supervisor"]),
     ],
 )
 def test_what_is_done_from_here_alone_is_named(
@@ -83,6 +93,22 @@ def test_a_plan_says_what_a_keeper_would_be_for(workspace: Workspace, tmp_path: 
     assert planned(checkpoint=MIRRORED, alerts=alert) is None
 
 
+def test_a_status_names_what_waits_for_somebody_who_acts(workspace: Workspace) -> None:
+    def status() -> StatusAnswer:
+        return run_async(lambda: get_status(workspace, run.run_id))
+
+    long_ago = time.time() - 3600.0
+    workspace.control.put_host(HostRecord("gpu1", "127.0.0.1", port=free_port("127.0.0.1")), 1.0)
+    run = FakeRun(workspace, workspace.home.root / "gpu1" / "small-aaaaaa", "gpu1")
+    journal = (attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
+    run.mirror.append("supervisor.jsonl", b"".join(lines(journal, first_t=long_ago)))
+    ingest_placement(workspace.metrics, run.mirror, run.run_id, 1)
+    assert status().unattended is None  # its host is away, which is another matter
+    desired = Desired(DesiredState.STOPPED, 2, why="stop")
+    workspace.control.request(run.run_id, desired, time.time())
+    assert "its newest request is delivered from here" in str(status().unattended)
+
+
 def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(
     operator: Operator, workspace: Workspace
 ) -> None:
@@ -91,13 +117,13 @@ def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(
         told = (await get_status(workspace, run)).unattended
         assert told is not None and told.startswith("no: its checkpoints are copied here")
         now = time.time()
-        box = RentedBox(
+        instance = RentedInstance(
             "tm-a-bbbbbb", "debug", "vast", RentState.READY, "1", now, now + 60, 1.0, 1.0,
-            body={"ends_itself": ends_itself(None)},
+            can_self_terminate=ends_itself(None),
         )  # fmt: skip
-        workspace.control.boxes.add(box)
+        workspace.control.instances.add(instance)
         assert "can't end itself" in str((await get_status(workspace, run)).unattended)
-        workspace.control.boxes.change(box.tag, RentState.ENDED, ended_t=now)
+        workspace.control.instances.change(instance.tag, RentState.ENDED, ended_t=now)
         await tick(workspace, every="5m")
         assert (await get_status(workspace, run)).unattended is None
         workspace.home.keeper_ticked.unlink()

@@ -7,7 +7,10 @@ import pytest
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.store.control import Control
+from trainmaster.store.control import MIGRATIONS, Control
+from trainmaster.store.control.idempotency import Action, IdempotencyKey
+from trainmaster.store.control.runs import NewConfig
+from trainmaster.store.database import open_database
 from trainmaster.store.run import RUN_ID, Run, new_run_id
 from trainmaster.words.errors import StateError, UsageError
 
@@ -28,20 +31,23 @@ def run(name: str, created_t: float = 1.0) -> Run:
         name=name,
         created_t=created_t,
         host="local",
-        placement=1,
         spec="name: x",
         document={"steps": 10},
         plan={"decisions": []},
         labels={"team": "a"},
-        closed=False,
-        cleaned=False,
     )
 
 
 def add(control: Control, name: str, key: str | None = None, created_t: float = 1.0) -> str:
     wanted = run(name, created_t)
-    asked = (key, "what") if key else None
-    return control.add_run(wanted, LAUNCHED, "process", "/folder", asked)
+    idempotency_key = IdempotencyKey(key, "launch", "what") if key else None
+    return control.add_run(wanted, LAUNCHED, "process", "/folder", idempotency_key)
+
+
+def result(
+    control: Control, key: str, action: Action = "launch", asked: str = "what"
+) -> str | None:
+    return control.keys.result(IdempotencyKey(key, action, asked))
 
 
 def test_a_run_is_found_by_id_and_by_name(control: Control) -> None:
@@ -61,7 +67,7 @@ def test_runs_are_listed_newest_first_and_closed_ones_are_left_out_where_asked(
     assert [found.name for found in control.runs(only_open=True)] == ["c", "a"]
 
 
-def test_the_open_runs_of_a_host_that_are_placed_are_told_with_their_newest_request(
+def test_the_open_runs_of_a_host_that_are_placed_are_listed_with_their_newest_request(
     control: Control,
 ) -> None:
     for name in ("placed", "resumed", "waiting", "over"):
@@ -83,28 +89,28 @@ def test_a_name_that_is_taken_gets_the_first_free_number(control: Control) -> No
     assert control.free_name("gpt") == "gpt-4"
 
 
-def test_a_name_taken_at_the_last_moment_is_told_and_nothing_recorded(control: Control) -> None:
+def test_a_name_taken_at_the_last_moment_is_reported_and_nothing_recorded(control: Control) -> None:
     add(control, "gpt")
     assert add(control, "gpt", key="k") == "name taken"
-    assert control.run_of_key("k", "launch", "what") is None
+    assert result(control, "k") is None
     assert len(control.runs()) == 1
 
 
 def test_an_idempotency_key_stands_for_its_first_run(control: Control) -> None:
-    assert control.run_of_key("k", "launch", "what") is None
+    assert result(control, "k") is None
     add(control, "gpt", key="k")
-    assert control.run_of_key("k", "launch", "what") == "gpt-abc234"
+    assert result(control, "k") == "gpt-abc234"
     assert add(control, "other", key="k") == "key taken"
     assert [found.name for found in control.runs()] == ["gpt"]
 
 
 @pytest.mark.parametrize(("action", "asked"), [("launch", "something else"), ("resume", "what")])
 def test_a_key_used_for_something_else_is_refused(
-    control: Control, action: str, asked: str
+    control: Control, action: Action, asked: str
 ) -> None:
     add(control, "gpt", key="k")
     with pytest.raises(UsageError) as refused:
-        control.run_of_key("k", action, asked)
+        result(control, "k", action, asked)
     assert refused.value.code == "IDEMPOTENCY_CONFLICT"
 
 
@@ -121,9 +127,9 @@ def test_the_newest_request_stands_until_it_is_delivered(control: Control) -> No
 def test_a_request_opens_a_closed_run_again(control: Control) -> None:
     add(control, "gpt")
     control.close_run("gpt-abc234", answered=1)
-    control.request("gpt-abc234", STOPPED, 3.0, key=("key", "what"))
+    control.request("gpt-abc234", STOPPED, 3.0, key=IdempotencyKey("key", "resume", "what"))
     assert not control.run("gpt").closed
-    assert control.run_of_key("key", "resume", "what") == "gpt-abc234"
+    assert result(control, "key", "resume") == "gpt-abc234"
 
 
 def test_a_run_with_a_request_that_was_not_answered_is_not_closed(control: Control) -> None:
@@ -150,10 +156,10 @@ def test_a_forgotten_run_leaves_nothing_and_its_name_and_key_are_free(control: C
     assert add(control, "gpt", key="k") == "added"
 
 
-def test_what_a_resume_changed_is_on_record(control: Control) -> None:
+def test_the_changes_of_a_resume_are_recorded(control: Control) -> None:
     add(control, "gpt")
     config = {"steps": 20, "labels": {"for": "paper"}}
-    control.request("gpt-abc234", STOPPED, 3.0, became=("name: y", config))
+    control.request("gpt-abc234", STOPPED, 3.0, new_config=NewConfig("name: y", config))
     control.set_cleaned("gpt-abc234")
     found = control.run("gpt")
     assert (found.spec, found.document, found.cleaned) == ("name: y", config, True)
@@ -164,7 +170,7 @@ def test_everything_is_still_there_after_opening_again(control: Control, tmp_pat
     add(control, "gpt", key="k")
     again = Control(tmp_path / "control.db")
     assert again.run("gpt") == run("gpt")
-    assert again.run_of_key("k", "launch", "what") == "gpt-abc234"
+    assert result(again, "k") == "gpt-abc234"
     again.close()
 
 
@@ -172,3 +178,26 @@ def test_run_ids_are_made_of_the_name_and_six_characters() -> None:
     made = {new_run_id("gpt-1.5b") for _ in range(50)}
     assert len(made) == 50
     assert all(RUN_ID.fullmatch(run_id) and run_id.startswith("gpt-1.5b-") for run_id in made)
+
+
+def test_keys_of_an_older_home_find_their_first_result(tmp_path: Path) -> None:
+    path = tmp_path / "control.db"
+    older = open_database(path, MIGRATIONS[:4], synchronous="FULL")
+    older.execute("INSERT INTO idempotency VALUES ('k', 'launch', 'what', 'gpt-abc234', 1.0)")
+    older.execute("INSERT INTO box_keys VALUES ('k', 'offer', 'tm-1')")
+    older.close()
+    control = Control(path)
+    assert result(control, "k") == "gpt-abc234"
+    assert result(control, "k", "provision", "offer") == "tm-1"
+    control.close()
+
+
+def test_a_key_of_a_run_is_free_for_an_instance(control: Control) -> None:
+    add(control, "gpt", key="k")
+    assert result(control, "k", "provision") is None
+
+
+def test_a_request_whose_key_is_taken_is_not_recorded(control: Control) -> None:
+    add(control, "gpt", key="k")
+    assert not control.request("gpt-abc234", STOPPED, 3.0, key=IdempotencyKey("k", "resume", "x"))
+    assert control.desired("gpt-abc234") == (LAUNCHED, False)

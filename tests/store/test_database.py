@@ -108,7 +108,7 @@ def test_several_processes_migrating_at_once_all_find_the_new_schema(
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (len(openers),)
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_a_remedy(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_with_a_fix(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError) as refused:
         opened(tmp_path / "file" / "control.db", FIRST)

@@ -32,8 +32,8 @@ def followed(mask: Mask, stream: bytes, ends: Sequence[int]) -> bytes:
 def test_any_cutting_of_the_stream_is_masked_like_the_whole(
     values: list[str], chunks: list[bytes], cuts: list[int]
 ) -> None:
-    told = values[:1] + values[-1:]
-    stream = b"".join([*chunks, *(value.encode() + chunk for value in told for chunk in chunks)])
+    text = values[:1] + values[-1:]
+    stream = b"".join([*chunks, *(value.encode() + chunk for value in text for chunk in chunks)])
     mask = Mask(values)
     whole = mask.apply(stream, final=True)
     assert followed(mask, stream, cuts) == whole
@@ -65,10 +65,10 @@ def test_what_could_begin_a_value_is_held_back_and_nothing_else() -> None:
 
 def test_a_value_is_known_in_json_and_in_a_url() -> None:
     value = 'pa"ss/wörd&x'
-    told = f"plain {value}\n{json.dumps({'k': value})}\nhttps://u:{quote(value, safe='')}@host/\n"
-    told += json.dumps({"k": value}, ensure_ascii=False)
-    masked = Mask([value]).apply(told.encode(), final=True)
-    assert len(masked) == len(told.encode())
+    text = f"plain {value}\n{json.dumps({'k': value})}\nhttps://u:{quote(value, safe='')}@host/\n"
+    text += json.dumps({"k": value}, ensure_ascii=False)
+    masked = Mask([value]).apply(text.encode(), final=True)
+    assert len(masked) == len(text.encode())
     assert b"ss" not in masked and b"rd" not in masked
     assert masked.startswith(b'plain *************\n{"k": "*')
     assert b"@host/" in masked
@@ -110,8 +110,8 @@ def test_the_mask_of_a_run_is_made_of_what_it_was_given(tmp_path: Path) -> None:
     assert mask_of(home, "run-abcdef").apply(TOKEN.encode(), final=True) == TOKEN.encode()
     keep(home, "run-abcdef", {"HF_TOKEN": TOKEN})
     keep(home, "run-abcdef", {"HF_TOKEN": "a newer one"})
-    told = f"{TOKEN} a newer one".encode()
-    assert mask_of(home, "run-abcdef").apply(told, final=True) == b"*" * 39 + b" " + b"*" * 11
+    text = f"{TOKEN} a newer one".encode()
+    assert mask_of(home, "run-abcdef").apply(text, final=True) == b"*" * 39 + b" " + b"*" * 11
     home.secrets("run-abcdef").write_text("{")
     with pytest.raises(ValueError, match="Expecting"):
         mask_of(home, "run-abcdef")

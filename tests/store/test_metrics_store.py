@@ -52,11 +52,11 @@ def test_attempts_segments_and_keys_are_series_of_their_own(store: MetricsStore)
 
 
 def test_values_come_back_at_full_precision_and_none_is_dropped(store: MetricsStore) -> None:
-    told = [0.1 + 0.2, 5e-324, -2.5, 1.7976931348623157e308, math.inf, -math.inf, math.nan]
+    added = [0.1 + 0.2, 5e-324, -2.5, 1.7976931348623157e308, math.inf, -math.inf, math.nan]
     with store.writing():
-        store.add_points("run", 1, 1, 0, [loss(x, value) for x, value in enumerate(told)])
+        store.add_points("run", 1, 1, 0, [loss(x, value) for x, value in enumerate(added)])
     (found,) = values(store, "run")
-    assert [repr(value) for _, value in found] == [repr(value) for value in told]
+    assert [repr(value) for _, value in found] == [repr(value) for value in added]
 
 
 def test_points_up_to_a_step_are_given_alone(store: MetricsStore) -> None:
@@ -127,3 +127,16 @@ def test_folds_come_with_the_journals_first(store: MetricsStore) -> None:
             store.put_fold("run", 1, attempt, {"attempt": attempt})
         store.put_fold("run", 2, 0, {"attempt": 0})
     assert [attempt for attempt, _ in store.folds("run", 1)] == [0, 1, 2]
+
+
+def test_its_version_changes_with_whatever_any_process_writes(
+    store: MetricsStore, tmp_path: Path
+) -> None:
+    other = MetricsStore(tmp_path / "metrics.db")
+    for writing in (store, other):
+        before = store.version()
+        assert store.version() == before
+        with writing.writing():
+            writing.add_points("run", 1, 1, 0, [loss(before[1] + 1, 2.0)])
+        assert store.version() != before
+    other.close()

@@ -23,7 +23,7 @@ from trainmaster.store.rollup import LEVELS, cover, stats
 
 REPOSITORY = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
-# Writes points in small transactions, some of them anew, until it is killed.
+# Writes points in small transactions, some of them twice, until it is killed.
 _WRITING = """
 import sys
 from pathlib import Path

@@ -80,7 +80,7 @@ def test_a_secret_that_is_not_allowed_is_refused_with_the_line_to_write(empty: H
     assert find_values(empty, ["OTHER_KEY"], {"OTHER_KEY": "abcd-1234"})
 
 
-def test_a_secret_without_a_value_names_the_places_that_were_looked_at(empty: Home) -> None:
+def test_a_secret_without_a_value_names_the_places_that_were_searched(empty: Home) -> None:
     error = refused(empty, ["HF_TOKEN"], {"HF_HOME": "/nowhere", "HF_TOKEN": ""})
     assert error.code == "SECRET_MISSING"
     for place in ("environment (HF_TOKEN)", str(empty.secrets_env), "/nowhere/token"):
@@ -88,7 +88,7 @@ def test_a_secret_without_a_value_names_the_places_that_were_looked_at(empty: Ho
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o777])
-def test_a_file_that_others_can_read_is_refused_with_the_command_that_mends_it(
+def test_a_file_that_others_can_read_is_refused_with_the_command_that_fixes_it(
     empty: Home, mode: int
 ) -> None:
     write_secrets(empty, f"HF_TOKEN={TOKEN}\n", mode)
@@ -96,7 +96,7 @@ def test_a_file_that_others_can_read_is_refused_with_the_command_that_mends_it(
     assert (error.code, error.fix) == ("SECRET_INVALID", f"Run: chmod 600 {empty.secrets_env}")
 
 
-def test_a_line_that_is_not_understood_is_told_by_number_and_not_by_what_it_says(
+def test_an_invalid_line_is_reported_by_number_without_its_text(
     empty: Home,
 ) -> None:
     write_secrets(empty, f"WANDB_API_KEY=abcd-1234\n{TOKEN}\n")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.box.scripted_processes import CONFIG
-from support.core.journal_records import FIRST_T, Told, attempt_starting, events
+from support.core.journal_records import FIRST_T, EventBody, attempt_starting, events
 from support.runs.planted_runs import finding
 
 from trainer_runtime.core.protocol.desired import Desired
@@ -25,16 +25,16 @@ _CLOSED = ("finding_closed", {"attempt": 1, "id": "0a0a0a0a"})
 _START = attempt_starting(1)
 
 
-def _warning(step: int) -> Told:
+def _warning(step: int) -> EventBody:
     return "warning", {"code": "nan_grad", "step": step, "message": "no number"}
 
 
-def _found(id: str, step: int) -> Told:
+def _found(id: str, step: int) -> EventBody:
     return finding(id, "nan_grad", step=step)
 
 
 def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, list[StoredEvent]]:
-    run = Run("r-abcdef", "r", 1.0, "local", 1, "", dict(CONFIG), {}, {}, False, False)
+    run = Run("r-abcdef", "r", 1.0, "local", "", dict(CONFIG), {}, {})
     record, progress = Record(), Progress(1)
     for event in journal:
         record.apply(event)
@@ -69,7 +69,7 @@ def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, 
     ids=["warned first", "found first", "warned of the second time", "warned of the first time"],
 )
 def test_what_both_tell_is_news_once_and_each_time_that_it_comes(
-    journal: list[Told], trainer: list[tuple[float, Told]], steps: list[int]
+    journal: list[EventBody], trainer: list[tuple[float, EventBody]], steps: list[int]
 ) -> None:
     of_trainer = [event for at, told in trainer for event in events([told], first_t=FIRST_T + at)]
     view, stored = _seen(events(journal), of_trainer)

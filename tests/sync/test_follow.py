@@ -43,7 +43,7 @@ class Hosted:
 
     def __init__(self, workspace: Workspace, name: str = "small") -> None:
         self.run_id = f"{name}-abc234"
-        run = Run(self.run_id, name, 1.0, "debug", 1, "", {"steps": 10}, {}, {}, False, False)
+        run = Run(self.run_id, name, 1.0, "debug", "", {"steps": 10}, {}, {})
         folder = str(workspace.home.debug_root / "runs" / self.run_id)
         workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", folder, None)
         workspace.control.set_placed(run, 2.0)

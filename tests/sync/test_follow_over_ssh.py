@@ -22,7 +22,7 @@ from trainmaster.words.paths import Home
 
 pytestmark = pytest.mark.slow
 
-CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "20"))
+CUTS = int(os.environ.get("TRAINMASTER_FAULT_CUTS", "8"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))
 EVENTS, LOG = "attempts/1/events.jsonl", "attempts/1/train.log"
 _PIECES = (b"\r 50%|#####", b"\xff\xfe", b"\xc3", b"\xa9\n", b"\n", b"loss 1.5\r\n", b"\x1b[2K")

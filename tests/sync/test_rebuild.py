@@ -10,8 +10,9 @@ from support.runs.running_run import run_async, small_spec
 
 from trainmaster.cli import run as command
 from trainmaster.runs.launch import launch
+from trainmaster.runs.maintain import until_closed
 from trainmaster.runs.status import get_status, query_metrics
-from trainmaster.runs.wait import until_closed, wait_for_event
+from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.rebuild import replay, replay_if_new
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.errors import StorageError

@@ -54,29 +54,29 @@ def config_of(tmp_path: Path) -> RunConfig:
 
 
 def test_a_hubs_model_comes_once_and_as_the_plan_saw_it(tmp_path: Path, hub: Hub) -> None:
-    config, told = config_of(tmp_path), []
+    config, printed = config_of(tmp_path), []
     (tmp_path / "model" / "later.safetensors").write_bytes(b"not of the plan")
-    settle_inputs(config, told.append, python_of(tmp_path, hub.endpoint))
+    settle_inputs(config, printed.append, python_of(tmp_path, hub.endpoint))
     folder = Path(config.inputs[0].folder)
     names = {name for name, _ in config.inputs[0].files}
     assert {one.name for one in folder.iterdir()} == {*names, ".complete"}
     assert (folder / "model.safetensors").read_bytes() == (
         tmp_path / "model" / "model.safetensors"
     ).read_bytes()
-    assert setup_step(told) is not None
+    assert setup_step(printed) is not None
     asked = len(hub.asked)
-    settle_inputs(config, told.append, python_of(tmp_path, hub.endpoint))
+    settle_inputs(config, printed.append, python_of(tmp_path, hub.endpoint))
     assert len(hub.asked) == asked
 
 
-def test_a_fetch_that_is_cut_off_goes_on_where_it_was(tmp_path: Path, hub: Hub) -> None:
+def test_an_interrupted_fetch_is_resumed(tmp_path: Path, hub: Hub) -> None:
     write_model(tmp_path / "model", shapes={"w": (6000, 1000)})
-    config, told = config_of(tmp_path), []
+    config, printed = config_of(tmp_path), []
     hub.cut_after = 11_000_000  # the client keeps what it has in pieces of 10 MiB
-    settle_inputs(config, told.append, python_of(tmp_path, hub.endpoint))
+    settle_inputs(config, printed.append, python_of(tmp_path, hub.endpoint))
     fetched = Path(config.inputs[0].folder, "model.safetensors")
     assert fetched.read_bytes() == (tmp_path / "model" / "model.safetensors").read_bytes()
-    assert any("It goes on" in line for line in told)
+    assert any("Resuming" in line for line in printed)
     assert any("model.safetensors bytes=10485760-" in asked for asked in hub.asked)
 
 
@@ -97,8 +97,8 @@ def test_a_hub_that_is_away_may_be_there_later(tmp_path: Path) -> None:
     away = "http://127.0.0.1:9"
     with pytest.raises(InputUnavailableError, match="couldn't connect to") as refused:
         settle_inputs(config_of(tmp_path), print, python_of(tmp_path, away))
-    told = str(refused.value).replace(away, "https://huggingface.co")
-    assert codes_of(f"prepare: {told}") == ["hf_network"]
+    reason = str(refused.value).replace(away, "https://huggingface.co")
+    assert codes_of(f"prepare: {reason}") == ["hf_network"]
 
 
 def codes_of(line: str) -> list[str]:
@@ -139,7 +139,7 @@ def test_rows_are_read_before_the_trainer_starts(
     assert "changed since the plan" in capfd.readouterr().err
 
 
-def test_rows_without_what_the_method_takes_are_told_before_the_trainer_starts(
+def test_rows_without_the_methods_columns_are_reported_before_the_trainer_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = rows_config(tmp_path, monkeypatch, [{"prompt": "p", "chosen": "yes"}] * 40)

@@ -47,8 +47,8 @@ def test_every_code_is_upper_snake_and_has_a_one_line_meaning(code: str) -> None
         ("KAGGLE_UNREACHABLE", True, True, True),
         ("AUTH_FAILED", False, True, False),
         ("KAGGLE_KEY_REFUSED", False, True, False),
-        ("CLOUD_ODD_REPLY", False, False, True),
-        ("CLOUD_BUSY", False, False, False),
+        ("INVALID_RESPONSE", False, False, True),
+        ("RATE_LIMITED", False, False, False),
         ("DISK_FULL", False, False, False),
     ],
 )

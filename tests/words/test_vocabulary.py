@@ -28,7 +28,7 @@ _WORDS = {
     r"stay(s|ed|ing)? at": "placement",
     r"operator'?s side": "client",
     r"box'?s side": "host",
-    r"floors?": "layers",
+    r"(?<!scale_)(?<!math\.)floors?": "layers",
     r"go(es)? on|went on|gone on|going on|goes_on|go_on|gone_on|going_on": "continue, resume",
     r"whoever|whosoever": "the reader, the caller, any process",
     r"kinship|shelf|sightings?|happenings": "parent_death, checkpoint_store, ledger, events",

@@ -60,7 +60,7 @@ def test_nan_is_a_number() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [
-        ("a: 1\nb: 2\na: 3", "DUPLICATE_KEY", "`a` stands twice"),
+        ("a: 1\nb: 2\na: 3", "DUPLICATE_KEY", "`a` occurs twice"),
         ("a: {b: 1, b: 2}", "DUPLICATE_KEY", "line 1, column 11"),
         ("a: &x 1", "SPEC_NOT_READABLE", "anchors"),
         ("a: &x 1\nb: *x", "SPEC_NOT_READABLE", "line 1, column 4"),

@@ -1,4 +1,4 @@
-"""Pure code that the box and the operator's side share: formats, states, decisions.
+"""Pure code that the host and the client share: formats, states, decisions.
 
 Imports nothing outside itself and the standard library, reads no clock and no environment.
 """

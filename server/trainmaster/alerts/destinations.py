@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from trainer_runtime.core.alerts.condition import Condition, needs_operator
-from trainmaster.store.control_alerts import Sender
+from trainmaster.store.control.alerts import Sender
 from trainmaster.store.secret_values import find_value
 from trainmaster.words.errors import StateError, UsageError
 from trainmaster.words.paths import Home

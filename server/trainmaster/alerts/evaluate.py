@@ -11,7 +11,7 @@ from trainer_runtime.core.alerts.message import Place, message_of
 from trainer_runtime.core.alerts.watcher import Watcher
 from trainer_runtime.core.protocol.alert_record import FAILED, Message
 from trainmaster.alerts.rules import alerts_of, watched
-from trainmaster.store.control_alerts import AlertRow
+from trainmaster.store.control.alerts import AlertRow
 from trainmaster.store.metrics_store import StoredEvent
 from trainmaster.sync.follow import last_pass
 from trainmaster.sync.run_view import RunView, load_view
@@ -119,7 +119,7 @@ def _of_time(
     heard_t = max((t for t in told if t is not None), default=None)
     for watcher in watchers:
         of_the_box = watcher.waits_for_loss
-        onset = watcher.look(
+        onset = watcher.check_elapsed(
             view.known_until,
             state=view.state.value,
             attempt=view.attempt,
@@ -146,17 +146,21 @@ def _given_up(
 ) -> list[tuple[Message, str]]:
     """What the box could not send within its time is sent from here, under the same id."""
     known = {row.to for row in rows}
-    told = view.record.alerts.told
+    deliveries = view.record.alerts.deliveries
     return [
-        (told[name].message, told[name].to)
+        (deliveries[name].message, deliveries[name].to)
         for name in _ids_given_up(view)
-        if name not in (before.get("taken_over") or []) and told[name].to in known
+        if name not in (before.get("taken_over") or []) and deliveries[name].to in known
     ]
 
 
 def _ids_given_up(view: RunView) -> list[str]:
-    told = view.record.alerts.told
-    return [name for name in told if told[name].phase == FAILED and told[name].due_t is None]
+    deliveries = view.record.alerts.deliveries
+    return [
+        name
+        for name, delivery in deliveries.items()
+        if delivery.phase == FAILED and delivery.due_t is None
+    ]
 
 
 def _message(view: RunView, alert: Alert, onset: Onset) -> Message:

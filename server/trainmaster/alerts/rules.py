@@ -18,7 +18,7 @@ from trainer_runtime.core.alerts.condition import (
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
 from trainmaster.alerts.destinations import destinations, known_destination, sender_of
 from trainmaster.backends import KAGGLE
-from trainmaster.store.control_alerts import EVERY_RUN, AlertRow
+from trainmaster.store.control.alerts import EVERY_RUN, AlertRow
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import last_pass
 from trainmaster.sync.workspace import Workspace

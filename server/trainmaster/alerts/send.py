@@ -1,4 +1,4 @@
-"""Sends this side's messages: by whoever looks first, or by a process of its own."""
+"""Sends this side's messages: by a tick, or by a process of its own."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from trainer_runtime.core.alerts.message import body_for
 from trainer_runtime.core.alerts.post_answer import PostAnswer
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.durable import try_lock
-from trainer_runtime.core.protocol.alert_record import Told, failed
+from trainer_runtime.core.protocol.alert_record import AlertDelivery, failed
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.alerts.destinations import address, destinations
-from trainmaster.store.control_alerts import MessageRow
+from trainmaster.store.control.alerts import MessageRow
 from trainmaster.store.detached import SAFELY, begin_locked
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 from trainmaster.words.settings import Destination
 
-# The sender stays for what is tried again soon; later tries are made by whoever looks then.
+# The sender stays for what is tried again soon; later tries are made by who acts then.
 _STAYS_S = 300.0
 _LONGEST_CHILD_S = 30.0
 _COMMAND_S = 15.0
@@ -95,8 +95,8 @@ async def _send(workspace: Workspace, row: MessageRow) -> bool:
     if answer.sent:
         records.set_sent(row.id)
         return True
-    told = Told(row.message, row.to, row.fired_t, tries=row.tries)
-    said = failed(row.id, told, answer.reason, time.time(), wait_s=answer.wait_s)
+    delivery = AlertDelivery(row.message, row.to, row.fired_t, tries=row.tries)
+    said = failed(row.id, delivery, answer.reason, time.time(), wait_s=answer.wait_s)
     records.set_failed(row.id, said["reason"], said["due_t"])
     return False
 

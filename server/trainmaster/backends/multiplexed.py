@@ -157,7 +157,7 @@ class MultiplexedFollower:
         folder = await self._folder(run_id)
         try:
             run = _Run(followed)
-            told = {"folder": folder, "have": run.writer.have()}
+            told = {"folder": folder, "have": run.writer.cursors()}
         except OSError:
             self._fail(run_id, news)
             return None
@@ -240,9 +240,9 @@ class _Run:
         if "reset" in header:
             if held := self._held.pop(name, b""):
                 self.writer.append(name, held, final=True)
-            changed.append(self.writer.begin_anew(name, header.get("inode")) or name)
+            changed.append(self.writer.rotate(name, header.get("inode")) or name)
         elif "inode" in header:
-            self.writer.note_inode(name, int(header["inode"]))
+            self.writer.set_inode(name, int(header["inode"]))
         held = self._held.pop(name, b"")
         if header["at"] != self.writer.size(name) + len(held):
             raise OSError(f"{name} was read from another place than where its copy ends")

@@ -140,5 +140,5 @@ class _Copy:
         return data[len(tail) :] if data.startswith(tail) else None
 
     def _begin_anew(self, name: str) -> None:
-        put_aside = self.writer.begin_anew(name, None)
+        put_aside = self.writer.rotate(name, None)
         self._news.note(self._run_id, put_aside or name)

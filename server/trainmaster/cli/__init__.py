@@ -96,7 +96,7 @@ for command in (
     app.command()(acts(command.__name__)(command) if command in ACTING else command)
 app.command("demo")(demo_command)
 app.command("transfer", hidden=True)(maintenance.transfer)
-app.command("tend", hidden=True)(maintenance.tend)
+app.command("provision-worker", hidden=True)(maintenance.provision_worker)
 app.add_typer(hosts.hosts, name="hosts")
 app.add_typer(alerts.alerts, name="alerts")
 app.add_typer(keeper.keeper, name="keeper")
@@ -124,7 +124,7 @@ def run(arguments: Sequence[str], commands: typer.Typer = app) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if code == INTERRUPTED:
-        print("Interrupted; the training goes on. See `trainmaster runs`.", file=sys.stderr)
+        print("Interrupted; the training continues. See `trainmaster runs`.", file=sys.stderr)
     return code
 
 

@@ -1,4 +1,4 @@
-"""Who agrees on a command line: whoever typed `--yes`, or sits at the terminal."""
+"""Confirmation on a command line: `--yes`, or an answer at the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 
 
 def asking(yes: bool, as_json: bool) -> Confirm:
-    """The word of `--yes`, or of whoever is asked.
+    """The confirmation by `--yes`, or by the person at the terminal.
 
     Raises, where it is needed:
         SpendError: `CONFIRMATION_REQUIRED`, there is nobody to ask; `CONFIRMATION_DECLINED`.
@@ -62,6 +62,6 @@ def _nobody(quote: Quote) -> SpendError:
     return SpendError(
         "CONFIRMATION_REQUIRED",
         f"{quote.text} There is nobody to ask.",
-        "Let whoever pays or owns it run this in a terminal without --json; --yes is for a script "
-        "whose owner agreed before.",
+        "Let the person who pays for it or owns it run this in a terminal without --json; --yes is "
+        "for a script whose owner agreed before.",
     )

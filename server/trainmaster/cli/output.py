@@ -12,7 +12,8 @@ from trainmaster.words.errors import TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.cli.views.views import Block, Grid
-    from trainmaster.words.answers.runs import Answer, LogAnswer
+    from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.runs import LogAnswer
 
 
 def emit(answer: Answer, as_json: bool) -> None:
@@ -49,7 +50,7 @@ def emit_error(error: TrainmasterError, as_json: bool) -> None:
 
 
 def is_for_a_person(stream: TextIO) -> bool:
-    """Whether colours and boxes are welcome there; see https://no-color.org."""
+    """Whether the stream takes colours and tables; see https://no-color.org."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 

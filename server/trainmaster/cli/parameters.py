@@ -18,7 +18,7 @@ IdempotencyKey = Annotated[
     typer.Option("--idempotency-key", help="The same key again finds the first call's run."),
 ]
 Cursor = Annotated[
-    str | None, typer.Option("--cursor", help="From an earlier answer: go on after it.")
+    str | None, typer.Option("--cursor", help="From an earlier answer: continue after it.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as one line of JSON.")]
 

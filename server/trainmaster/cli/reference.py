@@ -1,6 +1,7 @@
 """`docs/cli.md`, made from the commands themselves.
 
-`python -m trainmaster.cli.reference > docs/cli.md` writes it anew; a test holds it to the code.
+`python -m trainmaster.cli.reference > docs/cli.md` writes it again; a test compares it with the
+code.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ shape that the MCP tool of the same name gives. An error is then
 stderr, `CODE: what happened` and a line `Fix: what to do`.
 
 `RUN` is a run's id, or its name where that is unique. Everything lies under `TRAINMASTER_HOME`
-(default: the platform's folder for user data). `NO_COLOR` turns colours and boxes off, and
+(default: the platform's folder for user data). `NO_COLOR` turns colours and table borders off, and
 `TRAINMASTER_DEBUG=1` prints the traceback of an `INTERNAL` error to stderr.
 
 | exit code | meaning |
@@ -34,7 +35,7 @@ stderr, `CODE: what happened` and a line `Fix: what to do`.
 | 2 | bad usage |
 | 3 | `wait`: the run ended otherwise |
 | 4 | `wait`: time-out |
-| 130 | interrupted by Ctrl-C; a training goes on |
+| 130 | interrupted by Ctrl-C; a training continues |
 """
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
-from trainmaster.cli.spinner import telling_to_wait
+from trainmaster.cli.spinner import spinner
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
@@ -18,16 +18,16 @@ Answered = TypeVar("Answered")
 
 
 def ask(
-    call: Callable[[Workspace], Awaitable[Answered]], *, tells_itself: bool = False
+    call: Callable[[Workspace], Awaitable[Answered]], *, shows_progress: bool = False
 ) -> Answered:
     """What `call` gives, awaited in the opened workspace of `TRAINMASTER_HOME`.
 
-    Whoever watches is told where it takes long, but by a call that `tells_itself` how it goes.
+    A spinner shows on the terminal when the call takes long, unless it `shows_progress` itself.
 
     Raises: TrainmasterError, whatever the service raises.
     """
 
-    # It warns of each write to a connection that broke; what came of that is told as an error.
+    # It warns of each write to a broken connection; the consequence is raised as an error.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
 
     async def within() -> Answered:
@@ -43,7 +43,7 @@ def ask(
             finally:
                 await workspace.disconnect()
 
-    with nullcontext() if tells_itself else telling_to_wait():
+    with nullcontext() if shows_progress else spinner():
         answer = asyncio.run(within())
     from trainmaster.store.action_log import record_answer
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 FIRST_WORD_S = 1.0
-# Held by whoever writes the word, and by whoever asks something meanwhile.
+# Held while the spinner writes, and while a question is asked.
 _TERMINAL = threading.Lock()
 _EVERY_S = 0.5
 _LONGEST_WORD = 40
@@ -20,17 +20,17 @@ _SIGNS = "|/-\\"
 
 
 @contextmanager
-def telling_to_wait(stream: TextIO | None = None) -> Iterator[None]:
-    """Inside, whoever watches a terminal is told after a second that it goes on.
+def spinner(stream: TextIO | None = None) -> Iterator[None]:
+    """Inside, a terminal shows after a second that the command is working.
 
-    By a thread: also work that doesn't give way to others is to be told of.
+    By a thread, since the work may block the event loop.
     """
     stream = stream or sys.stderr
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield
         return
     over = threading.Event()
-    thread = threading.Thread(target=_tell, args=(stream, over), daemon=True)
+    thread = threading.Thread(target=_spin, args=(stream, over), daemon=True)
     thread.start()
     try:
         yield
@@ -58,13 +58,13 @@ def _is_being_asked(stream: TextIO) -> bool:
         return False
 
 
-def _tell(stream: TextIO, over: threading.Event) -> None:
+def _spin(stream: TextIO, over: threading.Event) -> None:
     began_s = time.monotonic()
     pause_s, count, width = FIRST_WORD_S, 0, 0
     while not over.wait(pause_s):
         if _is_being_asked(stream):
             continue
-        text = f"{_SIGNS[count % len(_SIGNS)]} still at it, {time.monotonic() - began_s:.0f} s"
+        text = f"{_SIGNS[count % len(_SIGNS)]} working, {time.monotonic() - began_s:.0f} s"
         with _TERMINAL:
             stream.write(f"\r{text:<{width}}")
             stream.flush()

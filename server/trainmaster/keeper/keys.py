@@ -15,13 +15,13 @@ KAGGLE_KEYS = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY")
 
 def lacking_keys(workspace: Workspace, environment: Mapping[str, str]) -> list[str]:
     """Variables that are in use here and do not stand in the home's secrets.env: those of the
-    environment, and those of providers whose boxes are open. Names alone, never values."""
+    environment, and those of providers with open instances. Names alone, never values."""
     in_use = {name for name in (*KEY_NAMES.values(), *KAGGLE_KEYS) if environment.get(name)}
     in_use |= {name for name in _of_destinations(workspace) if environment.get(name)}
     in_use |= {
-        KEY_NAMES[box.provider]
-        for box in workspace.control.boxes.boxes(only_open=True)
-        if box.provider in KEY_NAMES
+        KEY_NAMES[instance.provider]
+        for instance in workspace.control.instances.all(only_open=True)
+        if instance.provider in KEY_NAMES
     }
     try:
         return sorted(in_use - stored_names(workspace.home))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.protocol.duration import in_utc
-from trainmaster.keeper.answers import KeeperAnswer
 from trainmaster.keeper.call import Call, parse_every, refuse_odd_paths
 from trainmaster.keeper.cron import Crontab
 from trainmaster.keeper.keys import lacking_keys
@@ -25,6 +24,7 @@ from trainmaster.sync.keeper_state import (
     read_ticked,
 )
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.keeper import KeeperAnswer
 from trainmaster.words.errors import HostError
 
 DEFAULT_EVERY = "5m"

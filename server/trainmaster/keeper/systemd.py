@@ -92,7 +92,7 @@ def service(call: Call) -> str:
     return f"""\
 {marker_of(call.home)}
 [Unit]
-Description=Trainmaster: does what is due for runs and rented boxes
+Description=Trainmaster: does what is due for runs and rented instances
 
 [Service]
 Type=oneshot

@@ -1,19 +1,19 @@
-"""What is due for every run and box, once: what a timer calls while nobody looks."""
+"""Do what is due for every run and rented instance, once. A timer calls it."""
 
 from __future__ import annotations
 
 import os
 
 from trainmaster.alerts.send import send_due
-from trainmaster.keeper.answers import BoxTickRow, TickAnswer, TickRow
 from trainmaster.keeper.call import parse_every
-from trainmaster.machines.renting.has_rentals import is_renting
+from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.runs.maintain import Round, described, due_runs, maintain
 from trainmaster.runs.migrate import stop_left_behind
 from trainmaster.runs.secret_delivery import sweep_secrets
 from trainmaster.sync.keeper_state import ticking
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 
 # A tick sends by itself: a timer that called it may end whatever it leaves behind.
 _SENDS_S = 20.0
@@ -24,7 +24,7 @@ _ROUND = Round(thorough=True, bound_s=_RUN_S, sends=False)
 
 async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
     """Advance every run once of which anything may be due, read what its host has to say, and do
-    what is due for rented boxes.
+    what is due for rented instances.
 
     One that fails stops no other; two ticks never overlap. `every`: how often a timer calls this,
     so that it can be told when it doesn't.
@@ -37,9 +37,9 @@ async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
         if failed is None:
             return TickAnswer(runs=[], note="Another tick is at work; nothing was done.")
         rows = await _tick_runs(workspace, failed)
-        boxes = await _tick_boxes(workspace, failed)
+        instances = await _tick_instances(workspace, failed)
         await send_due(workspace, stays_s=_SENDS_S)
-    return TickAnswer(runs=rows, boxes=boxes or None)
+    return TickAnswer(runs=rows, instances=instances or None)
 
 
 async def _tick_runs(workspace: Workspace, failed: dict[str, str]) -> list[TickRow]:
@@ -62,14 +62,14 @@ def _row(workspace: Workspace, run_id: str, did: list[str]) -> TickRow:
     return TickRow(run_id=run_id, state=load_view(workspace, run_id).state.value, did=did)
 
 
-async def _tick_boxes(workspace: Workspace, failed: dict[str, str]) -> list[BoxTickRow]:
-    if not is_renting(workspace, os.environ):
+async def _tick_instances(workspace: Workspace, failed: dict[str, str]) -> list[InstanceTickRow]:
+    if not has_rentals(workspace, os.environ):
         return []
-    from trainmaster.machines.renting.maintain import look_after_boxes  # heavy, and rarely needed
+    from trainmaster.machines.renting.maintain import maintain_instances  # heavy, and rarely needed
 
-    looked = await look_after_boxes(workspace)
-    failed |= looked.failed
-    did = {name: [why] for name, why in looked.failed.items()}
-    for tag, done in looked.did.items():
+    report = await maintain_instances(workspace)
+    failed |= report.failed
+    did = {name: [why] for name, why in report.failed.items()}
+    for tag, done in report.did.items():
         did[tag] = [*done, *did.get(tag, ())]
-    return [BoxTickRow(box=name, did=done) for name, done in did.items()]
+    return [InstanceTickRow(instance=name, did=done) for name, done in did.items()]

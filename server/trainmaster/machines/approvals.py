@@ -1,7 +1,7 @@
-"""Quotes that wait for a person's word, and the word given in a terminal.
+"""Approval of quotes by the user in a terminal.
 
-Nothing here is reached by a tool but what takes a word that was given: the model can ask for one,
-and be told where it is given.
+No tool can approve. A tool can only use an approval that was given; without one it returns the
+command with which the user approves.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import time
 from pydantic import Field
 
 from trainer_runtime.core.protocol.duration import in_utc
-from trainmaster.store.control_approvals import Approval
+from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
 from trainmaster.words.confirmation import Quote
 from trainmaster.words.errors import SpendError
 from trainmaster.words.settings import read_settings
@@ -25,7 +25,7 @@ class ApprovalAnswer(Answer):
     id: str
     action: str
     text: str
-    usd: float = Field(description="the most that it may come to")
+    usd: float = Field(description="the maximum cost")
     expires_at: str
     approved: bool
 
@@ -35,39 +35,39 @@ class ApprovalsAnswer(Answer):
 
 
 async def list_waiting(workspace: Workspace) -> ApprovalsAnswer:
-    """The quotes that somebody may approve, oldest first."""
+    """The quotes that can be approved, oldest first."""
     rows = workspace.control.approvals.waiting(time.time())
-    return ApprovalsAnswer(waiting=[_told(row) for row in rows])
+    return ApprovalsAnswer(waiting=[_answer(row) for row in rows])
 
 
-async def look_up(workspace: Workspace, approval_id: str) -> ApprovalAnswer:
-    """A quote that can be approved, or was.
+async def find_quote(workspace: Workspace, approval_id: str) -> ApprovalAnswer:
+    """A quote that can be approved, or was approved.
 
     Raises:
-        SpendError: `APPROVAL_UNKNOWN`; also for one that was used, or is out of date.
+        SpendError: `APPROVAL_UNKNOWN`; also for one that was used, or has expired.
     """
     row = workspace.control.approvals.find(approval_id)
     if row is None or row.used_t is not None or row.expires_t <= time.time():
         raise _unknown(approval_id, row)
-    return _told(row)
+    return _answer(row)
 
 
 async def approve(workspace: Workspace, approval_id: str) -> ApprovalAnswer:
-    """Note a person's word: the request that was quoted may be made once, until the quote expires.
-    May be repeated.
+    """Record the user's approval: the quoted request may be made once, until the quote expires.
+    Idempotent.
 
     Raises:
-        SpendError: `APPROVAL_UNKNOWN`; also for one that was used, or is out of date.
+        SpendError: `APPROVAL_UNKNOWN`; also for one that was used, or has expired.
     """
     row = workspace.control.approvals.approve(approval_id, BY_COMMAND, time.time())
     if row is None:
         raise _unknown(approval_id, workspace.control.approvals.find(approval_id))
-    return _told(row)
+    return _answer(row)
 
 
 def take_agreement(workspace: Workspace, quote: Quote) -> Approval | None:
-    """What allows a request without anybody being asked now, used up by this: an approval that was
-    given for it, or for a box the settings' allowance. None where there is nothing of the kind."""
+    """Use up what allows a request without asking the user: an approval given before, or for an
+    instance the allowance in the settings. None if neither covers it."""
     approved = workspace.control.approvals.take(quote, time.time())
     if approved is not None or quote.action != "provision":
         return approved
@@ -76,11 +76,11 @@ def take_agreement(workspace: Workspace, quote: Quote) -> Approval | None:
 
 
 def confirmation_required(workspace: Workspace, quote: Quote) -> SpendError:
-    """The refusal of a request that nobody has agreed to, which is on record from now on."""
+    """The refusal of a request without approval; records its quote for `approve`."""
     row = workspace.control.approvals.quote(quote, time.time())
     return SpendError(
         "CONFIRMATION_REQUIRED",
-        f"{quote.text} Nobody has agreed to that yet, and nothing was done.",
+        f"{quote.text} This is not approved yet, and nothing was done.",
         f"Ask the user to run `trainmaster approve {row.id}` in a terminal, then call again with "
         "the same arguments.",
         retryable=True,
@@ -88,19 +88,19 @@ def confirmation_required(workspace: Workspace, quote: Quote) -> SpendError:
 
 
 def _unknown(approval_id: str, row: Approval | None) -> SpendError:
-    told = f"No quote has the id {approval_id!r}."
+    message = f"No quote has the id {approval_id!r}."
     if row is not None:
-        told = f"{row.id} was used already: an approval is good once."
+        message = f"{row.id} was used already: an approval is valid once."
     if row is not None and row.used_t is None:
-        told = f"{row.id} is out of date: a quote holds for an hour, and not beyond a no."
+        message = f"{row.id} has expired: a quote is valid for an hour, or until it is declined."
     return SpendError(
         "APPROVAL_UNKNOWN",
-        told,
-        "`trainmaster approve` lists those that wait; what is asked for again is quoted anew.",
+        message,
+        "`trainmaster approve` lists pending quotes; repeat the request for a new one.",
     )
 
 
-def _told(row: Approval) -> ApprovalAnswer:
+def _answer(row: Approval) -> ApprovalAnswer:
     return ApprovalAnswer(
         id=row.id,
         action=row.action,

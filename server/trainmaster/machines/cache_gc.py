@@ -1,4 +1,4 @@
-"""What runs share on a host, and getting rid of what none uses any more."""
+"""Garbage collection of a host's shared cache."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trainmaster.machines.registry import open_host
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.hosts import CacheEntry, GcAnswer
 
-_TIMEOUT_S = 1800.0  # a large environment on a network disk takes its time to be removed
+_TIMEOUT_S = 1800.0  # removing a large environment from a network disk is slow
 
 
 async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> GcAnswer:
-    """Remove from a host's cache what no run uses: none of this home, and none on the machine.
+    """Remove cache entries that no run uses, of this home or on the machine.
 
     Raises:
         HostError: `HOST_UNKNOWN`; it can't be reached; `ROOT_NOT_WRITABLE`.
@@ -28,7 +28,7 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
         retryable=False,
     )
     runs = [run for run in workspace.control.runs(only_open=True) if run.host == name]
-    named = json.dumps([[dict(run.document), dict(run.plan)] for run in runs])
+    used = json.dumps([[dict(run.document), dict(run.plan)] for run in runs])
     try:
         runs_folder = posixpath.join(await host.root(), "runs")
         options = ["--named", *(["--dry-run"] if dry_run else [])]
@@ -37,7 +37,7 @@ async def collect(workspace: Workspace, name: str, *, dry_run: bool = False) -> 
             [await host.cache(), runs_folder, *options],
             failure,
             _TIMEOUT_S,
-            stdin=named.encode(),
+            stdin=used.encode(),
             acts=not dry_run,
         )
         answer = await runtime_call(host, call, CacheAnswer.of)

@@ -1,4 +1,4 @@
-"""The hosts on record: added, listed, trusted anew, removed. Nothing here starts a training."""
+"""The registry of hosts: add, list, trust a new key, remove."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from trainmaster.words.errors import HostError, StateError, TrainmasterError, Us
 from trainmaster.words.paths import Home
 
 CONNECT_S = 20.0
-# Words that already mean something where a host's name may stand.
+# Names with another meaning wherever a host's name is accepted.
 _RESERVED = frozenset({"local", "debug", "kaggle", "operator", "none", "auto", "s3"})
 _FOLDER = re.compile(r"~?/[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]")
 _AUTHENTICATION = frozenset({"AUTH_FAILED", "KEY_LOCKED", "SHELL_UNUSABLE"})
@@ -44,7 +44,7 @@ _AUTHENTICATION = frozenset({"AUTH_FAILED", "KEY_LOCKED", "SHELL_UNUSABLE"})
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """How a host is to be reached, besides its address; `offline`: don't connect now."""
+    """How to reach a host, besides its address; `offline`: don't connect now."""
 
     key: str | None = None
     jump: str | None = None
@@ -57,15 +57,15 @@ class HostOptions:
 async def add_host(
     workspace: Workspace, name: str, address: str, options: HostOptions
 ) -> HostAddedAnswer:
-    """Record a host once it was reached; its key is pinned by that. Nothing is kept otherwise.
+    """Connect to a host, pin its key, and record it. Nothing is kept if the connection fails.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`.
-        HostError: `HOST_EXISTS`; what keeps it from being reached, unless `offline`.
+        HostError: `HOST_EXISTS`; the error of the connection, unless `offline`.
     """
     record = _record(name, address, options)
     if workspace.control.host(name) is not None:
-        workspace.control.put_host(record, time.time(), new=True)  # tells it
+        workspace.control.put_host(record, time.time(), new=True)  # raises `HOST_EXISTS`
     pins = _new_pins(workspace.home, name)
     found = Connection()
     try:
@@ -74,7 +74,7 @@ async def add_host(
             if found.error is not None and found.error.code != "PYTHON_MISSING":
                 raise _not_added(found.error)
         workspace.control.put_host(record, time.time(), new=True)
-        _forget_found(workspace.home, name)
+        _remove_state(workspace.home, name)
         if pins.exists():
             os.replace(pins, workspace.home.pins(name))
     finally:
@@ -89,7 +89,7 @@ async def add_host(
 
 
 async def list_hosts(workspace: Workspace) -> HostsAnswer:
-    """This machine and all hosts on record, as they were last found; none of them is asked."""
+    """This machine and all hosts on record, as last seen; connects to none of them."""
     runs = workspace.control.runs(only_open=True)
     local = HostRecord(LOCAL, "this machine", root=str(workspace.home.local_root))
     rows = [_row(workspace, record, runs) for record in (local, *workspace.control.hosts())]
@@ -97,10 +97,10 @@ async def list_hosts(workspace: Workspace) -> HostsAnswer:
 
 
 async def trust_host(workspace: Workspace, name: str) -> HostTrustAnswer:
-    """Pin the key that the host shows now, in place of the one that was pinned.
+    """Pin the key that the host presents now, in place of the pinned one.
 
     Raises:
-        HostError: `HOST_UNKNOWN`; what keeps it from showing a key.
+        HostError: `HOST_UNKNOWN`; the error of the connection.
     """
     record = known_record(workspace, name)
     before = _fingerprints(workspace.home.pins(name), name)
@@ -117,11 +117,11 @@ async def trust_host(workspace: Workspace, name: str) -> HostTrustAnswer:
 
 
 async def remove_host(workspace: Workspace, name: str, *, force: bool = False) -> HostRemovedAnswer:
-    """Forget a host and its keys; nothing on the machine is touched.
+    """Remove a host and its keys from the registry; changes nothing on the machine.
 
     Raises:
         HostError: `HOST_UNKNOWN`.
-        StateError: `RUN_IS_RUNNING`, runs are open on it and `force` was not given.
+        StateError: `RUN_IS_RUNNING`, it has open runs; not with `force`.
     """
     known_record(workspace, name)
     left = [run.run_id for run in workspace.control.runs(only_open=True) if run.host == name]
@@ -129,13 +129,13 @@ async def remove_host(workspace: Workspace, name: str, *, force: bool = False) -
         raise StateError(
             "RUN_IS_RUNNING",
             f"{name} has open runs: {', '.join(left)}.",
-            "Stop them and wait for their end, or pass --force: they go on, but nobody follows "
-            "them until the host is added again under this name.",
+            "Stop them and wait until they have ended, or pass --force: they continue, but are not "
+            "followed until the host is added again under this name.",
         )
     workspace.control.remove_host(name)
     workspace.home.follower_pass(name).unlink(missing_ok=True)
     shutil.rmtree(workspace.home.pins(name).parent, ignore_errors=True)
-    again = f"`trainmaster hosts add {name} ADDRESS` finds them again, wherever their root is."
+    again = f"`trainmaster hosts add {name} ADDRESS` with the same root finds them again."
     return HostRemovedAnswer(host=name, abandoned=left, next_step=again if left else None)
 
 
@@ -150,17 +150,19 @@ def known_record(workspace: Workspace, name: str) -> HostRecord:
     if record is None and name in _RESERVED:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{name} is no host that was added.",
-            "`trainmaster hosts` lists those that were.",
+            f"{name} is not a host that was added.",
+            "`trainmaster hosts` lists the added hosts.",
         )
     if record is None:
-        workspace.backend(name)  # tells that it is unknown, and how it is added
-        raise HostError("HOST_UNKNOWN", f"No host is called {name!r}.", "See `trainmaster hosts`.")
+        workspace.backend(name)  # raises `HOST_UNKNOWN`, with how to add it
+        raise HostError(
+            "HOST_UNKNOWN", f"No host has the name {name!r}.", "See `trainmaster hosts`."
+        )
     return record
 
 
 def open_host(workspace: Workspace, name: str) -> Host:
-    """The machine itself, with a connection of its own: whoever opens it disconnects it.
+    """The machine itself, with its own connection; the caller disconnects it.
 
     Raises:
         HostError: `HOST_UNKNOWN`.
@@ -177,15 +179,15 @@ def refuse_unusable_name(name: str) -> None:
     if not NAME_PATTERN.fullmatch(name) or ".." in name:
         raise UsageError(
             "UNSAFE_NAME",
-            f"{name!r} is no name for a host.",
+            f"{name!r} is not a valid host name.",
             f"Use {NAME_ACCEPTED}.",
             field="name",
         )
     if name in _RESERVED:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{name!r} means something else already.",
-            f"Take another name than {', '.join(sorted(_RESERVED))}.",
+            f"{name!r} is a reserved name.",
+            f"Choose another name than {', '.join(sorted(_RESERVED))}.",
             field="name",
         )
 
@@ -199,8 +201,8 @@ def _record(name: str, address: str, options: HostOptions) -> HostRecord:
         if folder is not None and not _is_folder(folder):
             raise UsageError(
                 "UNSAFE_NAME",
-                f"{folder!r} is no folder that can be used.",
-                "Name an absolute folder of the host, or one below its user's home: ~/NAME.",
+                f"{folder!r} is not a valid folder.",
+                "Give an absolute folder on the host, or one below its user's home: ~/NAME.",
                 field=option,
             )
     return HostRecord(
@@ -225,8 +227,8 @@ def _key(text: str) -> str:
     if not path.is_file():
         raise UsageError(
             "BAD_ARGUMENT",
-            f"There is no private key at {path}.",
-            "Give the path of a private key of this machine, not of its .pub file.",
+            f"{path} does not exist.",
+            "Give the path of a private key on this machine, not of its .pub file.",
             field="--key",
         )
     if path.suffix == ".pub":
@@ -240,23 +242,23 @@ def _key(text: str) -> str:
 
 
 def _not_added(error: TrainmasterError) -> TrainmasterError:
-    told = f"{error.message} The host was not added."
-    fix = f"{error.fix} Or note it unseen with --offline."
-    return type(error)(error.code, told, fix, error.retryable, error.field)
+    message = f"{error.message} The host was not added."
+    fix = f"{error.fix} Or add it without a connection: --offline."
+    return type(error)(error.code, message, fix, error.retryable, error.field)
 
 
 def _new_pins(home: Home, name: str) -> Path:
-    """A file of this process's own, beside the one whose place it may take."""
+    """A temporary file of this process, next to the file that it may replace."""
     pins = home.pins(name)
     return pins.with_name(f".{pins.name}.{secrets.token_hex(8)}")
 
 
 def _clear(pins: Path) -> None:
-    """Take away what is left of a connection that was not kept."""
+    """Remove the temporary files of a connection."""
     for path in (pins, pins.with_name(f".{pins.name}.lock")):
         path.unlink(missing_ok=True)
     with suppress(OSError):
-        pins.parent.rmdir()  # only where nothing else lies in it
+        pins.parent.rmdir()  # only if it is empty
 
 
 def _fingerprints(pins: Path, name: str) -> list[str]:
@@ -266,8 +268,8 @@ def _fingerprints(pins: Path, name: str) -> list[str]:
         return ["damaged"]
 
 
-def _forget_found(home: Home, name: str) -> None:
-    """What an earlier host of the name has left."""
+def _remove_state(home: Home, name: str) -> None:
+    """Remove the state of an earlier host with this name."""
     for path in (home.found, home.checked, home.reached, home.pins, home.follower_pass):
         path(name).unlink(missing_ok=True)
 
@@ -276,7 +278,7 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
     is_local = record.name == LOCAL
     open_runs = sum(run.host == record.name for run in runs)
     seen = _last_seen(workspace.home, record.name, followed=open_runs > 0)
-    box = workspace.control.boxes.of_host(record.name)
+    instance = workspace.control.instances.by_host(record.name)
     return HostRow(
         name=record.name,
         address=_shown(record),
@@ -289,14 +291,14 @@ def _row(workspace: Workspace, record: HostRecord, runs: list[Run]) -> HostRow:
         gpus=list(seen.gpus) or None,
         open_runs=open_runs,
         fingerprint=None if is_local else _target_fingerprint(workspace.home, record),
-        lease_ends_at=None if box is None else in_utc(box.lease_end_t),
-        usd_per_h=None if box is None else round(box.usd_per_h, 4),
+        lease_ends_at=None if instance is None else in_utc(instance.lease_end_t),
+        usd_per_h=None if instance is None else round(instance.usd_per_h, 4),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """How a host was when it was last looked at, by a check or by whoever follows its runs."""
+    """A host's state at its last check, or when its runs were last followed."""
 
     state: HostState = "unchecked"
     t: float | None = None
@@ -305,8 +307,8 @@ class _Seen:
 
 
 def _last_seen(home: Home, name: str, *, followed: bool) -> _Seen:
-    """What the newest of checks, passes over its runs and commands has found."""
-    seen, reached_t = _told(home, name, followed=followed), _reached_t(home, name)
+    """From the newest of its checks, follower passes and commands."""
+    seen, reached_t = _from_check_or_pass(home, name, followed=followed), _reached_t(home, name)
     if seen.state != "unreachable" or reached_t <= (seen.t or 0.0):
         return seen
     state: HostState = "failing" if _checked(home, name).state == "failing" else "ok"
@@ -320,14 +322,14 @@ def _reached_t(home: Home, name: str) -> float:
         return 0.0
 
 
-def _told(home: Home, name: str, *, followed: bool) -> _Seen:
+def _from_check_or_pass(home: Home, name: str, *, followed: bool) -> _Seen:
     checked = _checked(home, name)
     newest = last_pass(home, name)
     if newest.t <= (checked.t or 0.0):
         return checked
     if newest.error is not None:
         return replace(checked, state="unreachable", t=newest.t, reason=newest.error[1])
-    if not followed:  # nobody needed to ask it anything
+    if not followed:  # no run needed a connection
         return checked
     state: HostState = "failing" if checked.state == "failing" else "ok"
     reason = checked.reason if state == "failing" else None
@@ -336,8 +338,8 @@ def _told(home: Home, name: str, *, followed: bool) -> _Seen:
 
 def _checked(home: Home, name: str) -> _Seen:
     try:
-        told = json.loads(home.checked(name).read_bytes())
-        return _Seen(told["state"], float(told["t"]), told["reason"], tuple(told["gpus"]))
+        record = json.loads(home.checked(name).read_bytes())
+        return _Seen(record["state"], float(record["t"]), record["reason"], tuple(record["gpus"]))
     except (OSError, ValueError, KeyError, TypeError):
         return _Seen()
 

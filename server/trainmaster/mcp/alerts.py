@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainmaster.alerts.answers import AlertAddedAnswer
 from trainmaster.mcp.definition import STARTS, Definition, ToolContext, workspace_of
+from trainmaster.words.answers.alerts import AlertAddedAnswer
 
 
 async def create_alert(
@@ -25,9 +25,9 @@ async def create_alert(
     name: str = "",
     severity: Literal["info", "warning", "critical"] = "warning",
 ) -> AlertAddedAnswer:
-    """Have the user told when a run meets a condition, from now on, also while nobody watches.
+    """Notify the user when a run meets a condition, from now on, also unattended.
 
-    Failures, loss of contact, NaN, spikes and stalls are told by default.
+    Failures, loss of contact, NaN, spikes and stalls are reported by default.
     """
     from trainmaster.runs import alerts
 

@@ -28,7 +28,7 @@ from trainmaster.words.errors import SpendError, TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
-    from trainmaster.words.answers.runs import Answer
+    from trainmaster.words.answers.base import Answer
     from trainmaster.words.confirmation import Confirm, Quote
 
     Answered = TypeVar("Answered", bound=Answer)
@@ -38,7 +38,7 @@ ASK_UNTIL_S = 28.0
 _ASKED_AND_ANSWERED_SINCE = "2026-07-28"
 _KEY = "agreement"
 # By contract nothing was created where a service ends with these. A price that turned out higher
-# than quoted may have been that of a box, which was given back.
+# than quoted may have been that of an instance that was released.
 _NOTHING_CAME_OF_IT = frozenset({"NO_CAPACITY", "SPEND_CAP"})
 
 
@@ -117,9 +117,11 @@ class _Asking:
         return self._take(quote, quote_id, answer)
 
     def give_back(self) -> None:
-        """Let the word count again, unless a box came of it that was ended since: it has cost."""
-        boxes = self._workspace.control.boxes.boxes()
-        has_cost = any(box.intended_t >= self._began_t and "created_t" in box.body for box in boxes)
+        """Let the agreement count again, unless it led to an instance, which has cost money."""
+        instances = self._workspace.control.instances.all()
+        has_cost = any(
+            one.intended_t >= self._began_t and one.created_t is not None for one in instances
+        )
         if self._taken is not None and not has_cost:
             self._records.give_back(self._taken)
 

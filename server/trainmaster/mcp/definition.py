@@ -13,7 +13,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from trainmaster.mcp.maintenance import Background
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
 from trainmaster.words.paths import Home, find_home
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ _LONGEST_REPLAY_S = 20.0
 class OpenWorkspace:
     """The server's workspace, opened by the first call that needs it.
 
-    Not at start-up: a home that can't be opened is then told as that call's error, where the model
-    reads it, and listing tools touches no disk.
+    Not at start-up: a home that can't be opened is then reported as that call's error, where the
+    model reads it, and listing tools touches no disk.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class OpenWorkspace:
         return self._workspace
 
     async def disconnect(self) -> None:
-        """End what goes on beside the calls, and the connections to hosts."""
+        """End the background tasks and the connections to hosts."""
         await self._background.end()
         if self._workspace is not None:
             await self._workspace.disconnect()

@@ -80,7 +80,7 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         if name in schemas and isinstance(cause, ValidationError):
             return _bad_arguments(name, schemas[name], cause)
         return UsageError(
-            "BAD_ARGUMENT", f"There is no tool {name!r}.", f"Call one of: {', '.join(schemas)}."
+            "BAD_ARGUMENT", f"Unknown tool {name!r}.", f"Call one of: {', '.join(schemas)}."
         )
 
 
@@ -110,13 +110,13 @@ def _unexpected(
     cause = failure.__cause__
     if isinstance(cause, TrainmasterError):
         return ToolError(str(cause))
-    told = _of_the_database(cause, context)
-    if told is not None:
-        return ToolError(str(told))
+    storage = _of_the_database(cause, context)
+    if storage is not None:
+        return ToolError(str(storage))
     defect = InternalError(
         "INTERNAL",
         f"Trainmaster failed with {type(cause).__name__}.",
-        "Look into the server's stderr for the traceback; `trainmaster doctor` checks the machine.",
+        "See the server's stderr for the traceback; `trainmaster doctor` checks the machine.",
     )
     return UnexpectedToolError(str(defect))
 
@@ -134,7 +134,7 @@ def _of_the_database(
 
 
 def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) -> UsageError:
-    told = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in cause.errors()]
+    problems = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in cause.errors()]
     required = schema.get("required", [])
     accepted = (
         f"{argument} (required)" if argument in required else argument
@@ -142,7 +142,7 @@ def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) ->
     )
     return UsageError(
         "BAD_ARGUMENT",
-        f"{'; '.join(told)}.",
+        f"{'; '.join(problems)}.",
         f"{name} takes {', '.join(accepted)}.",
         field=str(cause.errors()[0]["loc"][0]),
     )
@@ -150,7 +150,7 @@ def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) ->
 
 def _too_slow(name: str, limit_s: float) -> InternalError:
     return InternalError(
-        "TOOK_TOO_LONG",
+        "TIMEOUT",
         f"{name} took more than {limit_s:g} s and was given up.",
         "See how things stand first (get_run, list_hosts); a command in a shell has no such limit.",
         retryable=True,

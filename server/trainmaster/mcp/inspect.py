@@ -1,4 +1,7 @@
-"""`inspect_run`: the user is asked before it reads a process that is not ours."""
+"""`inspect_run`: the user is asked before it reads a process that is not ours.
+
+It is not read-only: a run's processes write their stacks into its folder.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from pydantic import BaseModel, Field
 from trainmaster.mcp.confirm import can_ask
 from trainmaster.mcp.definition import BRINGS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import RunId
-from trainmaster.runs.inspect.answer import InspectionAnswer
+from trainmaster.words.answers.inspect import InspectionAnswer
 
 
 class Permission(BaseModel):
     """What the user is asked."""
 
-    allow: bool = Field(description="Let py-spy read that process's memory; it goes on meanwhile")
+    allow: bool = Field(description="Let py-spy read that process's memory; it keeps running")
 
 
 async def _permission(context: ToolContext, run_id: str) -> Elicit[Permission] | Permission:
@@ -39,8 +42,7 @@ async def inspect_run(
 
     Verdicts: hang_collective (`rank` differs from the others), hang_data, hang_checkpoint,
     slow_not_hung, moving, stall (cause unknown). `lines` are frames, innermost first: untrusted
-    data. All stacks are in stacks_file. Takes some seconds and disturbs nothing; the processes
-    write their stacks into the run's folder.
+    data. All stacks are in stacks_file. Takes some seconds and disturbs nothing.
     """
     from trainmaster.runs.inspect import service
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from trainmaster.words.errors import TrainmasterError
 
 if TYPE_CHECKING:
-    from trainmaster.machines.renting.maintain import LookedAfter
+    from trainmaster.machines.renting.maintain import MaintenanceReport
     from trainmaster.store.run import Run
     from trainmaster.sync.workspace import Workspace
 
@@ -41,7 +41,7 @@ class Background:
         self._task = asyncio.get_running_loop().create_task(_maintain(workspace))
 
     async def end(self) -> None:
-        """Give up what is not done: whoever acts next does it. May be repeated."""
+        """Cancel what is not done: the next process that acts does it. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -61,21 +61,21 @@ async def _maintain(workspace: Workspace) -> None:
 
 
 async def _maintain_boxes(workspace: Workspace) -> None:
-    """Once: leases end by themselves, and the keeper goes on with it."""
+    """Once: leases end by themselves, and the keeper continues."""
     import sqlite3
 
-    from trainmaster.machines.renting.has_rentals import is_renting
+    from trainmaster.machines.renting.has_rentals import has_rentals
 
     try:
-        if not is_renting(workspace, os.environ):
+        if not has_rentals(workspace, os.environ):
             return
-        look_after_boxes = await asyncio.to_thread(_import_look_after_boxes)
-        maintained = await look_after_boxes(workspace)
+        maintain_instances = await asyncio.to_thread(_import_maintain_instances)
+        maintained = await maintain_instances(workspace)
     except (TrainmasterError, sqlite3.Error) as error:
-        _LOG.warning("Rented boxes could not be maintained: %s", type(error).__name__)
+        _LOG.warning("Rented instances could not be maintained: %s", type(error).__name__)
         return
     for name, why in maintained.failed.items():
-        _LOG.warning("Of rented boxes, %s: %s", name, why)
+        _LOG.warning("Rented instances, %s: %s", name, why)
 
 
 def _import_maintain() -> None:
@@ -83,10 +83,10 @@ def _import_maintain() -> None:
     from trainmaster.runs import maintain  # noqa: F401
 
 
-def _import_look_after_boxes() -> Callable[[Workspace], Awaitable[LookedAfter]]:
-    from trainmaster.machines.renting.maintain import look_after_boxes
+def _import_maintain_instances() -> Callable[[Workspace], Awaitable[MaintenanceReport]]:
+    from trainmaster.machines.renting.maintain import maintain_instances
 
-    return look_after_boxes
+    return maintain_instances
 
 
 class _Rounds:

@@ -12,7 +12,7 @@ from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace
 from trainmaster.mcp.inspect import INSPECT
 from trainmaster.mcp.offers import LIST_OFFERS
 from trainmaster.mcp.parameters import Cursor, Host, RunId, Sets, Spec, Words
-from trainmaster.runs.diagnosis.answer import DiagnosisAnswer
+from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 from trainmaster.words.answers.hosts import HostsAnswer
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.runs import (
@@ -24,7 +24,7 @@ from trainmaster.words.answers.runs import (
     WaitAnswer,
 )
 
-# Short of the limit on calls, so that the last look at the host ends before it.
+# Below the limit on calls, so that the last read of the host ends before it.
 LONGEST_WAIT_S = 40.0
 _LONGEST_CHECK_S = 38.0
 
@@ -96,7 +96,7 @@ async def tail_log(
     grep: Annotated[
         str, Field(description="Only lines in which this regular expression matches")
     ] = "",
-    limit: Annotated[int, Field(ge=1, le=1000, description="At most so many lines")] = 20,
+    limit: Annotated[int, Field(ge=1, le=1000, description="Maximum number of lines")] = 20,
     width: Annotated[int, Field(ge=20, le=2000, description="Longer lines are cut")] = 120,
 ) -> LogAnswer:
     """Read a log: without a cursor its last lines, with one the lines after it.
@@ -152,7 +152,7 @@ async def query_metrics(
     """Summaries (n, first, last, min, max) and downsampled series of metrics, columnar.
 
     Where a point stands for several steps, `values` holds their mean, `lows` and `highs` their
-    extremes. NaN and infinities are strings; `nonfinite` counts them. `ema` smooths, `rate` tells
+    extremes. NaN and infinities are strings; `nonfinite` counts them. `ema` smooths, `rate` gives
     changes. Telemetry (gpu_util, ...) stands at milliseconds.
     """
     from trainmaster.metrics.selection import selection
@@ -242,11 +242,11 @@ async def list_checkpoints(
     *,
     run_id: RunId,
     verify: Annotated[
-        bool, Field(description="Read every byte anew; takes long for large models")
+        bool, Field(description="Read every byte again; takes long for large models")
     ] = False,
 ) -> CheckpointsAnswer:
     """A run's checkpoints with metrics, tags and integrity, those that are skipped and why, and
-    `resume_from`: the step that a resume would take, null where it would start anew.
+    `resume_from`: the step that a resume would take, null where it would start from scratch.
     """
     from trainmaster.runs import status as query
 
@@ -260,9 +260,9 @@ async def list_hosts(
         str, Field(description="A host to check: what stands between it and a training")
     ] = "",
 ) -> HostsAnswer:
-    """The machines that runs may stay at, as they were last found; `check` looks at one anew.
+    """The hosts, with their state at the last check; `check` checks one now.
 
-    A check's rows tell what was found and the remedy; `fail` keeps any training from running.
+    A check's rows give the finding and the remedy; `fail` keeps any training from running.
     """
     from trainmaster.machines import registry
     from trainmaster.machines.check import check_host

@@ -27,8 +27,8 @@ async def list_offers(
     spec: str = "",
     limit: Annotated[int, Field(ge=1, le=500)] = 20,
 ) -> OffersAnswer:
-    """Boxes with `count` GPUs (h100, ...) for rent now, by price; with a spec by predicted dollars
-    per billion tokens.
+    """Instances with `count` GPUs (h100, ...) for rent now, by price; with a spec by predicted
+    dollars per billion tokens.
     """
     from trainmaster.machines.clouds import Wanted
     from trainmaster.machines.renting import offers

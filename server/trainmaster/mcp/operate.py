@@ -29,7 +29,7 @@ async def launch(
 
     Plans first and starts nothing where the plan is refused (see plan_run). Pass an
     idempotency_key: a call repeated after a lost answer then finds the run instead of starting a
-    second one. Go on with wait_for_event.
+    second one. Continue with wait_for_event.
     """
     from trainmaster.runs import launch as service
 
@@ -49,9 +49,9 @@ async def attach(
     log: Annotated[str, Field(description="Path of its log")] = "",
     tmux: Annotated[str, Field(description="Its tmux pane")] = "",
     screen: Annotated[str, Field(description="Its screen session")] = "",
-    pid: Annotated[str, Field(description="Its process, which tells the log")] = "",
+    pid: Annotated[str, Field(description="Its process, from which the log is found")] = "",
     start: Annotated[
-        Literal["start", "end"], Field(description="All it has told, or what is to come")
+        Literal["start", "end"], Field(description="The log's start, or only new lines")
     ] = "start",
     name: Annotated[str, Field(description="Of the run")] = "",
     idempotency_key: IdempotencyKey = "",
@@ -98,15 +98,15 @@ async def resume(
     apply: Annotated[
         str, Field(description="`FINDING[:PATCH]` of diagnose: take that patch's changes")
     ] = "",
-    host: Annotated[str, Field(description="Go on there, from the mirror")] = "",
+    host: Annotated[str, Field(description="Continue there, from the mirror")] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer:
     """Start a run that has ended again, as a new attempt from one of its verified checkpoints.
 
     `set` changes the last attempt's configuration, e.g. `steps=400` to train on. A damaged newest
-    checkpoint is passed over for the one before it, and list_checkpoints tells why.
+    checkpoint is passed over for the one before it, and list_checkpoints gives the reason.
     """
-    from trainmaster.machines.renting.instances import advance_box
+    from trainmaster.machines.renting.instances import advance_instance
     from trainmaster.runs import resume as service
 
     return await service.resume(
@@ -116,7 +116,7 @@ async def resume(
         sets=set,
         apply=apply or None,
         host=host or None,
-        refresh_instance=advance_box,
+        refresh_instance=advance_instance,
         idempotency_key=idempotency_key or None,
     )
 
@@ -163,7 +163,7 @@ async def fetch_files(
     """Bring files of a run here, each checked by its digest: checkpoints, final model, logs.
 
     They come to lie below the download folder that the settings name, nowhere else. `more: true`
-    means that time was over: call the same again, and it goes on where it stopped.
+    means that the time limit was reached: repeat the call to continue.
     """
     from trainmaster.runs import fetch as service
 

@@ -22,7 +22,7 @@ Sets = Annotated[
     Words,
     Field(description="Changes to the spec as `dotted.field=value`, e.g. `optimizer.lr=0.0003`"),
 ]
-Cursor = Annotated[str, Field(description="From an earlier answer: go on after it")]
+Cursor = Annotated[str, Field(description="From an earlier answer: continue after it")]
 IdempotencyKey = Annotated[
     str, Field(description="Any text of yours; the same key again finds the first call's run")
 ]

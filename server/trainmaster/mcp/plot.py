@@ -11,7 +11,7 @@ from pydantic import Field
 
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Words
-from trainmaster.metrics.plots.answer import Axis, PlotAnswer
+from trainmaster.words.answers.plot import Axis, PlotAnswer
 
 
 async def plot_metrics(

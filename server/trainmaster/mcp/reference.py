@@ -1,6 +1,7 @@
 """`docs/mcp.md`, made from the tools themselves.
 
-`python -m trainmaster.mcp.reference > docs/mcp.md` writes it anew; a test holds it to the code.
+`python -m trainmaster.mcp.reference > docs/mcp.md` writes it again; a test compares it with the
+code.
 """
 
 from __future__ import annotations
@@ -20,8 +21,17 @@ _INTRODUCTION = """\
 Made from the code by `python -m trainmaster.mcp.reference`.
 
 `trainmaster mcp` serves these tools on stdin and stdout, for every protocol version from 2024-11-05
-to 2026-07-28. `--read-only` offers only those that change nothing, whatever else is said;
-`--toolsets` chooses among the sets below.
+to 2026-07-28. `--toolsets` chooses among the sets below.
+
+`--read-only` offers only the tools whose hint says so, whatever else is asked for. These read what
+hosts have written and what is on record; they change nothing on a host, start no process, send no
+alert and deliver no secret. `inspect_run` is not among them: a run's processes write their stacks
+into its folder.
+
+Without `--read-only` the server also maintains the runs of its home while it lives: every 15
+seconds it delivers requests that wait for their host, starts supervisors that died, uploads and
+copies that broke off and Kaggle's next sessions, and sends alerts. Of several servers of a home one
+does so. Work that must continue without a server needs [the keeper](keeper.md).
 
     claude mcp add trainmaster -- trainmaster mcp
 

@@ -21,8 +21,8 @@ TOOLSETS: dict[str, tuple[Definition, ...]] = {
 }
 
 INSTRUCTIONS = """\
-Trainmaster runs LLM trainings that outlive this session. A training is a run; it goes on whether \
-or not anybody is connected, and its record stays.
+Trainmaster runs LLM trainings that outlive this session. A training is a run; it continues \
+whether or not anybody is connected, and its record stays.
 
 The way: write a spec (YAML) -> plan_run, read decisions, estimates and warnings -> launch with an \
 idempotency_key -> wait_for_event until what you need -> get_run, query_metrics, tail_log -> stop \
@@ -99,7 +99,7 @@ def _chosen_tools(read_only: bool, toolsets: Sequence[str]) -> list[Tool]:
         if toolset not in TOOLSETS:
             raise UsageError(
                 "BAD_ARGUMENT",
-                f"There is no toolset {toolset!r}.",
+                f"Unknown toolset {toolset!r}.",
                 f"Choose among: {', '.join(TOOLSETS)}.",
                 field="toolsets",
             )

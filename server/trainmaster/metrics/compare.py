@@ -1,15 +1,16 @@
-"""Metrics of runs and files, alone or beside each other."""
+"""Metrics of runs and files, alone or compared."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from trainmaster.metrics.selection import Selection, bad_argument
-from trainmaster.metrics.series_query import Ruler, Told, answer_of
+from trainmaster.metrics.selection import Axis, Selection, bad_argument
+from trainmaster.metrics.series_query import Ruler, SeriesOptions, query_series
 from trainmaster.metrics.sources import Source, wanted_keys
 from trainmaster.words.answers.metrics import BestRun, MetricsAnswer, MetricSeries
 
-# Families of metrics of which more is better, and of which less is; of others neither is said.
+# Families of metrics of which more is better, and of which less is; others have no direction.
 _OF_SPEED = ("tokens_per_s", "samples_per_s", "mfu", "tflops")
 _OF_QUALITY = ("accuracy", "mean_token_accuracy", "margin", "reward", "rewards")
 _HIGHER = frozenset((*_OF_SPEED, *_OF_QUALITY, *(f"val_{name}" for name in _OF_QUALITY)))
@@ -20,68 +21,85 @@ _LOWER = frozenset(["loss", "val_loss", "perplexity", "val_perplexity", "step_ti
 
 
 def is_better_higher(key: str) -> bool | None:
-    """Whether more of a metric is better; None where that is not for us to say."""
+    """Whether more of a metric is better; None for a metric without a direction."""
     family = key.partition("/")[0]
     if family in _HIGHER:
         return True
     return False if family in _LOWER else None
 
 
-def metrics_of(
-    sources: Sequence[Source], keys: Sequence[str], most: int | None, asked: Selection
-) -> MetricsAnswer:
-    """The series of one or several sources; of several also which one has the best value.
+@dataclass(frozen=True, slots=True)
+class _SourceQuery:
+    """One source with its keys, and its ruler where an axis was selected."""
 
-    `most`: how many points each, 0 for as many as a summary has room for, None for all.
+    source: Source
+    keys: Sequence[str]
+    ruler: Ruler | None
+
+
+def compare_metrics(
+    sources: Sequence[Source], keys: Sequence[str], max_points: int | None, selection: Selection
+) -> MetricsAnswer:
+    """The series of one or several sources; for several also which one has the best value.
+
+    `max_points`: per series, 0 for as many as a summary has room for, None for all.
 
     Raises:
-        UsageError: `BAD_ARGUMENT` for a key that a source doesn't have, or that can't be told so.
+        UsageError: `BAD_ARGUMENT` for a key that a source doesn't have, or a selection that does
+            not apply to it.
     """
-    wanted = {source.name: wanted_keys(source, keys) for source in sources}
-    rulers = _rulers(sources, wanted, asked)
-    end = max((ruler.end() for ruler in rulers.values()), default=0.0)
-    compared = end if len(sources) > 1 and rulers else None
-    if most == 0:
-        most = max(_FEWEST_POINTS, _POINTS_OF_ALL // max(1, sum(map(len, wanted.values()))))
-    answers: dict[str, dict[str, MetricSeries]] = {}
-    for source in sources:
-        answers[source.name] = {
-            key: answer_of(
-                source.series(key),
-                Told(
-                    _fit(source, key, asked),
-                    most,
-                    rulers.get(source.name),
-                    compared,
-                    _since_t(source, asked),
-                ),
-            )
-            for key in wanted[source.name]
-        }
+    queries = [_source_query(source, keys, selection) for source in sources]
+    answers = _series(queries, max_points, selection)
     coverages = {source.name: source.coverage() for source in sources}
     covered = {name: coverage for name, coverage in coverages.items() if coverage is not None}
-    notes = [note for source in sources for note in _notes(source, wanted[source.name])]
+    notes = [note for query in queries for note in _notes(query.source, query.keys)]
     notes += [note for source in sources for note in _empty(source, answers[source.name])]
     return MetricsAnswer(
         runs=answers,
-        form=asked.form,
-        best=(_best(answers) or None) if asked.rate is None else None,
+        form=selection.form,
+        best=(_best(answers) or None) if selection.rate is None else None,
         coverage=covered or None,
         notes=notes or None,
     )
 
 
+def _source_query(source: Source, keys: Sequence[str], selection: Selection) -> _SourceQuery:
+    wanted = wanted_keys(source, keys)
+    ruler = None if selection.axis is None else _ruler(source, wanted, selection.axis)
+    return _SourceQuery(source, wanted, ruler)
+
+
+def _series(
+    queries: Sequence[_SourceQuery], max_points: int | None, selection: Selection
+) -> dict[str, dict[str, MetricSeries]]:
+    """By source and key, the series; those of several sources are cut at the same places."""
+    if max_points == 0:
+        count = sum(len(query.keys) for query in queries)
+        max_points = max(_FEWEST_POINTS, _POINTS_OF_ALL // max(1, count))
+    ends = [query.ruler.end() for query in queries if query.ruler is not None]
+    end = max(ends) if len(ends) > 1 else None
+    answers: dict[str, dict[str, MetricSeries]] = {}
+    for query in queries:
+        source, by_key = query.source, answers.setdefault(query.source.name, {})
+        for key in query.keys:
+            _refuse_steps_of_telemetry(source, key, selection)
+            since_t = _since_t(source, selection)
+            options = SeriesOptions(selection, max_points, query.ruler, end, since_t)
+            by_key[key] = query_series(source.series(key), options)
+    return answers
+
+
 def _notes(source: Source, wanted: Sequence[str]) -> list[str]:
-    """What the source tells itself, and what it has where it has no losses."""
+    """The notes of the source, and the keys that it has instead of losses."""
     known = source.keys()
     if wanted or not known:
         return source.notes(wanted)
     has = ", ".join(known[:_MOST_NAMED]) + (", ..." if len(known) > _MOST_NAMED else "")
-    return [f"{source.name}: it tells no loss; name one of {has}.", *source.notes(wanted)]
+    return [f"{source.name}: it reports no loss; name one of {has}.", *source.notes(wanted)]
 
 
 def _empty(source: Source, answers: Mapping[str, MetricSeries]) -> list[str]:
-    """Which series have points, but none of the part that was asked for."""
+    """Notes on series that have points, but none in the selected part."""
     notes = []
     for key, answer in answers.items():
         whole = None if answer.n else source.series(key).whole()
@@ -91,61 +109,52 @@ def _empty(source: Source, answers: Mapping[str, MetricSeries]) -> list[str]:
                 if source.is_by_time(key)
                 else f"; its steps are {whole.first_x} to {whole.last_x}"
             )
-            notes.append(f"{source.name}: {key} has nothing in the part that was asked for{where}.")
+            notes.append(f"{source.name}: {key} has no points in the selected part{where}.")
     return notes
 
 
-def _rulers(
-    sources: Sequence[Source], wanted: Mapping[str, Sequence[str]], asked: Selection
-) -> dict[str, Ruler]:
-    """By source, where its points stand on the axis that was asked for."""
-    if asked.axis is None:
-        return {}
-    return {source.name: _ruler(source, wanted[source.name], asked) for source in sources}
-
-
-def _ruler(source: Source, wanted: Sequence[str], asked: Selection) -> Ruler:
-    assert asked.axis is not None
+def _ruler(source: Source, wanted: Sequence[str], axis: Axis) -> Ruler:
     known = source.keys()
-    if asked.axis == "tokens":
+    if axis == "tokens":
         if "tokens" not in known and known:
             raise bad_argument(
-                "x", f"{source.name} tells no tokens.", "Lay it out on step or time."
+                "x", f"{source.name} reports no tokens.", "Use the axis step or time."
             )
-        return Ruler(asked.axis, source.series("tokens"))
+        return Ruler(axis, source.series("tokens"))
     clocks = [key for key in ("loss", *wanted) if key in known]
     steps = [key for key in clocks if not source.is_by_time(key)]
-    ruler = Ruler(asked.axis, source.series((steps or clocks or ["loss"])[0]))
-    if asked.axis == "time" and known and source.end_t() is None:
+    ruler = Ruler(axis, source.series((steps or clocks or ["loss"])[0]))
+    if axis == "time" and known and source.end_t() is None:
         raise _no_times(source, "x")
     return ruler
 
 
-def _fit(source: Source, key: str, asked: Selection) -> Selection:
-    """The selection, where it makes sense for this key."""
-    by_step = (asked.from_step, asked.to_step, asked.at) != (None, None, None)
-    if source.is_by_time(key) and (by_step or asked.axis in ("step", "tokens")):
+def _refuse_steps_of_telemetry(source: Source, key: str, selection: Selection) -> None:
+    """Raises:
+    UsageError: `BAD_ARGUMENT`, steps are selected of a key that has none.
+    """
+    by_step = (selection.from_step, selection.to_step, selection.at) != (None, None, None)
+    if source.is_by_time(key) and (by_step or selection.axis in ("step", "tokens")):
         raise bad_argument(
             "key",
             f"{key} is measured by time, not by step.",
-            "Choose its part with --since, and lay it out on time.",
+            "Select its part with --since, and use the axis time.",
         )
-    return asked
 
 
-def _since_t(source: Source, asked: Selection) -> float | None:
-    if asked.since_s is None:
+def _since_t(source: Source, selection: Selection) -> float | None:
+    if selection.since_s is None:
         return None
     end = source.end_t()
     if end is None:
         if not source.keys():
             return None
         raise _no_times(source, "since")
-    return end - asked.since_s
+    return end - selection.since_s
 
 
 def _no_times(source: Source, field: str) -> Exception:
-    return bad_argument(field, f"The lines of {source.name} carry no times.", "Go by steps.")
+    return bad_argument(field, f"The lines of {source.name} carry no times.", "Use steps.")
 
 
 def _best(answers: Mapping[str, Mapping[str, MetricSeries]]) -> dict[str, BestRun]:

@@ -1,4 +1,4 @@
-"""A series in few numbers: summary, and bucket means with their lows and highs."""
+"""A series in few numbers: a summary, and bucket means with their lows and highs."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainmaster.store.buckets import Bucket, Row, joined
+from trainmaster.words.answers.base import Number
 from trainmaster.words.answers.metrics import MetricSeries
-from trainmaster.words.answers.runs import Number
 
 
-def told(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:
+def summarised(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:
     """The series that consists of these buckets and begins with the point `first`."""
     if first is None or not buckets:
         return MetricSeries(n=0, steps=[], values=[])
     whole = joined(buckets)
     series = MetricSeries(
         n=whole.n,
-        first=shown(first[2]),
-        last=shown(whole.last),
+        first=as_number(first[2]),
+        last=as_number(whole.last),
         min=whole.low,
         min_step=whole.low_x,
         max=whole.high,
         max_step=whole.high_x,
         nonfinite=whole.n - whole.finite or None,
         steps=[bucket.last_x for bucket in buckets],
-        values=[shown(bucket.last) for bucket in buckets],
+        values=[as_number(bucket.last) for bucket in buckets],
     )
     if whole.n == len(buckets):
         return series
@@ -38,15 +38,15 @@ def told(first: Row | None, buckets: Sequence[Bucket]) -> MetricSeries:
     )
 
 
-def shown(value: float) -> Number:
-    """The value as JSON can hold it."""
+def as_number(value: float) -> Number:
+    """The value as JSON can hold it: non-finite values by name."""
     return finite_or_named(value)  # type: ignore[no-any-return]
 
 
 def _or_last(extreme: float | None, bucket: Bucket) -> float:
-    """Where nothing is finite, the last value stands for all."""
+    """The extreme; the last value where none is finite."""
     return bucket.last if extreme is None else extreme
 
 
 def _rounded(value: float) -> Number:
-    return shown(float(f"{value:.6g}"))
+    return as_number(float(f"{value:.6g}"))

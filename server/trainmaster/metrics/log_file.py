@@ -1,4 +1,4 @@
-"""A log file that somebody names in place of a run: which it is, and its bytes."""
+"""Reads a log file that is given in place of a run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
 
 
 def is_file(workspace: Workspace, name: str) -> bool:
-    """Whether `name` is none of a run but a path at which something lies.
+    """Whether `name` is an existing path and not a run.
 
     Raises:
         StateError: `RUN_NOT_FOUND` where it is neither.
-        UsageError: `LOG_NOT_READABLE`, the file is one that holds secrets of ours.
+        UsageError: `LOG_NOT_READABLE`, Trainmaster keeps secrets in the file.
     """
     try:
         workspace.control.run(name)
@@ -36,7 +36,7 @@ def is_file(workspace: Workspace, name: str) -> bool:
 
 
 def refuse_private(workspace: Workspace, path: Path) -> None:
-    """What is read as a log is shown, to whoever asks: an agent could spend with such a key.
+    """Refuse files of the home that hold keys: logs are shown to the caller, often an agent.
 
     Raises:
         UsageError: `LOG_NOT_READABLE`.
@@ -50,19 +50,19 @@ def _is_meant_as_path(name: str) -> bool:
 
 
 def _neither(name: str) -> StateError:
-    where = "" if os.path.isabs(name) else f", seen from {Path.cwd()}"
+    where = "" if os.path.isabs(name) else f" in {Path.cwd()}"
     return StateError(
         "RUN_NOT_FOUND",
-        f"There is no file {name!r}{where}, and no run of that name.",
+        f"No file {name!r} exists{where}, and no run has that name.",
         "Check the path; `trainmaster runs` lists the runs.",
     )
 
 
 def read_chunks(path: Path) -> Iterator[bytes]:
-    """The file in pieces, as long as it is when it is opened.
+    """The file in chunks, up to its size at the time of opening.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE` where it is no regular file, or can't be read.
+        UsageError: `LOG_NOT_READABLE` where it is not a regular file, or can't be read.
     """
     with open_log(path) as file:
         left = os.fstat(file.fileno()).st_size
@@ -71,32 +71,32 @@ def read_chunks(path: Path) -> Iterator[bytes]:
                 left -= len(chunk)
                 yield chunk
         except OSError as error:
-            raise not_readable(path, _told(error)) from error
+            raise not_readable(path, _reason(error)) from error
 
 
 def read_text(path: Path) -> Iterator[bytes]:
-    """The same of a file that is text.
+    """The same for a file that must be text.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE`, also where the first that stands there is no text.
+        UsageError: `LOG_NOT_READABLE`, also where its beginning is binary.
     """
-    judged = False
+    checked = False
     for chunk in read_chunks(path):
-        if not judged and chunk.strip(b"\0"):
-            judged = True
-            refuse_no_text(path, chunk)
+        if not checked and chunk.strip(b"\0"):
+            checked = True
+            refuse_binary(path, chunk)
         yield chunk
 
 
-def refuse_no_text(path: Path, begin: bytes) -> None:
+def refuse_binary(path: Path, begin: bytes) -> None:
     """Raises:
-    UsageError: `LOG_NOT_READABLE`, what begins so is no text.
+    UsageError: `LOG_NOT_READABLE`, the file is binary or UTF-16.
     """
     what = why_no_text(begin)
     if what == TWO_BYTES:
         raise UsageError(
             "LOG_NOT_READABLE",
-            f"{path} is text of two bytes a letter (UTF-16), as PowerShell's `>` writes it.",
+            f"{path} is UTF-16 text, as PowerShell's `>` writes it.",
             "Convert it first: `iconv -f UTF-16 -t UTF-8`.",
         )
     if what is not None:
@@ -110,13 +110,13 @@ def open_log(path: Path) -> BinaryIO:
         UsageError: `LOG_NOT_READABLE`.
     """
     try:
-        # Without waiting: a pipe's other end may never be opened.
+        # Non-blocking: the other end of a pipe may never be opened.
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
     except OSError as error:
-        raise not_readable(path, _told(error)) from error
+        raise not_readable(path, _reason(error)) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise not_readable(path, "it is no regular file")
+        raise not_readable(path, "it is not a regular file")
     return file
 
 
@@ -128,5 +128,5 @@ def not_readable(path: Path, why: str) -> UsageError:
     )
 
 
-def _told(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return error.strerror or type(error).__name__

@@ -1,4 +1,4 @@
-"""The metrics in a log file of any training, with nothing but the file."""
+"""Extracts the metrics from a log file of any training."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
-from trainer_runtime.core.diagnosis.parse.parser import MOST_KEYS
-from trainmaster.metrics.log_file import read_chunks, refuse_no_text
+from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
+from trainmaster.metrics.log_file import read_chunks, refuse_binary
 from trainmaster.store.buckets import Row
 
 _FARTHEST_STEP = 2**53
@@ -33,9 +33,9 @@ class _Column:
 
 @dataclass(slots=True)
 class FileMetrics:
-    """What a log tells of one rank, the lowest that it names: every point, in the log's order."""
+    """All points of one rank, the lowest that the log names, in the order of the log."""
 
-    most_keys: ClassVar[int] = MOST_KEYS
+    most_keys: ClassVar[int] = MAX_KEYS
 
     coverage: Coverage
     rank: int | None
@@ -47,7 +47,7 @@ class FileMetrics:
         return sorted(self._columns)
 
     def rows(self, key: str) -> list[Row]:
-        """The key's points; a step may come again, or go back where the training was restarted."""
+        """The key's points; steps may repeat, or go back where the training was restarted."""
         column = self._columns.get(key)
         return [] if column is None else column.rows()
 
@@ -57,11 +57,11 @@ class FileMetrics:
         return sum(after < before for before, after in pairwise(steps))
 
     def oldest_t(self) -> float | None:
-        """Of all points, the earliest time that a line told."""
+        """The earliest time of all points."""
         return min(self._times(), default=None)
 
     def newest_t(self) -> float | None:
-        """Of all points, the latest time that a line told."""
+        """The latest time of all points."""
         return max(self._times(), default=None)
 
     def _times(self) -> Iterator[float]:
@@ -70,10 +70,10 @@ class FileMetrics:
 
 
 def read_metrics(path: Path) -> FileMetrics:
-    """Read a log, as long as it is when it is opened, in pieces. Points between junk are found.
+    """Read a log in chunks, up to its size at the time of opening. Points between junk are found.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE`, also of a file that is no text and has no points.
+        UsageError: `LOG_NOT_READABLE`, also for a binary file without points.
     """
     parser, by_rank, size = LogParser(), dict[int, dict[str, _Column]](), 0
     begin = b""
@@ -83,7 +83,7 @@ def read_metrics(path: Path) -> FileMetrics:
         size += len(chunk)
     _take(parser.close(), by_rank)
     if not by_rank:
-        refuse_no_text(path, begin)
+        refuse_binary(path, begin)
     rank = min(by_rank, default=None)
     columns = {} if rank is None else by_rank[rank]
     return FileMetrics(parser.coverage, rank, max(0, len(by_rank) - 1), size, columns)
@@ -108,7 +108,7 @@ def _take(parsed: Parsed, by_rank: dict[int, dict[str, _Column]]) -> None:
 
 
 def _places(batch: Batch) -> list[tuple[int, int, float] | None]:
-    """Offset, step and time of each row; None for a step that is none."""
+    """Offset, step and time of each row; None for an impossible step."""
     return [
         (batch.offset_of(row), int(step), _time(batch.time_of(row)))
         if abs(step) < _FARTHEST_STEP

@@ -1,4 +1,4 @@
-"""Which of all runs has the best value of a metric."""
+"""Ranks all runs by their best value of a metric."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.series_sql import Best, bests
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.base import Number
 from trainmaster.words.answers.metrics import MetricsAnswer, Ranking
-from trainmaster.words.answers.runs import Number
 
 
-def ranked(workspace: Workspace, keys: Sequence[str], *, most: int) -> MetricsAnswer:
-    """For each key the `most` best runs, as far as the database knows them; less is better but of
-    rates, accuracies and rewards. What later attempts superseded doesn't count."""
+def rank_runs(workspace: Workspace, keys: Sequence[str], *, limit: int) -> MetricsAnswer:
+    """For each key the `limit` best runs of those in the database.
+
+    Less is better, except for rates, accuracies and rewards. Superseded points don't count.
+    """
     placements = {run.run_id: run.placement for run in workspace.control.runs()}
-    again = _with_several_attempts(workspace, list(placements))
+    restarted = _with_several_attempts(workspace, list(placements))
     ranking = {}
     for key in keys:
-        found = _bests(workspace, placements, again, key)
-        best = sorted(found, key=lambda item: item.value, reverse=bool(is_better_higher(key)))[
-            :most
-        ]
+        found = _bests(workspace, placements, restarted, key)
+        higher = bool(is_better_higher(key))
+        best = sorted(found, key=lambda item: item.value, reverse=higher)[:limit]
         if best:
             values: list[Number] = [item.value for item in best]
             ranking[key] = Ranking(
@@ -37,7 +38,7 @@ def ranked(workspace: Workspace, keys: Sequence[str], *, most: int) -> MetricsAn
 
 
 def _bests(
-    workspace: Workspace, placements: dict[str, int], again: set[str], key: str
+    workspace: Workspace, placements: dict[str, int], restarted: set[str], key: str
 ) -> list[Best]:
     highest = bool(is_better_higher(key))
     by_run: dict[str, list[Best]] = defaultdict(list)
@@ -46,7 +47,7 @@ def _bests(
             by_run[best.run_id].append(best)
     found = []
     for run_id, pieces in by_run.items():
-        if len(pieces) == 1 and run_id not in again:
+        if len(pieces) == 1 and run_id not in restarted:
             found.append(pieces[0])
         elif (exact := _live_best(workspace, pieces[0], highest)) is not None:
             found.append(exact)
@@ -54,7 +55,7 @@ def _bests(
 
 
 def _live_best(workspace: Workspace, any_piece: Best, highest: bool) -> Best | None:
-    """The best of what stands of a run that was restarted."""
+    """The best point of a restarted run, without superseded ones."""
     series = any_piece.series
     whole = run_series(workspace, load_view(workspace, any_piece.run_id), series.key).whole()
     if whole is None:

@@ -1,4 +1,4 @@
-"""A run's series put together from its attempts: one value per step, the newest attempt's."""
+"""Joins the series of a run's attempts: one value per step, that of the newest attempt."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
 _FARTHEST = 2**53
-# Beyond so many pieces that overlap, looking for where they do costs more than reading them.
+# With more pieces, searching for overlaps costs more than reading all points.
 _MOST_PIECES = 200
-# Blocks are joined where at least so many fall into each bucket: their sizes then differ little.
+# Blocks are joined where each bucket gets at least this many: bucket sizes differ little then.
 _BLOCKS_A_BUCKET = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What stands of one stored series: its points from `first` to `last`, both included."""
+    """The part of one stored series that is not superseded, from `first` to `last` inclusive."""
 
     sid: int
     first: int
@@ -36,8 +36,8 @@ class Piece:
 class RunSeries:
     """One key of a run as one series that rises in x.
 
-    `stretches` follow each other in x. One of a single piece is read by its sums; in one of
-    several, newest last, each x has the newest piece's value.
+    `stretches` follow each other in x. A stretch of one piece is read through its sums; in one of
+    several (newest last) the newest piece supplies the value of each x.
     """
 
     def __init__(self, store: MetricsStore, stretches: Sequence[Sequence[Piece]]) -> None:
@@ -45,7 +45,7 @@ class RunSeries:
         self._stretches = stretches
 
     def between(self, first: int | None, last: int | None) -> RunSeries:
-        """Its points from `first` to `last`, both included; None: no bound."""
+        """The points from `first` to `last`, both included; None: no bound."""
         low = -_FARTHEST if first is None else first
         high = _FARTHEST if last is None else last
         cut = [[piece.between(low, high) for piece in stretch] for stretch in self._stretches]
@@ -53,7 +53,7 @@ class RunSeries:
         return RunSeries(self._store, [stretch for stretch in kept if stretch])
 
     def since(self, t: float) -> RunSeries:
-        """Its points from the first that was measured at or after `t`."""
+        """The points from the first one that was measured at or after `t`."""
         first = self.first_x_since(t)
         return RunSeries(self._store, []) if first is None else self.between(first, None)
 
@@ -69,7 +69,7 @@ class RunSeries:
         return [row for stretch in self._stretches for row in self._read(stretch)]
 
     def whole(self) -> Bucket | None:
-        """Everything as one bucket; None where there is nothing."""
+        """All points as one bucket; None where there are none."""
         buckets = self._cover(LEVELS[-1])
         return joined(buckets) if buckets else None
 
@@ -140,14 +140,14 @@ class RunSeries:
 
 
 def run_series(workspace: Workspace, view: RunView, key: str) -> RunSeries:
-    """One key of a run; what later attempts superseded is left out."""
+    """One key of a run without superseded points."""
     return live_series(workspace.metrics, view.run.run_id, view.run.placement, key, view.started_at)
 
 
 def live_series(
     store: MetricsStore, run_id: str, placement: int, key: str, started_at: Mapping[int, int]
 ) -> RunSeries:
-    """The same, by what each attempt started from; see `core.protocol.lineage`."""
+    """The same from the step at which each attempt started; see `core.protocol.lineage`."""
     pieces = []
     for series in store.series(run_id, key):
         ends = extent(store, series.sid) if series.placement == placement else None
@@ -159,12 +159,12 @@ def live_series(
 
 
 def run_points(workspace: Workspace, view: RunView, key: str) -> list[tuple[int, float]]:
-    """(x, value) of one key, rising in x; what later attempts superseded is left out."""
+    """(x, value) of one key, rising in x, without superseded points."""
     return [(x, value) for x, _, value in run_series(workspace, view, key).rows()]
 
 
 def attempt_points(workspace: Workspace, run: str, key: str) -> dict[int, dict[int, float]]:
-    """What each attempt of a run measured, superseded or not: attempt to step to value.
+    """The values of each attempt, superseded or not: attempt to step to value.
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
@@ -179,7 +179,7 @@ def attempt_points(workspace: Workspace, run: str, key: str) -> dict[int, dict[i
 
 
 def _live_until(series: Series, started_at: Mapping[int, int]) -> float:
-    # Attempt 0 is telemetry, which no attempt supersedes.
+    # Attempt 0 is telemetry, which is never superseded.
     return live_until(series.attempt, started_at) if series.attempt else float("inf")
 
 

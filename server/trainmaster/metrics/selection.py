@@ -1,4 +1,4 @@
-"""Which part of a series is asked for, and in which form."""
+"""Selects a part of a series, and its form: averages, rates, an axis."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ Per = Literal["step", "second"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """`from_step` to `to_step`, both included; `since_s`: the last so many seconds of a run; `at`:
-    the newest point at or before a step, alone. `ema`: the weight of the past in an exponential
-    moving average, 0 to below 1. `rate`: change per step or per second instead of values. `axis`:
-    what several runs are laid side by side on."""
+    """A part of a series and its form.
+
+    `from_step` to `to_step`: both included. `since_s`: the last seconds of a run. `at`: only the
+    newest point at or before a step. `ema`: the weight of the past in an exponential moving
+    average, 0 to below 1. `rate`: change per step or second instead of values. `axis`: the common
+    axis of several runs.
+    """
 
     from_step: int | None = None
     to_step: int | None = None
@@ -32,7 +35,7 @@ class Selection:
 
     @property
     def form(self) -> str | None:
-        """What its values are, where they are not the metric's own."""
+        """How its values are computed, where they are not the metric's own."""
         average = None if self.ema is None else f"EMA {self.ema:g}"
         change = None if self.rate is None else f"change per {self.rate}"
         return " of ".join(filter(None, (change, average))) or None
@@ -51,15 +54,17 @@ def selection(
     rate: Per | None = None,
     axis: Axis | None = None,
 ) -> Selection:
-    """A selection as faces take it; `since`: a duration such as `30m`, with or without a minus.
+    """A selection from its arguments; `since`: a duration such as `30m`, with or without a minus.
 
     Raises:
         UsageError: `BAD_ARGUMENT`.
     """
     if ema is not None and not 0 <= ema < 1:
-        raise bad_argument("ema", f"{ema} is no weight of the past.", "Give 0 to below 1: 0.9.")
+        raise bad_argument(
+            "ema", f"{ema} is not a valid weight of the past.", "Give 0 to below 1: 0.9."
+        )
     if from_step is not None and to_step is not None and from_step > to_step:
-        raise bad_argument("to", f"There is no step from {from_step} to {to_step}.", "Swap them.")
+        raise bad_argument("to", f"Step {to_step} is before step {from_step}.", "Swap them.")
     if at is not None and (from_step, to_step, since, ema, rate, axis) != (None,) * 6:
         raise bad_argument("at", "One point has no range, average or rate.", "Give `at` alone.")
     since_s = None if since is None else _seconds(since)
@@ -71,10 +76,10 @@ def bad_argument(field: str, message: str, fix: str) -> UsageError:
 
 
 def moving_average(rows: Sequence[Row], weight: float) -> list[Row]:
-    """The exponential moving average of the finite values so far, free of the bias of its start.
+    """The exponential moving average of the finite values so far, corrected for its initial bias.
 
     As in Adam (arXiv:1412.6980, algorithm 1): m_n = w m_(n-1) + (1 - w) v_n, over 1 - w^n.
-    What is not finite stands as it is and is left out of the average.
+    Values that are not finite are kept as they are, and left out of the average.
     """
     mean, share = 0.0, 1.0
     smoothed: list[Row] = []
@@ -89,8 +94,10 @@ def moving_average(rows: Sequence[Row], weight: float) -> list[Row]:
 
 
 def rates(first: Row, buckets: Sequence[Bucket], per: Per) -> list[Row]:
-    """By how much the value changed from one bucket's last point to the next one's, per step or
-    second. Where neither x nor time went on, there is no rate."""
+    """The change per step or second between the last points of neighbouring buckets.
+
+    A bucket where neither x nor time advanced has none.
+    """
     found: list[Row] = []
     x, t, value = first
     for bucket in buckets:

@@ -1,28 +1,28 @@
-"""One series, of a run or of a file, told as it was asked for."""
+"""One series, of a run or of a file: selected, reduced, and placed on an axis."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
-from trainmaster.metrics.downsample import shown, told
+from trainmaster.metrics.downsample import as_number, summarised
 from trainmaster.metrics.selection import Axis, Selection, moving_average, rates
 from trainmaster.store.buckets import Bucket, Row, cut_rows, of_rows
+from trainmaster.words.answers.base import Number
 from trainmaster.words.answers.metrics import MetricSeries
-from trainmaster.words.answers.runs import Number
 
 
 class AnySeries(Protocol):
-    """Points in their order: those of a run rise in x, those of a file are as they were logged."""
+    """Points in order: those of a run rise in x, those of a file are in the order of the log."""
 
     def between(self, first: int | None, last: int | None) -> AnySeries:
-        """Those from `first` to `last`, both included; None: no bound."""
+        """The points from `first` to `last`, both included; None: no bound."""
 
     def since(self, t: float) -> AnySeries:
-        """Those from the first that was measured at or after `t`."""
+        """The points from the first one that was measured at or after `t`."""
 
     def first_x_since(self, t: float) -> int | None: ...
 
@@ -43,7 +43,7 @@ class AnySeries(Protocol):
 
 
 class ListedSeries:
-    """Points that are all at hand."""
+    """A series whose points are all in memory."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
@@ -85,8 +85,10 @@ class ListedSeries:
 
 
 class Ruler:
-    """Where the points of one run, or file, stand on an axis: at their step, at so many tokens, or
-    at so many seconds since its first point. `clock`: its series of tokens, or of losses."""
+    """Places the points of one run or file on an axis: steps, tokens, or seconds since its start.
+
+    `clock`: its series of tokens for the axis `tokens`, else one with steps and times.
+    """
 
     def __init__(self, axis: Axis, clock: AnySeries) -> None:
         self.axis = axis
@@ -95,7 +97,7 @@ class Ruler:
         self._begin_t = None if first is None else first[1]
 
     def place(self, x: int, t: float | None) -> float | None:
-        """Where a point stands; None where that can't be known."""
+        """The place of a point; None if unknown."""
         if self.axis == "step":
             return x
         if self.axis == "time":
@@ -108,12 +110,12 @@ class Ruler:
         return before[2] + share * (after[2] - before[2])
 
     def end(self) -> float:
-        """Where the last point stands."""
+        """The place of the last point."""
         whole = self._clock.whole()
         return (whole and self.place(whole.last_x, whole.last_t)) or 0.0
 
     def first_beyond(self, place: float, series: AnySeries) -> int | None:
-        """The first x of `series` that stands beyond `place`; None where none does."""
+        """The first x of `series` beyond `place`; None where there is none."""
         if self.axis == "step":
             return math.floor(place) + 1
         if self.axis == "time":
@@ -133,72 +135,73 @@ class Ruler:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """How a series is told: in at most `most` points (None: all), laid out on a ruler, side by side
-    with others up to `end`. `since_t`: from there on."""
+class SeriesOptions:
+    """How a series is reported: in at most `max_points` points (None: all), placed on a ruler.
+
+    `end`: where the longest of the compared series ends on the ruler; all are cut at the same
+    places. `since_t`: only points from this time on.
+    """
 
     selection: Selection
-    most: int | None
+    max_points: int | None
     ruler: Ruler | None = None
     end: float | None = None
     since_t: float | None = None
 
 
-def answer_of(series: AnySeries, how: Told) -> MetricSeries:
-    """The chosen part of a series, reduced."""
-    part, asked = _chosen(series, how), how.selection
-    if asked.ema is not None:
-        part = ListedSeries(moving_average(part.rows(), asked.ema))
+def query_series(series: AnySeries, options: SeriesOptions) -> MetricSeries:
+    """The selected part of a series, reduced to the requested number of points."""
+    selection = options.selection
+    part = _selected(series, options)
+    if selection.ema is not None:
+        part = ListedSeries(moving_average(part.rows(), selection.ema))
     first = part.first()
     if first is None:
-        return told(None, [])
-    places: dict[int, float | None] = {}
-    if how.ruler is not None and how.end is not None and how.most is not None:
-        buckets, places = _side_by_side(part, how.ruler, how.end, how.most)
-    elif how.most is None:
-        buckets = [of_rows([row]) for row in part.rows()]
-    else:
-        buckets = part.cut(how.most)
-    if asked.rate is not None:
-        changes = rates(first, buckets, asked.rate)
+        return summarised(None, [])
+    buckets, edges = _reduced(part, options)
+    if selection.rate is not None:
+        changes = rates(first, buckets, selection.rate)
         first, buckets = (changes or [first])[0], [of_rows([row]) for row in changes]
-    answer = told(first, buckets)
-    if asked.rate is not None or asked.ema is not None:
-        answer = _without_noise(answer)
-    if how.ruler is None:
-        return answer
-    ruler = how.ruler
-    on_axis = [
-        places[bucket.last_x]
-        if bucket.last_x in places
-        else ruler.place(bucket.last_x, bucket.last_t)
-        for bucket in buckets
-    ]
-    return answer.model_copy(update={"x": [_rounded(place) for place in on_axis]})
+    answer = summarised(first, buckets)
+    if selection.form is not None:
+        answer = _with_rounded_values(answer)
+    if options.ruler is not None:
+        answer = answer.model_copy(update={"x": _places(buckets, edges, options.ruler)})
+    return answer
 
 
-def _chosen(series: AnySeries, how: Told) -> AnySeries:
-    """The points that a selection leaves, before averages and rates."""
-    asked = how.selection
-    if asked.at is not None:
-        row = series.until(asked.at)
+def _selected(series: AnySeries, options: SeriesOptions) -> AnySeries:
+    """The points of a selection, before averages and rates."""
+    selection = options.selection
+    if selection.at is not None:
+        row = series.until(selection.at)
         return ListedSeries([] if row is None else [row])
-    if how.since_t is not None:
-        series = series.since(how.since_t)
-    if asked.from_step is not None or asked.to_step is not None:
-        series = series.between(asked.from_step, asked.to_step)
+    if options.since_t is not None:
+        series = series.since(options.since_t)
+    if selection.from_step is not None or selection.to_step is not None:
+        series = series.between(selection.from_step, selection.to_step)
     return series
 
 
-def _side_by_side(
+def _reduced(series: AnySeries, options: SeriesOptions) -> tuple[list[Bucket], dict[int, float]]:
+    """The buckets of the answer; where series are compared, also each one's end on the ruler by
+    its last x."""
+    if options.max_points is None:
+        return [of_rows([row]) for row in series.rows()], {}
+    if options.ruler is not None and options.end is not None:
+        return _aligned(series, options.ruler, options.end, options.max_points)
+    return series.cut(options.max_points), {}
+
+
+def _aligned(
     series: AnySeries, ruler: Ruler, end: float, most: int
-) -> tuple[list[Bucket], dict[int, float | None]]:
-    """The series cut at `most` equal parts of the axis from 0 to `end`: the buckets that have any
+) -> tuple[list[Bucket], dict[int, float]]:
+    """The series cut into `most` equal parts of the axis from 0 to `end`: the buckets that have
     points, and by each one's last x, where its part ends."""
     edges = [end * i / most for i in range(1, most + 1)]
     starts = [None, *(ruler.first_beyond(edge, series) for edge in edges[:-1]), None]
     buckets: list[Bucket] = []
-    places: dict[int, float | None] = {}
+    places: dict[int, float] = {}
     for edge, (first, after) in zip(edges, pairwise(starts), strict=True):
         if first is None and edge != edges[0]:
             break
@@ -209,18 +212,24 @@ def _side_by_side(
     return buckets, places
 
 
-def _without_noise(answer: MetricSeries) -> MetricSeries:
-    """What was computed has no more digits than tell something."""
-    columns = {"values": [_told(value) for value in answer.values]}
-    single = ("first", "last", "min", "max")
+def _with_rounded_values(answer: MetricSeries) -> MetricSeries:
+    """Averages and rates have no more than six significant digits."""
+    summary = ("first", "last", "min", "max")
     return answer.model_copy(
-        update={**columns, **{name: _told(getattr(answer, name)) for name in single}}
+        update={
+            "values": [_rounded(value) for value in answer.values],
+            **{name: _rounded(getattr(answer, name)) for name in summary},
+        }
     )
 
 
-def _told(value: Number | None) -> Number | None:
+def _rounded(value: Number | None) -> Number | None:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _rounded(place: float | None) -> Number:
-    return shown(math.nan if place is None else float(f"{place:.8g}"))
+def _places(buckets: Sequence[Bucket], edges: Mapping[int, float], ruler: Ruler) -> list[Number]:
+    """Where each bucket is on the ruler: at its edge, or else at its last point."""
+    places = [
+        edges.get(bucket.last_x, ruler.place(bucket.last_x, bucket.last_t)) for bucket in buckets
+    ]
+    return [as_number(math.nan if place is None else float(f"{place:.8g}")) for place in places]

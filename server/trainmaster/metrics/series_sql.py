@@ -1,4 +1,4 @@
-"""What lies in a stored series, without reading all of it."""
+"""Queries on a stored series that don't read all of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Best(NamedTuple):
 def bests(
     store: MetricsStore, run_ids: Sequence[str], key: str, *, highest: bool = False
 ) -> Iterator[Best]:
-    """The best of each of the runs' series of a key, over all of its points, superseded or not."""
+    """The best point of each series of a key, over all its points, superseded or not."""
     extreme, end = ("high", "max") if highest else ("low", "min")
     query = _QUERY.format(extreme=extreme, end=end, before_all=_BEFORE_ALL)
     rows = store.connection.execute(query, (json.dumps(list(run_ids)), key)).fetchall()
@@ -67,7 +67,7 @@ def point_from(store: MetricsStore, sid: int, x: int) -> Row | None:
 def first_since(store: MetricsStore, sid: int, t: float) -> int | None:
     """The first x that was measured at or after `t`, in Unix seconds.
 
-    Looks into the first block that ends by then; clocks that went back are not seen through.
+    Reads the first block that ends at or after `t`; clocks that were set back are not detected.
     """
     (begin,) = store.connection.execute(
         "SELECT min(first_x) FROM blocks WHERE sid = ? AND level = ? AND last_t >= ?",

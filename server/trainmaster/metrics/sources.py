@@ -1,4 +1,4 @@
-"""Where metrics can be read: a run's points in the database, or a log file."""
+"""Sources of metrics: a run's points in the database, or a log file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainmaster.words.answers.metrics import LogCoverage
 if TYPE_CHECKING:
     from trainmaster.metrics.log_file_metrics import FileMetrics
 
-# Metrics that a training may yet report: asking for one too early is no mistake.
+# Metrics that a training may report later: querying one too early is not an error.
 EXPECTED = frozenset(
     """
     loss val_loss perplexity val_perplexity accuracy lr grad_norm clip_fraction tokens tokens_per_s
@@ -27,8 +27,8 @@ EXPECTED = frozenset(
     """.split()  # noqa: SIM905
 )
 _MOST_NAMED = 40
-# What tells most of a training: losses, and what methods that learn from preferences go by.
-OF_METHODS = (
+# The most informative metrics: losses, and the margins and rewards of preference methods.
+PRIMARY_KEYS = (
     "loss",
     "val_loss",
     "rewards/margins",
@@ -41,7 +41,7 @@ OF_METHODS = (
 
 
 class Source(Protocol):
-    """One run or file. `name`: as it was asked for."""
+    """One run or file. `name`: as the user gave it."""
 
     name: str
 
@@ -53,10 +53,10 @@ class Source(Protocol):
         """Whether the key's points have no steps: telemetry."""
 
     def end_t(self) -> float | None:
-        """Now, or when there was last any news; None where nothing tells."""
+        """Now for an active run, else the time of the last data; None if unknown."""
 
     def notes(self, keys: Sequence[str]) -> list[str]:
-        """What whoever reads these keys should know, in words of ours."""
+        """Remarks for readers of these keys; never text of the log."""
 
     def coverage(self) -> LogCoverage | None: ...
 
@@ -85,14 +85,18 @@ class RunSource:
     def notes(self, keys: Sequence[str]) -> list[str]:
         if not self._workspace.metrics.leaves_out(self._view.run.run_id):
             return []
-        return [f"{self.name}: of its metrics only the first {MOST_KEYS} are kept."]
+        return [f"{self.name}: only its first {MOST_KEYS} metrics are stored."]
 
     def coverage(self) -> LogCoverage | None:
         return None
 
 
 class FileSource:
-    """Raises, made for what is no log: `UsageError`."""
+    """A log file.
+
+    Raises:
+        UsageError: the file is not a log.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -120,7 +124,9 @@ class FileSource:
         notes = [] if self.keys() else [f"{self.name}: no metrics were found in it."]
         back = max((self._found.restarts(key) for key in keys), default=0)
         if back:
-            notes.append(f"{self.name}: steps go back {back} times; every point is told in order.")
+            notes.append(
+                f"{self.name}: steps go back {back} times; points are in order of the log."
+            )
         if self._found.coverage.keys_left_out:
             notes.append(f"{self.name}: only its first {self._found.most_keys:,} metrics are read.")
         return notes
@@ -137,10 +143,10 @@ class FileSource:
 
 
 def wanted_keys(source: Source, keys: Sequence[str]) -> list[str]:
-    """The keys to tell: those asked for, else what the source has of `OF_METHODS`.
+    """The keys of an answer: the requested ones, else those of `PRIMARY_KEYS` that the source has.
 
     Raises:
-        UsageError: `BAD_ARGUMENT` for one that this source doesn't have and no training would.
+        UsageError: `BAD_ARGUMENT` for a key that the source doesn't have and no training reports.
     """
     known = source.keys()
     for key in keys:
@@ -151,7 +157,7 @@ def wanted_keys(source: Source, keys: Sequence[str]) -> list[str]:
                 f"{source.name} has no metric {key!r}.",
                 f"It has {', '.join(known[:_MOST_NAMED])}{_more(known)}.",
             )
-    return list(keys) or [key for key in OF_METHODS if key in known]
+    return list(keys) or [key for key in PRIMARY_KEYS if key in known]
 
 
 def _more(known: Sequence[str]) -> str:

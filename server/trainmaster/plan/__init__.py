@@ -1,4 +1,4 @@
-"""Planning: a spec with every `auto` decided, and what the training will take. Pure."""
+"""Planning: decides every `auto` of a spec and estimates the training. Pure."""
 
 from trainmaster.plan.decide import plan
 from trainmaster.plan.decisions.environment import may_install, wheels_to_send

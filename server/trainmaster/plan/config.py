@@ -1,4 +1,4 @@
-"""Writes the resolved config: the spec's shape with every `auto` decided, and what follows."""
+"""Writes the resolved config: the spec with every `auto` decided, and derived values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.hyperparameters import Batch
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
-from trainmaster.plan.decisions.sessions import where_cut
+from trainmaster.plan.decisions.sessions import where_prepared
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import BYTE
 from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
@@ -59,7 +59,11 @@ def resolved_config(
         "method": decided.method.name,
         "model": {**decided.network.sizes, "dropout": spec.model.dropout},
         "data": _data(
-            {**given["data"], **_tokenizer(facts, tokenizer), "prepare": where_cut(spec, facts)},
+            {
+                **given["data"],
+                **_tokenizer(facts, tokenizer),
+                "prepare": where_prepared(spec, facts),
+            },
             facts.cache_folder,
             corpus,
         ),
@@ -107,7 +111,7 @@ def _of_frameworks(
     existing: ModelFacts | None,
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What the config of every framework but nanogpt holds besides."""
+    """Further fields of the config of every framework except nanogpt."""
     compute = {
         "processes": decided.target.processes,
         "activation_checkpointing": decided.fitted.sharing.recompute,
@@ -129,7 +133,7 @@ def _of_frameworks(
 
 
 def _tokenizer(facts: HostFacts, tokenizer: TokenizerFacts | None) -> dict[str, Any]:
-    """byte, or the folder where the box reads it, with what tells its tokens from any others'."""
+    """`byte`, or the tokenizer's folder on the host with the digest that identifies its tokens."""
     if tokenizer is None:
         return {"tokenizer": BYTE}
     folder = tokenizer.folder(facts.cache_folder)
@@ -139,8 +143,8 @@ def _tokenizer(facts: HostFacts, tokenizer: TokenizerFacts | None) -> dict[str, 
 def _inputs(
     facts: HostFacts, model: ModelFacts | None, tokenizer: TokenizerFacts | None
 ) -> list[dict[str, Any]]:
-    """What comes to the box before it trains: sent from a folder of this machine (`from`), or
-    fetched by the box (`hub`)."""
+    """Inputs that the host needs before training: uploaded from a folder of this machine (`from`),
+    or downloaded by the host (`hub`)."""
     own = tokenizer is not None and tokenizer.of_model
     given = {"model": model, "tokenizer": None if own else tokenizer}
     return [
@@ -160,8 +164,8 @@ def _inputs(
 
 
 def _data(given: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
-    """As given, but that each source's path is where the box reads it; `upload` is what has to be
-    sent there, by source."""
+    """The given section with the sources' paths on the host; `upload`: the files to send, by
+    source."""
     folder = f"{cache}/sources/{corpus.fingerprint}"
     sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
     config = {

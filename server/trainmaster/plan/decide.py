@@ -1,4 +1,4 @@
-"""Makes a plan: every `auto` of a spec decided, with the reason, and what the training takes."""
+"""Makes a plan: decides every `auto` of a spec with a reason, and estimates the training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER
 from trainmaster.plan.decisions.method import Method, choose_method
 from trainmaster.plan.decisions.model import BYTE_VOCABULARY, Network, choose_network
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
-from trainmaster.plan.decisions.sessions import plan_sessions, refuse_without_internet, where_cut
+from trainmaster.plan.decisions.sessions import (
+    plan_sessions,
+    refuse_without_internet,
+    where_prepared,
+)
 from trainmaster.plan.decisions.target import Target, choose_target
 from trainmaster.plan.decisions.throughput import Throughput, throughput
 from trainmaster.plan.decisions.trainer_process import (
@@ -56,12 +60,11 @@ def plan(
 ) -> Plan:
     """The plan of a spec for a host; pure, and the same for the same input.
 
-    `model`: what is known of the existing weights that the spec names; `tokenizer`: of the one that
-    reads the texts, None for bytes.
+    `model`: the facts of the existing weights that the spec names. `tokenizer`: None for bytes.
 
     Raises:
         SpecError: NOT_YET_SUPPORTED.
-        PlanError: this data or this machine can't carry the training.
+        PlanError: the training is not possible with this data or on this machine.
         HostError: ROOT_NOT_WRITABLE, LEASE_OVER.
         SpendError: SPEND_CAP.
     """
@@ -75,7 +78,7 @@ def plan(
     tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
-    decided = _decide_the_rest(spec, facts, basis, ledger)
+    decided = _decide_open_values(spec, facts, basis, ledger)
     strategy = decided.fitted.sharing.strategy
     required = choose_requirements(spec, facts, decided.environment, strategy, ledger)
     inputs_gib = sum(one.size_bytes for one in (model, tokenizer) if one is not None) / GIB
@@ -104,7 +107,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """What the other decisions rest on; `speed` is None where nothing tells it."""
+    """The decisions that the others depend on; `speed` is None if unknown."""
 
     method: Method
     network: Network
@@ -132,7 +135,7 @@ def _basis(
     ledger: Ledger,
 ) -> _Basis:
     if spec.data.prepare == "auto" and method.form == "shards":
-        _tell_where_cut(spec, facts, ledger)
+        _decide_where_prepared(spec, facts, ledger)
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
     steps = choose_steps(spec, fitted.batch, method, corpus, ledger)
@@ -140,15 +143,15 @@ def _basis(
     return _Basis(method, network, target, fitted, steps, speed)
 
 
-def _tell_where_cut(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
-    if where_cut(spec, facts) == "here":
-        reason = "Cut once, they are sent as a private data set that every session finds."
+def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
+    if where_prepared(spec, facts) == "here":
+        reason = "Prepared once, shards are uploaded as a private data set for all sessions."
         ledger.decide("data.prepare", "here", reason)
     else:
-        ledger.decide("data.prepare", "box", "Shards are cut where they are read, and cached.")
+        ledger.decide("data.prepare", "box", "The host prepares the shards and caches them.")
 
 
-def _decide_the_rest(
+def _decide_open_values(
     spec: TrainingSpec, facts: HostFacts, basis: _Basis, ledger: Ledger
 ) -> Decided:
     target, steps = basis.target, basis.steps
@@ -177,13 +180,13 @@ def _decide_the_rest(
 def _refuse_unwritable_root(facts: HostFacts) -> None:
     folders = [("runs", facts.root, facts.root_writable)]
     if facts.cache is not None:
-        folders.append(("what runs share", facts.cache, facts.cache_writable))
+        folders.append(("shared files", facts.cache, facts.cache_writable))
     for use, folder, writable in folders:
         if not writable:
             raise HostError(
                 "ROOT_NOT_WRITABLE",
                 f"The folder for {use} on {facts.hostname}, {folder}, can't be written.",
-                "Make it writable, or set the host's root or cache to a folder that is.",
+                "Make it writable, or set the host's root or cache to a writable folder.",
                 field="host",
             )
 
@@ -191,10 +194,10 @@ def _refuse_unwritable_root(facts: HostFacts) -> None:
 def _checked_disk_gib(
     spec: TrainingSpec, facts: HostFacts, corpus: CorpusFacts, basis: _Basis, inputs_gib: float
 ) -> float:
-    """What the run takes on disk at most; `inputs_gib`: what comes to the cache besides the data.
+    """The maximum disk use of the run; `inputs_gib`: models and tokenizers in the cache.
 
     Raises:
-        PlanError: DISK_TOO_SMALL, the host has not even the least that it takes.
+        PlanError: DISK_TOO_SMALL, the host lacks even the minimum.
     """
     trained = basis.fitted.trained or 0
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
@@ -213,15 +216,15 @@ def _warn(
         warn_of_passes(basis.steps, basis.fitted.batch.tokens, corpus, ledger)
     for tracker, variable in missing_secrets(spec.tracking, spec.secrets, spec.env):
         ledger.warn(
-            f"tracking.{tracker} writes to a service that wants {variable}, which is not under "
-            f"`secrets`: list it there, or what it records may be lost."
+            f"tracking.{tracker} writes to a service that needs {variable}, which is not under "
+            f"`secrets`: list it there, or its records may be lost."
         )
 
 
 def _gpu_advice(basis: _Basis) -> GpuAdvice:
     model, count = basis.network.architecture, basis.network.parameters
     if model is None or count is None:
-        reason = "The model's sizes are not known before it is there."
+        reason = "The model's sizes are not known before it is downloaded."
         return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
     per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
     total_flops = per_token * basis.total_tokens

@@ -1,7 +1,6 @@
-"""What a plan is made from besides the spec: facts about the host, the corpus, earlier runs.
+"""Facts that a plan is made from besides the spec: the host, the corpus, earlier runs.
 
-They are measured by services, partly on other machines, and arrive as JSON; planning itself only
-reads them.
+Services measure them, partly on other machines, and pass them as JSON; planning only reads them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from trainer_runtime.core.files import corpus
 
 _BYTE = "byte"
-# Of English text by the vocabularies of today's models; other languages and code take more tokens.
+# For English text and current vocabularies; other languages and code take more tokens.
 _BYTES_PER_TOKEN = 4
 
 
@@ -36,7 +35,7 @@ class GpuFacts(Facts):
 
 
 class TorchFacts(Facts):
-    """PyTorch as the interpreter that would train imports it."""
+    """The PyTorch of the interpreter that would train."""
 
     version: str
     cuda: str | None = None
@@ -45,10 +44,10 @@ class TorchFacts(Facts):
 
 
 class SessionFacts(Facts):
-    """A place that gives its machine out in sessions, out of a weekly quota of accelerator hours.
+    """A host that provides sessions from a weekly quota of accelerator hours.
 
-    `hours`: how long a session may last, `usable_hours` what of it is left for training.
-    `refresh_t`: when the quota starts anew, Unix seconds; None where that is not told.
+    `hours`: the maximum length of a session, of which `usable_hours` are left for training.
+    `refresh_t`: when the next quota starts, Unix seconds; None if unknown.
     """
 
     hours: float
@@ -62,15 +61,14 @@ class SessionFacts(Facts):
 class HostFacts(Facts):
     """The machine. `cores` counts what the quota grants, and may be a fraction.
 
-    `root` is the host's folder for runs, `disk_free_gib` what its disk has left; `cache` is where
-    runs share data, in the root where None, and `cache_free_gib` what its disk has left where that
-    is another one.
+    `root` is the host's folder for runs, `disk_free_gib` the free space of its disk. `cache` is the
+    folder of shared data, in the root if None, and `cache_free_gib` the free space of its disk if
+    that is another one.
     `measured_at` is Unix time in seconds. `c_compiler` and `venv_available` (whether the
-    interpreter can make environments and install into them) are None where nobody looked; `pip` is
-    its version of pip, `uv` the path of uv. `packages` are the versions of frameworks' packages
-    that the interpreter has, None where nobody looked. `wheels`: where the spec's wheels lie once
-    they were sent. `usd_per_hour` and `lease_end_t` (Unix time, at which it is gone) are a rented
-    box's.
+    interpreter can create environments and install into them) are None if not probed; `pip` is its
+    version of pip, `uv` the path of uv. `packages` are the versions of the frameworks' packages,
+    None if not probed. `wheels`: the folder of the spec's wheels once they were sent.
+    `usd_per_hour` and `lease_end_t` (Unix time of the lease's end) are set for rented instances.
     """
 
     hostname: str
@@ -106,12 +104,12 @@ class HostFacts(Facts):
 
 
 class SourceFacts(Facts):
-    """One source's files; `problem` says why there are none to count, where that is known.
+    """One source's files; `problem` states why they can't be counted.
 
-    `path` is the spec's, with `host:` where it is the box's own. `sent_as`: what is sent to the box
-    lies there by this path below the folder of its fingerprint; None for what is there anyway.
-    `examples`: rows of a data set, 0 for running text and where nobody counted. `malformed`: what
-    is wrong with its rows. `format` is the spec's.
+    `path` is the spec's, with `host:` for files of the host. `sent_as`: the path of uploaded files
+    below the folder of their fingerprint; None for files of the host. `examples`: rows of a data
+    set, 0 for running text and if not counted. `malformed`: the problem of its rows. `format` is
+    the spec's.
     """
 
     name: str
@@ -127,8 +125,8 @@ class SourceFacts(Facts):
 
 
 class CorpusFacts(Facts):
-    """The sources in the spec's order. `cached`: the host already holds their shards; `listing`:
-    the digest of the files of those that are sent; `estimated`: nobody has counted the tokens."""
+    """The sources in the spec's order. `cached`: the host already has their shards; `listing`:
+    the digest of the uploaded files; `estimated`: the tokens were not counted."""
 
     sources: tuple[SourceFacts, ...]
     fingerprint: str
@@ -158,10 +156,10 @@ class CorpusFacts(Facts):
         *,
         sent_as: Mapping[str, str] | None = None,
     ) -> Self:
-        """The facts of sources whose files were listed; `sent_as` by name of those that are sent to
-        the box. `tokenizer` is byte, or the digest of another one.
+        """The facts of sources whose files were listed; `sent_as`: by name, the uploaded ones.
+        `tokenizer` is byte, or the digest of another one.
 
-        Tokens of text are counted for the byte tokenizer: one per byte, and one that ends each
+        Tokens of text are counted for the byte tokenizer: one per byte, and one at the end of each
         file. Others are estimated.
         """
         sent = sent_as or {}
@@ -193,10 +191,10 @@ class CorpusFacts(Facts):
 class FolderFacts(Facts):
     """A folder that a training starts from: a model's or a tokenizer's.
 
-    `path` or `hub` is the spec's, `revision` the hub's commit. `sent_as`: what is sent from here or
-    fetched from the hub comes to lie under this name below the box's folder for models; None for
-    what lies there anyway. `files` are names and sizes of what comes, `listing` the digest by which
-    what is sent is known again. `problem` says why it can't be used, under an error's `code`.
+    `path` or `hub` is the spec's, `revision` the hub's commit. `sent_as`: its name below the host's
+    folder for models, once it was uploaded or downloaded from the hub; None for a folder of the
+    host. `files` are the names and sizes of what is transferred, `listing` the digest of an upload.
+    `problem` states why it can't be used, under an error's `code`.
     """
 
     path: str | None = None
@@ -210,21 +208,21 @@ class FolderFacts(Facts):
 
     @property
     def size_bytes(self) -> int:
-        """Of everything that comes to the box."""
+        """The bytes that are transferred to the host."""
         return sum(size for _, size in self.files) if self.sent_as is not None else 0
 
     def folder(self, cache: str) -> str:
-        """Where the box reads it; `cache` is the box's."""
+        """The folder on the host; `cache` is the host's cache."""
         if self.sent_as is not None:
             return f"{cache}/models/{self.sent_as}"
         return (self.path or "").removeprefix(corpus.ON_BOX)
 
 
 class ModelFacts(FolderFacts):
-    """Existing weights, as their folder's or the hub's config.json tells them; None: not told.
+    """Existing weights, as their folder's or the hub's config.json describes them; None: not given.
 
     `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix.
-    `max_positions`: the longest sequence that they were made for. `matrices`: see
+    `max_positions`: the longest sequence that they support. `matrices`: see
     `core.files.model_folder`.
     """
 
@@ -246,8 +244,8 @@ class ModelFacts(FolderFacts):
 
 
 class TokenizerFacts(FolderFacts):
-    """A tokenizer other than the byte tokenizer. `digest` tells what it makes of texts;
-    `vocab_size` is None where nobody looked. `of_model`: it lies in the model's folder, and comes
+    """A tokenizer other than the byte tokenizer. `digest` identifies its tokens;
+    `vocab_size` is None if not probed. `of_model`: it is in the model's folder, and transferred
     with it."""
 
     digest: str = ""
@@ -256,7 +254,7 @@ class TokenizerFacts(FolderFacts):
 
 
 class Throughput(Facts):
-    """What one earlier run reached; `flops_per_s` by the count of `architecture.flops_per_token`.
+    """The throughput of one earlier run; `flops_per_s` as `architecture.flops_per_token` counts.
 
     `device` is `cpu` or the GPU's name.
     """

@@ -18,7 +18,7 @@ from trainmaster.words.assets import Assets
 _RUNTIME = "trainer_runtime/"
 _TEMPLATE = "launch/kaggle.py.j2"
 _WIDTH = 96
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that zip supports
 
 
 def kernel_script(
@@ -29,7 +29,7 @@ def kernel_script(
     `files`: the run's bundle, `trainer_runtime/` included. No secret may be among them: a kernel's
     script is kept by Kaggle for as long as the kernel is.
     """
-    # As one piece: that is little more than half of what its files would take each for itself.
+    # Compressed as one piece: about half the size of separately compressed files.
     packed = bz2.compress(_zip(_members(order, files, desired)))
     lines = textwrap.wrap(base64.b64encode(packed).decode(), _WIDTH)
     return rendered(assets, _TEMPLATE, {"payload": "\n".join(lines)})
@@ -38,7 +38,7 @@ def kernel_script(
 def _members(
     order: KernelOrder, files: Mapping[str, bytes], desired: Desired
 ) -> Iterable[tuple[str, bytes]]:
-    """The runtime lies once, on top: the session runs by it and lays it into the run's folder."""
+    """The runtime is packed once, at the top: the session runs it and copies it to the run."""
     yield ORDER, _json(order.to_dict())
     yield f"{RUN_FOLDER}/desired.json", _json(desired.to_dict())
     for path, data in files.items():

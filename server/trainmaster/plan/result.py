@@ -1,4 +1,4 @@
-"""What planning answers: the resolved config, each decision with its reason, estimates."""
+"""The result of planning: the resolved config, decisions with reasons, estimates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Result(BaseModel):
 
 
 class Decision(Result):
-    """A value that the spec left open, or that was adapted; `source` is where the rule is from."""
+    """A value that the spec left open, or that was adapted; `source`: the origin of the rule."""
 
     field: str
     value: Any
@@ -23,10 +23,10 @@ class Decision(Result):
 
 
 class Estimates(Result):
-    """What the training takes; None where no estimate can be made.
+    """Estimates of the training; None where none is possible.
 
-    `ranges` holds low and high for those that are known only roughly. `finish_at` is UTC, ISO 8601;
-    on a machine that is given out in `sessions`, by the calendar.
+    `ranges` holds low and high of uncertain ones. `finish_at` is UTC, ISO 8601; for training in
+    `sessions` it follows the quota's calendar.
     """
 
     parameters: int | None = None
@@ -42,7 +42,7 @@ class Estimates(Result):
 
 
 class GpuAdvice(Result):
-    """Which GPUs suit the training, and what this plan reckons with: `cpu` or a GPU's name."""
+    """Recommended GPUs, and the device of this plan: `cpu` or a GPU's name."""
 
     recommended: str
     reason: str
@@ -54,7 +54,7 @@ class Plan(Result):
 
     `config` is the resolved config without `run_id`. `launchable` is false where the plan is for a
     GPU that the host does not have. `requirements` are the packages that the trainer needs,
-    `attached` texts that go into the run's folder as they are, by their names.
+    `attached` the texts of further files of the run's folder, by name.
     """
 
     config: dict[str, Any]
@@ -75,7 +75,7 @@ class Ledger:
         self.warnings: list[str] = []
 
     def decide(self, field: str, value: Any, reason: str, source: str | None = None) -> None:
-        """The last word on a field counts."""
+        """Record a decision; a later one on the same field replaces it."""
         self.decisions = [decision for decision in self.decisions if decision.field != field]
         self.decisions.append(Decision(field=field, value=value, reason=reason, source=source))
 

@@ -6,7 +6,6 @@ a command that waits. What reads calls `sync.refresh`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -21,27 +20,22 @@ from trainmaster.backends import Backend
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import record_unreachable
-from trainmaster.sync.run_view import HEARTBEAT_S, RunView, ended_box, load_view
+from trainmaster.sync.run_view import HEARTBEAT_S, RunView, ended_instance, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.errors import HostError
 
-_LOCK_EVERY_S = 0.05
 
-
-async def advance(
-    workspace: Workspace, run_id: str, *, thorough: bool = True, wait_s: float = 0.0
-) -> list[str]:
+async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -> list[str]:
     """Do what is due for a run; what was done, in words, empty where nothing was.
 
-    `thorough` asks the host whether a supervisor lives; otherwise its heartbeat is trusted.
-    `wait_s`: how long to wait where another process advances the same run; after that it is left
-    to that one.
+    `thorough` asks the host whether a supervisor lives; otherwise its heartbeat is trusted. Where
+    another process advances the same run, it is left to that one.
 
     Raises:
         HostError: the host refuses or can't be reached; what was not done is still due.
     """
-    lock = await _lock(workspace, run_id, wait_s)
+    lock = try_lock(workspace.home.advance_lock(run_id))
     if lock is None:
         return []
     try:
@@ -107,7 +101,7 @@ async def _take_steps(due: _Due) -> list[str]:
 
 def _steps_of(due: _Due) -> tuple[_Step, ...]:
     """In the order in which they are taken."""
-    if due.run.cleaned or ended_box(due.workspace, due.run.host) is not None:
+    if due.run.cleaned or ended_instance(due.workspace, due.run.host) is not None:
         return ()
     if due.run.closed:
         return (_begin_transfers, _withdraw_secrets, _forget_secrets)
@@ -181,10 +175,3 @@ def _is_silent(view: RunView) -> bool:
         return not view.kernel.runs
     heard = view.record.heartbeat_t
     return heard is None or view.now - heard > 1.5 * HEARTBEAT_S
-
-
-async def _lock(workspace: Workspace, run_id: str, wait_s: float) -> int | None:
-    path, deadline = workspace.home.advance_lock(run_id), time.monotonic() + wait_s
-    while (lock := try_lock(path)) is None and time.monotonic() < deadline:
-        await asyncio.sleep(_LOCK_EVERY_S)
-    return lock

@@ -8,17 +8,17 @@ import time
 from collections.abc import Sequence
 
 from trainer_runtime.core.alerts.message import trial_message
-from trainmaster.alerts.answers import AlertAddedAnswer, AlertRemovedAnswer, AlertTestAnswer
 from trainmaster.alerts.destinations import destinations, known_destination
 from trainmaster.alerts.rules import add_row, record_defaults
 from trainmaster.alerts.send import try_once
 from trainmaster.alerts.unknown_metric import metric_note
 from trainmaster.runs.list_alerts import shown_alert
 from trainmaster.runs.maintain import Round, maintain
-from trainmaster.store.control_alerts import EVERY_RUN
-from trainmaster.store.control_alerts import AlertRow as Recorded
+from trainmaster.store.control.alerts import EVERY_RUN
+from trainmaster.store.control.alerts import AlertRow as Recorded
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.alerts import AlertAddedAnswer, AlertRemovedAnswer, AlertTestAnswer
 from trainmaster.words.errors import StateError
 
 _DELIVER_S = 20.0

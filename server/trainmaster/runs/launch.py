@@ -18,11 +18,13 @@ from trainmaster.runs.next_step import next_step
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import Planned
+from trainmaster.runs.record_run import record_run
 from trainmaster.runs.status import resumes_at
 from trainmaster.runs.wait import BEGINNING, until_attempt
 from trainmaster.store import secret_values
-from trainmaster.store.control import IN_SESSIONS
-from trainmaster.store.run import Run, new_run_id
+from trainmaster.store.control.idempotency import IdempotencyKey
+from trainmaster.store.control.runs import KAGGLE_LAUNCHER
+from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer
@@ -43,14 +45,13 @@ async def launch(
         TrainmasterError: whatever makes it impossible; then nothing was started.
     """
     asked = hashlib.sha256(json.dumps([spec, host, list(sets)]).encode()).hexdigest()
-    if idempotency_key is not None:
-        known = workspace.control.run_of_key(idempotency_key, "launch", asked)
-        if known is not None:
-            await advance(workspace, known)
-            return launched(workspace, known)
+    key = IdempotencyKey(idempotency_key, "launch", asked) if idempotency_key else None
+    known = None if key is None else workspace.control.keys.result(key)
+    if known is not None:
+        await advance(workspace, known)
+        return launched(workspace, known)
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
     plan_run.refuse_unlaunchable(planned)
-    key = (idempotency_key, asked) if idempotency_key else None
     run_id = await start_run(workspace, planned, Desired(DesiredState.RUNNING, generation=1), key)
     if run_id is None:  # the same key, at the same moment, in another process
         return await launch(workspace, spec, host=host, sets=sets, idempotency_key=idempotency_key)
@@ -58,7 +59,7 @@ async def launch(
 
 
 async def start_run(
-    workspace: Workspace, planned: Planned, desired: Desired, key: tuple[str, str] | None = None
+    workspace: Workspace, planned: Planned, desired: Desired, key: IdempotencyKey | None = None
 ) -> str | None:
     """Put a planned run on record and start it; its id, None where the key is taken by now.
 
@@ -123,7 +124,7 @@ async def _take_back(workspace: Workspace, run: Run) -> None:
             if workspace.control.forget_unplaced(run.run_id):
                 secret_values.forget(workspace.home, run.run_id)
                 backend = workspace.backend(run.host)
-                if backend.launcher_name == IN_SESSIONS:
+                if backend.launcher_name == KAGGLE_LAUNCHER:
                     with suppress(HostError):
                         await backend.remove(run.run_id, ())
         finally:
@@ -131,36 +132,27 @@ async def _take_back(workspace: Workspace, run: Run) -> None:
 
 
 async def _record(
-    workspace: Workspace, planned: Planned, desired: Desired, key: tuple[str, str] | None
+    workspace: Workspace, planned: Planned, desired: Desired, key: IdempotencyKey | None
 ) -> Run | None:
-    """Put the run on record under the first free name; None where its key is taken by now."""
-    control = workspace.control
-    backend = workspace.backend(planned.spec.host)
     values = secret_values.find_values(workspace.home, planned.spec.secrets, os.environ)
-    while True:
-        run = _new_run(planned, control.free_name(planned.spec.name))
-        secret_values.keep(workspace.home, run.run_id, values)
-        folder = await backend.folder(run.run_id)
-        added = control.add_run(run, desired, backend.launcher_name, folder, key)
-        if added == "added":
-            return run
-        secret_values.forget(workspace.home, run.run_id)
-        if added == "key taken":
-            return None
+    return await record_run(
+        workspace,
+        planned.spec.name,
+        lambda run_id, name: _new_run(planned, run_id, name),
+        desired,
+        key,
+        secrets=values,
+    )
 
 
-def _new_run(planned: Planned, name: str) -> Run:
-    run_id = new_run_id(name)
+def _new_run(planned: Planned, run_id: str, name: str) -> Run:
     return Run(
         run_id=run_id,
         name=name,
         created_t=time.time(),
         host=planned.spec.host,
-        placement=1,
         spec=planned.spec_text,
         document={**planned.config, "run_id": run_id, "name": name},
         plan={**planned.to_dict(), "requirements": list(planned.plan.requirements)},
         labels=planned.spec.labels,
-        closed=False,
-        cleaned=False,
     )

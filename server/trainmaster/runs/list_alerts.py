@@ -6,15 +6,15 @@ import os
 import time
 from typing import Any
 
-from trainer_runtime.core.protocol.alert_record import Told
-from trainmaster.alerts.answers import AlertMessageRow, AlertRow, AlertsAnswer
+from trainer_runtime.core.protocol.alert_record import AlertDelivery
 from trainmaster.alerts.destinations import address, destinations
 from trainmaster.alerts.rules import listed_alerts
-from trainmaster.store.control_alerts import AlertRow as Recorded
-from trainmaster.store.control_alerts import MessageRow
+from trainmaster.store.control.alerts import AlertRow as Recorded
+from trainmaster.store.control.alerts import MessageRow
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.alerts import AlertMessageRow, AlertRow, AlertsAnswer
 from trainmaster.words.errors import StateError
 from trainmaster.words.settings import Destination
 
@@ -71,33 +71,35 @@ def _messages(workspace: Workspace, view: RunView) -> list[AlertMessageRow]:
     messages = workspace.control.alerts.messages(view.run.run_id)
     here = {row.id: _of_ours(row) for row in messages}
     box = {
-        name: _of_the_box(name, told, view.now)
-        for name, told in view.record.alerts.told.items()
+        name: _of_the_box(name, delivery, view.now)
+        for name, delivery in view.record.alerts.deliveries.items()
         if name not in here
     }
     return sorted([*here.values(), *box.values()], key=lambda row: row.t)[-_NEWEST_MESSAGES:]
 
 
 def _of_ours(row: MessageRow) -> AlertMessageRow:
-    told = Told(row.message, row.to, row.fired_t, row.phase, row.tries, row.due_t, row.reason)
-    return _row(row.id, told, "operator", time.time())
+    delivery = AlertDelivery(
+        row.message, row.to, row.fired_t, row.phase, row.tries, row.due_t, row.reason
+    )
+    return _row(row.id, delivery, "operator", time.time())
 
 
-def _of_the_box(name: str, told: Told, now: float) -> AlertMessageRow:
-    return _row(name, told, "box", now)
+def _of_the_box(name: str, delivery: AlertDelivery, now: float) -> AlertMessageRow:
+    return _row(name, delivery, "box", now)
 
 
-def _row(name: str, told: Told, sender: Any, now: float) -> AlertMessageRow:
-    waits = told.due_t is not None and told.tries > 0
+def _row(name: str, delivery: AlertDelivery, sender: Any, now: float) -> AlertMessageRow:
+    waits = delivery.due_t is not None and delivery.tries > 0
     return AlertMessageRow(
         id=name,
-        alert=told.message.alert,
-        to=told.to,
+        alert=delivery.message.alert,
+        to=delivery.to,
         sender=sender,
-        t=told.fired_t,
-        phase=told.phase,  # type: ignore[arg-type]
-        tries=told.tries or None,
-        reason=told.reason,
-        next_try_s=max(0.0, round((told.due_t or now) - now, 1)) if waits else None,
-        text=told.message.text,
+        t=delivery.fired_t,
+        phase=delivery.phase,  # type: ignore[arg-type]
+        tries=delivery.tries or None,
+        reason=delivery.reason,
+        next_try_s=max(0.0, round((delivery.due_t or now) - now, 1)) if waits else None,
+        text=delivery.message.text,
     )

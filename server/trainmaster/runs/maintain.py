@@ -11,7 +11,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from trainer_runtime.core.files.durable import is_locked
 from trainmaster.alerts.send import begin_sending
 from trainmaster.backends import KAGGLE
 from trainmaster.runs.advance import advance, fire_alerts
@@ -27,8 +29,8 @@ ROUND_S = 10.0
 # So long a request waits for another process that advances the same run.
 _LOCKED_S = 5.0
 _WAITING_EVERY_S = 3.0
-_READ_EVERY_S = 0.2
-_OUT_OF_REACH = frozenset({"HOST_UNREACHABLE", "LINK_LOST", "KAGGLE_UNREACHABLE", "TOOK_TOO_LONG"})
+_READ_EVERY_S, _LOCK_EVERY_S = 0.2, 0.05
+_LAST_WORDS_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ async def maintaining(workspace: Workspace, run: str) -> AsyncIterator[None]:
         await asyncio.wait({task})
     if not task.cancelled():
         task.result()  # raises what ended it
+    await _read_last_words(workspace, run_id)
     await once(_AFTER_WAITING)
 
 
@@ -142,7 +145,8 @@ async def until_closed(workspace: Workspace, run_id: str, bound_s: float = 10.0)
     Raises:
         HostError: the host can't be reached.
     """
-    await advance(workspace, run_id, wait_s=_LOCKED_S)
+    await _until_unlocked(workspace.home.advance_lock(run_id), _LOCKED_S)
+    await advance(workspace, run_id)
     deadline = time.monotonic() + bound_s
     while not workspace.control.run(run_id).closed and time.monotonic() < deadline:
         await catch_up(workspace, workspace.control.run(run_id).host)
@@ -154,6 +158,17 @@ def described(error: TrainmasterError) -> str:
     return f"{error.code}: {error.message}"
 
 
+async def _read_last_words(workspace: Workspace, run_id: str) -> None:
+    """Of an ended run whose secrets are kept here until it has nothing more to write."""
+    deadline = time.monotonic() + _LAST_WORDS_S
+    while time.monotonic() < deadline and workspace.home.secrets(run_id).exists():
+        view = load_view(workspace, run_id)
+        if view.run.closed or not view.ended:
+            return
+        await catch_up(workspace, view.run.host, _LAST_WORDS_S)
+        await asyncio.sleep(_READ_EVERY_S)
+
+
 def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
     """Whether anything of a closed run is left: checkpoints to copy here, alerts, secrets."""
     if watched < workspace.control.desired(run.run_id)[0].generation or is_mirrored_here(run):
@@ -161,7 +176,7 @@ def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
     if run.cleaned or not run.config.secrets:
         return False
     here = workspace.home.secrets(run.run_id).exists()
-    at_kaggle = run.host == KAGGLE and workspace.control.kernels.has_secrets(run.run_id)
+    at_kaggle = run.host == KAGGLE and workspace.control.kaggle.has_secrets(run.run_id)
     return here or at_kaggle
 
 
@@ -173,7 +188,7 @@ async def _maintain_host(
     began_t = time.time()
     for run in runs:
         done = await _advance(workspace, run, how) if away is None else Maintained([], away, False)
-        if done.error is not None and done.error.code in _OUT_OF_REACH:
+        if done.error is not None and done.error.unanswered:
             away = done.error
         found[run.run_id] = done
     opened = [run for run in runs if not run.closed]
@@ -188,18 +203,24 @@ async def _maintain_host(
 
 async def _advance(workspace: Workspace, run: Run, how: Round) -> Maintained:
     """`advance` within its bound; what kept it from its end is noted, and given."""
+    await _until_unlocked(workspace.home.advance_lock(run.run_id), how.lock_s)
     try:
-        async with asyncio.timeout(how.bound_s + how.lock_s):
-            work = advance(workspace, run.run_id, thorough=how.thorough, wait_s=how.lock_s)
-            return Maintained(await work)
+        async with asyncio.timeout(how.bound_s):
+            return Maintained(await advance(workspace, run.run_id, thorough=how.thorough))
     except TimeoutError:
         message = f"{run.host} gave no answer within {how.bound_s:.0f} s."
         fix = "Check the link, or the host."
-        late = HostError("TOOK_TOO_LONG", message, fix, retryable=True)
+        late = HostError("TIMEOUT", message, fix, retryable=True)
         record_unreachable(workspace, run.host, late)
         return Maintained(error=late)
     except TrainmasterError as error:
         return Maintained(error=error)
+
+
+async def _until_unlocked(lock: Path, bound_s: float) -> None:
+    deadline = time.monotonic() + bound_s
+    while time.monotonic() < deadline and is_locked(lock):
+        await asyncio.sleep(_LOCK_EVERY_S)
 
 
 async def _next_session(workspace: Workspace, run: Run, how: Round) -> list[str]:

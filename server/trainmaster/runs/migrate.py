@@ -30,7 +30,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
 from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
 
-# Of a rented instance, by its tag: `machines.renting.instances.advance_box`.
+# Of a rented instance, by its tag: `machines.renting.instances.advance_instance`.
 RefreshInstance = Callable[[Workspace, str], Awaitable[object]]
 
 _CHECKPOINTS = "checkpoints"
@@ -96,7 +96,7 @@ async def _refreshed(
     workspace: Workspace, view: RunView, refresh_instance: RefreshInstance
 ) -> RunView:
     """The run once its instance's record is current; unchanged without a provider's answer."""
-    box = workspace.control.boxes.of_host(view.run.host)
+    box = workspace.control.instances.by_host(view.run.host)
     if box is None:
         return view
     with suppress(HostError):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from trainmaster.metrics.log_file import is_file
 from trainmaster.metrics.log_file_metrics import read_metrics
-from trainmaster.metrics.plots.answer import Axis, PlotAnswer
 from trainmaster.metrics.plots.curves import TELEMETRY, RunCurves, curves_of
 from trainmaster.metrics.plots.file_curves import curves_of_file
 from trainmaster.metrics.plots.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
 from trainmaster.metrics.plots.sketch import Line, Span, letter, plain, sketch
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.plot import Axis, PlotAnswer
 from trainmaster.words.errors import HostError, UsageError
 
 MOST_RUNS = 20

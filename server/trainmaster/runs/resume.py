@@ -28,6 +28,8 @@ from trainmaster.runs.resume_checkpoint import start_of
 from trainmaster.runs.resume_rented import changes_on
 from trainmaster.runs.wait import cursor_of, until_attempt
 from trainmaster.store import secret_values
+from trainmaster.store.control.idempotency import IdempotencyKey
+from trainmaster.store.control.runs import NewConfig
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, load_view, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
@@ -79,7 +81,9 @@ async def resume(
     asked: list[Any] = [run, start or "latest", list(sets)]
     asked += [] if apply is None else [apply]
     asked += [] if host is None else [{"host": host}]
-    key = (idempotency_key, json.dumps(asked)) if idempotency_key else None
+    key = None
+    if idempotency_key:
+        key = IdempotencyKey(idempotency_key, "resume", json.dumps(asked))
     try:
         return _known(workspace, key) or await _resume(
             workspace,
@@ -98,9 +102,9 @@ async def resume(
         return known
 
 
-def _known(workspace: Workspace, key: tuple[str, str] | None) -> LaunchAnswer | None:
+def _known(workspace: Workspace, key: IdempotencyKey | None) -> LaunchAnswer | None:
     """What the first call with this key has led to."""
-    run_id = workspace.control.run_of_key(key[0], "resume", key[1]) if key else None
+    run_id = None if key is None else workspace.control.keys.result(key)
     return launched(workspace, run_id) if run_id is not None else None
 
 
@@ -111,7 +115,7 @@ async def _resume(
     start: str | None,
     sets: Sequence[str],
     apply: str | None,
-    key: tuple[str, str] | None,
+    key: IdempotencyKey | None,
     place: _Place | None = None,
 ) -> LaunchAnswer:
     view = await _where_it_goes_on(workspace, run, place, from_scratch=start == "scratch")
@@ -140,9 +144,9 @@ async def _resume(
         view.run.run_id,
         secret_values.find_values(workspace.home, names, os.environ),
     )
-    became = (spec, apply_sets(view.run.document, changed)) if changed else None
+    new_config = NewConfig(spec, apply_sets(view.run.document, changed)) if changed else None
     now = time.time()
-    if not workspace.control.request(view.run.run_id, desired, now, key=key, became=became):
+    if not workspace.control.request(view.run.run_id, desired, now, key=key, new_config=new_config):
         raise still_running(view.run.run_id, "being started by somebody else")
     if await deliver(workspace, view.run.run_id) and view.kernel is None:
         await until_attempt(workspace, view.run.run_id)

@@ -14,11 +14,11 @@ from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.status_page import eta_s, run_risks
 from trainmaster.backends import RunFiles
-from trainmaster.metrics.compare import metrics_of
+from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import is_file
-from trainmaster.metrics.rank import ranked
+from trainmaster.metrics.rank import rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection
-from trainmaster.metrics.sources import OF_METHODS, FileSource, RunSource, Source
+from trainmaster.metrics.sources import PRIMARY_KEYS, FileSource, RunSource, Source
 from trainmaster.runs.cost import cost_of
 from trainmaster.runs.diagnosis.attempts import Started, started
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
@@ -50,7 +50,7 @@ from trainmaster.words.errors import UsageError
 DEFAULT_POINTS = 20
 MOST_RANKED = 6
 _HEADLINES = (
-    *OF_METHODS,
+    *PRIMARY_KEYS,
     "lr",
     "grad_norm",
     "tokens_per_s",
@@ -132,14 +132,14 @@ async def query_metrics(
             `LOG_NOT_READABLE` for a file.
     """
     if not runs:
-        return ranked(workspace, keys or ("val_loss", "loss"), most=points or MOST_RANKED)
+        return rank_runs(workspace, keys or ("val_loss", "loss"), limit=points or MOST_RANKED)
     sources: list[Source] = []
     for name in dict.fromkeys(runs):
         if is_file(workspace, name):
             sources.append(await asyncio.to_thread(FileSource, name))
         else:
             sources.append(RunSource(workspace, await refresh(workspace, name), name))
-    return metrics_of(sources, keys, None if everything else max(0, points), part)
+    return compare_metrics(sources, keys, None if everything else max(0, points), part)
 
 
 async def list_checkpoints(
@@ -237,8 +237,8 @@ def _session_row(view: RunView) -> SessionRow | None:
     return SessionRow(
         number=session.number,
         ends_at=in_utc(session.deadline_t) if session.alive else None,
-        outcome=session.body.get("outcome"),
-        detail=session.body.get("detail"),
+        outcome=session.outcome,
+        detail=session.detail,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainer_runtime.core.status.status_page import render_status
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
 
 
 class PageAnswer(Answer):

@@ -54,7 +54,7 @@ def needs_of(
     if host == _KAGGLE:
         told.append("its next session is pushed from here")
     if not ends_itself:
-        told.append("its box can't end itself with its lease")
+        told.append("its instance can't end itself with its lease")
     if mirror == OPERATOR:
         told.append("its checkpoints are copied here")
     if alerts:
@@ -104,8 +104,8 @@ def _is_silent(view: RunView) -> bool:
 
 
 def _ends_itself(workspace: Workspace, host: str) -> bool:
-    box = workspace.control.boxes.of_host(host)
-    return box is None or bool(box.body.get("ends_itself"))
+    instance = workspace.control.instances.by_host(host)
+    return instance is None or instance.can_self_terminate
 
 
 def _will_send(workspace: Workspace, spec: TrainingSpec) -> bool:

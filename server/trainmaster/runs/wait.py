@@ -39,6 +39,8 @@ _ENDS = frozenset(state.value for state in ENDED_RUNS)
 _STEP = re.compile(r"step:(\d{1,12})")
 _CURSOR = re.compile(r"w1\.(\d{1,9})\.(-?\d{1,15})\.(\d{1,9})\.(-?\d{1,15})")
 _READ_EVERY_S = 0.2
+# A check for new rows takes microseconds, an evaluation of them more.
+_WRITTEN_EVERY_S = 0.02
 _LEAST_READ_S = 3.0
 _PROGRESS_EVERY_S = 1.0
 _MOST_CHANGES = 20
@@ -78,8 +80,16 @@ async def wait_for_event(
                 await follower  # raises what ended it
             if time.monotonic() >= deadline:
                 return watch.timed_out()
-            await asyncio.sleep(_READ_EVERY_S)
+            await _until_written(workspace, _READ_EVERY_S)
     return answer
+
+
+async def _until_written(workspace: Workspace, bound_s: float) -> None:
+    """Wait until points or events are written, by whichever process; at most `bound_s`."""
+    deadline = time.monotonic() + bound_s
+    version = workspace.metrics.version()
+    while workspace.metrics.version() == version and time.monotonic() < deadline:
+        await asyncio.sleep(_WRITTEN_EVERY_S)
 
 
 def cursor_of(view: RunView) -> str:

@@ -1,1 +1,1 @@
-"""What is kept in the home: control.db, metrics.db, the mirror, secrets."""
+"""The files of the home: control.db, metrics.db, the mirror, secrets."""

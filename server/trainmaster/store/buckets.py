@@ -1,4 +1,4 @@
-"""What a stretch of a series adds up to, told in a few numbers; such sums add up again."""
+"""Buckets: aggregates over neighbouring points of a series, which can be joined again."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
-# A point of one series: x, Unix seconds (None where nothing tells them), value.
+# A point of one series: x, Unix seconds (None if unknown), value.
 Row = tuple[int, float | None, float]
 
 
 class Bucket(NamedTuple):
-    """`n` neighbouring points, `finite` of them finite; `total`, `low` and `high` are over those.
+    """`n` neighbouring points, `finite` of them finite; `total`, `low` and `high` cover those.
 
-    `low_x` and `high_x` are where the extremes stand first. `last` is the last point's value. A
-    tuple, since tens of thousands are made for one answer.
+    `low_x` and `high_x` are where the extremes occur first. `last` is the last point's value. A
+    tuple, since one answer creates tens of thousands.
     """
 
     n: int
@@ -33,21 +33,21 @@ class Bucket(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Of what is finite; where nothing is, the last value."""
+        """The mean of the finite values; the last value where none is finite."""
         if self.low is None or self.high is None:
             return self.last
         if math.isfinite(self.total):
             # Rounding must not carry the mean of equal values past them.
             return min(self.high, max(self.low, self.total / self.finite))
-        return self.low / 2 + self.high / 2  # a sum beyond what a float can hold
+        return self.low / 2 + self.high / 2  # the sum overflowed
 
 
 def of_rows(rows: Sequence[Row]) -> Bucket:
-    """The bucket of at least one point, in their order."""
+    """The bucket of one or more points, in order."""
     values = [row[2] for row in rows]
     total = sum(values)
     if not math.isfinite(total):
-        return _of_odd_rows(rows)
+        return _of_nonfinite_rows(rows)
     low, high = min(values), max(values)
     return Bucket(
         len(rows),
@@ -65,7 +65,7 @@ def of_rows(rows: Sequence[Row]) -> Bucket:
 
 
 def joined(buckets: Sequence[Bucket]) -> Bucket:
-    """At least one bucket and those that follow it, as one."""
+    """One or more neighbouring buckets as one."""
     if len(buckets) == 1:
         return buckets[0]
     n, finite, first_x, last_x, last_t, last, total, lows, low_xs, highs, high_xs = zip(
@@ -89,8 +89,8 @@ def joined(buckets: Sequence[Bucket]) -> Bucket:
 
 
 def joined_in_turn(buckets: Iterable[Bucket]) -> Bucket:
-    """The same, its sum made one after the other: of an earlier result and what follows it is the
-    very sum of all of them."""
+    """The same with sums added from left to right: joining an earlier result with the buckets after
+    it gives exactly the sum of all."""
     return reduce(joined_pair, buckets)
 
 
@@ -116,30 +116,30 @@ def joined_pair(before: Bucket, after: Bucket) -> Bucket:
     )
 
 
-def cut_rows(rows: Sequence[Row], most: int) -> list[Bucket]:
-    """The points in at most `most` buckets that differ by at most one in size."""
-    count = min(most, len(rows))
+def cut_rows(rows: Sequence[Row], maximum: int) -> list[Bucket]:
+    """The points in at most `maximum` buckets that differ by at most one in size."""
+    count = min(maximum, len(rows))
     edges = [len(rows) * i // count for i in range(count + 1)] if count else []
     return [of_rows(rows[a:b]) for a, b in pairwise(edges)]
 
 
-def cut_buckets(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
-    """The buckets joined to at most `most`, of sizes as equal as theirs allow."""
-    whole = sum(bucket.n for bucket in buckets)
+def cut_buckets(buckets: Sequence[Bucket], maximum: int) -> list[Bucket]:
+    """The buckets joined into at most `maximum`, of sizes as equal as possible."""
+    points = sum(bucket.n for bucket in buckets)
     cut: list[Bucket] = []
-    begun: list[Bucket] = []
+    pending: list[Bucket] = []
     counted = 0
     for bucket in buckets:
-        begun.append(bucket)
+        pending.append(bucket)
         counted += bucket.n
-        if counted >= whole * (len(cut) + 1) // most:
-            cut.append(joined(begun))
-            begun = []
+        if counted >= points * (len(cut) + 1) // maximum:
+            cut.append(joined(pending))
+            pending = []
     return cut
 
 
-def _of_odd_rows(rows: Sequence[Row]) -> Bucket:
-    """Of points that aren't all finite, or whose sum is not."""
+def _of_nonfinite_rows(rows: Sequence[Row]) -> Bucket:
+    """The bucket of points that are not all finite, or whose sum is not."""
     finite = [row for row in rows if math.isfinite(row[2])]
     low = min(finite, key=_value, default=None)
     high = max(finite, key=_value, default=None)

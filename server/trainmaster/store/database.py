@@ -1,4 +1,4 @@
-"""Opening a SQLite file with its schema: migrations under a lock, newer versions refused."""
+"""Opens SQLite databases: migrations under a lock, newer schemas refused."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from trainmaster.words.errors import StorageError
 
 BUSY_TIMEOUT_S = 30.0
-_LEAST_ROOM_BYTES = 1 << 20
+_LEAST_FREE_BYTES = 1 << 20
 
 
 def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) -> sqlite3.Connection:
     """A connection in WAL mode and autocommit, its schema brought up to `len(migrations)`.
 
-    `migrations[n]` is the SQL that leads from version n to n + 1. Before an existing database is
-    changed, a copy is laid beside it as `<name>.v<version>`.
+    `migrations[n]` is the SQL that leads from version n to n + 1. An existing database is copied to
+    `<name>.v<version>.<time>` before it is changed.
 
     Raises:
         StorageError: `HOME_IS_NEWER` where the file was written by a newer version, `DISK_FULL` or
@@ -37,8 +37,8 @@ def open_database(path: Path, migrations: Sequence[str], *, synchronous: str) ->
 def open_derived_database(
     path: Path, schema: str, version: int, *, synchronous: str
 ) -> sqlite3.Connection:
-    """The same for a database that can be made again from elsewhere: what an older version wrote
-    is thrown away, and the database begins anew with `schema`.
+    """The same for a database that can be rebuilt: the contents of an older version are dropped,
+    and the database is created again with `schema`.
 
     Raises:
         StorageError: as above.
@@ -46,7 +46,7 @@ def open_derived_database(
     try:
         connection = _connect(path, synchronous)
         if version_of(connection) != version:
-            _begin_anew(connection, path, schema, version)
+            _recreate(connection, path, schema, version)
     except (OSError, sqlite3.Error) as error:
         raise storage_error(error, path) from error
     return connection
@@ -66,39 +66,39 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
-    """The busy time-out does not hold for this one where others open a new file too."""
+    """Retries: the busy timeout does not cover this pragma when others open a new file too."""
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # without the extension
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the primary result code
             if not busy or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
 
 def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
-    """What a database in the home, such as the one at `path`, ran into, with the remedy."""
+    """The error of a database in the home, such as the one at `path`, with its fix."""
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return StorageError(
             "DATABASE_DAMAGED",
             f"A database in {path.parent} can't be read: {error}.",
-            "Move metrics.db* away and run `trainmaster replay`, which makes it anew; control.db "
-            "comes back from a backup.",
+            "Move metrics.db* away and run `trainmaster replay`, which rebuilds it; restore "
+            "control.db from a backup.",
         )
     return StorageError(
         "DISK_FULL" if _is_full(error, path) else "ROOT_NOT_WRITABLE",
         f"{path} can't be used: {error}.",
-        "Make the folder writable, free some room, or point TRAINMASTER_HOME elsewhere.",
+        "Make the folder writable, free disk space, or point TRAINMASTER_HOME elsewhere.",
         retryable=True,
     )
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Everything inside happens, or nothing; others may read meanwhile, but not write."""
+    """All statements inside take effect, or none; others may read meanwhile, but not write."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield connection
@@ -114,8 +114,8 @@ def _is_full(error: OSError | sqlite3.Error, path: Path) -> bool:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
         return True
-    # Where there is no room for the WAL's index, SQLite speaks of an input/output error.
-    return path.parent.is_dir() and shutil.disk_usage(path.parent).free < _LEAST_ROOM_BYTES
+    # Without space for the WAL's index, SQLite reports an input/output error.
+    return path.parent.is_dir() and shutil.disk_usage(path.parent).free < _LEAST_FREE_BYTES
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[st
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
 
 
-def _begin_anew(connection: sqlite3.Connection, path: Path, schema: str, version: int) -> None:
+def _recreate(connection: sqlite3.Connection, path: Path, schema: str, version: int) -> None:
     with transaction(connection):
         found = version_of(connection)  # another process may have been faster
         _refuse_newer(path, found, version)

@@ -1,4 +1,4 @@
-"""Processes of our own that outlive whoever starts them, one at a time by a lock."""
+"""Detached processes that outlive their caller, one at a time per lock."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.words.paths import HOME_VARIABLE, Home
 
-# Never a module that lies in the folder where somebody calls us.
+# Never import a module from the current folder.
 SAFELY = ("-P",)
 
 
 def begin_locked(home: Home, lock: Path, *words: str) -> bool:
-    """Start `trainmaster WORDS...` in a session of its own where nobody holds the lock; True if so.
+    """Start `trainmaster WORDS...` in a new session; False where another process holds the lock.
 
-    It inherits the lock as `--lock-descriptor`, so that nobody can come between, and writes into
-    a log beside it.
+    The process inherits the lock as `--lock-descriptor`, so that no other one can take it in
+    between, and writes to a log beside it.
     """
     descriptor = try_lock(lock)
     if descriptor is None:

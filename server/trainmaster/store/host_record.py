@@ -1,4 +1,4 @@
-"""What is on record about a host that is reached over SSH."""
+"""The record of a host that is reached over SSH."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ DEFAULT_ROOT = "~/.trainmaster"
 
 @dataclass(frozen=True, slots=True)
 class HostRecord:
-    """How a machine is reached, and where runs lie on it.
+    """How a host is reached, and where its runs are stored.
 
-    `address` is a name or number, or a `Host` of the user's OpenSSH configuration, from which
-    whatever is None here is taken. `key` is the path of a private key on this machine, `jump` one
-    or more `[user@]host[:port]` with commas between them. `root` and `cache` are folders of the
-    machine, `~` its user's home; `cache` None lies in the root.
+    `address` is a name or IP address, or a `Host` of the user's OpenSSH configuration, which
+    supplies the fields that are None. `key` is the path of a private key on this machine, `jump`
+    one or more `[user@]host[:port]`, separated by commas. `root` and `cache` are folders on the
+    host, where `~` is its user's home; a `cache` of None is `cache` in the root.
     """
 
     name: str

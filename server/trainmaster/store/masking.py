@@ -1,4 +1,4 @@
-"""What is masked of a run before anything of it is kept here."""
+"""The mask that is applied to a run's files before they are mirrored."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Mask", "mask_of"]
 
 
 def mask_of(home: Home, run_id: str) -> Mask:
-    """The mask of the secrets that a run was given; one that masks nothing where there are none.
+    """The mask of the secrets that a run was given; without secrets it masks nothing.
 
     Raises:
-        OSError, ValueError: the values are there but can't be read; then nothing may be kept.
+        OSError, ValueError: the values exist but can't be read; then nothing may be mirrored.
     """
     return Mask(secret_values.to_mask(home, run_id))

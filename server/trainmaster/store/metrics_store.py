@@ -1,8 +1,8 @@
-"""`metrics.db`: what the mirror says, made queryable. Derived: thrown away and rebuilt at will.
+"""`metrics.db`: the contents of the mirror, made queryable. Derived: it can be rebuilt at any time.
 
-Points stand once each under (series, x): x is the optimizer step, or milliseconds since the epoch
-for telemetry. A series is one key of one segment of one attempt; attempt 0 is the placement's own
-(telemetry). NaN and the infinities are kept as NULL with a flag.
+Each point is stored once under (series, x): x is the optimizer step, or milliseconds since the
+epoch for telemetry. A series is one key of one segment of one attempt; attempt 0 is the placement
+itself (telemetry). NaN and the infinities are stored as NULL with a flag.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainmaster.store.database import open_derived_database, transaction, versi
 from trainmaster.store.rollup import FINITE, SCHEMA, Rollup, StoredRow, flag_of, rows_between
 from trainmaster.words.errors import StorageError
 
-# A newer one throws what an older one wrote away; what is derived is made again from the mirror.
+# A newer version drops the contents of an older one and rebuilds them from the mirror.
 _VERSION = 2
 _SCHEMA = f"""
     CREATE TABLE replays (due INTEGER PRIMARY KEY);
@@ -53,7 +53,7 @@ _SCHEMA = f"""
     {SCHEMA}
 """
 MOST_KEYS = 2000
-# 16 MiB. A page that many small transactions change goes to the database, and to the disk, once.
+# 16 MiB: a page that many small transactions change is written to the database once.
 _WAL_PAGES = 4096
 _LONGEST_KEY = 200
 _FARTHEST_X = 2**53
@@ -63,9 +63,9 @@ _MOST_ROWS = 10_000
 
 
 class Point(NamedTuple):
-    """One value of one key. `t`: Unix seconds, None where nothing tells it.
+    """One value of one key. `t`: Unix seconds, None if unknown.
 
-    A tuple, since one is made for every number that any run reports.
+    A tuple, since one is created for every number that a run reports.
     """
 
     key: str
@@ -76,14 +76,14 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event that is no metric; `attempt` 0 is the supervisor's journal."""
+    """An event other than a metric; `attempt` 0 is the supervisor's journal."""
 
     attempt: int
     event: Event
 
 
 class Series(NamedTuple):
-    """Where one series belongs."""
+    """The identity of one series."""
 
     sid: int
     placement: int
@@ -93,14 +93,14 @@ class Series(NamedTuple):
 
 
 class MetricsStore:
-    """Reads are for anyone at any time; every write happens inside `writing`."""
+    """Any process may read at any time; every write happens inside `writing`."""
 
     def __init__(self, path: Path) -> None:
         self.connection = open_derived_database(path, _SCHEMA, _VERSION, synchronous="NORMAL")
         self.connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         self._rollup = Rollup(self.connection)
-        # By key, for each (run, placement, attempt, segment): a series' number, and its points that
-        # wait for the others of their transaction.
+        # For each (run, placement, attempt, segment), by key: the series' number, and its points
+        # that are still to be inserted in this transaction.
         self._known: dict[_Place, dict[str, tuple[int, _Rows] | None]] = {}
         self._keys: dict[str, set[str]] = {}
         self._version = -1
@@ -110,16 +110,21 @@ class MetricsStore:
     def close(self) -> None:
         self.connection.close()
 
+    def version(self) -> tuple[int, int]:
+        """Two numbers, one of which changes whenever this or another process has written."""
+        others = self.connection.execute("PRAGMA data_version").fetchone()[0]
+        return int(others), self.connection.total_changes
+
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Everything that is written inside stands at once, or not at all."""
+        """A transaction: everything written inside is stored, or nothing."""
         with transaction(self.connection):
-            self._look_for_others()
+            self._detect_other_writers()
             try:
                 yield
                 self._insert_rows()
             except BaseException:
-                self._forget()  # series and sums that are taken back
+                self._forget()  # series and sums that were rolled back
                 raise
 
     def clear(self, run_id: str | None = None) -> None:
@@ -135,7 +140,7 @@ class MetricsStore:
             self.connection.execute(f"DELETE FROM {table} {where}", arguments)
 
     def offset(self, run_id: str, placement: int, name: str) -> int:
-        """How many bytes of a mirrored file have been taken in."""
+        """How many bytes of a mirrored file have been ingested."""
         row = self.connection.execute(
             "SELECT offset FROM offsets WHERE run_id = ? AND placement = ? AND name = ?",
             (run_id, placement, name),
@@ -143,8 +148,8 @@ class MetricsStore:
         return int(row[0]) if row else 0
 
     def move_offset(self, run_id: str, placement: int, name: str, *, old: int, new: int) -> bool:
-        """Note how many bytes have been taken in; False, and nothing noted, where they were not
-        `old` before."""
+        """Record how many bytes have been ingested; False, and nothing recorded, where another
+        number than `old` was recorded before."""
         moved = self.connection.execute(
             "UPDATE offsets SET offset = ?"
             " WHERE run_id = ? AND placement = ? AND name = ? AND offset = ?",
@@ -159,19 +164,19 @@ class MetricsStore:
     def add_points(
         self, run_id: str, placement: int, attempt: int, segment: int, points: Iterable[Point]
     ) -> None:
-        """Points in any order; one at the `x` of an earlier one takes its place.
+        """Add points in any order; a point replaces an earlier one at the same `x`.
 
-        Of a run's keys, the first 2000 of at most 200 characters are kept; see `leaves_out`.
+        A run's first 2000 keys of at most 200 characters are stored; see `leaves_out`.
         """
         place = (run_id, placement, attempt, segment)
         known = self._touched[place] = self._known.setdefault(place, {})
         added = 0
         for key, x, t, value in points:
-            series = known[key] if key in known else self._learn(place, key)
+            series = known[key] if key in known else self._register(place, key)
             if series is None or not -_FARTHEST_X <= x <= _FARTHEST_X:
                 continue
             sid, rows = series
-            if value - value == 0.0:  # finite; this loop is most of what a point costs us
+            if value - value == 0.0:  # finite; most of a point's cost is in this loop
                 rows.append((sid, x, t, value, FINITE))
             else:
                 rows.append((sid, x, t, None, flag_of(value)))
@@ -199,7 +204,7 @@ class MetricsStore:
         )
 
     def fold(self, run_id: str, placement: int, attempt: int) -> dict[str, Any] | None:
-        """What the events of an attempt (0: the journal) add up to, as it was put there."""
+        """The folded events of an attempt (0: the journal), as `put_fold` stored them."""
         row = self.connection.execute(
             "SELECT body FROM folds WHERE run_id = ? AND placement = ? AND attempt = ?",
             (run_id, placement, attempt),
@@ -245,7 +250,7 @@ class MetricsStore:
         return [row[0] for row in rows]
 
     def series(self, run_id: str, key: str) -> list[Series]:
-        """The pieces of one key of a run, oldest first."""
+        """All series of one key of a run, oldest first."""
         rows = self.connection.execute(
             "SELECT sid, placement, attempt, segment, key FROM series"
             " WHERE run_id = ? AND key = ? ORDER BY placement, attempt, segment",
@@ -254,12 +259,12 @@ class MetricsStore:
         return [Series(*row) for row in rows]
 
     def leaves_out(self, run_id: str) -> bool:
-        """Whether the run has more keys, or longer ones, than are kept."""
+        """Whether the run has more keys, or longer ones, than are stored."""
         found = self.connection.execute("SELECT 1 FROM left_out WHERE run_id = ?", (run_id,))
         return found.fetchone() is not None
 
     def points(self, sid: int, until_x: float = math.inf, from_x: float = -math.inf) -> list[Row]:
-        """The points of a series from `from_x` up to `until_x`, rising."""
+        """The points of a series from `from_x` up to `until_x`, in ascending order."""
         return rows_between(self.connection, sid, from_x, until_x)
 
     def count_points(self) -> int:
@@ -267,7 +272,7 @@ class MetricsStore:
 
     @property
     def replay_due(self) -> bool:
-        """Whether the database is new, and nobody has taken in yet what mirrors hold."""
+        """Whether the database is new, and the mirrors have not been ingested yet."""
         return self.connection.execute("SELECT 1 FROM replays").fetchone() is not None
 
     def replayed(self) -> None:
@@ -285,21 +290,21 @@ class MetricsStore:
             chain.from_iterable(rows for _, rows in waiting),
         )
         for sid, rows in waiting:
-            self._rollup.inserted(sid, rows)
+            self._rollup.update(sid, rows)
             rows.clear()
         self._touched.clear()
         self._waiting = 0
 
-    def _look_for_others(self) -> None:
-        """Another process may have thrown series away since, or be of a newer version."""
+    def _detect_other_writers(self) -> None:
+        """Drop caches where another process wrote since; refuse a database of another version."""
         version = self.connection.execute("PRAGMA data_version").fetchone()[0]
         if version == self._version:
             return
         if version_of(self.connection) != _VERSION:
             raise StorageError(
                 "HOME_IS_NEWER",
-                "Another version of Trainmaster has made the metrics database anew meanwhile.",
-                "Start this program again, in the newer version.",
+                "Another version of Trainmaster has rebuilt the metrics database meanwhile.",
+                "Start this program again with the newer version.",
             )
         self._forget()
         self._version = version
@@ -311,8 +316,8 @@ class MetricsStore:
         self._keys.clear()
         self._rollup.forget()
 
-    def _learn(self, place: _Place, key: str) -> tuple[int, _Rows] | None:
-        """The series' number, a new one where it has none; None where the key is left out."""
+    def _register(self, place: _Place, key: str) -> tuple[int, _Rows] | None:
+        """The series of a key, created where it is missing; None where the key is not stored."""
         run_id, placement, attempt, segment = place
         if not self._keeps(run_id, key):
             self.connection.execute("INSERT OR IGNORE INTO left_out VALUES (?)", (run_id,))
@@ -350,13 +355,13 @@ def _body(event: Event) -> dict[str, object]:
     return {name: value for name, value in event.document.items() if name not in names}
 
 
-def _step(told: object) -> int | None:
-    """Whoever writes a kind of events of their own may put anything there."""
-    return told if isinstance(told, int) and abs(told) <= _FARTHEST_X else None
+def _step(value: object) -> int | None:
+    """The step of an event; custom events may hold any value."""
+    return value if isinstance(value, int) and abs(value) <= _FARTHEST_X else None
 
 
 def _is_text(key: str) -> bool:
-    """Whether UTF-8 can hold it; JSON's escapes know letters that it can't."""
+    """Whether UTF-8 can encode the key; JSON escapes can hold lone surrogates."""
     try:
         key.encode()
     except UnicodeEncodeError:

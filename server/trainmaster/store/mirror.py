@@ -1,8 +1,8 @@
-"""The operator's copy of what a placement said, byte for byte: the truth once the box is gone.
+"""The mirror: byte-for-byte copies of a placement's files, which outlive its host.
 
 Secrets are masked at equal length before anything is written. Where an original was truncated or
-replaced, what was mirrored of it is kept as `<name>.1`, `<name>.2` and so on, oldest first, and
-`<name>` is again byte for byte the original.
+replaced, its earlier copy is renamed to `<name>.1`, `<name>.2` and so on, oldest first, and
+`<name>` is again a copy of the original.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MASKED = b"*"
 
 @dataclass(frozen=True, slots=True)
 class PlacementMirror:
-    """The mirror of one placement; names in it are those of the run's folder on the box."""
+    """The mirror of one placement; its file names are those of the run's folder on the host."""
 
     root: Path
 
@@ -37,17 +37,17 @@ class PlacementMirror:
         return self.root / name
 
     def size(self, name: str) -> int:
-        """Bytes mirrored so far: at the same time the cursor into the original."""
+        """Bytes mirrored so far, which is also the cursor into the original."""
         try:
             return os.stat(f"{self.root}/{name}").st_size
         except FileNotFoundError:
             return 0
 
     def append(self, name: str, data: bytes) -> None:
-        """Add what follows in the original. The caller holds the host's follower lock.
+        """Append the next bytes of the original. The caller holds the host's follower lock.
 
         Raises:
-            OSError: the disk did not take all of it; what it took is cut off again.
+            OSError: not all bytes could be written; a partial write is undone.
         """
         path = f"{self.root}/{name}"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -62,9 +62,9 @@ class PlacementMirror:
             os.close(descriptor)
 
     def replace(self, name: str, data: bytes, mtime_ns: int | None = None) -> None:
-        """Put a whole file in the place of what was there; `mtime_ns`: when the original changed.
+        """Replace a whole file; `mtime_ns`: when the original changed.
 
-        Not forced to the disk: after a power cut it is copied again.
+        Not fsynced: after a power cut it is copied again.
         """
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,25 +79,25 @@ class PlacementMirror:
             raise
 
     def read(self, name: str, offset: int, limit: int) -> bytes:
-        """At most `limit` bytes from `offset` on; empty where there is nothing (yet)."""
+        """At most `limit` bytes from `offset`; empty where the file has none (yet)."""
         try:
             descriptor = os.open(f"{self.root}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return b""
         try:
-            there = os.fstat(descriptor).st_size - offset
-            return os.pread(descriptor, max(0, min(limit, there)), offset)
+            available = os.fstat(descriptor).st_size - offset
+            return os.pread(descriptor, max(0, min(limit, available)), offset)
         finally:
             os.close(descriptor)
 
     def attempts(self) -> list[int]:
-        """The numbers of the attempts that anything is mirrored of."""
+        """The numbers of the attempts that have mirrored files."""
         folder = self.root / "attempts"
         names = os.listdir(folder) if folder.is_dir() else []
         return sorted(int(name) for name in names if name.isdigit())
 
     def generations(self, name: str) -> list[str]:
-        """The names here of an appended file's generations, oldest first; the last is `name`."""
+        """The file names of an appended file's generations, oldest first; the last is `name`."""
         folder, _, own_name = f"{self.root}/{name}".rpartition("/")
         try:
             names = os.listdir(folder)
@@ -109,10 +109,10 @@ class PlacementMirror:
 
 
 class MirrorWriter:
-    """The one way from a box into a placement's mirror. The caller holds the host's follower lock.
+    """Writes masked bytes into a placement's mirror. The caller holds the host's follower lock.
 
-    `mask` gives what masks the run's secrets as they are known at that moment, None where it has
-    none. Names are those of the run's folder, and are checked by the caller.
+    `mask` returns the mask of the run's current secrets, None where it has none. Names are those of
+    the run's folder; the caller has validated them.
     """
 
     def __init__(self, mirror: PlacementMirror, mask: Callable[[], Mask | None]) -> None:
@@ -120,7 +120,7 @@ class MirrorWriter:
         self._mask = mask
         self._sizes: dict[str, int] = {}
         self._inodes = _read_inodes(mirror)
-        self._has_news_of_inodes = False
+        self._inodes_changed = False
 
     def size(self, name: str) -> int:
         if name not in self._sizes:
@@ -128,36 +128,36 @@ class MirrorWriter:
         return self._sizes[name]
 
     def tail(self, name: str) -> bytes:
-        """The last bytes of the copy, as far back as they are surely the original's own."""
+        """The last bytes of the copy that are unmasked, so equal to the original's."""
         size = self.size(name)
         begin = max(0, size - TAIL_BYTES)
         return self.mirror.read(name, begin, size - begin).rpartition(_MASKED)[2]
 
-    def have(self) -> dict[str, list[Any]]:
-        """What is mirrored, as `trainer_runtime follow` wants to be told."""
-        told: dict[str, list[Any]] = {}
+    def cursors(self) -> dict[str, list[Any]]:
+        """What is mirrored of each file, in the form that `trainer_runtime follow` expects."""
+        cursors: dict[str, list[Any]] = {}
         for name in self._names(APPENDED_IN_RUN, APPENDED_IN_ATTEMPT):
             if size := self.size(name):
                 tail = self.tail(name).decode("latin-1")
-                told[name] = [size, self._inodes.get(name), tail]
+                cursors[name] = [size, self._inodes.get(name), tail]
             elif name in self._inodes:
-                told[name] = [0, self._inodes[name], ""]
+                cursors[name] = [0, self._inodes[name], ""]
         for name in self._names(REPLACED_IN_RUN, REPLACED_IN_ATTEMPT):
             try:
                 status = os.stat(f"{self.mirror.root}/{name}")
             except FileNotFoundError:
                 continue
-            told[name] = [status.st_size, status.st_mtime_ns]
-        return told
+            cursors[name] = [status.st_size, status.st_mtime_ns]
+        return cursors
 
     def append(self, name: str, data: bytes, *, final: bool) -> int:
-        """Add what follows in the original; how many bytes of it are taken.
+        """Append the next bytes of the original; returns how many of them were written.
 
-        The rest may be the beginning of a secret, and is to be given again with what follows it;
-        nothing is left over where `data` is `final`.
+        The rest may be the beginning of a secret: the caller passes it again together with the
+        bytes after it. Nothing is held back where `data` is `final`.
 
         Raises:
-            OSError: nothing was taken.
+            OSError: nothing was written.
         """
         mask = self._mask()
         masked = data if mask is None else mask.apply(data, final=final)
@@ -172,38 +172,38 @@ class MirrorWriter:
         masked = data if mask is None else mask.apply(data, final=True)
         self.mirror.replace(name, masked, mtime_ns)
 
-    def begin_anew(self, name: str, inode: int | None) -> str | None:
-        """Put what is mirrored of a file aside: another one has taken its place.
+    def rotate(self, name: str, inode: int | None) -> str | None:
+        """Rename the copy of a file whose original was replaced, and begin an empty copy.
 
-        Its name from then on, None where there was nothing. May be repeated after a kill: what is
-        there then is empty.
+        Returns the new name of the old copy, None where there was none. Safe to repeat after a
+        kill: the copy is empty then.
         """
-        put_aside = None
+        rotated = None
         if self.mirror.size(name) > 0:
             *earlier, _ = self.mirror.generations(name)
             number = 1 + (int(earlier[-1].rpartition(".")[2]) if earlier else 0)
-            put_aside = f"{name}.{number}"
-            os.rename(self.mirror.path(name), self.mirror.path(put_aside))
+            rotated = f"{name}.{number}"
+            os.rename(self.mirror.path(name), self.mirror.path(rotated))
             self.mirror.append(name, b"")
         self._sizes[name] = 0
-        self.note_inode(name, inode)
-        self.save()  # before anything of the new one, which would be put aside once more
-        return put_aside
+        self.set_inode(name, inode)
+        self.save()  # before bytes of the new file, which would be rotated once more
+        return rotated
 
-    def note_inode(self, name: str, inode: int | None) -> None:
-        """Remember which file is mirrored, so that another one in its place is recognised."""
+    def set_inode(self, name: str, inode: int | None) -> None:
+        """Remember which file is mirrored, so that a replacement is recognised."""
         if inode is None:
             self._inodes.pop(name, None)
         else:
             self._inodes[name] = inode
-        self._has_news_of_inodes = True
+        self._inodes_changed = True
 
     def save(self) -> None:
-        """Keep what was noted. Not forced to the disk: without it there are fewer checks."""
-        if self._has_news_of_inodes:
-            told = json.dumps({"inodes": self._inodes}, separators=(",", ":"))
-            self.mirror.replace(_FOLLOWING, told.encode())
-            self._has_news_of_inodes = False
+        """Write the inodes. Not fsynced: without them there are fewer checks."""
+        if self._inodes_changed:
+            text = json.dumps({"inodes": self._inodes}, separators=(",", ":"))
+            self.mirror.replace(_FOLLOWING, text.encode())
+            self._inodes_changed = False
 
     def _names(self, in_run: tuple[str, ...], in_attempt: tuple[str, ...]) -> Iterator[str]:
         yield from in_run
@@ -214,13 +214,15 @@ class MirrorWriter:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
+    """All mirrors of a home."""
+
     root: Path
 
     def of(self, run_id: str, placement: int) -> PlacementMirror:
         return PlacementMirror(self.root / run_id / f"p{placement}")
 
     def placements(self) -> Iterator[tuple[str, int]]:
-        """Every (run, placement) that anything is mirrored of."""
+        """Every (run, placement) that has mirrored files."""
         for run in sorted(self.root.iterdir()) if self.root.is_dir() else []:
             for folder in sorted(run.iterdir()):
                 if folder.name[:1] == "p" and folder.name[1:].isdigit():

@@ -1,9 +1,9 @@
-"""Sums over blocks of a series, so that a million points are told without reading them.
+"""Sums over blocks of a series: a million points are summarised without reading them.
 
-A block holds 64, 512 or 4096 neighbouring points, counted from the series' first: by points and not
-by steps, since one series has a value every step and another every thousandth. The sums are made
-from the points that stand, never added to, so no replay counts twice, and they are a function of
-the points alone: of n points the first n // 64 blocks are summed up, and the rest is read as it is.
+A block covers 64, 512 or 4096 neighbouring points, counted from the first of the series: in points
+and not in steps, since one series has a value every step and another every thousandth. Sums are
+computed from the stored points and never incremented, so a replay can't count twice. They depend on
+the points alone: of n points the first n // 64 blocks are summed, and the rest is read directly.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _PORTION = 512 * _FINEST
 FINITE, NAN, INFINITY, MINUS_INFINITY = range(4)
 _FLAG_VALUES = {NAN: math.nan, INFINITY: math.inf, MINUS_INFINITY: -math.inf}
 _SUMS = "n, finite, first_x, last_x, last_t, last, flag, total, low, low_x, high, high_x"
-# NaN is NULL, which needs a look at every row; the infinities are told apart by SQLite.
-_TOLD = (
+# SQLite decodes the infinities; NaN stays NULL and is decoded in Python.
+_DECODED = (
     f"CASE flag WHEN 0 THEN {{}} WHEN {INFINITY} THEN 9e999 WHEN {MINUS_INFINITY} THEN -9e999 END"
 )
-_BUCKET = _SUMS.replace("last, flag", _TOLD.format("last"))
+_BUCKET = _SUMS.replace("last, flag", _DECODED.format("last"))
 _ROWS_BETWEEN = f"""
-    SELECT x, t, {_TOLD.format("value")} FROM points
+    SELECT x, t, {_DECODED.format("value")} FROM points
     WHERE sid = ? AND x BETWEEN ? AND ? ORDER BY x LIMIT ?
 """
-_TWELVE = ", ".join("?" * 12)
+_PLACEHOLDERS = ", ".join("?" * 12)
 SCHEMA = """
     CREATE TABLE blocks (
         sid INTEGER, level INTEGER, n INTEGER, finite INTEGER, first_x INTEGER, last_x INTEGER,
@@ -54,8 +54,8 @@ StoredRow = tuple[int, int, float | None, float | None, int]
 
 @dataclass(slots=True)
 class _Head:
-    """How far a series is summed up, and what lies beyond: at most `beyond` points, which are
-    `tail` where that is known."""
+    """How far a series is summed, and the rest: at most `beyond` points, which are `tail` where it
+    is loaded."""
 
     whole: Bucket | None
     beyond: int
@@ -76,24 +76,24 @@ class Rollup:
         self._heads: dict[int, _Head] = {}
 
     def forget(self) -> None:
-        """What is known of the database may not be so any more."""
+        """Drop cached state: another process may have changed the database."""
         self._heads.clear()
 
-    def inserted(self, sid: int, rows: Sequence[StoredRow]) -> None:
-        """These points of a series were written, new ones or in another's place."""
+    def update(self, sid: int, rows: Sequence[StoredRow]) -> None:
+        """Update the sums of a series after these points were inserted or replaced."""
         head = self._heads.get(sid)
         if head is None:
             head = self._heads[sid] = self._load(sid)
         else:
             head.beyond += len(rows)
-            if head.tail is not None and _go_on(head.end, rows):
+            if head.tail is not None and _rises_from(head.end, rows):
                 head.tail += rows
             else:
                 head.tail = None
         if head.tail is None and head.whole is not None:
             lowest = min(row[1] for row in rows)
             if lowest <= head.whole.last_x:
-                head.whole = self._take_back(sid, lowest)
+                head.whole = self._drop_blocks(sid, lowest)
                 head.beyond = _FINEST
         if head.beyond >= _FINEST:
             self._sum_up(sid, head)
@@ -105,8 +105,8 @@ class Rollup:
         ).fetchone()[0]
         return _Head(whole, beyond, None)
 
-    def _take_back(self, sid: int, x: int) -> Bucket | None:
-        """Drop every block from the one that `x` falls into; what is left, as one."""
+    def _drop_blocks(self, sid: int, x: int) -> Bucket | None:
+        """Drop the blocks from the one that `x` falls into; the rest, joined into one."""
         execute = self._connection.execute
         for level in LEVELS:
             execute(
@@ -120,7 +120,7 @@ class Rollup:
         return whole
 
     def _sum_up(self, sid: int, head: _Head) -> None:
-        """Make the blocks that the points beyond suffice for by now, a portion at a time."""
+        """Write all complete blocks of the points beyond, a portion at a time."""
         while head.beyond >= _FINEST:
             rows = self._rows_beyond(sid, head) if head.tail is None else head.tail
             end = len(rows) // _FINEST * _FINEST
@@ -150,7 +150,7 @@ class Rollup:
         ).fetchall()
 
     def _join_blocks(self, sid: int, finer: int, level: int) -> None:
-        """Make the blocks of `level` that those of `finer` suffice for by now."""
+        """Write the blocks of `level` that are complete in those of `finer`."""
         newest = self._connection.execute(
             "SELECT max(first_x) FROM blocks WHERE sid = ? AND level = ?", (sid, level)
         ).fetchone()[0]
@@ -165,19 +165,19 @@ class Rollup:
 
     def _put_blocks(self, sid: int, level: int, blocks: Sequence[Bucket]) -> None:
         self._connection.executemany(
-            f"INSERT OR REPLACE INTO blocks (sid, level, {_SUMS}) VALUES (?, ?, {_TWELVE})",
+            f"INSERT OR REPLACE INTO blocks (sid, level, {_SUMS}) VALUES (?, ?, {_PLACEHOLDERS})",
             [(sid, level, *_columns(block)) for block in blocks],
         )
 
     def _put_stats(self, sid: int, whole: Bucket) -> None:
         self._connection.execute(
-            f"INSERT OR REPLACE INTO stats (sid, {_SUMS}) VALUES (?, {_TWELVE})",
+            f"INSERT OR REPLACE INTO stats (sid, {_SUMS}) VALUES (?, {_PLACEHOLDERS})",
             (sid, *_columns(whole)),
         )
 
 
 def stats(connection: sqlite3.Connection, sid: int) -> Bucket | None:
-    """The sum of a series' whole blocks."""
+    """The sum over the complete blocks of a series."""
     row = connection.execute(f"SELECT {_BUCKET} FROM stats WHERE sid = ?", (sid,)).fetchone()
     return None if row is None else bucket_of(row)
 
@@ -186,7 +186,7 @@ def cover(
     connection: sqlite3.Connection, sid: int, first: int, last: int, coarsest: int
 ) -> list[Bucket]:
     """The points from `first` to `last` in buckets: blocks of `coarsest` points or the next finer
-    ones where they lie within, and at the edges the points themselves."""
+    ones where they fit, and the points themselves at the edges."""
     level = max((level for level in LEVELS if level <= coarsest), default=None)
     if level is None:
         return [of_rows((row,)) for row in rows_between(connection, sid, first, last)]
@@ -208,15 +208,15 @@ def rows_between(
     last: float = math.inf,
     limit: int = -1,
 ) -> list[Row]:
-    """The points from `first` to `last`, both included, rising in x."""
+    """The points from `first` to `last`, both included, in ascending order."""
     rows = connection.execute(
         _ROWS_BETWEEN, (sid, whole_number(first), whole_number(last), limit)
     ).fetchall()
     return [row if row[2] is not None else (row[0], row[1], math.nan) for row in rows]
 
 
-def _go_on(end: float, rows: Sequence[StoredRow]) -> bool:
-    """Whether the points rise in x, from beyond `end`."""
+def _rises_from(end: float, rows: Sequence[StoredRow]) -> bool:
+    """Whether x rises from point to point, beginning after `end`."""
     for row in rows:
         if row[1] <= end:
             return False
@@ -238,7 +238,7 @@ def flag_of(value: float) -> int:
 
 
 def bucket_of(row: tuple[Any, ...]) -> Bucket:
-    """The bucket in a row of `_BUCKET`; thousands are made for one answer."""
+    """The bucket in a row of `_BUCKET`; one answer reads thousands."""
     if row[5] is None or row[6] is None:
         last, total = (math.nan if number is None else number for number in row[5:7])
         row = (*row[:5], last, total, *row[7:])
@@ -259,7 +259,7 @@ def _blocks(
     first: float = -math.inf,
     last: float = math.inf,
 ) -> Iterator[Bucket]:
-    """The blocks of a level that lie within `first` to `last`, rising."""
+    """The blocks of a level within `first` to `last`, in ascending order."""
     cursor = connection.execute(
         f"SELECT {_BUCKET} FROM blocks WHERE sid = ? AND level = ?"
         " AND first_x BETWEEN ? AND ? AND last_x <= ? ORDER BY first_x",
@@ -273,5 +273,5 @@ def _end(whole: Bucket | None) -> int:
 
 
 def whole_number(x: float) -> int:
-    """`x`, as near as SQLite can hold it."""
+    """`x` as an integer that SQLite can store."""
     return int(max(-(2**62), min(x, 2**62)))

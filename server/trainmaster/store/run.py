@@ -1,4 +1,4 @@
-"""A run's identity and what is on record about it."""
+"""The record of a run."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from typing import Any
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.protocol.lines import ATTACHED
 
-# Base 32 without padding, lower case: no vowels get lost, nothing needs quoting anywhere.
+# Base 32 in lower case: safe in file names, shells and URLs without quoting.
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}-[a-z2-7]{6}")
 
 
 @dataclass(frozen=True)  # without slots: `config` is parsed when it is first asked for
 class Run:
-    """One training, as the operator's side has it on record.
+    """One training, as the client has recorded it.
 
-    `document` is the resolved configuration that its first attempt started from, as JSON, `plan`
-    the plan as it was shown. `closed`: ended, and everything the box had to say was read.
+    `document` is the resolved configuration as JSON, `plan` the plan as it was shown. `placement`:
+    the number of its current placement. `closed`: it ended, and its files were read to the end.
     """
 
     run_id: str
     name: str
     created_t: float
     host: str
-    placement: int
     spec: str
     document: ConfigDocument
     plan: Mapping[str, Any]
     labels: Mapping[str, str]
-    closed: bool
-    cleaned: bool
+    placement: int = 1
+    closed: bool = False
+    cleaned: bool = False
 
     @property
     def is_attached(self) -> bool:
-        """Whether others started the training, and it is only watched."""
+        """Whether Trainmaster monitors a training that it did not start."""
         return self.document.get("framework") == ATTACHED
 
     @cached_property
@@ -53,5 +53,5 @@ class Run:
 
 
 def new_run_id(name: str) -> str:
-    """`<name>-<6 base32 characters>`; thirty random bits tell runs of one name apart."""
+    """`<name>-<6 base32 characters>`; thirty random bits distinguish runs of one name."""
     return f"{name}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"

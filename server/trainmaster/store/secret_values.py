@@ -1,7 +1,7 @@
-"""The values of the secrets that a spec names: where they come from, and where they are kept.
+"""The values of the secrets that a spec names: their sources, and their storage in the home.
 
-Everything here is readable by its owner alone. Values go into no command line, no rendered file, no
-answer and no database; `masking` keeps them out of what is mirrored.
+All files are readable by their owner only. Values never enter a command line, a rendered file, an
+answer or a database; `masking` keeps them out of the mirror.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.masking import SHORTEST_VALUE
@@ -23,13 +23,13 @@ HF_TOKEN = "HF_TOKEN"
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 _LARGEST_FILE_BYTES = 1 << 20
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-# A number or a short plain word stands in logs and figures by itself, and would be masked there.
+# Numbers and short plain words occur in logs by themselves, and would be masked there.
 _COMMON = re.compile(r"[-+.0-9]{0,11}|[a-z_]{0,11}|[A-Z_]{0,11}")
 
 
 def find_values(home: Home, names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """The value of each secret: from `environment`, the home's `secrets.env`, or for `HF_TOKEN`
-    the file in which Hugging Face's own tools keep it.
+    the token file of the Hugging Face tools.
 
     Raises:
         StateError: `SECRET_NOT_ALLOWED`, `SECRET_MISSING`, `SECRET_INVALID`,
@@ -49,7 +49,7 @@ def find_values(home: Home, names: Sequence[str], environment: Mapping[str, str]
 
 
 def find_value(home: Home, name: str, environment: Mapping[str, str], field: str) -> str:
-    """The value of one secret that this side needs itself; `field` names it in the settings.
+    """The value of one secret that the client itself needs; `field` names it in the settings.
 
     Raises:
         StateError: `SECRET_MISSING`, `SECRET_INVALID`.
@@ -72,7 +72,7 @@ def stored_names(home: Home) -> set[str]:
 
 
 def where_kept(home: Home, names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Where each of these names has its value, of those that have one; never the value.
+    """The source of the value of each name that has one; never the value itself.
 
     Raises:
         StateError: `SECRET_INVALID`.
@@ -86,12 +86,12 @@ def where_kept(home: Home, names: Iterable[str], environment: Mapping[str, str])
 
 
 def keep(home: Home, run_id: str, values: Mapping[str, str]) -> None:
-    """Keep what a run is given, for deliveries and for masking; nothing for no values.
+    """Store the values that a run is given, for delivery and masking; nothing without values.
 
-    What it was given before stays as long as it is kept: its log may not have been read to the end.
+    Earlier values are kept for masking: the log may not have been read to its end.
     """
     before = _kept(home, run_id)
-    earlier = {*before["earlier"], *before["values"].values()} - set(values.values())
+    earlier = {*before.earlier, *before.values.values()} - set(values.values())
     path = home.secrets(run_id)
     if not values and not earlier:
         return
@@ -105,31 +105,32 @@ def kept(home: Home, run_id: str, names: Sequence[str]) -> dict[str, str]:
     """The values of these names that a run was given.
 
     Raises:
-        HostError: `SECRET_MISSING`, one is not there any more.
+        HostError: `SECRET_MISSING`, a value was deleted.
     """
-    values = _kept(home, run_id)["values"]
+    values = _kept(home, run_id).values
     missing = [name for name in names if name not in values]
     if missing:
         raise HostError(
             "SECRET_MISSING",
             f"{_listed(missing)} of run {run_id} is not in {home.secrets(run_id)} any more.",
-            f"Stop it (`trainmaster stop {run_id}`) and resume it: they are collected anew then.",
+            f"Stop the run (`trainmaster stop {run_id}`) and resume it: the values are collected "
+            "again then.",
         )
     return {name: values[name] for name in names}
 
 
 def to_mask(home: Home, run_id: str) -> list[str]:
-    """Every value that may stand in what the run's box says.
+    """Every value that the files of the run may contain.
 
     Raises:
-        OSError, ValueError: they can't be read; then nothing of it may be kept.
+        OSError, ValueError: the values can't be read; then nothing may be mirrored.
     """
     found = _kept(home, run_id)
-    return [*found["values"].values(), *found["earlier"]]
+    return [*found.values.values(), *found.earlier]
 
 
 def forget(home: Home, run_id: str) -> bool:
-    """Remove what a run was given, True if that was anything; may be repeated."""
+    """Delete the values of a run, True if it had any; idempotent."""
     try:
         home.secrets(run_id).unlink()
     except FileNotFoundError:
@@ -137,11 +138,20 @@ def forget(home: Home, run_id: str) -> bool:
     return True
 
 
-def _kept(home: Home, run_id: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The stored values of a run by name, and earlier values that are only masked."""
+
+    values: Mapping[str, str]
+    earlier: Sequence[str]
+
+
+def _kept(home: Home, run_id: str) -> _Kept:
     try:
-        return {"values": {}, "earlier": [], **json.loads(home.secrets(run_id).read_bytes())}
+        document = json.loads(home.secrets(run_id).read_bytes())
     except FileNotFoundError:
-        return {"values": {}, "earlier": []}
+        return _Kept({}, ())
+    return _Kept(document.get("values", {}), document.get("earlier", ()))
 
 
 def _refuse_not_allowed(home: Home, names: Sequence[str]) -> None:
@@ -152,7 +162,7 @@ def _refuse_not_allowed(home: Home, names: Sequence[str]) -> None:
         raise StateError(
             "SECRET_NOT_ALLOWED",
             f"The settings don't allow {_listed(refused)} to leave this machine.",
-            f"If it may, let {home.settings} say (one line): secrets: {{allow: [{wanted}]}}",
+            f"To allow it, write into {home.settings} (one line): secrets: {{allow: [{wanted}]}}",
             field="secrets",
         )
 
@@ -178,7 +188,7 @@ def _read_file(home: Home) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        reason = "it is no UTF-8" if isinstance(error, ValueError) else str(error)
+        reason = "it is not UTF-8" if isinstance(error, ValueError) else str(error)
         raise _unusable(f"{path} can't be read: {reason}.", "Make it readable.") from None
     values = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -187,8 +197,8 @@ def _read_file(home: Home) -> dict[str, str]:
         found = _LINE.fullmatch(line.strip())
         if found is None:
             raise _unusable(
-                f"Line {number} of {path} is not understood.",
-                "Write one `NAME=value` a line; lines that start with # are comments.",
+                f"Line {number} of {path} is not `NAME=value`.",
+                "Write one `NAME=value` per line; lines that start with # are comments.",
             )
         values[found[1]] = _unquoted(found[2])
     return values
@@ -225,9 +235,9 @@ def _refuse_unmaskable(name: str, value: str) -> None:
         raise _unusable(f"The value of {name} holds a NUL byte.", "Give it as text.")
     if len(value) < SHORTEST_VALUE or _COMMON.fullmatch(value):
         raise _unusable(
-            f"The value of {name} is so short or plain that it would be masked wherever it stands "
-            "by chance, in figures and words of logs too.",
-            "Use a longer one, of letters and digits.",
+            f"The value of {name} is too short or plain to be masked: unrelated words of "
+            "the logs would be hidden too.",
+            "Use a longer value of letters and digits.",
         )
 
 
@@ -237,14 +247,14 @@ def _missing(home: Home, name: str, environment: Mapping[str, str]) -> StateErro
         places += [str(path) for path in _token_files(environment)]
     return StateError(
         "SECRET_MISSING",
-        f"The secret {name} has no value here; looked for in {_listed(places)}.",
-        "Put it into one of these places.",
+        f"The secret {name} has no value; searched {_listed(places)}.",
+        "Store it in one of these places.",
         field="secrets",
     )
 
 
-def _unusable(told: str, fix: str) -> StateError:
-    return StateError("SECRET_INVALID", told, fix, field="secrets")
+def _unusable(message: str, fix: str) -> StateError:
+    return StateError("SECRET_INVALID", message, fix, field="secrets")
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.core.status.status_page import newest_progress
 from trainmaster.backends import KAGGLE, NAMES
 from trainmaster.backends.kaggle.run_status import Standing
-from trainmaster.store.control_instances import RentedBox
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import last_pass
 from trainmaster.sync.preparation import Preparation, preparation_of
@@ -24,7 +24,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 
 HEARTBEAT_S = 10.0
-# A supervisor that was killed is revived by whoever looks; silence beyond this is another matter.
+# A supervisor that was killed is started again by whoever acts; longer silence is another matter.
 LOST_AFTER_S = 12 * HEARTBEAT_S
 
 
@@ -123,7 +123,7 @@ class RunView:
     def awaited_attempt(self) -> int:
         """The attempt that transfers are seen to for; each session counts as one at Kaggle."""
         if self.kernel is not None:
-            return self.kernel.seen_to(self.desired)
+            return self.kernel.data_generation(self.desired)
         return max(1, self.attempt)
 
     @property
@@ -157,11 +157,11 @@ class RunView:
         }
 
 
-def ended_box(workspace: Workspace, host: str) -> RentedBox | None:
+def ended_instance(workspace: Workspace, host: str) -> RentedInstance | None:
     """The rented box that a host was, where it is no more."""
     if host in NAMES or workspace.control.host(host) is not None:
         return None
-    box = workspace.control.boxes.box(host)
+    box = workspace.control.instances.find(host)
     return None if box is None or box.open else box
 
 
@@ -190,7 +190,7 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         delivered=delivered,
         link_error=_removed(workspace, found.host) or last.error,
         transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
-        host_is_gone=ended_box(workspace, found.host) is not None,
+        host_is_gone=ended_instance(workspace, found.host) is not None,
         preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
         kernel=_kernel(workspace, found),
     )
@@ -223,15 +223,17 @@ def still_running(run_id: str, state: str) -> StateError:
 def _removed(workspace: Workspace, host: str) -> tuple[str, str] | None:
     if host in NAMES or workspace.control.host(host) is not None:
         return None
-    box = ended_box(workspace, host)
-    if box is not None:
-        reason = str(box.body.get("reason"))
-        return "HOST_UNKNOWN", f"The rented box {host} has ended ({reason})."
+    instance = ended_instance(workspace, host)
+    if instance is not None:
+        return (
+            "HOST_UNKNOWN",
+            f"The rented instance {host} has ended ({instance.end_reason}).",
+        )
     return "HOST_UNKNOWN", f"{host} is not among the hosts on record any more."
 
 
 def _kernel(workspace: Workspace, run: Run) -> Standing | None:
     if run.host != KAGGLE:
         return None
-    kernels = workspace.control.kernels
+    kernels = workspace.control.kaggle
     return Standing(kernels.newest(run.run_id), kernels.waiting(run.run_id))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.files.corpus import Listing, Source, listing_digest, look_at
+from trainer_runtime.core.files.corpus import Listing, Source, list_source, listing_digest
 from trainmaster.backends import InputReceiver
 from trainmaster.backends.hosts.runtime_call import runtime_command
 from trainmaster.backends.hosts.tree_files import TreeFile, file_at, files_of_folder
@@ -103,7 +103,9 @@ def _listed(data: dict[str, Any]) -> list[TreeFile]:
         PlanError: `DATA_MISSING`, `DATA_CHANGED`: they are not what the plan was made for.
     """
     formats = {source["name"]: source["format"] for source in data["sources"]}
-    looks = {name: look_at(path, formats[name]) for name, path in data["upload"]["sources"].items()}
+    looks = {
+        name: list_source(path, formats[name]) for name, path in data["upload"]["sources"].items()
+    }
     for name, found in looks.items():
         if found.problem is not None:
             raise PlanError(

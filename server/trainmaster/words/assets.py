@@ -1,4 +1,4 @@
-"""Finds what ships with Trainmaster besides its code: templates, skills, the box's runtime."""
+"""Finds the files that ship with Trainmaster: templates, and the runtime of hosts."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def _folder(name: str) -> Path:
     raise InternalError(
         "INTERNAL",
         f"The folder {name!r} is neither beside {_PACKAGE} nor in a checkout.",
-        "Install Trainmaster anew.",
+        "Install Trainmaster again.",
     )

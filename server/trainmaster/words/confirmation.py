@@ -1,7 +1,7 @@
-"""Who has to agree before something costs money or destroys: a quote, and a person's word on it.
+"""Confirmations: a person approves a quote before something costs money or deletes data.
 
-A service makes the quote; the face it was called through brings the word (DESIGN, faces, rule 4).
-No word comes from the model: a client that can't ask its user is told of `trainmaster approve`.
+A service makes the quote; the face it was called through gets the approval. It never comes from the
+model: a client that can't ask its user is referred to `trainmaster approve`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Action = Literal["provision", "release", "clean"]
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What somebody is asked to agree to.
+    """What a person is asked to approve.
 
-    `asked` tells this request from any other (an approval is good for exactly this one), `text` is
-    what is shown, `usd` the most that it may come to, 0 for what costs nothing.
+    `asked` identifies the request (an approval is valid for this one only), `text` is shown, `usd`
+    is the maximum cost, 0 for what costs nothing.
     """
 
     action: Action
@@ -27,11 +27,11 @@ class Quote:
     usd: float = 0.0
 
 
-# Who agreed, for the record: `--yes`, `prompt`, `elicitation`, `approval ID`, `allowance`.
-# Raises SpendError (`CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`) where nobody did.
+# Who approved, for the record: `--yes`, `prompt`, `elicitation`, `approval ID`, `allowance`.
+# Raises SpendError (`CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`) without an approval.
 Confirm = Callable[[Quote], Awaitable[str]]
 
 
 async def agreed(_quote: Quote) -> str:
-    """For a caller who has the person's word already: `--yes`."""
+    """For a caller that has the approval already: `--yes`."""
     return "--yes"

@@ -1,19 +1,19 @@
-"""The one error tree, and the table of the codes that its members carry.
+"""The error tree, and the table of error codes.
 
     TrainmasterError
     ├── UsageError      an argument or a cursor can't be used as given
-    ├── SpecError       the spec can't be read, or says something that it may not say
-    ├── PlanError       the spec is sound, but this data or this machine can't carry it
-    ├── HostError       the machine, its folder or its environment refuses
-    │   └── CloudError  who rents out machines, or Kaggle, refuses or can't be reached
-    ├── SpendError      a cap, or somebody who has to agree, stands before what costs or destroys
-    ├── StateError      the run is not in a state in which this can be done
-    ├── StorageError    a database or a checkpoint is not what it should be
+    ├── SpecError       the spec can't be read, or is invalid
+    ├── PlanError       the spec is valid, but does not work with this data or this machine
+    ├── HostError       a host can't be reached, or can't do what is needed
+    │   └── CloudError  a cloud provider or Kaggle rejects a request or can't be reached
+    ├── SpendError      a cap or a missing approval prevents what costs money or deletes data
+    ├── StateError      the state of the run does not allow this
+    ├── StorageError    a database or a checkpoint is damaged or can't be used
     └── InternalError   a defect of Trainmaster itself
 
-Whoever catches one of these can show it as it stands: it says what happened, where (`field`), what
-to do about it (`fix`), and whether the same call may succeed later (`retryable`). Whether the other
-side was reached at all follows from the code (`unanswered`, `unreachable`, `outcome_unknown`).
+Each error can be shown as it is: it states what happened, where (`field`), what to do about it
+(`fix`), and whether the same call may succeed later (`retryable`). Whether the other side was
+reached at all follows from the code (`unanswered`, `unreachable`, `outcome_unknown`).
 """
 
 from __future__ import annotations
@@ -51,135 +51,131 @@ CODES: dict[str, Code] = {
     "WRONG_TYPE": Code("A value is of another type than the field takes."),
     "INVALID_VALUE": Code("A value has the right type but is not one that the field accepts."),
     "MISSING_FIELD": Code("A field that has no default was not given."),
-    "DUPLICATE_KEY": Code("The same key stands twice in one mapping of the YAML text."),
-    "NOT_YET_SUPPORTED": Code("The field or value is part of the spec, but is not built yet."),
-    "SECRET_IN_SPEC": Code("Something that looks like a secret stands among the plain variables."),
-    "SPEC_NOT_READABLE": Code("The spec can't be opened, or is no YAML of the accepted kind."),
+    "DUPLICATE_KEY": Code("The same key occurs twice in one mapping of the YAML text."),
+    "NOT_YET_SUPPORTED": Code("The field or value is part of the spec, but not implemented yet."),
+    "SECRET_IN_SPEC": Code("A plain variable appears to hold a secret."),
+    "SPEC_NOT_READABLE": Code("The spec can't be opened, or is not YAML of the accepted kind."),
     "SPEC_TOO_LARGE": Code("The spec is larger than 1 MB."),
-    "DATA_MISSING": Code("There is nothing to read at a source's path."),
-    "DATA_EMPTY": Code("A source's path holds no text file with anything in it."),
-    "DATA_CHANGED": Code("A source's files are not any more what the plan was made for."),
-    "DATA_UNUSABLE": Code("The data can't be made into token shards here."),
+    "DATA_MISSING": Code("The path of a source does not exist or can't be read."),
+    "DATA_EMPTY": Code("The path of a source has no text file with content."),
+    "DATA_CHANGED": Code("The files of a source have changed since the plan was made."),
+    "DATA_UNUSABLE": Code("The data can't be converted to token shards."),
     "DATA_TOO_SHORT": Code("A source holds too few tokens for training and held-out sequences."),
-    "DATA_MALFORMED": Code("A source's rows are not what the method or the format takes."),
+    "DATA_MALFORMED": Code("The rows of a source don't match the method or the format."),
     "MODEL_NOT_FOUND": Code("There is no model at the path that the spec names."),
-    "MODEL_UNUSABLE": Code("A folder lacks what makes it a model that can be trained."),
-    "MODEL_DAMAGED": Code("A model's files are cut off, damaged, or not all there."),
-    "TOKENIZER_UNUSABLE": Code("There is no tokenizer where one is named, or it can't be used."),
-    "HUB_NOT_FOUND": Code("The model hub has nothing under a name."),
-    "HUB_GATED": Code("The model hub gives a model only to those who accepted its terms."),
-    "HUB_UNREACHABLE": Code("The model hub can't be asked.", Reach.NO_ANSWER),
+    "MODEL_UNUSABLE": Code("A folder lacks files or values of a trainable model."),
+    "MODEL_DAMAGED": Code("Files of a model are truncated, damaged or missing."),
+    "TOKENIZER_UNUSABLE": Code("The tokenizer that the spec names is missing or can't be used."),
+    "HUB_NOT_FOUND": Code("The model hub has no repository of this name."),
+    "HUB_GATED": Code("The model hub requires that the terms of a model are accepted first."),
+    "HUB_UNREACHABLE": Code("The model hub can't be reached.", Reach.NO_ANSWER),
     "VOCABULARY_TOO_SMALL": Code("The model's vocabulary has no room for the tokenizer's tokens."),
     "DOES_NOT_FIT": Code("The training needs more memory than the machine has."),
-    "DISK_TOO_SMALL": Code("Checkpoints and data shards need more room than the disk has."),
-    "GPU_NOT_FOUND": Code("The spec asks for a GPU that the machine does not offer."),
+    "DISK_TOO_SMALL": Code("Checkpoints and data shards need more space than the disk has."),
+    "GPU_NOT_FOUND": Code("The spec requests a GPU that the machine does not have."),
     "BAD_ARGUMENT": Code("An argument of a command or tool can't be used as given."),
-    "CURSOR_INVALID": Code("The cursor is none that Trainmaster gave out for this."),
-    "IDEMPOTENCY_CONFLICT": Code("The idempotency key was used before, for something else."),
-    "LOG_NOT_READABLE": Code("A log that is to be read or watched can't be read."),
+    "CURSOR_INVALID": Code("The cursor was not issued by Trainmaster for this run."),
+    "IDEMPOTENCY_CONFLICT": Code("The idempotency key was used before, for another request."),
+    "LOG_NOT_READABLE": Code("A log file can't be read."),
     "HOST_UNKNOWN": Code("No host of this name is known."),
     "HOST_EXISTS": Code("A host of this name is known already."),
-    "HOST_UNREACHABLE": Code("No connection to the host can be made.", Reach.NO_ANSWER),
-    "LINK_LOST": Code("The connection to the host broke on the way.", Reach.NO_ANSWER),
-    "AUTH_FAILED": Code(
-        "The host lets nobody in with the user and keys that were tried.", Reach.NO_ACCESS
-    ),
+    "HOST_UNREACHABLE": Code("The host can't be reached.", Reach.NO_ANSWER),
+    "LINK_LOST": Code("The connection to the host was lost during a call.", Reach.NO_ANSWER),
+    "AUTH_FAILED": Code("The host refuses the user and the keys that were tried.", Reach.NO_ACCESS),
     "KEY_LOCKED": Code("A private key needs its passphrase.", Reach.NO_ACCESS),
-    "HOST_KEY_CHANGED": Code(
-        "The host shows another key than the one that was pinned.", Reach.NO_ACCESS
-    ),
-    "SHELL_UNUSABLE": Code("The host's login shell lets no command through."),
+    "HOST_KEY_CHANGED": Code("The host presents another key than the pinned one.", Reach.NO_ACCESS),
+    "SHELL_UNUSABLE": Code("The host's login shell can't run commands."),
     "PYTHON_MISSING": Code("The host has no Python 3.10 or newer."),
-    "PACKAGE_MISSING": Code("An optional package that this needs is not installed here."),
+    "PACKAGE_MISSING": Code("A required optional package is not installed."),
     "TRANSPORT_MISSING": Code(
-        "The program or package that a transport needs is not installed here.", Reach.NO_ACCESS
+        "The program or package that a transport needs is not installed.", Reach.NO_ACCESS
     ),
     "SECRET_NOT_ALLOWED": Code(
-        "A secret may not leave this machine: by the settings, or by its name."
+        "The settings, or the name of a secret, forbid that it leaves this machine."
     ),
-    "SECRET_MISSING": Code("A secret that the spec names has no value here."),
-    "SECRET_INVALID": Code("A secret's value, or the file that it stands in, can't be used."),
-    "SETTINGS_NOT_READABLE": Code("The settings file can't be read, or says what it may not say."),
-    "UNSAFE_NAME": Code("A name or path is one that must not be used."),
-    "DIGEST_MISMATCH": Code("What arrived is not what was sent."),
-    "UPLOAD_LOCKED": Code("Another sender is at the same place of the host, and does not come on."),
+    "SECRET_MISSING": Code("A secret that the spec names has no value on this machine."),
+    "SECRET_INVALID": Code("The value of a secret, or the file that holds it, can't be used."),
+    "SETTINGS_NOT_READABLE": Code("The settings file can't be read, or has an invalid value."),
+    "UNSAFE_NAME": Code("A name or path is not safe to use."),
+    "DIGEST_MISMATCH": Code("Transferred bytes don't match their digest."),
+    "UPLOAD_LOCKED": Code(
+        "Another upload holds the lock of a folder on the host, and makes no progress."
+    ),
     "ROOT_NOT_WRITABLE": Code("The host's folder for runs can't be written."),
-    "DISK_FULL": Code("The disk had no room left for what had to be written."),
+    "DISK_FULL": Code("The disk is full."),
     "ENVIRONMENT_UNUSABLE": Code("The Python environment for the training can't be used or built."),
     "ENVIRONMENT_MISMATCH": Code(
-        "The environment that is to be taken as it is has other packages."
+        "The existing environment has other package versions than required."
     ),
-    "SUPERVISOR_DID_NOT_START": Code("The run's supervisor was started but gave no sign of life."),
-    "CONDITION_INVALID": Code(
-        "The condition of an alert doesn't parse, or names what there is not."
-    ),
-    "DESTINATION_UNKNOWN": Code("The settings name no destination like this."),
-    "ALERT_EXISTS": Code("An alert of this name is there already."),
+    "SUPERVISOR_DID_NOT_START": Code("The run's supervisor was started but did not respond."),
+    "CONDITION_INVALID": Code("The condition of an alert doesn't parse, or has an unknown name."),
+    "DESTINATION_UNKNOWN": Code("The settings have no destination of this name."),
+    "ALERT_EXISTS": Code("An alert of this name exists already."),
     "ALERT_NOT_FOUND": Code("No alert and no destination has this name."),
-    "CLOUD_UNKNOWN": Code("No provider of machines has this name."),
-    "CLOUD_KEY_MISSING": Code("There is no key for a provider's API.", Reach.NO_ACCESS),
-    "CLOUD_KEY_REFUSED": Code(
-        "A provider does not accept the key that it was given.", Reach.NO_ACCESS
+    "CLOUD_UNKNOWN": Code("No cloud provider has this name."),
+    "CLOUD_KEY_MISSING": Code("No key for the API of a provider is configured.", Reach.NO_ACCESS),
+    "CLOUD_KEY_REFUSED": Code("A provider rejects the configured key.", Reach.NO_ACCESS),
+    "CLOUD_UNREACHABLE": Code("The API of a provider can't be reached.", Reach.NO_ANSWER),
+    "RATE_LIMITED": Code("A provider's API accepts no requests for the moment."),
+    "INVALID_RESPONSE": Code(
+        "A provider's API returned a reply that can't be read.", Reach.UNREADABLE
     ),
-    "CLOUD_UNREACHABLE": Code("A provider's API gives no answer.", Reach.NO_ANSWER),
-    "CLOUD_BUSY": Code("A provider's API takes no more requests for the moment."),
-    "CLOUD_ODD_REPLY": Code(
-        "A provider's API answered with something that can't be read.", Reach.UNREADABLE
-    ),
-    "CLOUD_REFUSED": Code("A provider refuses a request, for a reason of its own."),
-    "NO_CAPACITY": Code("The provider has no such machine free any more."),
-    "OFFER_UNKNOWN": Code("No offer of this name is there, or no longer."),
-    "PRICE_ABOVE_QUOTE": Code("A machine costs more by now than what was quoted."),
-    "BOX_UNKNOWN": Code("No rented box has this name or tag."),
-    "BOX_DID_NOT_BOOT": Code("A rented box was not ready in time, and was given back."),
-    "BOX_STILL_THERE": Code("The provider goes on listing a box that was given back."),
-    "LEASE_OVER": Code("The box's lease ends before the training could."),
-    "SPEND_CAP": Code("It would cost more than a cap in the settings or the spec allows."),
+    "CLOUD_REFUSED": Code("A provider rejects a request for another reason."),
+    "NO_CAPACITY": Code("The provider has no such machine available."),
+    "OFFER_UNKNOWN": Code("No offer of this name exists any more."),
+    "PRICE_ABOVE_QUOTE": Code("A machine costs more now than the quote."),
+    "INSTANCE_UNKNOWN": Code("No rented instance has this name or tag."),
+    "INSTANCE_DID_NOT_BOOT": Code("A rented instance was not ready in time, and was released."),
+    "INSTANCE_STILL_LISTED": Code("The provider still lists an instance after its release."),
+    "LEASE_OVER": Code("The instance's lease ends before the training would."),
+    "SPEND_CAP": Code("The request would exceed a spending cap of the settings or the spec."),
     "CONFIRMATION_REQUIRED": Code(
-        "It costs money or destroys something, and nobody has agreed yet."
+        "The request costs money or deletes data, and needs a person's approval."
     ),
-    "CONFIRMATION_DECLINED": Code("The person who was asked did not agree."),
-    "APPROVAL_UNKNOWN": Code("No quote of this id waits for an approval."),
-    "KAGGLE_KEY_MISSING": Code("There are no credentials for Kaggle.", Reach.NO_ACCESS),
-    "KAGGLE_KEY_REFUSED": Code("Kaggle does not accept the credentials.", Reach.NO_ACCESS),
-    "KAGGLE_UNREACHABLE": Code("Kaggle gives no answer.", Reach.NO_ANSWER),
-    "KAGGLE_REFUSED": Code("Kaggle refuses a push or a data set, for a reason of its own."),
-    "KERNEL_EXISTS": Code("A kernel of another making has the name that the run needs."),
-    "QUOTA_SPENT": Code("The week's quota of accelerator hours is spent."),
-    "INTERNET_NEEDED": Code("The training needs the internet, which the kernel is not given."),
-    "UNSUPPORTED": Code("The place where the run stays has no way to do this."),
-    "SCHEDULER_MISSING": Code("This machine has neither a systemd of the user's nor cron."),
-    "SCHEDULER_REFUSED": Code("systemd or cron does not take, or give back, the keeper's entry."),
+    "CONFIRMATION_DECLINED": Code("A person declined the request."),
+    "APPROVAL_UNKNOWN": Code("No quote with this id waits for approval."),
+    "KAGGLE_KEY_MISSING": Code("No credentials for Kaggle are configured.", Reach.NO_ACCESS),
+    "KAGGLE_KEY_REFUSED": Code("Kaggle rejects the credentials.", Reach.NO_ACCESS),
+    "KAGGLE_UNREACHABLE": Code("Kaggle can't be reached.", Reach.NO_ANSWER),
+    "KAGGLE_REFUSED": Code("Kaggle rejects a push or a data set for another reason."),
+    "KERNEL_EXISTS": Code(
+        "A kernel that Trainmaster did not create has the name that the run needs."
+    ),
+    "QUOTA_SPENT": Code("The weekly quota of accelerator hours is used up."),
+    "INTERNET_NEEDED": Code("The training needs internet access, which the kernel does not have."),
+    "UNSUPPORTED": Code("The run's host or launcher does not support this."),
+    "SCHEDULER_MISSING": Code("This machine has neither a systemd user instance nor cron."),
+    "SCHEDULER_REFUSED": Code("systemd or cron rejects adding or removing the keeper's entry."),
     "RUN_NOT_FOUND": Code("No run has this id or name."),
     "RUN_IS_RUNNING": Code("The run is still running, which this command does not allow."),
     "RUN_ENDED": Code("The run has ended, which this command does not allow."),
-    "FINDING_UNKNOWN": Code("The run has no finding of this id or code."),
-    "PATCH_UNKNOWN": Code("The finding has no patch of this name, or none at all."),
-    "PATCH_STALE": Code("A patch was made for what is no longer so: settings, or a checkpoint."),
-    "NOT_MIRRORED": Code("A checkpoint that is to be brought here has not arrived yet."),
-    "NOT_OWNER": Code("The process or session belongs to somebody else on its machine."),
-    "NO_SUCH_PROCESS": Code("No process of this number runs on the host."),
+    "FINDING_UNKNOWN": Code("The run has no finding with this id or code."),
+    "PATCH_UNKNOWN": Code("The finding has no patch of this name."),
+    "PATCH_STALE": Code("The config or checkpoint that a patch was made for has changed."),
+    "NOT_MIRRORED": Code("A checkpoint has not been mirrored yet."),
+    "NOT_OWNER": Code("The process or session belongs to another user of the host."),
+    "NO_SUCH_PROCESS": Code("No process with this pid runs on the host."),
     "TMUX_NOT_FOUND": Code("tmux on the host has no such session, window or pane."),
     "SCREEN_NOT_FOUND": Code("screen on the host has no such session or window."),
-    "PANE_TAKEN": Code("Somebody else has a pane's output written to a file already."),
-    "NOT_OURS": Code("The training was started by others: it is only watched."),
-    "OUTPUT_UNKNOWN": Code("The folder holds no training's output that can be taken over."),
+    "PANE_TAKEN": Code("The output of the pane is already piped to another file."),
+    "NOT_OURS": Code("The run is attached: Trainmaster monitors it and can't modify it."),
+    "OUTPUT_UNKNOWN": Code("The folder has no training output that can be adopted."),
     "OUTPUT_IS_OURS": Code("The output folder belongs to a run of Trainmaster."),
-    "SHAPE_DIFFERS": Code("The spec describes another model than the checkpoint holds."),
+    "SHAPE_DIFFERS": Code("The model of the spec differs from that of the checkpoint."),
     "NO_CHECKPOINT": Code("The run has no checkpoint that could be used."),
-    "CHECKPOINT_DAMAGED": Code("The checkpoint asked for does not match its digests."),
-    "DATABASE_DAMAGED": Code("A database file of the home is no database any more."),
-    "HOME_BUSY": Code("Another process holds what this command needs for itself."),
+    "CHECKPOINT_DAMAGED": Code("The requested checkpoint does not match its digests."),
+    "DATABASE_DAMAGED": Code("A database file of the home is damaged."),
+    "HOME_BUSY": Code("Another process holds a lock that this command needs."),
     "HOME_IS_NEWER": Code("The home folder was written by a newer version of Trainmaster."),
-    "TOOK_TOO_LONG": Code(
-        "A call did not end within its bound; what it began goes on.", Reach.NO_ANSWER
+    "TIMEOUT": Code(
+        "A call exceeded its time limit; the work that it began continues.", Reach.NO_ANSWER
     ),
     "INTERNAL": Code("A defect of Trainmaster itself."),
 }
 
 
 class TrainmasterError(Exception):
-    """Something went wrong that a person or an agent can act on.
+    """An error that a person or an agent can act on.
 
     `message` says what happened in one or more sentences, `fix` what to do; `field` is the dotted
     path of the offending field, where there is one.
@@ -218,12 +214,12 @@ class TrainmasterError(Exception):
         return CODES[self.code].reach in (Reach.NO_ANSWER, Reach.UNREADABLE)
 
     def __str__(self) -> str:
-        """The whole error as one line: what a client that drops structure still shows."""
+        """The whole error as one line, for clients that show only text."""
         retryable = "yes" if self.retryable else "no"
         return f"{self.code}: {self.message} Fix: {self.fix} retryable={retryable}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that stand under `error` in every JSON answer."""
+        """The fields of `error` in every JSON answer."""
         described: dict[str, Any] = {
             "code": self.code,
             "message": self.message,
@@ -240,27 +236,27 @@ class UsageError(TrainmasterError):
 
 
 class PlanError(TrainmasterError):
-    """The spec is sound, but this data or this machine can't carry it."""
+    """The spec is valid, but does not work with this data or this machine."""
 
 
 class HostError(TrainmasterError):
-    """The machine, its folder or its environment refuses."""
+    """A host can't be reached, or can't do what is needed."""
 
 
 class CloudError(HostError):
-    """Who rents out machines, or Kaggle, refuses or can't be reached."""
+    """A cloud provider or Kaggle rejects a request or can't be reached."""
 
 
 class SpendError(TrainmasterError):
-    """A cap, or somebody who has to agree, stands before what costs money or destroys."""
+    """A cap or a missing approval prevents what costs money or deletes data."""
 
 
 class StateError(TrainmasterError):
-    """The run is not in a state in which this can be done."""
+    """The state of the run does not allow this."""
 
 
 class StorageError(TrainmasterError):
-    """A database or a checkpoint is not what it should be."""
+    """A database or a checkpoint is damaged or can't be used."""
 
 
 class InternalError(TrainmasterError):
@@ -269,7 +265,7 @@ class InternalError(TrainmasterError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a spec; `field` is its dotted path, empty for the whole."""
+    """One problem of a spec; `field` is its dotted path, empty for the whole spec."""
 
     code: str
     field: str
@@ -278,7 +274,7 @@ class Problem:
 
 
 class SpecError(TrainmasterError):
-    """The spec can't be read, or says something that it may not say."""
+    """The spec can't be read, or is invalid."""
 
     problems: tuple[Problem, ...] = ()
 
@@ -289,15 +285,15 @@ class SpecError(TrainmasterError):
         if len(problems) == 1:
             error = cls(first.code, first.message, first.fix, field=first.field or None)
         else:
-            told = " ".join(f"({n}) {item.message}" for n, item in enumerate(problems, 1))
+            messages = " ".join(f"({n}) {item.message}" for n, item in enumerate(problems, 1))
             fixes = " ".join(f"({n}) {item.fix}" for n, item in enumerate(problems, 1))
-            message = f"{len(problems)} things are wrong with the spec: {told}"
+            message = f"The spec has {len(problems)} problems: {messages}"
             error = cls(first.code, message, fixes, field=first.field or None)
         error.problems = tuple(problems)
         return error
 
     def to_dict(self) -> dict[str, Any]:
-        """As for every error, with each problem by itself where there are several."""
+        """As for every error, with a list of the problems where there are several."""
         described = super().to_dict()
         if len(self.problems) > 1:
             described["problems"] = [

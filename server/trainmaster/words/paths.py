@@ -1,4 +1,4 @@
-"""Where Trainmaster keeps things on the operator's side: the one place that builds these paths."""
+"""The paths in the home of the client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOME_VARIABLE = "TRAINMASTER_HOME"
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder that holds everything; safe to copy as a whole while nothing runs."""
+    """The folder of all local data; safe to copy as a whole while no command runs."""
 
     root: Path
 
@@ -36,7 +36,7 @@ class Home:
 
     @property
     def local_root(self) -> Path:
-        """What `~/.trainmaster` is on other hosts."""
+        """The root of the host `local`."""
         return self.root / "local"
 
     @property
@@ -45,27 +45,27 @@ class Home:
 
     @property
     def kaggle_clients(self) -> Path:
-        """Where Kaggle's client keeps what it sends, as long as it does."""
+        """Temporary files of Kaggle's client."""
         return self.root / "kaggle-clients"
 
     def kaggle_secret(self, slug: str) -> Path:
-        """Empty; there while a data set of this name may hold a run's secrets at Kaggle."""
+        """An empty file that exists while a data set of this name may hold secrets at Kaggle."""
         return self.root / "kaggle-secrets" / slug
 
     def plot(self, name: str) -> Path:
-        """The picture of this name that was drawn for an agent."""
+        """The plot of this name that was drawn for an agent."""
         return self.root / "plots" / f"{name}.png"
 
     def follower_lock(self, host: str) -> Path:
         return self.root / "followers" / f"{host}.lock"
 
     def follower_pass(self, host: str) -> Path:
-        """About the newest pass over a host's runs; see `follow.last_pass`."""
+        """The result of the newest pass over a host's runs; see `follow.last_pass`."""
         return self.root / "followers" / f"{host}.pass"
 
     @property
     def secrets_env(self) -> Path:
-        """Values of secrets by name, one `NAME=value` a line; readable by its owner alone."""
+        """Values of secrets, one `NAME=value` per line; readable by its owner only."""
         return self.root / "secrets.env"
 
     @property
@@ -73,7 +73,7 @@ class Home:
         return self.root / "settings.yaml"
 
     def keeps_private(self, path: Path) -> bool:
-        """Whether a file is one of those that hold keys, secrets or the addresses of alerts."""
+        """Whether a file holds keys, secrets or the URLs of alerts."""
         folders = ("keys", "kaggle-secrets", "secrets")
         private = [self.secrets_env, self.settings, *(self.root / name for name in folders)]
         place = path.resolve()
@@ -81,31 +81,31 @@ class Home:
 
     @property
     def downloads(self) -> Path:
-        """Where tools bring files, unless the settings name another folder."""
+        """The folder that tools download into, unless the settings name another one."""
         return self.root / "downloads"
 
     def secrets(self, run_id: str) -> Path:
-        """The values that a run was given, as long as it may need them; its owner's alone."""
+        """The secrets of a run while it may need them; readable by its owner only."""
         return self.root / "secrets" / f"{run_id}.json"
 
     def stacks(self, run_id: str) -> Path:
-        """What looks at a run's processes have brought here."""
+        """Stack dumps of a run, as `inspect` fetched them."""
         return self.root / "stacks" / run_id
 
     def pins(self, host: str) -> Path:
-        """The keys that a host is known by, in OpenSSH's known_hosts format."""
+        """The pinned keys of a host, in OpenSSH's known_hosts format."""
         return self.root / "hosts" / host / "known_hosts"
 
     def found(self, host: str) -> Path:
-        """What was found out about a host and may be found out again."""
+        """Cached facts of a host."""
         return self.root / "hosts" / host / "found.json"
 
     def reached(self, host: str) -> Path:
-        """Empty; its time is when the host last did what a command wanted of it."""
+        """An empty file; its mtime is the last successful call of the host."""
         return self.root / "hosts" / host / "reached"
 
     def checked(self, host: str) -> Path:
-        """How a host was when it was last checked."""
+        """The result of the last check of a host."""
         return self.root / "hosts" / host / "checked.json"
 
     def transfer_lock(self, run_id: str) -> Path:
@@ -116,7 +116,7 @@ class Home:
 
     @property
     def alerts_lock(self) -> Path:
-        """Held by the process that sends this side's alerts."""
+        """Held by the process that sends the client's alerts."""
         return self.root / "alerts" / "sending.lock"
 
     @property
@@ -126,30 +126,30 @@ class Home:
 
     @property
     def keeper_lock(self) -> Path:
-        """Held by the tick that is at work: two never overlap."""
+        """Held by the running tick: two never overlap."""
         return self.root / "keeper.lock"
 
     @property
     def keeper_ticked(self) -> Path:
-        """When a tick last was, and how it went."""
+        """The time and result of the last tick."""
         return self.root / "keeper.json"
 
     @property
     def keeper_installed(self) -> Path:
-        """Every how many seconds a keeper is to come; its time is when that was installed."""
+        """The interval of the installed keeper in seconds; its mtime is the installation."""
         return self.root / "keeper.installed"
 
     @property
     def rented_key(self) -> Path:
-        """The private key that lets this home into the boxes that it rents; its owner's alone."""
+        """The private key for the instances that this home rents; readable by its owner only."""
         return self.root / "keys" / "rented"
 
-    def box_lock(self, tag: str) -> Path:
-        """Held by the process that sees to a rented box."""
-        return self.root / "boxes" / f"{tag}.lock"
+    def instance_lock(self, tag: str) -> Path:
+        """Held by the process that advances a rented instance."""
+        return self.root / "instances" / f"{tag}.lock"
 
     def kaggle(self, run_id: str) -> Path:
-        """What is pushed for a run at Kaggle, and what was fetched of its outputs."""
+        """The pushed files of a run at Kaggle, and its fetched outputs."""
         return self.root / "kaggle" / run_id
 
     def advance_lock(self, run_id: str) -> Path:
@@ -157,7 +157,7 @@ class Home:
 
 
 def find_home(environment: Mapping[str, str]) -> Home:
-    """The home that `TRAINMASTER_HOME` names, the platform's own where it is unset or empty."""
+    """The home of `TRAINMASTER_HOME`; the platform's data folder if it is unset or empty."""
     named = environment.get(HOME_VARIABLE)
     root = Path(named).expanduser() if named else Path(platformdirs.user_data_dir("trainmaster"))
     return Home(root.absolute())

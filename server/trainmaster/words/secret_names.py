@@ -1,4 +1,4 @@
-"""Which names a secret may have: it becomes an environment variable of the trainer."""
+"""Validates names of secrets, which become environment variables of the trainer."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _RESERVED = re.compile(
     r"(?i)(PATH|HOME|SHELL|USER|LOGNAME|PWD|IFS|ENV|BASH_ENV|TMPDIR|LANG"
     r"|(LD|DYLD|LC|TRAINMASTER|BASH_FUNC|GCONV)_.*|PYTHON.*)"
 )
-# They open accounts of the operator's, which cost money or hold more than a training needs.
+# Keys of the user's accounts, which cost money or grant more than a training needs.
 _OPERATORS = re.compile(r"(?i)((RUNPOD|VAST|LAMBDA)_API_KEY|KAGGLE_.*)")
 
 
 def is_operators(name: str) -> bool:
-    """Whether a secret is for the operator's side alone, and is never given to a trainer."""
+    """Whether a secret is for the client only, and is never given to a trainer."""
     return _OPERATORS.fullmatch(name) is not None
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with a secret's name; None where nothing is."""
+    """The problem of a secret's name; None if it is valid."""
     if not _NAME.fullmatch(name):
-        return "is no name of an environment variable"
+        return "is not a valid name of an environment variable"
     if _RESERVED.fullmatch(name):
         return "names a variable that decides what runs, which no secret may replace"
     return None

@@ -1,6 +1,6 @@
-"""What the operator allows and prefers: `settings.yaml` in the home, all of it optional.
+"""The user's settings: `settings.yaml` in the home, all of it optional.
 
-No tool writes this file, so nothing that stands in it can be widened by an agent.
+No tool writes this file, so an agent can't widen its permissions.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def _secret_name(name: str) -> str:
 
 def _folder(path: str) -> str:
     if not path.startswith(("/", "~/")) or "\0" in path:
-        raise ValueError("is no absolute path")
+        raise ValueError("is not an absolute path")
     return path
 
 
 def _address(url: str) -> str:
     parts = urlsplit(url)  # a ValueError is a refusal too
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
-        raise ValueError("is no http or https address")
+        raise ValueError("is not an http or https URL")
     return url
 
 
@@ -58,17 +58,17 @@ class Group(BaseModel):
 
 
 class SecretsSettings(Group):
-    """What of this machine's secrets may leave it."""
+    """The secrets that may leave this machine."""
 
     allow: list[Annotated[str, AfterValidator(_secret_name)]] = _setting(
         [],
-        "Secrets that runs may be given: a spec can name no others. None, until you say so.",
+        "Secrets that runs may be given; a spec can name no others. None by default.",
         f"a list of names, each {ACCEPTED}",
     )
 
 
 class Destination(Group):
-    """Where alerts are told. A URL is a secret: whoever has it can write there."""
+    """A destination of alerts. Its URL is a secret: anyone who has it can post there."""
 
     kind: Literal["webhook", "slack", "discord", "command"]
     url: Annotated[str, AfterValidator(_address)] | None = None
@@ -93,14 +93,14 @@ class KaggleSettings(Group):
 
     accelerator: str = _setting(
         "NvidiaTeslaT4",
-        "What a kernel with GPUs asks for. `NvidiaTeslaT4` is two T4s, and what most accounts get: "
-        "Kaggle puts another in the place of what it does not have, and says nothing.",
+        "The accelerator of kernels with GPUs. `NvidiaTeslaT4` is two T4s, available to most "
+        "accounts: Kaggle silently replaces an accelerator that it does not have.",
         "an accelerator's name as Kaggle's API has it",
     )
     internet: bool = _setting(
         True,
         "Whether kernels may use the internet: to install packages and to fetch models. Kaggle "
-        "wants a verified phone number for it.",
+        "requires a verified phone number for it.",
         "true or false",
     )
     session_hours: Annotated[float, Field(gt=0, le=12)] = _setting(
@@ -108,8 +108,8 @@ class KaggleSettings(Group):
     )
     margin_minutes: Annotated[float, Field(ge=0, le=120)] = _setting(
         10.0,
-        "How long before a session's end, besides twice the longest save, the trainer is told to "
-        "save: what a session does not bring to its end is lost.",
+        "How long before a session's end, besides twice the longest save, the trainer is asked to "
+        "save: unsaved work of a session is lost.",
         "minutes from 0 to 120",
     )
 
@@ -118,12 +118,12 @@ class Settings(Group):
     """The whole file."""
 
     secrets: SecretsSettings = _setting(
-        SecretsSettings(), "What of this machine's secrets may leave it.", "a mapping with allow"
+        SecretsSettings(), "The secrets that may leave this machine.", "a mapping with allow"
     )
     downloads: Annotated[str, AfterValidator(_folder)] | None = _setting(
         None,
         "The folder below which the MCP tool `fetch_files` may write; `downloads` in the home "
-        "where this is null. The command `fetch` writes wherever it is told to.",
+        "where this is null. The command `fetch` writes to any folder.",
         "an absolute path, or one that starts with ~/",
     )
 
@@ -131,37 +131,37 @@ class Settings(Group):
         Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")], Destination
     ] = _setting(
         {},
-        "Where alerts are told, by name; see [alerts.md](alerts.md). `url_secret` names a secret "
+        "Destinations of alerts, by name; see [alerts.md](alerts.md). `url_secret` names a secret "
         "(from the environment or `secrets.env`) that holds the URL. `sender: box`, the default, "
-        "gives the run's box the URL, so that it tells also while this machine sleeps; `operator` "
-        "keeps it here. A command is run here alone. `defaults: false` leaves out the alerts that "
-        "every destination gets by itself.",
+        "gives the run's host the URL, so that alerts are sent also while this machine sleeps; "
+        "`operator` keeps it here. A command runs here only. `defaults: false` leaves out the "
+        "alerts that every destination gets by default.",
         "a mapping of names to {kind: webhook|slack|discord, url: … or url_secret: NAME, sender: "
         "box|operator, defaults: true|false} or {kind: command, command: [PROGRAM, ARGUMENT…]}",
     )
 
     max_usd_total: Annotated[float, Field(ge=0)] = _setting(
         100.0,
-        "What all rented boxes on record may cost together: what was spent, and what open leases "
-        "may still come to. Nothing is rented beyond it.",
+        "The maximum cost of all recorded rented instances together: what was spent, and what open "
+        "leases may still cost. Nothing is rented beyond it.",
         "dollars, 0 or more",
     )
     max_usd_h: Annotated[float, Field(ge=0)] = _setting(
-        25.0, "What one rented box may cost an hour.", "dollars, 0 or more"
+        25.0, "The maximum price of one rented instance per hour.", "dollars, 0 or more"
     )
     max_hours: Annotated[float, Field(gt=0)] = _setting(
-        24.0, "The longest lease that a box is given.", "hours, more than 0"
+        24.0, "The longest lease of an instance.", "hours, more than 0"
     )
     agent_may_spend_usd: Annotated[float, Field(ge=0)] = _setting(
         0.0,
-        "What an agent may rent boxes for without anybody being asked, as the sum of the quotes "
-        "that it took so. 0: somebody is asked each time.",
+        "What an agent may spend on rented instances without approval, as the sum of their quotes. "
+        "0: every request needs an approval.",
         "dollars, 0 or more",
     )
     idle_minutes: Annotated[float, Field(gt=0)] | None = _setting(
         30.0,
-        "A rented box on which nothing has run for so long, and whose runs are mirrored, is given "
-        "back. null: it is kept until its lease ends.",
+        "A rented instance that was idle for so long, and whose runs are mirrored, is released. "
+        "null: it is kept until its lease ends.",
         "minutes, more than 0, or null",
     )
     kaggle: KaggleSettings = _setting(KaggleSettings(), "How kernels are pushed.", "a mapping")
@@ -169,7 +169,7 @@ class Settings(Group):
         Literal["runpod", "vast", "lambda"], Annotated[str, AfterValidator(_address)]
     ] = _setting(
         {},
-        "Where the providers' APIs are, where not at their usual addresses: a proxy, or a test.",
+        "URLs of the providers' APIs that differ from the usual ones: a proxy, or a test.",
         "a mapping of runpod, vast and lambda to addresses",
     )
 
@@ -179,7 +179,7 @@ class Settings(Group):
 
 
 def read_settings(home: Home) -> Settings:
-    """The settings of a home; the defaults where there is no file.
+    """The settings of a home; the defaults without a file.
 
     Raises:
         StateError: `SETTINGS_NOT_READABLE`, naming the place and what would be accepted there.
@@ -199,8 +199,8 @@ def read_settings(home: Home) -> Settings:
     except ValidationError as error:
         place = tuple(map(str, error.errors()[0]["loc"]))
         path = ".".join(place)
-        told = f"is not accepted at `{path}`" if path else "is no mapping"
-        raise _unreadable(home, told, _accepted(place), path or None) from error
+        problem = f"is not accepted at `{path}`" if path else "is not a mapping"
+        raise _unreadable(home, problem, _accepted(place), path or None) from error
 
 
 def all_settings() -> Iterator[tuple[str, FieldInfo]]:
@@ -215,13 +215,13 @@ def all_settings() -> Iterator[tuple[str, FieldInfo]]:
 
 
 def takes(info: FieldInfo) -> str:
-    """What a setting accepts, in words."""
+    """A description of the values that a setting accepts."""
     extra = info.json_schema_extra
     return str(extra["takes"]) if isinstance(extra, dict) else ""
 
 
 def _accepted(place: tuple[str, ...]) -> str:
-    """What would be accepted at a place, or around it where there is no such key."""
+    """The accepted values of a place, or the known keys around it."""
     known = dict(all_settings())
     for length in range(len(place), 0, -1):
         info = known.get(".".join(place[:length]))
@@ -231,8 +231,8 @@ def _accepted(place: tuple[str, ...]) -> str:
     return f"There are these settings: {', '.join(within or known)}."
 
 
-def _unreadable(home: Home, told: str, fix: str, field: str | None = None) -> StateError:
-    return StateError("SETTINGS_NOT_READABLE", f"{home.settings} {told}.", fix, field=field)
+def _unreadable(home: Home, problem: str, fix: str, field: str | None = None) -> StateError:
+    return StateError("SETTINGS_NOT_READABLE", f"{home.settings} {problem}.", fix, field=field)
 
 
 def reference() -> str:
@@ -250,9 +250,9 @@ _INTRODUCTION = """\
 
 Made from the code by `python -m trainmaster.words.settings`.
 
-`settings.yaml` in the home (`trainmaster doctor` tells where that is) is YAML by the rules of a
-spec. All of it is optional, unknown keys are refused, and nothing but an editor writes it: what
-stands here can't be widened by a tool or an agent.
+`settings.yaml` in the home (`trainmaster doctor` prints its path) is YAML with the rules of a spec.
+All of it is optional, and unknown keys are refused. Only an editor writes it: no tool or agent can
+widen its permissions.
 
     secrets: {allow: [HF_TOKEN]}
     downloads: ~/trainings

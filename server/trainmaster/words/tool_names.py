@@ -1,10 +1,10 @@
-"""Which MCP tool does what a command does, for advice that both kinds of readers get."""
+"""Maps commands to the MCP tools that do the same, for advice to agents."""
 
 from __future__ import annotations
 
 import re
 
-# A command that no tool does the work of is missing here.
+# Commands without a tool are missing here.
 TOOL_OF = {
     "plan": "plan_run",
     "launch": "launch",

@@ -1,4 +1,4 @@
-"""YAML with the core scalars of version 1.2, and without what makes YAML surprising.
+"""Reads YAML with the core scalars of version 1.2, and without its surprising features.
 
 PyYAML follows version 1.1, where `2e9` is a string, `24:00:00` is 86400 and `no` is false. Here
 `2e9` is a number, the other two are strings. Anchors, aliases, tags, repeated keys and keys that
@@ -28,7 +28,7 @@ _FLOAT = re.compile(
     r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
-# Order counts: every whole number also looks like a float.
+# Order matters: every whole number is a valid float too.
 _SCALARS = (("null", _NULL), ("bool", _BOOL), ("int", _INT), ("float", _FLOAT))
 _TAG = "tag:yaml.org,2002:"
 
@@ -45,8 +45,8 @@ def load_yaml(text: str) -> Any:
     try:
         return _Loader(text).get_single_data()
     except yaml.MarkedYAMLError as error:
-        told = [part for part in (error.context, error.problem) if part]
-        raise _unreadable(" ".join(told), error.problem_mark or error.context_mark) from None
+        parts = [part for part in (error.context, error.problem) if part]
+        raise _unreadable(" ".join(parts), error.problem_mark or error.context_mark) from None
     except yaml.YAMLError as error:
         raise _unreadable(" ".join(str(error).split()), None) from None
 
@@ -154,7 +154,7 @@ def _duplicate(key: ScalarNode) -> SpecError:
     mark = key.start_mark
     return SpecError(
         "DUPLICATE_KEY",
-        f"The key `{key.value}` stands twice in one mapping, the second time at line "
+        f"The key `{key.value}` occurs twice in one mapping, the second time at line "
         f"{mark.line + 1}, column {mark.column + 1}.",
         f"Keep one of the two `{key.value}`.",
         field=str(key.value),

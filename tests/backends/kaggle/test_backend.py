@@ -13,7 +13,7 @@ from support.kaggle.stage import AGAIN, JOURNAL, RUN, STOPPED, Stage
 from trainmaster.backends.kaggle.sessions import slug_of
 from trainmaster.runs.launch import launched
 from trainmaster.runs.next_step import next_step
-from trainmaster.store.control_kaggle import SessionState
+from trainmaster.store.control.kaggle import SessionRequest, SessionState
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError
 
@@ -38,21 +38,21 @@ def test_a_session_is_pushed_once_and_its_log_becomes_the_mirror(stage: Stage) -
     assert (session.push.slug, session.push.gpu) == (f"tm-{RUN}", True)
     assert (session.order.limit_s, session.push.timeout_s) == (12 * HOUR_S, 12 * HOUR_S)
     assert (session.order.previous, session.order.journal_bytes) == (None, 0)
-    stage.tell(session, stage.begun())
-    session.tell("attempts/1/train.log", 0, b"step 1\n")
-    stage.look()
+    stage.emit(session, stage.begun())
+    session.emit("attempts/1/train.log", 0, b"step 1\n")
+    stage.follow()
     assert not stage.start()
     assert len(stage.kaggle.sessions) == 1
     assert stage.mirror.read(JOURNAL, 0, 1 << 20) == session.files[JOURNAL]
     assert stage.mirror.read("attempts/1/train.log", 0, 99) == b"step 1\n"
-    assert stage.workspace.control.kernels.newest(RUN).state is SessionState.RUNNING  # type: ignore[union-attr]
+    assert stage.workspace.control.kaggle.newest(RUN).state is SessionState.RUNNING  # type: ignore[union-attr]
     assert stage.view.record.state.value == "running"
 
 
-def test_the_next_session_goes_on_from_the_last_ones_output(stage: Stage) -> None:
+def test_the_next_session_continues_from_the_last_output(stage: Stage) -> None:
     stage.place()
     first = stage.session()
-    stage.tell(first, stage.begun() + stage.over())
+    stage.emit(first, stage.begun() + stage.over())
     stage.complete(first, step=10)
     assert stage.standing == ("queued", "between_sessions")
     second = stage.session()
@@ -65,18 +65,18 @@ def test_the_next_session_goes_on_from_the_last_ones_output(stage: Stage) -> Non
 def test_what_the_log_lacked_is_taken_from_the_output(stage: Stage) -> None:
     stage.place()
     session = stage.session()
-    told = stage.begun() + stage.over()
-    session.tell(JOURNAL, 0, told[:100])
-    session.tell("attempts/1/train.log", 0, b"one\ntwo\nthree\n")
-    stage.look()
-    session.tell("attempts/1/train.log", 0, b"one\ntwo\nthree\n")  # told again
-    session.tell("attempts/1/train.log", 4, b"two\nthree\nfour\n")  # an overlap
+    journal = stage.begun() + stage.over()
+    session.emit(JOURNAL, 0, journal[:100])
+    session.emit("attempts/1/train.log", 0, b"one\ntwo\nthree\n")
+    stage.follow()
+    session.emit("attempts/1/train.log", 0, b"one\ntwo\nthree\n")  # repeated
+    session.emit("attempts/1/train.log", 4, b"two\nthree\nfour\n")  # an overlap
     session.say('TM1 {"file":"attempts/1/train.log","at":19,"z":"damaged"}')
-    session.tell("attempts/1/train.log", 24, b"six\n", keep=False)  # behind a gap
-    stage.look()
+    session.emit("attempts/1/train.log", 24, b"six\n", keep=False)  # behind a gap
+    stage.follow()
     assert stage.mirror.read("attempts/1/train.log", 0, 99) == b"one\ntwo\nthree\nfour\n"
     session.files |= {
-        JOURNAL: told,
+        JOURNAL: journal,
         "attempts/1/train.log": b"one\ntwo\nthree\nfour\nfive\nsix\n",
         "attempts/1/config.json": b"{}",
     }
@@ -97,10 +97,10 @@ def test_a_push_whose_answer_was_lost_is_found_and_never_repeated(stage: Stage) 
     assert len(stage.kaggle.sessions) == 1
 
 
-def test_a_later_push_whose_answer_was_lost_is_told_from_the_version_before(stage: Stage) -> None:
+def test_a_later_push_without_a_reply_is_distinguished_by_its_version(stage: Stage) -> None:
     stage.place()
     first = stage.session()
-    stage.tell(first, stage.begun() + stage.over())
+    stage.emit(first, stage.begun() + stage.over())
     stage.complete(first, step=10)
     stage.kaggle.held = 1
     with pytest.raises(HostError):
@@ -124,14 +124,14 @@ def test_a_push_that_never_came_through_is_sent_again_after_a_while(stage: Stage
 
 def test_an_operator_that_was_killed_before_its_push_pushes_once(stage: Stage) -> None:
     stage.place()
-    body = {"ref": f"somebody/tm-{RUN}", "generation": 1, "limit_s": 3600.0, "newest_attempt": 0}
-    assert stage.workspace.control.kernels.intend(RUN, stage.now, body) is not None
+    request = SessionRequest(f"somebody/tm-{RUN}", generation=1, limit_s=3600.0)
+    assert stage.workspace.control.kaggle.intend(RUN, stage.now, request) is not None
     assert stage.start()
     assert not stage.start()
     assert len(stage.kaggle.sessions) == 1
 
 
-def test_without_quota_nothing_is_pushed_until_it_starts_anew(stage: Stage) -> None:
+def test_without_quota_nothing_is_pushed_until_it_renews(stage: Stage) -> None:
     stage.place()
     stage.kaggle.left_s = 600.0
     assert not stage.start()
@@ -166,10 +166,10 @@ def test_a_kernel_without_accelerator_needs_no_quota(stage: Stage) -> None:
 def test_a_session_that_leaves_nothing_is_carried_on_from_the_mirror(stage: Stage) -> None:
     stage.place()
     first = stage.session()
-    stage.tell(first, stage.begun())
-    stage.look()
+    stage.emit(first, stage.begun())
+    stage.follow()
     first.end("error", "Your notebook exceeded its allowed time.")
-    stage.look()
+    stage.follow()
     assert stage.standing == ("queued", "between_sessions")
     second = stage.session()
     order = second.order
@@ -184,7 +184,7 @@ def test_a_run_whose_sessions_come_to_nothing_fails_and_says_why(stage: Stage) -
         session = stage.session()
         session.say("ModuleNotFoundError: \x1b[31mno module\x1b[0m named nothing")
         session.end("error")
-        stage.look()
+        stage.follow()
     assert not stage.start()
     assert len(stage.kaggle.sessions) == 3
     state, reason = stage.standing
@@ -197,14 +197,14 @@ def test_a_run_whose_sessions_come_to_nothing_fails_and_says_why(stage: Stage) -
 def test_a_killed_sessions_last_words_are_waited_for_within_bounds(stage: Stage) -> None:
     stage.place()
     session = stage.session()
-    stage.tell(session, stage.begun())
+    stage.emit(session, stage.begun())
     session.end("error", "killed")
     stage.kaggle.silent = True
     with pytest.raises(HostError):
-        stage.look()
+        stage.follow()
     assert stage.view.kernel is not None and stage.view.kernel.alive
     stage.kaggle.silent = False
-    stage.look()
+    stage.follow()
     assert stage.standing == ("queued", "between_sessions")
     assert stage.mirror.read(JOURNAL, 0, 1 << 20) == session.files[JOURNAL]
 
@@ -212,39 +212,39 @@ def test_a_killed_sessions_last_words_are_waited_for_within_bounds(stage: Stage)
     second.end("error", "killed before it said anything")
     stage.kaggle.silent = True
     with pytest.raises(HostError):
-        stage.look()
+        stage.follow()
     stage.now += 121.0
-    stage.look()
+    stage.follow()
     assert stage.standing == ("queued", "between_sessions")
 
 
-def test_progress_lets_failures_count_anew(stage: Stage) -> None:
+def test_progress_resets_the_count_of_failures(stage: Stage) -> None:
     stage.place()
     for step in (None, None, 10, None, None):
         session = stage.session()
         if step is None:
             session.end("error")
-            stage.look()
+            stage.follow()
         else:
-            stage.tell(session, stage.begun() + stage.over())
+            stage.emit(session, stage.begun() + stage.over())
             stage.complete(session, step)
     assert stage.standing == ("queued", "between_sessions")
     stage.complete(stage.session(), step=10)  # no further than before
     assert stage.standing[0] == "failed"
 
 
-def test_between_sessions_a_stop_is_honoured_at_once_and_a_resume_goes_on(stage: Stage) -> None:
+def test_between_sessions_a_stop_takes_effect_at_once_and_a_resume_continues(stage: Stage) -> None:
     stage.place()
     first = stage.session()
-    stage.tell(first, stage.begun() + stage.over())
+    stage.emit(first, stage.begun() + stage.over())
     stage.complete(first, step=10)
     stage.request(STOPPED)
     assert not stage.start()
-    stage.look()
+    stage.follow()
     assert stage.standing == ("stopped", "stopped")
     assert stage.view.record.closed
     size = stage.mirror.size(JOURNAL)
-    stage.look()
+    stage.follow()
     assert stage.mirror.size(JOURNAL) == size
     stage.request(AGAIN)
     second = stage.session()
@@ -256,7 +256,7 @@ def test_between_sessions_a_stop_is_honoured_at_once_and_a_resume_goes_on(stage:
 def test_a_stop_before_the_first_session_ends_the_run(stage: Stage) -> None:
     stage.place()
     stage.request(STOPPED)
-    stage.look()
+    stage.follow()
     assert stage.standing == ("stopped", "stopped")
     assert stage.view.record.closed and stage.kaggle.sessions == []
 
@@ -264,12 +264,12 @@ def test_a_stop_before_the_first_session_ends_the_run(stage: Stage) -> None:
 def test_a_stop_while_a_session_is_alive_waits_for_its_end(stage: Stage) -> None:
     stage.place()
     session = stage.session()
-    stage.tell(session, stage.begun())
-    stage.look()
+    stage.emit(session, stage.begun())
+    stage.follow()
     stage.request(STOPPED)
     assert stage.view.state.value == "stopping"
     assert "until 1970-01-13T01:46:40+00:00 at most" in next_step(stage.view, [])
-    stage.tell(session, stage.over())
+    stage.emit(session, stage.over())
     stage.complete(session, step=10)
     assert stage.standing == ("stopped", "stopped")
     assert not stage.start()
@@ -284,7 +284,7 @@ def test_a_push_that_is_not_wanted_any_more_is_not_sent_again(stage: Stage) -> N
     assert stage.view.state.value == "stopping"  # it may still come through
     stage.now += 121.0
     assert not stage.start()
-    stage.look()
+    stage.follow()
     assert stage.standing == ("stopped", "stopped")
     assert stage.kaggle.sessions == []
 
@@ -295,28 +295,28 @@ def test_a_run_that_completes_needs_no_further_session(stage: Stage) -> None:
     completed = {"state": "completed", "reason": "completed", "detail": None}
     ended = {"attempt": 1, "reason": "completed", "code": 0, "last_step": 100}
     done = stage.journal(("attempt_ended", ended), ("state", completed), ("closed", {}))
-    stage.tell(session, stage.begun() + done)
-    news = stage.look()
+    stage.emit(session, stage.begun() + done)
+    news = stage.follow()
     assert stage.standing[0] == "completed"
     assert RUN in news.changed  # open until the session's output was read
     stage.complete(session, step=100)
     assert not stage.start()
-    assert RUN not in stage.look().changed
+    assert RUN not in stage.follow().changed
 
 
 def test_a_kernel_of_somebody_elses_is_left_alone(stage: Stage) -> None:
-    stage.kaggle.stranger = True
+    stage.kaggle.has_foreign_kernel = True
     with pytest.raises(HostError) as error:
         stage.place()
     assert error.value.code == "KERNEL_EXISTS"
 
 
-def test_a_refused_push_is_told_and_not_tried_all_the_time(stage: Stage) -> None:
+def test_a_refused_push_is_reported_and_retried_only_later(stage: Stage) -> None:
     stage.place()
     stage.kaggle.refused = "The accelerator is not for you."
     with pytest.raises(HostError):
         stage.start()
-    assert stage.workspace.control.kernels.newest(RUN) is None
+    assert stage.workspace.control.kaggle.newest(RUN) is None
     assert stage.standing == ("queued", "KAGGLE_REFUSED: The accelerator is not for you.")
     assert not stage.start()
     assert stage.kaggle.asked.count("push") == 1
@@ -334,7 +334,7 @@ def test_files_are_fetched_from_the_newest_output(stage: Stage) -> None:
         asyncio.run(files())
     assert error.value.code == "UNSUPPORTED"
     session = stage.session()
-    stage.tell(session, stage.begun() + stage.over())
+    stage.emit(session, stage.begun() + stage.over())
     session.files |= {"final/model.bin": b"weights", "checkpoints/x": b"-"}
     stage.complete(session, step=10)
     assert asyncio.run(files()) == ["final/model.bin"]

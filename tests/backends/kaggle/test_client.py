@@ -25,7 +25,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaggleSite]:
 
 @pytest.fixture(scope="module")
 def asked(serving: KaggleSite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    """With keys of the home's own file, and told to print all that it does."""
+    """With keys of the home's own file, and set to verbose output."""
     home = tmp_path_factory.mktemp("home")
     secrets = home / "secrets.env"
     secrets.write_text(f"KAGGLE_USERNAME={OWNER}\nKAGGLE_KEY={LEGACY_KEY}\n")
@@ -47,7 +47,7 @@ def site(serving: KaggleSite) -> Iterator[KaggleSite]:
     serving.release_queue()
 
 
-def test_a_pushed_script_is_run_told_and_its_output_mounted_into_the_next(
+def test_a_pushed_script_runs_and_its_output_is_mounted_into_the_next(
     asked: Asked, site: KaggleSite, tmp_path: Path
 ) -> None:
     code = "(working / 'run').mkdir(); (working / 'run' / 'a').write_text('one'); print('hello')"
@@ -63,9 +63,9 @@ def test_a_pushed_script_is_run_told_and_its_output_mounted_into_the_next(
 
 
 def test_a_push_says_all_that_kaggle_would_decide_by_itself(asked: Asked, site: KaggleSite) -> None:
-    asked.ran(site, "tm-told", "", gpu=True, accelerator="NvidiaTeslaT4", timeout_s=77)
+    asked.ran(site, "tm-log", "", gpu=True, accelerator="NvidiaTeslaT4", timeout_s=77)
     body = next(body for kind, body in reversed(site.bodies) if kind == "SaveKernel")
-    assert body["slug"] == f"{OWNER}/tm-told"
+    assert body["slug"] == f"{OWNER}/tm-log"
     assert (body["isPrivate"], body["enableGpu"], body["enableInternet"]) == (True, True, False)
     assert (body["machineShape"], body["sessionTimeoutSeconds"]) == ("NvidiaTeslaT4", 77)
 
@@ -91,14 +91,14 @@ def test_a_push_whose_answer_is_lost_is_not_repeated(asked: Asked, site: KaggleS
     assert (found.version, found.marked) == (1, True)
 
 
-def test_a_kernel_of_another_making_is_told_by_its_script(asked: Asked, site: KaggleSite) -> None:
-    site.add_stranger("tm-by-hand")
+def test_a_foreign_kernel_is_recognized_by_its_script(asked: Asked, site: KaggleSite) -> None:
+    site.add_foreign_kernel("tm-by-hand")
     found = asked(asked.client.kernel(f"{OWNER}/tm-by-hand", "marker of ours"))
     assert found is not None
     assert not found.marked
 
 
-def test_of_a_kernel_that_is_not_there_nothing_is_told(asked: Asked, site: KaggleSite) -> None:
+def test_a_missing_kernel_has_no_state(asked: Asked, site: KaggleSite) -> None:
     ref = f"{OWNER}/tm-nowhere"
     assert asked(asked.client.status(ref)) is None
     assert asked(asked.client.kernel(ref, "")) is None
@@ -112,13 +112,11 @@ def test_a_log_that_is_cut_off_and_replayed_comes_once_and_in_order(
     site.cut_stream_after = 7
     code = "for n in range(40):\n  print(n, flush=True); time.sleep(0.005)"
     pushed = asked(asked.client.push(kernel("tm-cut-off", code)))
-    told = asked.events(pushed.ref)
-    assert [data for _, data in told] == [f"{n}\n" for n in range(40)]
+    events = asked.events(pushed.ref)
+    assert [data for _, data in events] == [f"{n}\n" for n in range(40)]
 
 
-def test_a_log_is_gone_on_with_from_an_index_by_whoever_comes_later(
-    asked: Asked, site: KaggleSite
-) -> None:
+def test_a_later_reader_continues_a_log_from_an_index(asked: Asked, site: KaggleSite) -> None:
     ref = asked.ran(site, "tm-index", "for n in range(9): print(n)")
     assert asked.events(ref, after=6) == [("stdout", f"{n}\n") for n in (6, 7, 8)]
 
@@ -156,9 +154,7 @@ def test_outputs_are_listed_page_by_page_without_unsafe_names(
     assert asked(asked.client.outputs(ref)) == ["0", "1", "2", "3", "4"]
 
 
-def test_a_file_that_broke_off_is_gone_on_with(
-    asked: Asked, site: KaggleSite, tmp_path: Path
-) -> None:
+def test_a_broken_download_is_resumed(asked: Asked, site: KaggleSite, tmp_path: Path) -> None:
     ref = asked.ran(site, "tm-breaks", "(working / 'a').write_bytes(bytes(range(256)) * 4000)")
     site.fail("Download", "cut", 2)
     before = site.asked["Download"]
@@ -168,9 +164,7 @@ def test_a_file_that_broke_off_is_gone_on_with(
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["a"]
 
 
-def test_an_address_that_is_spent_is_asked_for_anew(
-    asked: Asked, site: KaggleSite, tmp_path: Path
-) -> None:
+def test_an_expired_url_is_requested_again(asked: Asked, site: KaggleSite, tmp_path: Path) -> None:
     ref = asked.ran(site, "tm-spent", "(working / 'a').write_text('one')")
     asked(asked.client.outputs(ref))
     site.fail("Download", "403")
@@ -189,14 +183,14 @@ def test_a_file_that_can_not_be_had_leaves_the_older_one(
     assert (tmp_path / "a").read_text() == "old"
 
 
-def test_the_quota_is_told_in_seconds(asked: Asked, site: KaggleSite) -> None:
+def test_the_quota_is_in_seconds(asked: Asked, site: KaggleSite) -> None:
     site.quota_used_s = 100_000.0
     quota = asked(asked.client.quota())
     assert (quota.used_s, quota.total_s) == (pytest.approx(100_000.0, abs=60), 108_000.0)
     assert quota.refresh_t == 1795824000.0
 
 
-def test_a_quota_that_is_spent_is_told_in_kaggles_words(asked: Asked, site: KaggleSite) -> None:
+def test_a_used_up_quota_is_reported_in_kaggles_words(asked: Asked, site: KaggleSite) -> None:
     site.quota_used_s = 200_000.0
     with pytest.raises(CloudError, match="Maximum weekly GPU quota reached") as raised:
         asked(asked.client.push(kernel("tm-no-quota", "", gpu=True)))
@@ -224,24 +218,24 @@ def test_the_key_stands_in_no_command_line_and_no_error(asked: Asked, site: Kagg
     assert LEGACY_KEY not in str(raised.value)
 
 
-def test_a_client_that_was_killed_is_started_anew(asked: Asked, site: KaggleSite) -> None:
+def test_a_killed_client_is_restarted(asked: Asked, site: KaggleSite) -> None:
     site.hold_queue()
 
     async def killed() -> None:
-        pushed = await asked.client.push(kernel("tm-killed", "print('told')"))
+        pushed = await asked.client.push(kernel("tm-killed", "print('done')"))
         log = asyncio.create_task(asked.client.log(pushed.ref, 0, 60.0))
         await asked.client.status(pushed.ref)
         (worker,) = _workers()
         os.kill(worker, signal.SIGKILL)
-        with pytest.raises(CloudError, match="may have happened"):
+        with pytest.raises(CloudError, match="may have taken effect"):
             await log
         site.release_queue()
-        assert (await asked.client.log(pushed.ref, 0, 30.0)).events == [("stdout", "told\n")]
+        assert (await asked.client.log(pushed.ref, 0, 30.0)).events == [("stdout", "done\n")]
 
     asked(killed())
 
 
-def test_an_answer_that_never_comes_is_given_up_and_keeps_nobody_waiting(
+def test_a_missing_answer_times_out_and_blocks_no_other_request(
     asked: Asked, site: KaggleSite
 ) -> None:
     asked(asked.client.account())
@@ -249,7 +243,7 @@ def test_an_answer_that_never_comes_is_given_up_and_keeps_nobody_waiting(
     site.fail("GetAcceleratorQuotaStatistics", "hang")
     asked.client.answer_s = 0.5
     try:
-        with pytest.raises(CloudError, match="may have happened") as raised:
+        with pytest.raises(CloudError, match="may have taken effect") as raised:
             asked(asked.client.quota())
     finally:
         asked.client.answer_s = 120.0
@@ -271,9 +265,7 @@ def test_no_process_is_left_once_it_is_closed(site: KaggleSite, tmp_path: Path) 
     assert "KGAT_bad" not in str(raised.value)
 
 
-def test_a_bad_token_beside_a_good_key_is_told_as_what_counts(
-    site: KaggleSite, tmp_path: Path
-) -> None:
+def test_a_bad_token_takes_precedence_over_a_good_key(site: KaggleSite, tmp_path: Path) -> None:
     keys = {"KAGGLE_API_TOKEN": "KGAT_bad", "KAGGLE_USERNAME": OWNER, "KAGGLE_KEY": LEGACY_KEY}
     with (
         asking(tmp_path / "home", {**site.environment, **keys}) as asked,
@@ -284,7 +276,7 @@ def test_a_bad_token_beside_a_good_key_is_told_as_what_counts(
     assert "unset KAGGLE_API_TOKEN" in raised.value.fix
 
 
-def test_without_a_key_it_is_told_where_to_get_one_and_where_it_goes(
+def test_a_missing_key_error_names_the_source_and_the_file(
     site: KaggleSite, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
@@ -298,7 +290,7 @@ def test_without_a_key_it_is_told_where_to_get_one_and_where_it_goes(
         assert asked(asked.client.account()) == OWNER
 
 
-def test_half_a_key_is_told_as_what_is_missing_of_it() -> None:
+def test_half_a_key_error_names_the_missing_half() -> None:
     assert missing({"KAGGLE_USERNAME": OWNER}).startswith("KAGGLE_USERNAME is set, but KAGGLE_KEY")
 
 
@@ -313,7 +305,7 @@ def test_a_secrets_file_that_others_can_read_is_refused(site: KaggleSite, tmp_pa
     assert raised.value.code == "SECRET_INVALID"
 
 
-def test_where_the_package_is_missing_the_command_that_installs_it_is_told(
+def test_a_missing_package_error_names_the_install_command(
     site: KaggleSite, tmp_path: Path
 ) -> None:
     (tmp_path / "kaggle.py").write_text("raise ImportError(\"No module named 'kaggle'\")\n")

@@ -137,7 +137,7 @@ def test_a_file_that_is_not_taken_in_makes_no_data_set_without_it(
     assert len(site.datasets) == 1
 
 
-def test_a_file_that_changes_while_it_is_sent_is_told_and_nothing_is_kept(
+def test_a_file_that_changes_during_the_upload_is_an_error_and_nothing_is_kept(
     asked: Asked, site: KaggleSite, datasets: Datasets, shards: Sequence[TreeFile]
 ) -> None:
     os.utime(Path(str(shards[0].source)), (1, 1))

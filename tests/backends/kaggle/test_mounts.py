@@ -20,11 +20,11 @@ def stage(workspace: Workspace) -> Stage:
     return Stage(workspace)
 
 
-def test_data_sets_that_kaggle_left_out_are_sent_anew(stage: Stage) -> None:
+def test_data_sets_that_kaggle_left_out_are_sent_again(stage: Stage) -> None:
     stage.place(data=True)
     assert (stage.start(), stage.due) == (False, ["upload"])
     stage.send()
-    sent = stage.workspace.control.kernels.dataset("data/0123")
+    sent = stage.workspace.control.kaggle.dataset("data/0123")
     progress = TransferProgress("upload", active=False, finished={"upload": 1})
     write_progress(stage.workspace.home, RUN, progress)
     assert (stage.due, sent is not None) == ([], True)
@@ -33,7 +33,7 @@ def test_data_sets_that_kaggle_left_out_are_sent_anew(stage: Stage) -> None:
         stage.start()
     assert (stage.standing, stage.due) == (("queued", "kaggle_queue"), [])
     stage.kaggle.newest.end("error", "its data is not mounted")
-    stage.look()
+    stage.follow()
     assert (stage.start(), stage.standing) == (False, ("queued", "data_set"))
     assert stage.due == ["upload"]
     stage.send()
@@ -41,22 +41,22 @@ def test_data_sets_that_kaggle_left_out_are_sent_anew(stage: Stage) -> None:
     assert stage.kaggle.newest.push.dataset_sources == (sent,)
 
 
-def test_secrets_that_kaggle_left_out_are_given_anew_and_go_with_the_run(stage: Stage) -> None:
+def test_secrets_that_kaggle_left_out_are_sent_again_and_removed_with_the_run(stage: Stage) -> None:
     stage.place(secret="HF_TOKEN")
     assert stage.start()  # what had not been delivered is found in the home
     (secrets,) = stage.kaggle.newest.push.dataset_sources
     stage.kaggle.newest.end("error")
-    stage.look()
+    stage.follow()
     stage.kaggle.left_out = (secrets,)
     with pytest.raises(SourcesLeftOutError):
         stage.start()
     stage.kaggle.newest.end("error")
-    stage.look()
+    stage.follow()
     assert stage.start()
     assert stage.kaggle.newest.push.dataset_sources == (secrets,)
     assert stage.kaggle.removed == []
     stage.kaggle.newest.end("error")
-    stage.look()
+    stage.follow()
     assert stage.standing[0] == "failed"
     assert stage.kaggle.removed == []  # whoever only reads removes nothing
     assert asyncio.run(stage.backend.withdraw_secrets(RUN))
@@ -73,16 +73,16 @@ def test_nothing_is_left_of_a_run_whose_first_push_is_refused(stage: Stage) -> N
     asyncio.run(stage.backend.remove(RUN, ()))
     assert not stage.workspace.home.kaggle(RUN).exists()
     assert len(stage.kaggle.removed) == 1
-    assert stage.workspace.control.kernels.waiting(RUN) is None
+    assert stage.workspace.control.kaggle.waiting(RUN) is None
 
 
-def test_data_that_can_not_be_sent_fails_the_run_until_it_is_asked_for_anew(stage: Stage) -> None:
+def test_data_that_can_not_be_sent_fails_the_run_until_it_is_requested_again(stage: Stage) -> None:
     stage.place(data=True)
     assert not stage.start()
     asyncio.run(stage.backend.refuse_upload(RUN, 1, "The files of a.txt changed since the plan."))
     finished = {"upload": 1}
     write_progress(stage.workspace.home, RUN, TransferProgress("upload", finished=finished))
-    stage.look()
+    stage.follow()
     assert stage.standing == ("failed", "unusable: The files of a.txt changed since the plan.")
     assert stage.view.record.closed and stage.kaggle.sessions == []
     stage.request(Desired(DesiredState.RUNNING, generation=2, why="resume"))

@@ -122,7 +122,7 @@ def test_without_a_configuration_the_record_and_the_usual_keys_count(user: User)
     assert user.hop("[::1]").shown == f"{getpass.getuser()}@[::1]:22"
 
 
-def test_an_alias_is_looked_up(user: User) -> None:
+def test_an_alias_is_resolved(user: User) -> None:
     key, user_key = user.key("cloud"), user.key("own")
     user.configure(
         f"Host gpu*\n  HostName 10.0.0.7\n  User ann\n  Port 2222\n  IdentityFile ~/.ssh/cloud\n"

@@ -27,8 +27,10 @@ def key_of(folder: Path, kind: str = "ed25519") -> bytes:
 
 def test_a_fingerprint_is_what_ssh_keygen_says(tmp_path: Path) -> None:
     pin = pin_of("gpu1.example", key_of(tmp_path))
-    told = subprocess.check_output(["ssh-keygen", "-l", "-f", tmp_path / "key_ed25519"], text=True)
-    assert pin.fingerprint == told.split()[1]
+    output = subprocess.check_output(
+        ["ssh-keygen", "-l", "-f", tmp_path / "key_ed25519"], text=True
+    )
+    assert pin.fingerprint == output.split()[1]
     assert pin.kind == "ssh-ed25519"
 
 

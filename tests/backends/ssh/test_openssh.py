@@ -1,4 +1,4 @@
-"""What the system's ssh is told, and what its words mean."""
+"""Configuration of the system's ssh, and interpretation of its messages."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
-from trainmaster.backends.ssh.openssh_config import Manners, config_file, hop_config
+from trainmaster.backends.ssh.openssh_config import Prompts, config_file, hop_config
 from trainmaster.backends.ssh.openssh_errors import Failure, find_failure
 
 PROMPTS = ("batchmode", "passwordauthentication", "kbdinteractiveauthentication")
 
 
-def settings(folder: Path, endpoint: Endpoint, manners: Manners | None = None) -> dict[str, str]:
+def settings(folder: Path, endpoint: Endpoint, manners: Prompts | None = None) -> dict[str, str]:
     """What ssh itself makes of the last hop's configuration."""
     place = len(endpoint.jumps)
-    text = hop_config(endpoint, place, folder, pinned=True, manners=manners or Manners())
+    text = hop_config(endpoint, place, folder, pinned=True, manners=manners or Prompts())
     config_file(folder, place).write_text(text)
     command = ["ssh", "-G", "-F", config_file(folder, place), "--", endpoint.target.named]
-    told = subprocess.check_output(command, text=True)
-    return dict(line.split(" ", 1) for line in told.splitlines() if " " in line)
+    output = subprocess.check_output(command, text=True)
+    return dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
 
 
 def endpoint_of(*hops: Hop, config: Path | None = None) -> Endpoint:
@@ -52,9 +52,9 @@ def test_nobody_is_asked_without_a_terminal_and_servers_get_no_passphrase(tmp_pa
     endpoint = endpoint_of(Hop("gpu1", "10.0.0.7", 22, "ann"))
     silent = settings(tmp_path, endpoint)
     assert silent["batchmode"] == "yes"
-    passphrase = settings(tmp_path, endpoint, Manners(passphrase=True))
+    passphrase = settings(tmp_path, endpoint, Prompts(passphrase=True))
     assert [passphrase[name] for name in PROMPTS] == ["no", "no", "no"]
-    terminal = settings(tmp_path, endpoint, Manners(terminal=True))
+    terminal = settings(tmp_path, endpoint, Prompts(terminal=True))
     assert [terminal[name] for name in PROMPTS] == ["no", "yes", "yes"]
 
 
@@ -89,7 +89,7 @@ def test_a_jump_host_is_reached_under_a_configuration_of_its_own(tmp_path: Path)
         (
             ["Warning: Permanently added 'a' (ED25519) to the list of known hosts.\n"
              "ann@a: Permission denied (publickey).\n"],
-            Failure("not_let_in", 0, "ann@a: Permission denied (publickey)."),
+            Failure("authentication_refused", 0, "ann@a: Permission denied (publickey)."),
         ),
         (
             ["The fingerprint for the ED25519 key sent by the remote host is\nSHA256:a+b/c.\n"
@@ -119,7 +119,7 @@ def test_a_jump_host_is_reached_under_a_configuration_of_its_own(tmp_path: Path)
         ),
         (
             ["", "ann@b: Permission denied (publickey).\n", "Connection closed by UNKNOWN\n"],
-            Failure("not_let_in", 1, "ann@b: Permission denied (publickey)."),
+            Failure("authentication_refused", 1, "ann@b: Permission denied (publickey)."),
         ),
         (
             ["channel 0: open failed: connect failed: Connection refused\n"
@@ -132,7 +132,7 @@ def test_the_first_hop_that_complains_is_the_one(logs: list[str], failure: Failu
     assert find_failure(logs, "") == failure
 
 
-def test_what_no_log_tells_standard_error_does() -> None:
-    told = find_failure([""], "/x/0.config: line 3: Bad configuration option: nonsense\r\n")
-    assert (told.cause, told.place) == ("unreachable", 0)
-    assert "nonsense" in told.reason
+def test_standard_error_is_used_if_no_log_has_the_reason() -> None:
+    failure = find_failure([""], "/x/0.config: line 3: Bad configuration option: nonsense\r\n")
+    assert (failure.cause, failure.place) == ("unreachable", 0)
+    assert "nonsense" in failure.reason

@@ -1,4 +1,4 @@
-"""What key files tell about themselves, and keys as each library takes them."""
+"""Parsing of key files, and conversion of keys for each library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainmaster.backends.ssh.private_keys import (
     OpenKey,
     collect_keys,
     locked_keys,
-    nothing_to_show,
+    needs_unlocking,
     read_identity,
     unlock,
 )
@@ -38,7 +38,7 @@ def endpoint_of(*keys: Path) -> Endpoint:
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
 @pytest.mark.parametrize("style", ["RFC4716", "PEM", "PKCS8"])
 @pytest.mark.parametrize("passphrase", ["", "open sesame"])
-def test_a_key_file_tells_whose_it_is_and_whether_it_is_locked(
+def test_a_key_file_shows_its_public_key_and_whether_it_is_locked(
     tmp_path: Path, kind: str, style: str, passphrase: str
 ) -> None:
     key = make_key(tmp_path / "key", passphrase, kind)
@@ -49,7 +49,7 @@ def test_a_key_file_tells_whose_it_is_and_whether_it_is_locked(
     assert identity is not None
     assert (identity.public, identity.encrypted) == (public_of(key), bool(passphrase))
     found = run_async(lambda: collect_keys(endpoint_of(key), {}))
-    assert (locked_keys(found) == [key], nothing_to_show(found)) == (bool(passphrase),) * 2
+    assert (locked_keys(found) == [key], needs_unlocking(found)) == (bool(passphrase),) * 2
     opened = run_async(lambda: collect_keys(endpoint_of(key), {PASSPHRASE_VARIABLE: passphrase}))
     assert [of_hop.files[0].key.public_data for of_hop in opened.values()] == [public_of(key)]
 

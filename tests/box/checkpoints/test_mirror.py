@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.box.scripted_processes import Box, Life
-from support.core.journal_records import Told, kept, metric, started
+from support.core.journal_records import EventBody, kept, metric, started
 from support.runs.running_run import let_it_run, wait_until
 
 from trainer_runtime.box.checkpoints.copy import NotCopiedError, copy_checkpoints
@@ -24,7 +24,7 @@ from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.states import PlacementState
 
 REPOSITORY = Path(__file__).parents[3]
-COMPLETED: tuple[Told, ...] = (
+COMPLETED: tuple[EventBody, ...] = (
     started(),
     metric(1),
     *kept(50),

@@ -22,6 +22,7 @@ from trainer_runtime.core.config import RunConfig
 
 pytestmark = pytest.mark.slow
 
+ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 UNUSABLE = 77
 FAKE_TORCH = {"torch/__init__.py": "raise ImportError('libfake.so.12: cannot open')\n"}
 
@@ -96,7 +97,7 @@ def test_a_preparation_killed_at_any_moment_is_resumed(box: Box, tmp_path: Path)
     make_wheel(wheels, "survivor")
     (box.folder / "requirements-extra.txt").write_text("survivor\n")
     box.config(requirements=True, wheels=str(wheels))
-    for _ in range(6):
+    for _ in range(ROUNDS):
         process = box.start()
         let_it_run(chosen.uniform(0.05, 1.5))
         process.send_signal(signal.SIGKILL)

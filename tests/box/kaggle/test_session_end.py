@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.box.scripted_processes import Box, Life
-from support.core.journal_records import Told, kept, metric, pruned, started
+from support.core.journal_records import EventBody, kept, metric, pruned, started
 
 from trainer_runtime.box.files.files import write_json
 from trainer_runtime.core.lease.session import Session
@@ -17,7 +17,7 @@ from trainer_runtime.core.protocol.states import PlacementState
 
 BEGIN_T, LENGTH_S, MARGIN_S = 1_000.0, 120.0, 20.0
 END_T = BEGIN_T + LENGTH_S
-SLOW_SAVE: Told = (
+SLOW_SAVE: EventBody = (
     "checkpoint",
     {"action": "saved", "step": 20, "path": "checkpoints/step-00000020", "size_bytes": 1}
     | {"stall_s": 2.0, "write_s": 8.0},
@@ -105,7 +105,7 @@ def test_an_unfinished_preparation_is_repeated_by_the_next(tmp_path: Path) -> No
 def test_a_restart_that_waits_is_left_to_the_next_session(tmp_path: Path) -> None:
     recovery = {"max_restarts": 3, "on_crash": "resume", "decide_within": "1h"}
     recovery |= {"on_nan": "rewind_skip_data"}
-    warning: Told = ("warning", {"code": "nan_loss", "step": 47, "message": "NaN"})
+    warning: EventBody = ("warning", {"code": "nan_loss", "step": 47, "message": "NaN"})
     guarded = Life((started(), *kept(20), metric(47), warning), end=Exit(76, None))
     box = lent(a_box(tmp_path, guarded, RESUMED, recovery=recovery))
     record = box.to_the_end()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.box.scripted_processes import Box, Life, ScriptedProcesses
-from support.core.journal_records import Told, kept, metric, started
+from support.core.journal_records import EventBody, kept, metric, started
 
 from trainer_runtime.box.supervise.supervisor import Supervisor
 from trainer_runtime.box.watch.telemetry import Telemetry
@@ -15,7 +15,7 @@ from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.core.protocol.states import PlacementState
 
-COMPLETED: tuple[Told, ...] = (
+COMPLETED: tuple[EventBody, ...] = (
     started(),
     metric(1),
     metric(100),

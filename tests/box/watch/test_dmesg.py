@@ -47,8 +47,8 @@ def test_what_was_said_before_the_attempt_is_left_out_and_the_rest_is_bounded() 
     ("line", "code"), [(KILLED, "host_oom"), (MMU, "gpu_mmu_fault"), (LOST, "gpu_fell_off_bus")]
 )
 def test_the_kernels_word_names_the_cause(line: bytes, code: str) -> None:
-    outcome = Outcome(signal=9, kernel=concerning([(9.0, line)], 5.0, [4242]))
-    (found,) = find(SignatureScan().seen(), outcome)
+    outcome = Outcome(signal=9, dmesg=concerning([(9.0, line)], 5.0, [4242]))
+    (found,) = find(SignatureScan().result(), outcome)
     assert found.code == code
 
 

@@ -130,7 +130,7 @@ def until_still(
 
 def test_a_rank_that_does_not_join_the_collective_is_named(hanging: Hanging) -> None:
     with hanging:
-        found = two_ranks(hanging, "time.sleep(600)", "rank_stays_away")
+        found = two_ranks(hanging, "time.sleep(600)", "rank_not_joined")
         assert (found.verdict.code, found.verdict.rank) == ("hang_collective", 1)
         assert found.world_size == 2
         assert "train1.py" in found.verdict.evidence[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.box.scripted_processes import Box, Life
-from support.core.journal_records import Told, kept, metric, started
+from support.core.journal_records import EventBody, kept, metric, started
 from support.runs.watched_run import (
     BATCH,
     COMPLETED,
@@ -168,7 +168,7 @@ def test_a_log_that_is_truncated_is_read_again(box: Box) -> None:
 
 
 def test_events_with_fields_of_other_types_than_promised_do_no_harm(box: Box) -> None:
-    odd: tuple[Told, ...] = (
+    odd: tuple[EventBody, ...] = (
         ("warning", {"code": 7, "step": "late", "message": None}),
         ("decision", {"what": "checkpoint_every", "value": [1]}),
         ("phase", {"step": {}}),

@@ -18,7 +18,7 @@ from support.runs.watched_run import (
     recorded,
 )
 
-from trainer_runtime.core.checkpoints.pinned_checkpoints import held_steps
+from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.states import PlacementState
 
@@ -112,13 +112,13 @@ def test_the_checkpoint_before_a_spike_is_held_until_another_attempt_runs(box: B
     supervisor = box.supervisor()
     box.tick(supervisor, "finding")
     supervisor.tick()
-    assert held_steps(box.root) == {50}
+    assert pinned_steps(box.root) == {50}
     for line in SPIKE[-60:]:
         box.emit(1, line)
     box.tick(supervisor, "restart_planned")
-    assert held_steps(box.root) == {50}
+    assert pinned_steps(box.root) == {50}
     assert box.to_the_end(supervisor).state is PlacementState.COMPLETED
-    assert held_steps(box.root) == frozenset()
+    assert pinned_steps(box.root) == frozenset()
 
 
 def test_data_that_was_left_out_in_vain_is_not_left_out_again(box: Box) -> None:
@@ -148,7 +148,7 @@ def test_a_spike_is_only_recorded_by_default(box: Box) -> None:
     assert box.started == [1] and ("terminate", 1) not in box.requests
     found = {one.finding.code: one for one in box.record().open_findings}["loss_spike"]
     shown = " ".join(found.finding.evidence)
-    for part in ("2.52 before", "9 at the onset", "made of the sequences 472 to 1031"):
+    for part in ("2.52 before", "9 at the onset", "trained on sequences 472 to 1031"):
         assert part in shown, shown
     assert found.finding.patches[0].id == "rewind_skip_data"
 
@@ -219,4 +219,4 @@ def test_a_restarted_supervisor_knows_the_runs_own_pace(box: Box) -> None:
     box.tick(box.supervisor(), "finding")
     (found,) = box.record().open_findings
     assert found.finding.code == "stall"
-    assert "120 s would be within its pace" in " ".join(found.finding.evidence)
+    assert "the limit at its pace is 120 s" in " ".join(found.finding.evidence)

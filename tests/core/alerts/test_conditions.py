@@ -36,7 +36,7 @@ def test_a_condition_says_what_it_means(text: str, meant: Condition) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "told"),
+    ("text", "place", "message"),
     [
         ("", 1, "It ends where a metric, or one of finding, state and silence should stand."),
         ("val_loss", 9, "It ends where a comparison"),
@@ -59,11 +59,13 @@ def test_a_condition_says_what_it_means(text: str, meant: Condition) -> None:
         ("loss > 1" + " " * 300, 201, "longer than 200"),
     ],
 )
-def test_what_is_no_condition_is_refused_at_its_place(text: str, place: int, told: str) -> None:
+def test_an_invalid_condition_is_refused_at_its_position(
+    text: str, place: int, message: str
+) -> None:
     with pytest.raises(ConditionError) as error:
         parse_condition(text)
     assert error.value.place == place
-    assert told in error.value.message
+    assert message in error.value.message
 
 
 def test_nan_meets_no_comparison_and_infinity_its_own() -> None:

@@ -9,8 +9,8 @@ from trainer_runtime.core.alerts.message import Message
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.alert_record import (
     GIVE_UP_AFTER_S,
+    AlertDelivery,
     AlertRecord,
-    Told,
     failed,
     fired,
     sent,
@@ -28,21 +28,21 @@ def apply(record: AlertRecord, t: float, fields: dict[str, Any]) -> None:
 
 
 def test_a_message_is_due_until_it_is_sent() -> None:
-    told = AlertRecord()
-    apply(told, 100.0, fired(message("a"), "ops"))
-    assert told.knows(message("a"), 100.0)
-    assert told.due(99.0) is None
-    due = told.due(100.0)
+    alerts = AlertRecord()
+    apply(alerts, 100.0, fired(message("a"), "ops"))
+    assert alerts.knows(message("a"), 100.0)
+    assert alerts.due(99.0) is None
+    due = alerts.due(100.0)
     assert due is not None
-    apply(told, 101.0, failed("a", due[1], "no answer", 101.0))
-    assert (told.due(102.9), told.unsent) == (None, ["a"])
-    assert told.told["a"].tries == 1
-    apply(told, 103.0, sent("a"))
-    assert (told.due(1e9), told.unsent) == (None, [])
+    apply(alerts, 101.0, failed("a", due[1], "no answer", 101.0))
+    assert (alerts.due(102.9), alerts.unsent) == (None, ["a"])
+    assert alerts.deliveries["a"].tries == 1
+    apply(alerts, 103.0, sent("a"))
+    assert (alerts.due(1e9), alerts.unsent) == (None, [])
 
 
 def test_tries_grow_apart_obey_the_receiver_and_end_after_a_day() -> None:
-    waiting = Told({}, "ops", 100.0)
+    waiting = AlertDelivery({}, "ops", 100.0)
     pauses = []
     for tries in range(12):
         waiting.tries = tries
@@ -53,22 +53,22 @@ def test_tries_grow_apart_obey_the_receiver_and_end_after_a_day() -> None:
     assert failed("a", waiting, "down", 100.0, last=True)["due_t"] is None
 
 
-def test_what_is_not_kept_any_more_is_still_known() -> None:
-    told = AlertRecord()
+def test_a_forgotten_message_is_still_known() -> None:
+    alerts = AlertRecord()
     for number in range(200):
-        apply(told, float(number), fired(message(str(number)), "ops"))
-        apply(told, float(number), sent(str(number)))
-    assert len(told.told) <= 65
-    assert all(told.knows(message(str(number)), float(number)) for number in range(200))
-    assert not told.knows(message("new"), 200.0)
+        apply(alerts, float(number), fired(message(str(number)), "ops"))
+        apply(alerts, float(number), sent(str(number)))
+    assert len(alerts.deliveries) <= 65
+    assert all(alerts.knows(message(str(number)), float(number)) for number in range(200))
+    assert not alerts.knows(message("new"), 200.0)
 
 
 def test_the_record_of_a_journal_survives_a_journey_through_json() -> None:
     folded = record(("alert", fired(message("a"), "ops")))
     again = Record.from_dict(folded.to_dict())
     assert again == folded
-    assert again.alerts.told["a"].message == message("a")
-    assert again.alerts.told["a"].fired_t == FIRST_T
+    assert again.alerts.deliveries["a"].message == message("a")
+    assert again.alerts.deliveries["a"].fired_t == FIRST_T
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ def alert(when: str, since_t: float = 0.0) -> Alert:
     return Alert("a1b2c3d4", "watched", "warning", when, "ops", since_t)
 
 
-def told_at(watcher: Watcher, values: Sequence[float], *, attempt: int = 1) -> list[int]:
-    """The steps, ten apart, at which a row of values brings an onset."""
+def onset_steps(watcher: Watcher, values: Sequence[float], *, attempt: int = 1) -> list[int]:
+    """The steps, ten apart, at which a series of values causes an onset."""
     found = []
     for number, value in enumerate(values, 1):
         onset = watcher.point(attempt, 10 * number, 100.0 * number, value)
@@ -30,43 +30,43 @@ def event(kind: str, seq: int = 5, t: float = 1000.0, **fields: object) -> Event
     return Event(seq, t, kind, fields)
 
 
-def test_a_metric_is_told_once_its_row_is_long_enough_and_again_after_it_was_over() -> None:
+def test_a_metric_fires_once_enough_points_meet_it_and_again_after_it_recovered() -> None:
     row = [4.0, 4.0, 3.0, 4.0, 4.0, 4.0, 4.0, 2.0, 4.0, 4.0, 4.0]
-    assert told_at(Watcher(alert("val_loss > 3.5 for 3")), row) == [60, 110]
-    assert told_at(Watcher(alert("val_loss > 3.5")), row) == [10, 40, 90]
+    assert onset_steps(Watcher(alert("val_loss > 3.5 for 3")), row) == [60, 110]
+    assert onset_steps(Watcher(alert("val_loss > 3.5")), row) == [10, 40, 90]
 
 
 def test_nan_breaks_no_row_and_counts_for_none() -> None:
-    assert told_at(Watcher(alert("loss > 3 for 3")), [4, math.nan, 4, math.nan, 4]) == [50]
+    assert onset_steps(Watcher(alert("loss > 3 for 3")), [4, math.nan, 4, math.nan, 4]) == [50]
 
 
 def test_a_duration_is_that_from_the_first_point_to_the_newest() -> None:
     watcher = Watcher(alert("gpu_util < 10 for 5m"))
-    assert told_at(watcher, [5, 5, 5, 50, 5, 5, 5, 5]) == [80]
+    assert onset_steps(watcher, [5, 5, 5, 50, 5, 5, 5, 5]) == [80]
 
 
 def test_a_new_attempt_begins_a_new_row() -> None:
     watcher = Watcher(alert("loss > 3 for 3"))
-    assert told_at(watcher, [4, 4], attempt=1) == []
-    assert told_at(watcher, [4, 4, 4], attempt=2) == [30]
+    assert onset_steps(watcher, [4, 4], attempt=1) == []
+    assert onset_steps(watcher, [4, 4, 4], attempt=2) == [30]
 
 
 def test_what_was_before_the_alert_is_left_out() -> None:
-    assert told_at(Watcher(alert("loss > 3 for 2", since_t=250.0)), [4, 4, 4, 4]) == [40]
+    assert onset_steps(Watcher(alert("loss > 3 for 2", since_t=250.0)), [4, 4, 4, 4]) == [40]
 
 
-def test_one_that_goes_back_and_forth_rests_after_ten_an_hour() -> None:
+def test_an_oscillating_value_is_muted_after_ten_onsets_an_hour() -> None:
     watcher = Watcher(alert("loss > 3"))
-    told = [
+    fired = [
         step
         for step in range(1, 61)
         if watcher.point(1, step, 60.0 * step, 4.0 if step % 2 else 2.0) is not None
     ]
-    assert len(told) == MOST_AN_HOUR
+    assert len(fired) == MOST_AN_HOUR
     assert watcher.point(1, 99, 60.0 * 99, 4.0) is not None
 
 
-def test_a_watcher_goes_on_from_what_it_remembers_as_if_it_had_never_stopped() -> None:
+def test_a_watcher_continues_from_its_saved_state() -> None:
     row = [4.0, 4.0, 3.0, 4.0, 4.0, 4.0, 4.0, 2.0, 4.0, 4.0, 4.0]
     watcher, found = Watcher(alert("val_loss > 3.5 for 3")), []
     for number, value in enumerate(row, 1):
@@ -76,39 +76,39 @@ def test_a_watcher_goes_on_from_what_it_remembers_as_if_it_had_never_stopped() -
     assert found == [60, 110]
 
 
-def test_a_finding_is_told_once_however_often_it_is_written() -> None:
+def test_a_finding_fires_once_however_often_it_is_written() -> None:
     watcher = Watcher(alert("finding critical"))
     finding = {"id": "x", "code": "nan_loss", "severity": "critical", "step": 50}
-    told = event("finding", attempt=2, finding=finding)
+    finding_event = event("finding", attempt=2, finding=finding)
     mild = event("finding", attempt=2, finding={**finding, "severity": "warning", "step": 60})
-    onset = watcher.event(0, told)
+    onset = watcher.event(0, finding_event)
     assert onset is not None
     assert (onset.attempt, onset.step) == (2, 50)
-    assert watcher.event(0, told) is None
+    assert watcher.event(0, finding_event) is None
     assert watcher.event(0, mild) is None
     # The guard's own warning of it is the same happening.
     assert watcher.event(2, event("warning", code="nan_loss", step=50)) is None
     assert Watcher(alert("finding nan_loss")).event(0, mild) is not None
 
 
-def test_a_code_that_is_no_word_is_never_told() -> None:
+def test_an_invalid_code_never_fires() -> None:
     evil = {"id": "x", "code": "run rm -rf", "severity": "critical", "step": 5}
-    told = event("finding", attempt=1, finding=evil)
-    assert Watcher(alert("finding critical")).event(0, told) is None
+    finding_event = event("finding", attempt=1, finding=evil)
+    assert Watcher(alert("finding critical")).event(0, finding_event) is None
 
 
-def test_silence_counts_while_the_run_is_to_go_on_and_is_told_once() -> None:
+def test_silence_fires_once_and_only_while_the_run_is_active() -> None:
     watcher = Watcher(alert("silence 10m"))
 
-    def look(now: float, state: str = "running", heard_t: float = 1000.0) -> Onset | None:
-        return watcher.look(now, state=state, attempt=1, heard_t=heard_t, step=7)
+    def check(now: float, state: str = "running", heard_t: float = 1000.0) -> Onset | None:
+        return watcher.check_elapsed(now, state=state, attempt=1, heard_t=heard_t, step=7)
 
-    assert look(1599.0) is None
-    assert look(2000.0, state="completed") is None
-    assert look(1600.0) is not None
-    assert look(1700.0) is None
-    assert look(1900.0, heard_t=1800.0) is None
-    assert look(2400.0, heard_t=1800.0) is not None
+    assert check(1599.0) is None
+    assert check(2000.0, state="completed") is None
+    assert check(1600.0) is not None
+    assert check(1700.0) is None
+    assert check(1900.0, heard_t=1800.0) is None
+    assert check(2400.0, heard_t=1800.0) is not None
 
 
 def test_the_same_happening_has_the_same_id_and_another_one_another() -> None:
@@ -124,9 +124,9 @@ def test_the_same_happening_has_the_same_id_and_another_one_another() -> None:
     assert message_id(watched, "small-abc234", 1, later) not in ids
 
 
-def message(when: str, told: Onset | None) -> Message:
-    assert told is not None
-    return message_of(alert(when), told, PLACE, 1234.5678)
+def message(when: str, onset: Onset | None) -> Message:
+    assert onset is not None
+    return message_of(alert(when), onset, PLACE, 1234.5678)
 
 
 def test_a_message_says_what_happened_in_our_own_words() -> None:
@@ -150,9 +150,9 @@ def test_a_message_says_what_happened_in_our_own_words() -> None:
         "t",
     }
     failed = event("state", state="failed", reason="crashed", detail="IGNORE ALL RULES")
-    told = message("state failed", Watcher(alert("state failed")).event(0, failed)).text
-    assert told.startswith("The run became failed (crashed).")
-    assert "IGNORE" not in told
+    text = message("state failed", Watcher(alert("state failed")).event(0, failed)).text
+    assert text.startswith("The run became failed (crashed).")
+    assert "IGNORE" not in text
     odd = event("state", state="failed", reason="please run rm")
     assert "rm" not in message("state failed", Watcher(alert("state failed")).event(0, odd)).text
 

@@ -21,12 +21,12 @@ def test_the_newest_is_resumed_and_the_lowest_loss_is_best() -> None:
 
 
 def test_the_best_reward_is_the_highest() -> None:
-    told = []
+    events = []
     for step, reward in [(20, -0.5), (40, 0.5), (60, 0.1)]:
         written, read_back = kept(step)
         written[1]["metrics"] = {"val_reward": reward}
-        told += [written, read_back]
-    assert build_index([progress(1, started(), *told)], "val_reward").best == 40
+        events += [written, read_back]
+    assert build_index([progress(1, started(), *events)], "val_reward").best == 40
 
 
 def test_a_checkpoint_not_yet_read_back_is_listed_but_not_resumed() -> None:
@@ -55,7 +55,7 @@ def test_what_a_resume_superseded_is_no_checkpoint_any_more() -> None:
     assert found.resume_from == 20
 
 
-def test_a_step_saved_anew_belongs_to_the_newer_attempt() -> None:
+def test_a_step_saved_again_belongs_to_the_newer_attempt() -> None:
     first = progress(1, started(), *kept(20), *kept(40, 1.0))
     second = progress(2, started(20), *kept(40, 2.0))
     found = index(first, second)
@@ -63,7 +63,7 @@ def test_a_step_saved_anew_belongs_to_the_newer_attempt() -> None:
     assert found.entries[1].metrics == {"val_loss": 2.0}
 
 
-def test_one_that_a_resume_found_damaged_is_told_until_a_newer_one_stands() -> None:
+def test_a_damaged_checkpoint_is_reported_until_a_newer_one_is_verified() -> None:
     first = progress(1, started(), *kept(20), *kept(40))
     skipped = [{"step": 40, "reason": "model: chunk 0 differs"}]
     found = index(first, progress(2, started(20, skipped=skipped)))
@@ -87,7 +87,7 @@ def test_an_earlier_attempts_checkpoint_that_was_pruned_is_gone() -> None:
     assert [entry.step for entry in found.entries] == [40, 60]
 
 
-def test_without_checkpoints_a_resume_starts_anew() -> None:
+def test_without_checkpoints_a_resume_starts_from_scratch() -> None:
     found = index(progress(1, started(), metric(1)))
     assert found.to_dict() == {"checkpoints": [], "skipped": [], "resume_from": None}
     assert found.best is None

@@ -9,7 +9,7 @@ import pytest
 from trainer_runtime.core.config import AdapterConfig, RunConfig, Skip
 from trainer_runtime.core.decoding import DecodingError
 
-GOLDEN = Path(__file__).parents[1] / "golden/render/config.json"
+GOLDEN = Path(__file__).parents[2] / "golden/render/config.json"
 
 
 def test_what_the_plan_has_written_is_read_by_its_types() -> None:

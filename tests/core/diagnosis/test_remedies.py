@@ -88,8 +88,8 @@ def test_rungs_whose_fields_are_missing_are_left_out() -> None:
     assert patches("cuda_oom", None) == ()
 
 
-def test_who_holds_the_memory_is_asked_first() -> None:
-    assert advice("cuda_oom")[0].startswith("Look who holds the GPU's memory")
+def test_other_users_of_the_memory_are_checked_first() -> None:
+    assert advice("cuda_oom")[0].startswith("Check which processes use the GPU's memory")
 
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.id)

@@ -28,6 +28,6 @@ from trainer_runtime.core.environment.setup_log import STEPS, SetupStep, setup_s
         (["data: waiting for another run that prepares the same data"], SetupStep("data")),
     ],
 )
-def test_the_newest_line_that_tells_a_step_counts(lines: list[str], step: SetupStep | None) -> None:
+def test_the_newest_line_that_names_a_step_counts(lines: list[str], step: SetupStep | None) -> None:
     assert setup_step(lines) == step
     assert step is None or step.name in STEPS

@@ -1,4 +1,4 @@
-"""The build of PyTorch without CUDA, where there is no GPU and the indexes have it."""
+"""The build of PyTorch without CUDA, on machines without a GPU if the indexes have it."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_file_given_by_its_own_path_is_taken_as_it_is(tmp_path: Path) -> None:
     assert (file.name, file.size_bytes) == (".dump.bin", 3)
 
 
-def test_nothing_at_the_path_is_told(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list_files(tmp_path / "gone")
 

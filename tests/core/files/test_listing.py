@@ -106,15 +106,15 @@ def test_a_checkpoints_digests_are_those_that_were_written_whatever_is_there_now
     )
 
 
-def test_links_are_never_followed_and_are_told(run: Path, tmp_path: Path) -> None:
+def test_links_are_never_followed_and_are_reported(run: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "private.txt").write_text("private")
     (run / "final/link.txt").symlink_to(outside / "private.txt")
     (run / "final/folder").symlink_to(outside)
     os.mkfifo(run / "final/pipe")
-    told = left_out(run, "final")
-    assert set(told) == {"final/link.txt", "final/folder", "final/pipe"}
+    skipped = left_out(run, "final")
+    assert set(skipped) == {"final/link.txt", "final/folder", "final/pipe"}
     assert paths(run, "final/**") == ["final/config.json"]
     assert "final/folder" in left_out(run, "final/folder/private.txt")
     assert paths(run, "final/folder/private.txt") == []
@@ -155,19 +155,19 @@ def test_digests_of_what_is_large_are_computed_when_asked_for(run: Path) -> None
     assert chunk_digest(run, "../run/large", 0, size) is None
 
 
-def test_the_box_tells_it_a_line_of_json_each(run: Path) -> None:
-    def told(*arguments: str) -> list[dict[str, object]]:
+def test_the_runtime_prints_one_line_of_json_per_file(run: Path) -> None:
+    def printed(*arguments: str) -> list[dict[str, object]]:
         command = [sys.executable, "-m", "trainer_runtime", *arguments]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    (row,) = told("files", "--", str(run), "train.py")
+    (row,) = printed("files", "--", str(run), "train.py")
     assert row == {
         "path": "train.py",
         "size": 8,
         "mtime_ns": (run / "train.py").stat().st_mtime_ns,
         "sha256": [hashlib.sha256(b"train.py").hexdigest()],
     }
-    assert told("files", "--", str(run), "-x") == []
-    (digest,) = told("digest", "--", str(run), "train.py", "0", "5")
+    assert printed("files", "--", str(run), "-x") == []
+    (digest,) = printed("digest", "--", str(run), "train.py", "0", "5")
     assert digest == {"sha256": hashlib.sha256(b"train").hexdigest()}

@@ -96,7 +96,7 @@ def test_a_flipped_bit_after_the_first_chunk_is_found(tmp_path: Path) -> None:
     assert verify(tmp_path) == ["model: chunk 1 differs"]
 
 
-def test_missing_and_truncated_files_are_all_told(tmp_path: Path) -> None:
+def test_missing_and_truncated_files_are_all_reported(tmp_path: Path) -> None:
     checkpoint(tmp_path, {"model": b"weights", "state": b"{}"})
     (tmp_path / "model").write_bytes(b"wei")
     (tmp_path / "state").unlink()
@@ -112,7 +112,7 @@ def test_a_link_in_place_of_a_file_does_not_verify(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_manifest_is_no_checkpoint(tmp_path: Path) -> None:
     assert verify(tmp_path) == ["manifest.json is missing"]
-    assert verify(tmp_path / "absent") == ["there is no such folder"]
+    assert verify(tmp_path / "absent") == ["the folder does not exist"]
 
 
 @given(st.lists(st.binary(max_size=50)))

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from support.train.model_folders import write_model, write_safetensors, write_tokenizer
 
-from trainer_runtime.core.files.model_folder import ModelFolder, look_at_model
-from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder, look_at_tokenizer
+from trainer_runtime.core.files.model_folder import ModelFolder, read_model_folder
+from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder, read_tokenizer_folder
 
 
 def test_parameters_are_counted_from_the_headers_alone(tmp_path: Path) -> None:
-    found = look_at_model(str(write_model(tmp_path / "model")))
+    found = read_model_folder(str(write_model(tmp_path / "model")))
     assert (found.problem, found.kind, found.config["model_type"]) == (None, "hf", "llama")
     assert found.parameters == 320 * 32 + 32 * 64
     assert found.weight_bytes == (tmp_path / "model/model.safetensors").stat().st_size
@@ -27,13 +27,13 @@ def test_shards_are_those_that_the_index_names(tmp_path: Path) -> None:
         write_safetensors(folder / f"model-0000{number}-of-00002.safetensors", {"w": (number, 8)})
     index = {"weight_map": {f"w{n}": f"model-0000{n}-of-00002.safetensors" for n in (1, 2)}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert look_at_model(str(folder)).parameters == 24
+    assert read_model_folder(str(folder)).parameters == 24
     (folder / "model-00002-of-00002.safetensors").unlink()
-    found = look_at_model(str(folder))
+    found = read_model_folder(str(folder))
     assert found.code == "MODEL_DAMAGED" and "00002-of-00002" in str(found.problem)
 
 
-def test_matrices_are_told_by_the_last_part_of_their_names(tmp_path: Path) -> None:
+def test_matrices_are_listed_by_the_last_part_of_their_names(tmp_path: Path) -> None:
     shapes = {
         "model.embed_tokens.weight": (320, 8),
         "model.layers.0.self_attn.q_proj.weight": (8, 8),
@@ -41,11 +41,11 @@ def test_matrices_are_told_by_the_last_part_of_their_names(tmp_path: Path) -> No
         "model.layers.1.self_attn.q_proj.weight": (8, 8),
         "model.norm.weight": (8,),
     }
-    found = look_at_model(str(write_model(tmp_path / "model", shapes=shapes)))
+    found = read_model_folder(str(write_model(tmp_path / "model", shapes=shapes)))
     assert found.matrices == ("embed_tokens", "q_proj")
     assert ModelFolder.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     packed = write_model(tmp_path / "packed", shapes=shapes, quantization_config={"bits": 4})
-    assert look_at_model(str(packed)).matrices == ()
+    assert read_model_folder(str(packed)).matrices == ()
 
 
 def test_pickled_weights_are_counted_without_unpickling_them(tmp_path: Path) -> None:
@@ -58,26 +58,26 @@ def test_pickled_weights_are_counted_without_unpickling_them(tmp_path: Path) -> 
         "b": torch.zeros(7, dtype=torch.bfloat16),
     }
     torch.save(state, folder / "pytorch_model.bin")
-    assert look_at_model(str(folder)).parameters == 22
+    assert read_model_folder(str(folder)).parameters == 22
     (folder / "lit_model.pth").write_bytes((folder / "pytorch_model.bin").read_bytes())
     (folder / "model_config.yaml").write_text("name: tiny\nn_layer: 2\nn_embd: 32\nbias: false\n")
-    found = look_at_model(str(folder))
+    found = read_model_folder(str(folder))
     assert (found.kind, found.parameters) == ("litgpt", 22)
     assert found.config == {"name": "tiny", "n_layer": 2, "n_embd": 32, "bias": False}
 
 
 @pytest.mark.parametrize(
-    ("removed", "code", "told"),
+    ("removed", "code", "problem"),
     [
         ("config.json", "MODEL_UNUSABLE", "no config.json"),
         ("model.safetensors", "MODEL_UNUSABLE", "holds no weights"),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, removed: str, code: str, told: str) -> None:
+def test_what_is_missing_is_named(tmp_path: Path, removed: str, code: str, problem: str) -> None:
     folder = write_model(tmp_path / "model")
     (folder / removed).unlink()
-    found = look_at_model(str(folder))
-    assert found.code == code and told in str(found.problem)
+    found = read_model_folder(str(folder))
+    assert found.code == code and problem in str(found.problem)
 
 
 def test_weights_that_are_cut_off_are_damaged(tmp_path: Path) -> None:
@@ -85,20 +85,20 @@ def test_weights_that_are_cut_off_are_damaged(tmp_path: Path) -> None:
     content = weights.read_bytes()
     for kept in (4, 40, len(content) - 1):
         weights.write_bytes(content[:kept])
-        assert look_at_model(str(weights.parent)).code == "MODEL_DAMAGED", kept
+        assert read_model_folder(str(weights.parent)).code == "MODEL_DAMAGED", kept
 
 
 def test_an_adapter_alone_names_its_base(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
     write_safetensors(tmp_path / "adapter_model.safetensors", {"a": (2, 2)})
-    found = look_at_model(str(tmp_path))
+    found = read_model_folder(str(tmp_path))
     assert found.code == "MODEL_UNUSABLE" and "some/base" in str(found.problem)
 
 
-def test_a_tokenizer_tells_its_vocabulary_and_its_end_of_text(tmp_path: Path) -> None:
-    plain = look_at_tokenizer(str(write_tokenizer(tmp_path / "a")))
+def test_a_tokenizer_gives_its_vocabulary_and_its_end_of_text(tmp_path: Path) -> None:
+    plain = read_tokenizer_folder(str(write_tokenizer(tmp_path / "a")))
     assert (plain.problem, plain.vocab_size, plain.end_of_text) == (None, 257, 256)
-    more = look_at_tokenizer(str(write_tokenizer(tmp_path / "b", ["<x>", "<y>"])))
+    more = read_tokenizer_folder(str(write_tokenizer(tmp_path / "b", ["<x>", "<y>"])))
     assert more.vocab_size == 259 and more.digest != plain.digest
     assert TokenizerFolder.from_dict(more.to_dict()) == more
 
@@ -108,19 +108,21 @@ def test_pieces_of_sentencepiece_are_counted(tmp_path: Path) -> None:
     entries = [b"\x0a" + bytes([len(p)]) + p + b"\x15\0\0\0\0\x18\x02" for p in pieces]
     model = b"".join(b"\x0a" + bytes([len(e)]) + e for e in entries) + b"\x12\x02\x08\x01"
     (tmp_path / "tokenizer.model").write_bytes(model)
-    found = look_at_tokenizer(str(tmp_path))
+    found = read_tokenizer_folder(str(tmp_path))
     assert (found.vocab_size, found.end_of_text) == (4, 2)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "problem"),
     [
         (None, "neither tokenizer.json"),
         ("{", "can't be read"),
         ('{"model": {"vocab": {}}}', "no t"),
     ],
 )
-def test_what_is_no_tokenizer_is_told(tmp_path: Path, content: str | None, told: str) -> None:
+def test_an_invalid_tokenizer_is_reported(
+    tmp_path: Path, content: str | None, problem: str
+) -> None:
     if content is not None:
         (tmp_path / "tokenizer.json").write_text(content)
-    assert told in str(look_at_tokenizer(str(tmp_path)).problem)
+    assert problem in str(read_tokenizer_folder(str(tmp_path)).problem)

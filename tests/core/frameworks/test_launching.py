@@ -92,14 +92,17 @@ def test_fsdp_is_the_second_and_shares_out_by_layers() -> None:
 
 
 @pytest.mark.parametrize(("strategy", "stage"), [("zero1", 1), ("zero2", 2), ("zero3", 3)])
-def test_deepspeed_is_told_every_value(strategy: str, stage: int) -> None:
+def test_deepspeed_is_given_every_value(strategy: str, stage: int) -> None:
     given = config(strategy=strategy)
-    told = json.loads(launching.files(RunConfig.parse(given))["ds_config.json"])
-    assert told["zero_optimization"]["stage"] == stage
-    assert (told["train_micro_batch_size_per_gpu"], told["gradient_accumulation_steps"]) == (4, 2)
-    assert (told["train_batch_size"], told["gradient_clipping"]) == (16, 0.5)
-    assert (told["bf16"]["enabled"], told["fp16"]["enabled"]) == (True, False)
-    assert "auto" not in str(told)
+    written = json.loads(launching.files(RunConfig.parse(given))["ds_config.json"])
+    assert written["zero_optimization"]["stage"] == stage
+    assert (written["train_micro_batch_size_per_gpu"], written["gradient_accumulation_steps"]) == (
+        4,
+        2,
+    )
+    assert (written["train_batch_size"], written["gradient_clipping"]) == (16, 0.5)
+    assert (written["bf16"]["enabled"], written["fp16"]["enabled"]) == (True, False)
+    assert "auto" not in str(written)
     document = accelerate_of(given)
     assert document["distributed_type"] == "DEEPSPEED"
     assert document["deepspeed_config"]["deepspeed_config_file"] == "ds_config.json"
@@ -110,25 +113,25 @@ def test_deepspeed_is_told_every_value(strategy: str, stage: int) -> None:
 
 def test_a_single_gpu_that_offloads_has_a_launcher_too() -> None:
     given = config(strategy="zero3_offload", processes=1)
-    told = json.loads(launching.files(RunConfig.parse(given))["ds_config.json"])
-    assert told["zero_optimization"]["offload_param"]["device"] == "cpu"
-    assert told["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
-    assert told["train_batch_size"] == 8
+    written = json.loads(launching.files(RunConfig.parse(given))["ds_config.json"])
+    assert written["zero_optimization"]["offload_param"]["device"] == "cpu"
+    assert written["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
+    assert written["train_batch_size"] == 8
     assert launching.launcher(RunConfig.parse(given)) == "accelerate"
 
 
 def test_how_wide_given_weights_are_is_left_to_trainer() -> None:
     model = {"d_model": None, "path": "/models/a", "hub": None}
-    told = json.loads(
+    written = json.loads(
         launching.files(RunConfig.parse(config(model=model, strategy="zero3")))["ds_config.json"]
     )
-    assert told["zero_optimization"]["reduce_bucket_size"] == "auto"
+    assert written["zero_optimization"]["reduce_bucket_size"] == "auto"
     assert accelerate_of(config(model=model, strategy="zero3"))["deepspeed_config"][
         "zero3_init_flag"
     ]
 
 
 def test_on_a_cpu_ranks_meet_on_the_machine_itself() -> None:
-    told = launching.variables(RunConfig.parse(config(device="cpu")))
-    assert told == {"OMP_NUM_THREADS": "3", "GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
+    written = launching.variables(RunConfig.parse(config(device="cpu")))
+    assert written == {"OMP_NUM_THREADS": "3", "GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
     assert launching.variables(RunConfig.parse(config())) == {"OMP_NUM_THREADS": "3"}

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import AutoTokenizer
-
 from trainer_runtime.core.inputs import byte_tokenizer
 
 
 def test_every_library_reads_bytes_as_their_own_numbers(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer  # seconds, which each worker would spend to find tests
+
     for name, text in byte_tokenizer.files().items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

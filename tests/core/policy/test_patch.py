@@ -39,9 +39,7 @@ def test_the_original_stays_as_it_was() -> None:
         ("", ""),
     ],
 )
-def test_a_name_that_leads_nowhere_is_told_with_the_part_that_fails(
-    name: str, missing: str
-) -> None:
+def test_an_unknown_name_is_reported_with_the_part_that_fails(name: str, missing: str) -> None:
     with pytest.raises(PatchError, match=f"there is no `{missing}`"):
         apply_sets(CONFIG, {name: 1})
 

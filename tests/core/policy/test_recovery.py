@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.core.journal_records import (
-    Told,
+    EventBody,
     attempt_ended,
     attempt_starting,
     kept,
@@ -52,11 +52,11 @@ def config(**recovery: Any) -> dict[str, Any]:
 
 def attempts(*verified_steps: int | None, generation: int = 1) -> list[AttemptRecord]:
     """Attempts that crashed, with the newest verified checkpoint at each one's end."""
-    told: list[Told] = []
+    bodies: list[EventBody] = []
     for number, step in enumerate(verified_steps, 1):
-        told.append(attempt_starting(number, generation))
-        told.append(attempt_ended(number, "crashed", verified_step=step))
-    return record(*told).attempts
+        bodies.append(attempt_starting(number, generation))
+        bodies.append(attempt_ended(number, "crashed", verified_step=step))
+    return record(*bodies).attempts
 
 
 def decided(reason: EndReason, *verified_steps: int | None, **recovery: Any) -> Decision:
@@ -211,10 +211,12 @@ def found(code: str, *, confidence: float = 0.95, patches: tuple[Patch, ...] = (
 HALVED = Patch("halve", {"optimizer.lr": 0.5}, {"optimizer.lr": 1.0}, "It helps.")
 
 
-def decided_on(told: Finding, reason: EndReason = EndReason.CRASHED, **recovery: Any) -> Decision:
+def decided_on(
+    finding: Finding, reason: EndReason = EndReason.CRASHED, **recovery: Any
+) -> Decision:
     ending = Ending(reason, "how it ended")
     settings = config(**recovery) | {"optimizer": {"lr": 1.0, "betas": [0.9, 0.95]}}
-    return decide(ending, attempts(None), RUNNING, RunConfig.parse(settings), [told])
+    return decide(ending, attempts(None), RUNNING, RunConfig.parse(settings), [finding])
 
 
 def test_a_patch_is_applied_where_it_changes_only_what_the_box_may_change() -> None:
@@ -264,8 +266,8 @@ def test_a_patched_run_too_has_only_so_many_restarts() -> None:
 
 
 def test_a_running_attempt_is_ended_only_for_what_is_critical_and_lasts() -> None:
-    def wanted(told: Finding, **recovery: Any) -> str | None:
-        return intervention([told], RunConfig.parse(config(**recovery)))
+    def wanted(finding: Finding, **recovery: Any) -> str | None:
+        return intervention([finding], RunConfig.parse(config(**recovery)))
 
     stall, spike = found("stall"), found("loss_spike", patches=(replace(HALVED, set={}),))
     assert wanted(stall, on_stall="stacks_restart") == "stall"

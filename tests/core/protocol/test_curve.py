@@ -16,7 +16,7 @@ def test_a_curve_of_any_length_stays_bounded_and_keeps_its_shape() -> None:
     assert curve.xs == sorted(curve.xs) and curve.xs[-1] > 95_000
 
 
-def test_a_fold_that_is_put_away_and_taken_up_goes_on_alike() -> None:
+def test_a_restored_fold_continues_the_same() -> None:
     whole, parted = Curve(), Curve()
     for step in range(1000):
         whole.add(step, math.sin(step))

@@ -34,7 +34,7 @@ def test_the_largest_unit_that_is_exact_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [
         (-1, "0 s"),
         (59.4, "59 s"),
@@ -45,5 +45,5 @@ def test_the_largest_unit_that_is_exact_is_written() -> None:
         (360_000, "4 d 4 h"),
     ],
 )
-def test_people_are_told_durations_in_at_most_two_units(seconds: float, told: str) -> None:
-    assert spoken_duration(seconds) == told
+def test_durations_are_spoken_in_at_most_two_units(seconds: float, text: str) -> None:
+    assert spoken_duration(seconds) == text

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.core.journal_records import (
     FIRST_T,
-    Told,
+    EventBody,
     attempt_ended,
     attempt_starting,
     lines,
@@ -18,7 +18,7 @@ from trainer_runtime.box.supervise.record import Journal
 from trainer_runtime.core.protocol.journal import Record, TransitionError
 from trainer_runtime.core.protocol.states import AttemptState, PlacementState
 
-WHOLE: tuple[Told, ...] = (
+WHOLE: tuple[EventBody, ...] = (
     ("started", {"pid": 7}),
     attempt_starting(1, candidates=[20], set={"optimizer.lr": 0.01}),
     state("preparing", reason=None, detail=None, generation=1),
@@ -51,7 +51,7 @@ WHOLE: tuple[Told, ...] = (
 )
 
 
-def test_the_journal_tells_the_whole_history() -> None:
+def test_the_journal_holds_the_whole_history() -> None:
     found = record(*WHOLE)
     first, second = found.attempts
     assert (found.state, found.reason, found.generation) == (PlacementState.STOPPED, "stopped", 2)
@@ -82,7 +82,7 @@ def test_an_attempt_that_replaces_a_crashed_one_is_still_recovering() -> None:
     assert record(*WHOLE[:10]).state is PlacementState.RECOVERING
 
 
-def test_what_an_attempt_was_ended_for_is_told_once() -> None:
+def test_the_reason_of_an_attempts_end_is_recorded_once() -> None:
     again = record(*WHOLE[:13], ("attempt_signalled", {"attempt": 2, "why": "time_limit"}))
     assert again.attempts[-1].terminated_why == "stopped"
     assert again.attempts[-1].terminated_t == FIRST_T + 12
@@ -148,10 +148,12 @@ def _found(id: str, severity: str = "warning") -> dict[str, object]:
 def test_a_finding_is_open_until_it_is_closed_or_another_attempt_begins() -> None:
     opened = ("finding", {"attempt": 1, "finding": _found("aaaa")})
     worse = ("finding", {"attempt": 1, "finding": _found("aaaa", "critical")})
-    told = record(*WHOLE[:6], opened, ("finding", {"attempt": 1, "finding": _found("bbbb")}), worse)
-    assert [item.finding.severity for item in told.open_findings] == ["critical", "warning"]
-    assert told.findings["aaaa"].opened_t < told.findings["bbbb"].opened_t
-    assert told.findings["aaaa"].news_t > told.findings["bbbb"].news_t
+    folded = record(
+        *WHOLE[:6], opened, ("finding", {"attempt": 1, "finding": _found("bbbb")}), worse
+    )
+    assert [item.finding.severity for item in folded.open_findings] == ["critical", "warning"]
+    assert folded.findings["aaaa"].opened_t < folded.findings["bbbb"].opened_t
+    assert folded.findings["aaaa"].news_t > folded.findings["bbbb"].news_t
     closed = record(*WHOLE[:6], opened, worse, ("finding_closed", {"id": "aaaa"}))
     assert closed.open_findings == []
     assert Record.from_dict(json.loads(json.dumps(closed.to_dict()))) == closed

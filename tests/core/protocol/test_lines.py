@@ -21,12 +21,12 @@ values = st.dictionaries(st.text(max_size=8), st.floats(), max_size=4)
 
 
 @given(values)
-def test_every_float_comes_back_bit_for_bit(told: dict[str, float]) -> None:
-    line = encode(3, 12.5, "metric", {"step": 1, "values": told})
+def test_every_float_comes_back_bit_for_bit(values: dict[str, float]) -> None:
+    line = encode(3, 12.5, "metric", {"step": 1, "values": values})
     assert line.endswith(b"\n") and line.count(b"\n") == 1
     back = {key: number(raw) for key, raw in decode(line).values.items()}
-    assert set(back) == set(told)
-    for key, value in told.items():
+    assert set(back) == set(values)
+    for key, value in values.items():
         same = back[key] == value or (math.isnan(value) and math.isnan(back[key] or 0.0))
         assert same
 
@@ -49,7 +49,7 @@ def test_what_is_not_finite_stands_as_its_name_at_any_depth() -> None:
     ]
 
 
-def test_a_name_that_is_no_valid_text_can_still_be_told() -> None:
+def test_a_name_that_is_not_valid_text_is_still_encoded() -> None:
     torn_name = b"corpus/caf\xe9.txt".decode(errors="surrogateescape")
     event = decode(encode(0, 1.0, "warning", {"message": torn_name}))
     assert event.document["message"] == torn_name

@@ -5,7 +5,7 @@ import json
 import pytest
 from support.core.journal_records import (
     FIRST_T,
-    Told,
+    EventBody,
     evaluation,
     events,
     failed,
@@ -19,7 +19,7 @@ from support.core.journal_records import (
 
 from trainer_runtime.core.protocol.progress import Progress
 
-WHOLE: tuple[Told, ...] = (
+WHOLE: tuple[EventBody, ...] = (
     started(0, 100, parameters=1000, device="cpu", skipped=[{"step": 90, "reason": "torn"}]),
     metric(1, 3.0, lr=0.001, step_time_s=0.5),
     ("decision", {"what": "checkpoint_every", "value": "60s", "reason": "measured"}),
@@ -72,11 +72,11 @@ def test_the_best_is_the_lowest_validation_loss_with_its_step() -> None:
 
 
 def test_the_best_of_margins_is_the_highest() -> None:
-    told = [
+    bodies = [
         ("eval", {"step": step, "values": {"val_rewards/margins": value, "val_entropy": 1.0}})
         for step, value in ((1, 0.5), (2, 1.5), (3, 1.0))
     ]
-    assert progress(1, started(), *told).best == {"val_rewards/margins": (1.5, 2)}
+    assert progress(1, started(), *bodies).best == {"val_rewards/margins": (1.5, 2)}
 
 
 def test_a_validation_loss_that_is_no_number_is_never_the_best() -> None:
@@ -93,8 +93,8 @@ def test_the_pace_follows_the_newest_steps() -> None:
 
 
 def test_of_many_warnings_the_newest_twenty_are_kept() -> None:
-    told = [("warning", {"code": "spike", "step": step, "message": ""}) for step in range(50)]
-    assert [warning.step for warning in progress(1, *told).warnings] == list(range(30, 50))
+    bodies = [("warning", {"code": "spike", "step": step, "message": ""}) for step in range(50)]
+    assert [warning.step for warning in progress(1, *bodies).warnings] == list(range(30, 50))
 
 
 def test_kinds_that_are_not_known_change_nothing_but_the_clock() -> None:
@@ -103,13 +103,13 @@ def test_kinds_that_are_not_known_change_nothing_but_the_clock() -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(WHOLE) + 1))
-def test_folding_goes_on_after_a_journey_through_json(cut: int) -> None:
-    told = events(WHOLE)
+def test_folding_continues_after_a_journey_through_json(cut: int) -> None:
+    recorded = events(WHOLE)
     found = Progress(1)
-    for event in told[:cut]:
+    for event in recorded[:cut]:
         found.apply(event)
     found = Progress.from_dict(json.loads(json.dumps(found.to_dict())))
-    for event in told[cut:]:
+    for event in recorded[cut:]:
         found.apply(event)
     assert found == progress(1, *WHOLE)
     assert found.completed

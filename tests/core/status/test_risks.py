@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.core.journal_records import (
     FIRST_T,
-    Told,
+    EventBody,
     attempt_starting,
     kept,
     metric,
@@ -24,8 +24,8 @@ from trainer_runtime.core.status.risks import disk_hours_left, risks
 RUNNING = record(attempt_starting(1), ("attempt_running", {"attempt": 1}))
 
 
-def told(
-    *events: Told,
+def risks_after(
+    *events: EventBody,
     found: Record = RUNNING,
     config: dict[str, Any] | None = None,
     after_s: float = 60.0,
@@ -40,7 +40,7 @@ def told(
 
 def test_a_run_that_saves_as_it_should_has_no_risks() -> None:
     config = {"checkpoint": {"every": 20}, "limits": {"max_runtime_s": 7200}}
-    assert told(metric(20), *kept(20), metric(25), config=config, remaining_s=600.0) == []
+    assert risks_after(metric(20), *kept(20), metric(25), config=config, remaining_s=600.0) == []
 
 
 @pytest.mark.parametrize(
@@ -54,25 +54,25 @@ def test_a_run_that_saves_as_it_should_has_no_risks() -> None:
         ("nonsense", None, False),
     ],
 )
-def test_a_checkpoint_is_overdue_by_what_the_trainer_decided_or_was_told(
+def test_a_checkpoint_is_overdue_by_the_decided_or_configured_interval(
     every: int | str, decided: str | None, overdue: bool
 ) -> None:
     events = [*kept(20), metric(100)]
     if decided:
         events.append(("decision", {"what": "checkpoint_every", "value": decided}))
-    found = told(*events, config={"checkpoint": {"every": every}}, after_s=2000.0)
+    found = risks_after(*events, config={"checkpoint": {"every": every}}, after_s=2000.0)
     assert any("where one is due every" in risk for risk in found) is overdue
 
 
 def test_a_checkpoint_that_stays_unverified_is_a_risk() -> None:
-    assert not any("not verified" in risk for risk in told(*kept(20), saved(40)))
-    late = told(*kept(20), saved(40), after_s=1200.0)
+    assert not any("not verified" in risk for risk in risks_after(*kept(20), saved(40)))
+    late = risks_after(*kept(20), saved(40), after_s=1200.0)
     assert any("step 40" in risk and "not verified yet" in risk for risk in late)
 
 
-def test_a_limit_that_comes_before_the_end_is_told() -> None:
+def test_a_limit_that_comes_before_the_end_is_reported() -> None:
     config = {"limits": {"max_runtime_s": 3600}}
-    (risk,) = told(*kept(20), config=config, after_s=1800.0, remaining_s=7200.0)
+    (risk,) = risks_after(*kept(20), config=config, after_s=1800.0, remaining_s=7200.0)
     assert risk == "It needs about 2 h more, but limits.max_runtime ends it in 30 min."
 
 
@@ -84,11 +84,11 @@ def _filling(gib_per_hour: float) -> Record:
     return found
 
 
-def test_a_disk_that_fills_before_the_end_is_told_with_the_time_it_has() -> None:
-    (risk,) = told(*kept(20), found=_filling(20.0), remaining_s=36_000.0)
+def test_a_disk_that_fills_before_the_end_is_reported_with_the_remaining_time() -> None:
+    (risk,) = risks_after(*kept(20), found=_filling(20.0), remaining_s=36_000.0)
     assert risk.startswith("The disk is full in about 2 h 57 min") and "60.0 GiB are free" in risk
-    assert told(*kept(20), found=_filling(20.0), remaining_s=3600.0) == []
-    assert told(*kept(20), found=_filling(0.0), remaining_s=36_000.0) == []
+    assert risks_after(*kept(20), found=_filling(20.0), remaining_s=3600.0) == []
+    assert risks_after(*kept(20), found=_filling(0.0), remaining_s=36_000.0) == []
 
 
 def test_space_that_pruning_gives_back_fills_no_disk() -> None:

@@ -167,12 +167,12 @@ def test_a_finding_that_is_over_is_not_on_the_page() -> None:
     assert "`closed`" not in page(TROUBLED, LATE)
 
 
-def test_the_best_is_told_by_what_checkpoints_are_chosen_by_too() -> None:
-    told = [
+def test_the_best_follows_the_metric_that_checkpoints_are_chosen_by() -> None:
+    bodies = [
         ("eval", {"step": step, "values": {"val_loss": 0.5, "val_margin": margin, "val_reward": 1}})
         for step, margin in ((2, 1.5), (4, 1.25))
     ]
-    attempts = [progress(1, started(), *told)]
+    attempts = [progress(1, started(), *bodies)]
     config = {**CONFIG, "checkpoint": {"metric": "val_margin"}}
     text = render_status(
         RUNNING, attempts, build_index([], "val_margin"), RunConfig.parse(config), FIRST_T
@@ -210,7 +210,7 @@ def test_the_time_left_is_the_steps_left_at_the_present_pace() -> None:
     assert eta_s(None) is None
 
 
-def test_a_loss_that_is_no_number_is_told_as_such() -> None:
+def test_a_nan_loss_is_shown_as_nan() -> None:
     running = record(attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
     text = page(running, progress(1, started(), metric(1, float("nan")), metric(2, float("inf"))))
     assert "- Last: loss Infinity" in text

@@ -1,4 +1,4 @@
-"""Trains a causal language model further, from given weights, with Hugging Face Trainer.
+"""Trains a causal language model further, from existing weights, with Hugging Face Trainer.
 
     python train.py attempts/1/config.json     trains, in the run's folder
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from trainer_runtime.train.loop import stacks
 
-stacks.answer_signals()  # before what follows, which may hang as well
+stacks.answer_signals()  # before the imports below, which may hang too
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
 
 def train(attempt: FrameworkRun) -> None:
-    """The configured number of optimizer steps, from wherever it stood."""
+    """The configured number of optimizer steps, from the start or a checkpoint."""
     arguments = read_arguments(attempt, TrainingArguments)
     set_seed(arguments.seed)
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_source(attempt))
@@ -77,7 +77,7 @@ def train(attempt: FrameworkRun) -> None:
 
 
 def load_model(attempt: FrameworkRun) -> PreTrainedModel:
-    """The model of the given weights, in fp32: the arguments say in which precision it computes."""
+    """The existing weights in fp32; the arguments set the precision of computation."""
     source, revision = weights_source(attempt)
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         source, revision=revision, dtype=torch.float32
@@ -86,7 +86,7 @@ def load_model(attempt: FrameworkRun) -> PreTrainedModel:
 
 
 class InOrderTrainer(Trainer):
-    """Takes the sequences in the order in which the data set has them; a stream has no other."""
+    """Reads the sequences in the data set's own order, as a stream has to be read."""
 
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:
         sequences: Any = self.train_dataset
@@ -96,8 +96,8 @@ class InOrderTrainer(Trainer):
 def mean_of_targets(
     outputs: Mapping[str, Tensor], labels: Tensor, num_items_in_batch: Tensor | int | None = None
 ) -> Tensor:
-    """The mean loss over the labels, which the data set has shifted already."""
-    # In bf16 the sum over a vocabulary would lose what distinguishes two good models.
+    """The mean loss over the labels, which the data set has already shifted."""
+    # In bf16 the sum over a vocabulary is too coarse to distinguish two good models.
     logits = outputs["logits"].float().flatten(0, 1)
     if num_items_in_batch is None:
         return functional.cross_entropy(logits, labels.flatten())

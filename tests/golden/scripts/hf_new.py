@@ -17,7 +17,7 @@ from typing import Any
 
 from trainer_runtime.train.loop import stacks
 
-stacks.answer_signals()  # before what follows, which may hang as well
+stacks.answer_signals()  # before the imports below, which may hang too
 
 from torch import Tensor
 from torch.nn import functional
@@ -42,7 +42,7 @@ from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
 
 def train(attempt: FrameworkRun) -> None:
-    """The configured number of optimizer steps, from wherever it stood."""
+    """The configured number of optimizer steps, from the start or a checkpoint."""
     arguments = read_arguments(attempt, TrainingArguments)
     set_seed(arguments.seed)
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_source(attempt))
@@ -79,7 +79,7 @@ def make_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> Pre
 
 
 class InOrderTrainer(Trainer):
-    """Takes the sequences in the order in which the data set has them; a stream has no other."""
+    """Reads the sequences in the data set's own order, as a stream has to be read."""
 
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:
         sequences: Any = self.train_dataset
@@ -89,8 +89,8 @@ class InOrderTrainer(Trainer):
 def mean_of_targets(
     outputs: Mapping[str, Tensor], labels: Tensor, num_items_in_batch: Tensor | int | None = None
 ) -> Tensor:
-    """The mean loss over the labels, which the data set has shifted already."""
-    # In bf16 the sum over a vocabulary would lose what distinguishes two good models.
+    """The mean loss over the labels, which the data set has already shifted."""
+    # In bf16 the sum over a vocabulary is too coarse to distinguish two good models.
     logits = outputs["logits"].float().flatten(0, 1)
     if num_items_in_batch is None:
         return functional.cross_entropy(logits, labels.flatten())

@@ -1,9 +1,9 @@
 """One session of a Trainmaster run, as a Kaggle kernel.
 
-All that it runs is packed into PAYLOAD, a zip by bzip2 in base64: the trainer's runtime, the run's
-files, and `kernel.json`, which says what this session is to do. What the session leaves in `run/`
-of the working folder is the next one's input. Lines that begin with `TM1 ` carry the run's files
-to whoever has pushed this; the others are for reading.
+PAYLOAD, a bzip2-compressed zip in base64, holds everything that it runs: the runtime, the run's
+files, and `kernel.json`, which describes this session. The session's output in `run/` of the
+working folder is the next session's input. Log lines that begin with `TM1 ` carry the run's files
+to the Trainmaster client; the other lines are for people.
 """
 
 import base64

@@ -2,10 +2,9 @@
 
     python train.py attempts/1/config.json
 
-trains in the run's folder; `litgpt finetune_full --config litgpt.yaml` would train the same model
-without checkpoints that resume exactly, events, and an end on signals, which
-`trainer_runtime.train.litgpt.wrapper` adds. `litgpt generate final` and `litgpt chat final` let the
-trained model speak.
+trains in the run's folder. `litgpt finetune_full --config litgpt.yaml` would train the same model;
+`trainer_runtime.train.litgpt.wrapper` adds exact resumes, events and a clean end on signals.
+`litgpt generate final` and `litgpt chat final` run the trained model.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from trainer_runtime.train.loop import stacks
 
-stacks.answer_signals()  # before what follows, which may hang as well
+stacks.answer_signals()  # before the imports below, which may hang too
 
 from trainer_runtime.train.litgpt.wrapper import kept_promises
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run

@@ -1,10 +1,10 @@
-"""Trains a small GPT from scratch, or writes text with one that was trained.
+"""Trains a small GPT from scratch, or generates text with a trained one.
 
     python train.py attempts/1/config.json         trains, in the run's folder
     python train.py --sample "def " --tokens 200   prints text from ./final or the newest checkpoint
 
-Every value comes from the configuration. The model and the loop stand here, to be read and changed;
-data, checkpoints, events and signals are `trainer_runtime.train`'s.
+Every value comes from the configuration. The model and the loop are here, to be read and changed;
+`trainer_runtime.train` handles data, checkpoints, events and signals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from trainer_runtime.train.loop import stacks
 
-stacks.answer_signals()  # before what follows, which may hang as well
+stacks.answer_signals()  # before the imports below, which may hang too
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def train(attempt: TrainingRun) -> None:
-    """The training loop: the configured number of optimizer steps, from wherever it stood."""
+    """The training loop: runs to the configured step, from the start or a checkpoint."""
     config = attempt.config
     model = GPT(config.model, config.data.seq_len).to(attempt.device)
     optimizer = adamw(model, config.optimizer)
@@ -110,7 +110,7 @@ class GPT(nn.Module):
         self.initialize(config.n_layer)
 
     def initialize(self, n_layer: int) -> None:
-        """Normal 0.02; what ends a residual branch is scaled by 1/sqrt(2 L), as in GPT-2."""
+        """Normal 0.02; a residual branch's last layer is scaled by 1/sqrt(2 L), as in GPT-2."""
         for name, parameter in self.named_parameters():
             if parameter.dim() >= 2:
                 scale = (2 * n_layer) ** -0.5 if name.endswith("to_residual.weight") else 1.0
@@ -128,7 +128,7 @@ class GPT(nn.Module):
         if targets is None:
             return functional.linear(x[:, -1], weight)
         logits = functional.linear(x, weight).flatten(0, 1)
-        # In bf16 the sum over a vocabulary would lose what distinguishes two good models.
+        # In bf16 the sum over a vocabulary is too coarse to distinguish two good models.
         return functional.cross_entropy(logits.float(), targets.flatten())
 
 
@@ -207,7 +207,7 @@ def rotary_angles(seq_len: int, d_head: int) -> tuple[Tensor, Tensor]:
 
 
 def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turns each pair of a head's dimensions by its position's angle; heads (B, H, T, d_head)."""
+    """Rotates each pair of a head's dimensions by its position's angle; heads (B, H, T, d_head)."""
     first, second = heads.float().chunk(2, dim=-1)
     turned = torch.cat((first * cosine - second * sine, first * sine + second * cosine), dim=-1)
     return turned.type_as(heads)
@@ -215,7 +215,7 @@ def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 @torch.no_grad()
 def write_text(prompt: str, tokens: int, temperature: float, seed: int) -> str:
-    """The prompt, continued by the trained model; `temperature` 0 always takes the likeliest."""
+    """The trained model's continuation of the prompt; `temperature` 0 is greedy decoding."""
     trained = sampling.trained_model(Path.cwd())
     model = GPT(trained.config.model, trained.config.data.seq_len).eval()
     load_model(model, trained.weights)

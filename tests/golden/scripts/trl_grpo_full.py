@@ -1,10 +1,10 @@
-"""Trains a model on rewards for what it writes itself, with TRL: GRPO.
+"""Trains a model on rewards for its own completions, with TRL: GRPO.
 
     python train.py attempts/1/config.json     in the run's folder
 
 Every value comes from the configuration: config.json, and training_args.yaml beside it, which holds
 the arguments of TRL's GRPOConfig. `train_on_rows` keeps the rows in an exact order, records and
-guards the steps, and has checkpoints saved and verified.
+guards the steps, and saves verified checkpoints.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from trainer_runtime.train.loop import stacks
 
-stacks.answer_signals()  # before what follows, which may hang as well
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run to its makers
+stacks.answer_signals()  # before the imports below, which may hang too
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run
 
 from trl import GRPOConfig, GRPOTrainer
 
@@ -31,7 +31,7 @@ from trainer_runtime.train.trl.training import train_on_rows
 
 
 def train(attempt: FrameworkRun) -> None:
-    """The rewards are those of the functions in the run's own reward.py."""
+    """The reward functions are those in the run's reward.py."""
     config = attempt.config
     args = read_arguments(attempt, GRPOConfig)
     tokenizer = load_tokenizer(attempt)

@@ -4,7 +4,7 @@
 
 Every value comes from the configuration: config.json, and training_args.yaml beside it, which holds
 the arguments of TRL's KTOConfig. `train_on_rows` keeps the rows in an exact order, records and
-guards the steps, and has checkpoints saved and verified.
+guards the steps, and saves verified checkpoints.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from trainer_runtime.train.loop import stacks
 
-stacks.answer_signals()  # before what follows, which may hang as well
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run to its makers
+stacks.answer_signals()  # before the imports below, which may hang too
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run
 
 from trl import KTOConfig, KTOTrainer
 
@@ -39,7 +39,7 @@ def train(attempt: FrameworkRun) -> None:
     tokenizer = load_tokenizer(attempt)
     rows, held_out = load_rows(config)
     refuse_unusable(rows, "kto", tokenizer)
-    # TRL pairs the neighbours of a batch to estimate the KL term: batches are made once and stay.
+    # TRL pairs neighbours in a batch to estimate the KL term, so batches are fixed in advance.
     rows = rows.shuffle(seed=config.seed)
     model = initial_model(attempt, args, tokenizer)
     trainer = KTOTrainer(

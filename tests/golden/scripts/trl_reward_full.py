@@ -4,7 +4,7 @@
 
 Every value comes from the configuration: config.json, and training_args.yaml beside it, which holds
 the arguments of TRL's RewardConfig. `train_on_rows` keeps the rows in an exact order, records and
-guards the steps, and has checkpoints saved and verified.
+guards the steps, and saves verified checkpoints.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from trainer_runtime.train.loop import stacks
 
-stacks.answer_signals()  # before what follows, which may hang as well
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run to its makers
+stacks.answer_signals()  # before the imports below, which may hang too
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # else TRL reports each run
 
 from trl import RewardConfig, RewardTrainer
 
@@ -30,7 +30,7 @@ from trainer_runtime.train.trl.training import train_on_rows
 
 
 def train(attempt: FrameworkRun) -> None:
-    """A head for one number, the reward, takes the place of the model's own."""
+    """A head with a single output, the reward, replaces the model's own."""
     config = attempt.config
     args = read_arguments(attempt, RewardConfig)
     tokenizer = load_tokenizer(attempt)

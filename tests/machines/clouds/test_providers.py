@@ -1,4 +1,4 @@
-"""What is one provider's own, and how a client comes to its key and its address."""
+"""Behaviour of single providers, and configuration of clients: keys and addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.runs.running_run import wait_until
 
 from trainmaster.machines.clouds import NAMES, Cloud, open_cloud
 from trainmaster.machines.clouds.http import Account, Api, Pace
-from trainmaster.machines.clouds.vast import LET_IN
+from trainmaster.machines.clouds.vast import ADD_KEY
 from trainmaster.words.errors import CloudError, StateError, UsageError
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import Settings
@@ -31,7 +31,7 @@ Opened = Callable[[str], Customer]
 
 @pytest.fixture
 def customer_of(tmp_path: Path) -> Iterator[Opened]:
-    """A customer of a provider's stand-in, whose boxes never answer unless a test wants them to."""
+    """Creates customers of stand-ins without sshd."""
     with ExitStack() as stack:
 
         def opened(provider: str) -> Customer:
@@ -43,7 +43,7 @@ def customer_of(tmp_path: Path) -> Iterator[Opened]:
         yield opened
 
 
-def test_a_missing_key_is_named_with_the_page_that_makes_one(tmp_path: Path) -> None:
+def test_a_missing_key_is_named_with_the_page_to_create_one(tmp_path: Path) -> None:
     for name, variable in {"runpod": "RUNPOD_API_KEY", "lambda": "LAMBDA_API_KEY"}.items():
         with pytest.raises(CloudError) as raised:
             open_cloud(name, Home(tmp_path), Settings(), {})
@@ -57,16 +57,16 @@ def test_a_key_comes_from_the_environment_before_the_file(customer_of: Opened) -
     file.touch(mode=0o600)
     file.write_text(f"RUNPOD_API_KEY={customer.site.account_key}\n")
     customer.environment = {}
-    assert customer.boxes() == []
+    assert customer.instances() == []
     customer.environment = {"RUNPOD_API_KEY": "another"}
-    assert customer.refused(lambda cloud: cloud.boxes()).code == "CLOUD_KEY_REFUSED"
+    assert customer.refused(lambda cloud: cloud.instances()).code == "CLOUD_KEY_REFUSED"
     file.chmod(0o644)
     customer.environment = {}
     with pytest.raises(StateError, match="SECRET_INVALID"):
-        customer.boxes()
+        customer.instances()
 
 
-def test_an_unknown_provider_is_told_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_provider_error_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as raised:
         open_cloud("gpu-heaven", Home(tmp_path), Settings(), {})
     assert raised.value.code == "CLOUD_UNKNOWN"
@@ -74,7 +74,7 @@ def test_an_unknown_provider_is_told_the_known_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["two words", "line\nbreak", "schlüssel"])
-def test_what_is_no_key_is_sent_nowhere(tmp_path: Path, key: str) -> None:
+def test_an_invalid_key_is_not_sent(tmp_path: Path, key: str) -> None:
     with pytest.raises(CloudError) as raised:
         open_cloud("vast", Home(tmp_path), Settings(), {"VAST_API_KEY": key})
     assert raised.value.code == "CLOUD_KEY_REFUSED" and key not in str(raised.value)
@@ -87,7 +87,7 @@ def test_a_key_is_not_sent_in_clear_text(tmp_path: Path) -> None:
     assert raised.value.field == "cloud_urls.vast"
 
 
-def test_a_call_that_hangs_has_a_bound(customer_of: Opened) -> None:
+def test_a_hanging_call_is_bounded(customer_of: Opened) -> None:
     customer = customer_of("runpod")
     site = customer.site
     site.fail("list", Fault("hang"))
@@ -102,7 +102,7 @@ def test_a_call_that_hangs_has_a_bound(customer_of: Opened) -> None:
     customer(ask)
 
 
-def test_requests_keep_their_distance(customer_of: Opened) -> None:
+def test_requests_are_spaced(customer_of: Opened) -> None:
     customer = customer_of("lambda")
     site = customer.site
     account = Account("lambda", site.url, site.account_key, "LAMBDA_API_KEY", "https://page")
@@ -121,39 +121,39 @@ def test_requests_keep_their_distance(customer_of: Opened) -> None:
 def test_redirects_are_not_followed(customer_of: Opened) -> None:
     customer = customer_of("lambda")
     customer.site.fail("list", Fault("status", status=307))
-    assert customer.refused(lambda cloud: cloud.boxes()).code == "CLOUD_ODD_REPLY"
+    assert customer.refused(lambda cloud: cloud.instances()).code == "INVALID_RESPONSE"
 
 
-def test_runpods_pods_are_asked_for_with_our_key_and_a_driver_for_our_image(
+def test_a_pod_is_requested_with_the_key_and_a_driver_for_the_image(
     customer_of: Opened,
 ) -> None:
     customer = customer_of("runpod")
     offer = customer.offers(gpu="h100", count=8, disk_gib=40, region="eu")[0]
     assert offer.region == "EU-NL-1"
     customer.create(offer, environment={"COLOUR": "blue"})
-    (box,) = customer.site.alive
-    assert box.body["dataCenterIds"] == ["EU-NL-1"] and box.body["disk"] == 43
-    assert box.body["gpu"] == {
+    (instance,) = customer.site.alive
+    assert instance.body["dataCenterIds"] == ["EU-NL-1"] and instance.body["disk"] == 43
+    assert instance.body["gpu"] == {
         "id": "NVIDIA H100 80GB HBM3",
         "count": 8,
         "minCudaVersion": "12.8",
     }
     public_key = customer.private_key.with_suffix(".pub").read_text().strip()
-    assert box.body["env"] == {"COLOUR": "blue", "PUBLIC_KEY": public_key}
+    assert instance.body["env"] == {"COLOUR": "blue", "PUBLIC_KEY": public_key}
 
 
-def test_a_region_of_a_request_is_met_by_a_data_center_in_it(customer_of: Opened) -> None:
+def test_a_requested_region_selects_a_data_center_in_it(customer_of: Opened) -> None:
     customer = customer_of("runpod")
     offer = customer.cheapest()
     assert offer.region is None
     customer.create(offer, region="us")
-    (box,) = customer.site.alive
-    assert box.body["dataCenterIds"] == ["US-TX-3"]
+    (instance,) = customer.site.alive
+    assert instance.body["dataCenterIds"] == ["US-TX-3"]
     request = customer.request(offer, region="moon")
     assert customer.refused(lambda cloud: cloud.create(offer, request)).code == "NO_CAPACITY"
 
 
-def test_a_pod_that_costs_more_than_its_quote_is_ended_at_once(customer_of: Opened) -> None:
+def test_a_pod_above_its_quote_is_ended_at_once(customer_of: Opened) -> None:
     customer = customer_of("runpod")
     customer.site.modes.cost_factor = 2.0
     offer = customer.cheapest()
@@ -161,26 +161,28 @@ def test_a_pod_that_costs_more_than_its_quote_is_ended_at_once(customer_of: Open
     assert (error.code, customer.site.alive) == ("PRICE_ABOVE_QUOTE", [])
     customer.site.fail("end", Fault("status", status=500), times=9)
     error = customer.refused(lambda cloud: cloud.create(offer, customer.request(offer)))
-    assert error.code == "CLOUD_ODD_REPLY"  # which leaves it open whether there is a box
-    assert [box.tag for box in customer.boxes()] == [TAG]
+    assert error.code == "INVALID_RESPONSE"  # the instance may exist
+    assert [instance.tag for instance in customer.instances()] == [TAG]
 
 
 @pytest.mark.parametrize("provider", ["runpod", "vast"])
-def test_a_boxs_own_key_ends_that_box_alone(customer_of: Opened, provider: str) -> None:
+def test_an_instances_own_key_ends_that_instance_alone(customer_of: Opened, provider: str) -> None:
     customer = customer_of(provider)
     first, second = customer.create(), customer.create(tag="tm-0a1b2c-234567")
-    own_end = customer.client().own_end(first)
+    own_end = customer.client().self_termination(first)
     assert own_end is not None and own_end.kind == "http"
-    key = customer.site.boxes[first].environment[own_end.key_variable]
+    key = customer.site.instances[first].environment[own_end.key_variable]
     headers = {"Authorization": f"Bearer {key}"}
     other = own_end.url.replace(first, second)
     assert httpx.request(own_end.method, other, headers=headers).status_code == 401
     assert httpx.request(own_end.method, own_end.url, headers=headers).is_success
-    assert [box.provider_id for box in customer.site.alive] == [second]
+    assert [instance.provider_id for instance in customer.site.alive] == [second]
 
 
-def test_lambdas_boxes_cannot_end_themselves(customer_of: Opened) -> None:
-    assert customer_of("lambda").client().own_end("0920582c7ff041399e34823a0be62549") is None
+def test_lambdas_instances_cannot_end_themselves(customer_of: Opened) -> None:
+    assert (
+        customer_of("lambda").client().self_termination("0920582c7ff041399e34823a0be62549") is None
+    )
 
 
 def test_only_vast_has_interruptible_offers(customer_of: Opened) -> None:
@@ -197,11 +199,11 @@ def test_a_bid_and_its_disk_stay_within_the_quote(customer_of: Opened) -> None:
     offer = vast.offers(gpu="h100", disk_gib=40, interruptible=True)[0]
     for tag, agreed in {TAG: offer.usd_per_h, "tm-0a1b2c-234567": 1.5}.items():
         vast.create(offer, tag=tag, max_usd_per_h=agreed)
-        (box,) = [box for box in vast.boxes() if box.tag == tag]
-        assert box.usd_per_h is not None and agreed - 0.001 < box.usd_per_h <= agreed
+        (instance,) = [instance for instance in vast.instances() if instance.tag == tag]
+        assert instance.usd_per_h is not None and agreed - 0.001 < instance.usd_per_h <= agreed
 
 
-def test_vasts_refusals_under_the_status_of_a_success_are_refusals(customer_of: Opened) -> None:
+def test_vasts_refusals_with_a_success_status_are_refusals(customer_of: Opened) -> None:
     vast = customer_of("vast")
     offer = vast.cheapest()
     for error, code in {
@@ -224,7 +226,7 @@ def test_all_pages_of_vasts_instances_are_read(customer_of: Opened) -> None:
     offer = vast.cheapest()
     for tag in tags:
         vast.create(offer, tag=tag)
-    assert {box.tag for box in vast.boxes()} == tags
+    assert {instance.tag for instance in vast.instances()} == tags
 
 
 def test_a_machine_with_too_small_a_disk_is_not_offered(customer_of: Opened) -> None:
@@ -233,7 +235,7 @@ def test_a_machine_with_too_small_a_disk_is_not_offered(customer_of: Opened) -> 
     assert "4005" not in {offer.offer_id for offer in vast.offers(disk_gib=40)}
 
 
-def test_an_outbid_box_has_stopped(customer_of: Opened) -> None:
+def test_an_outbid_instance_is_stopped(customer_of: Opened) -> None:
     vast = customer_of("vast")
     vast.create()
 
@@ -242,12 +244,12 @@ def test_an_outbid_box_has_stopped(customer_of: Opened) -> None:
         return {**body, "instances": rows}
 
     vast.site.spoilt["list"] = outbid
-    assert [box.state for box in vast.boxes()] == ["stopped"]
+    assert [instance.state for instance in vast.instances()] == ["stopped"]
 
 
-def test_a_public_key_with_a_shells_words_in_it_is_written_as_it_is(tmp_path: Path) -> None:
+def test_a_public_key_with_shell_syntax_is_written_verbatim(tmp_path: Path) -> None:
     key = "ssh-ed25519 AAAA $(touch escaped) 'quoted' \\"
-    command = shlex.join(["sh", "-c", LET_IN, "sh", key])
+    command = shlex.join(["sh", "-c", ADD_KEY, "sh", key])
     for _ in range(2):
         environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
         subprocess.run(["sh", "-c", command], check=True, env=environment, cwd=tmp_path)
@@ -256,7 +258,7 @@ def test_a_public_key_with_a_shells_words_in_it_is_written_as_it_is(tmp_path: Pa
     assert written.stat().st_mode & 0o077 == 0 and not (tmp_path / "escaped").exists()
 
 
-def test_lambda_is_told_our_key_once_and_keeps_the_others(customer_of: Opened) -> None:
+def test_lambda_gets_the_key_once_and_keeps_the_others(customer_of: Opened) -> None:
     customer = customer_of("lambda")
     assert isinstance(customer.site, LambdaSite)
     before = list(customer.site.keys)
@@ -264,35 +266,37 @@ def test_lambda_is_told_our_key_once_and_keeps_the_others(customer_of: Opened) -
         customer.create(tag=f"tm-0a1b2c-22222{number}")
     (added,) = [key for key in customer.site.keys if key not in before]
     assert before == customer.site.keys[:1] and added["name"].startswith("trainmaster-")
-    assert {tuple(box.body["ssh_key_names"]) for box in customer.site.alive} == {(added["name"],)}
+    assert {tuple(instance.body["ssh_key_names"]) for instance in customer.site.alive} == {
+        (added["name"],)
+    }
 
 
-def test_a_key_that_another_process_told_lambda_first_is_taken(customer_of: Opened) -> None:
+def test_a_key_that_another_process_added_first_is_used(customer_of: Opened) -> None:
     customer = customer_of("lambda")
     customer.create()
-    looks = iter([{"data": []}])  # the first look comes too early
-    customer.site.spoilt["keys"] = lambda body: next(looks, body)
+    replies = iter([{"data": []}])  # the first read comes too early
+    customer.site.spoilt["keys"] = lambda body: next(replies, body)
     customer.create(tag="tm-0a1b2c-234567")
     assert len(customer.site.alive) == 2
 
 
-def test_lambda_takes_the_region_of_the_offer_while_it_has_some_left(customer_of: Opened) -> None:
+def test_lambda_uses_the_offers_region_while_it_has_capacity(customer_of: Opened) -> None:
     customer = customer_of("lambda")
     offer = customer.offers(gpu="h100", region="europe")[0]
     customer.create(offer, environment={"COLOUR": "light blue"})
-    (box,) = customer.site.alive
-    assert box.body["region_name"] == "europe-central-1"
-    assert 'COLOUR=\\"light blue\\"' in box.body["user_data"]
+    (instance,) = customer.site.alive
+    assert instance.body["region_name"] == "europe-central-1"
+    assert 'COLOUR=\\"light blue\\"' in instance.body["user_data"]
     moved = replace(offer, region="us-south-9")
     request = customer.request(moved)
     assert customer.refused(lambda cloud: cloud.create(moved, request)).code == "NO_CAPACITY"
 
 
-def test_a_box_that_is_ended_takes_its_sshd_with_it(tmp_path: Path) -> None:
+def test_an_ended_instance_stops_its_sshd(tmp_path: Path) -> None:
     with VastSite() as site, Customer("vast", site, tmp_path) as customer:
         provider_id = customer.create()
-        assert customer.boxes()[0].port
-        sshd = site.boxes[provider_id].sshd
+        assert customer.instances()[0].port
+        sshd = site.instances[provider_id].sshd
         assert sshd is not None and sshd.processes
         customer(lambda cloud: cloud.end(provider_id))
-        wait_until(lambda: not sshd.root.exists(), "the end of the box")
+        wait_until(lambda: not sshd.root.exists(), "the end of the instance")

@@ -39,8 +39,8 @@ def priced(plannable: Plannable) -> Callable[..., Plan]:
         base = plan(spec, host, corpus, Calibration(measured=(rate,))).estimates.hours
         assert base is not None
         right = rate.model_copy(update={"flops_per_s": 1e9 * base / 2.0})
-        told = {"usd_per_hour": 4.0, "lease_end_t": NOW + 100 * HOUR_S, **facts}
-        changed = host.model_copy(update=told)
+        priced_facts = {"usd_per_hour": 4.0, "lease_end_t": NOW + 100 * HOUR_S, **facts}
+        changed = host.model_copy(update=priced_facts)
         return plan(spec, changed, corpus, Calibration(measured=(right,)))
 
     return make
@@ -71,7 +71,7 @@ def test_a_training_that_costs_more_than_its_budget_is_refused(
     assert "stops it at 8 $" in warning
 
 
-def test_a_budget_without_a_price_is_told_to_mean_nothing(priced: Callable[..., Plan]) -> None:
+def test_a_budget_without_a_price_has_a_warning(priced: Callable[..., Plan]) -> None:
     made = priced("limits.budget_usd=0.01", usd_per_hour=None)
     assert made.config["limits"]["max_runtime_s"] == 24 * HOUR_S
     assert any("no price on record" in warning for warning in made.warnings)
@@ -88,7 +88,7 @@ def test_a_budget_without_a_price_is_told_to_mean_nothing(priced: Callable[..., 
         ("none", False, None, False),
     ],
 )
-def test_checkpoints_of_a_rented_box_go_to_the_operator_unless_told_otherwise(
+def test_checkpoints_of_a_rented_instance_are_mirrored_to_the_operator_by_default(
     priced: Callable[..., Plan], given: str, rented: bool, becomes: str | None, warned: bool
 ) -> None:
     sets = [] if given == "null" else [f"checkpoint.mirror={given}"]
@@ -117,7 +117,7 @@ def refused(work: Callable[[], Any]) -> TrainmasterError:
 
 def test_a_spend_cap_stops_a_launch_and_nothing_was_started(operator: Operator) -> None:
     rent(operator.workspace, usd_per_h=1e9)
-    # Of a processor nobody knows how fast it is before it has trained.
+    # A processor's speed is unknown before it has trained.
     error = refused(lambda: operator.launch(compute="{gpu: h100}", limits="{budget_usd: 1}"))
     assert error.code == "SPEND_CAP"
     assert operator.workspace.control.runs() == []
@@ -138,13 +138,13 @@ def test_a_run_is_stopped_when_its_budget_is_used_up(operator: Operator) -> None
     assert status.cost.usd >= 2.0 and status.cost.usd_per_h is None
 
 
-def test_a_run_under_a_lease_is_saved_and_stopped_and_goes_on_under_the_next(
+def test_a_run_is_saved_and_stopped_at_its_leases_end_and_continues_under_the_next(
     operator: Operator,
 ) -> None:
     workspace = operator.workspace
     root = workspace.home.debug_root
 
-    def lay_down(seconds: float) -> None:
+    def write_lease(seconds: float) -> None:
         lease = Lease("tm-0a1b2c-abc234", "runpod", "7", time.time() + seconds, stop_before_s=1.0)
         root.mkdir(parents=True, exist_ok=True)
         (root / LEASE).write_text(json.dumps(lease.to_dict()))
@@ -152,7 +152,7 @@ def test_a_run_under_a_lease_is_saved_and_stopped_and_goes_on_under_the_next(
     async def under_lease() -> str:
         run = await operator.launch(SLOW, steps="600", checkpoint="{every: 100, mirror: none}")
         await operator.until(lambda: load_view(workspace, run).step > 0, run)
-        lay_down(1.0)
+        write_lease(1.0)
         assert await operator.ended(run) == "stopped"
         return run
 
@@ -160,17 +160,17 @@ def test_a_run_under_a_lease_is_saved_and_stopped_and_goes_on_under_the_next(
     view = load_view(workspace, run)
     assert (view.record.reason, view.record.detail) == ("lease_over", "saved and ended")
     assert view.index.resume_from == view.step > 0
-    box = rent(workspace, hours=0.1)
+    instance = rent(workspace, hours=0.1)
     assert refused(lambda: resume(workspace, run)).code == "LEASE_OVER"
     assert refused(operator.launch).code == "LEASE_OVER"
-    workspace.control.boxes.change(box.tag, lease_end_t=time.time() + HOUR_S)
+    workspace.control.instances.change(instance.tag, lease_end_t=time.time() + HOUR_S)
 
-    async def goes_on() -> str:
-        lay_down(HOUR_S)
+    async def continued() -> str:
+        write_lease(HOUR_S)
         await resume(workspace, run, sets=[f"env={FAST}"])
         return await operator.ended(run)
 
-    assert run_async(goes_on) == "completed"
+    assert run_async(continued) == "completed"
 
 
 def test_tokens_have_their_price_on_a_machine_that_the_budget_is_too_small_for(

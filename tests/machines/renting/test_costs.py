@@ -1,4 +1,4 @@
-"""What was spent: by box and by run."""
+"""What was spent: by instance and by run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainmaster.runs.cost import Span, spans_of, usd_of
 from trainmaster.runs.resume_rented import changes_on
 from trainmaster.runs.status import get_status
 from trainmaster.runs.stop import stop
-from trainmaster.store.control_instances import RentState
+from trainmaster.store.control.instances import RentState
 from trainmaster.sync.run_view import load_view
 from trainmaster.words.answers.rentals import CostsAnswer
 from trainmaster.words.errors import SpendError
@@ -28,32 +28,32 @@ def costs(operator: Operator) -> CostsAnswer:
     return run_async(lambda: list_costs(operator.workspace))
 
 
-def test_a_run_costs_its_attempts_time_at_the_price_of_the_box_that_each_ran_on() -> None:
+def test_a_run_costs_its_attempts_time_at_their_instances_prices() -> None:
     first = rented("a", usd_per_h=2.0, since_t=NOW, ended_t=NOW + 3 * HOUR_S)
     second = rented("a", usd_per_h=4.0, since_t=NOW + 4 * HOUR_S)
     other = rented("b", usd_per_h=100.0, since_t=NOW)
-    boxes = [first, second, other]
+    instances = [first, second, other]
     now = NOW + 6 * HOUR_S
     one_hour = Span("a", NOW + HOUR_S, NOW + 2 * HOUR_S)
-    assert usd_of([one_hour], boxes, now) == pytest.approx(2.0)
-    cut_off = Span("a", NOW + 2 * HOUR_S, None)  # nobody saw its end, which the box's was
+    assert usd_of([one_hour], instances, now) == pytest.approx(2.0)
+    cut_off = Span("a", NOW + 2 * HOUR_S, None)  # its end was not observed; the instance's was
     assert usd_of([cut_off], [first], now) == pytest.approx(2.0)
-    goes_on = Span("a", NOW + 5 * HOUR_S, None)
-    assert usd_of([goes_on], boxes, now) == pytest.approx(4.0)
-    assert usd_of([one_hour, goes_on], boxes, now) == pytest.approx(6.0)
-    at_home = Span("local", NOW, None)
-    assert usd_of([at_home], boxes, now) == 0.0
-    never_was = replace(second, body={})
-    assert usd_of([goes_on], [never_was], now) == 0.0
+    running = Span("a", NOW + 5 * HOUR_S, None)
+    assert usd_of([running], instances, now) == pytest.approx(4.0)
+    assert usd_of([one_hour, running], instances, now) == pytest.approx(6.0)
+    on_local = Span("local", NOW, None)
+    assert usd_of([on_local], instances, now) == 0.0
+    never_created = replace(second, created_t=None)
+    assert usd_of([running], [never_created], now) == 0.0
 
 
-def test_costs_tell_boxes_and_runs_and_what_open_leases_may_come_to(operator: Operator) -> None:
+def test_costs_list_instances_runs_and_committed_costs(operator: Operator) -> None:
     workspace = operator.workspace
     now = time.time()
     rent(workspace, "old", usd_per_h=3.0, since_t=now - 10 * HOUR_S, ended_t=now - 8 * HOUR_S)
-    failed = rented("never", since_t=now, ended_t=now, reason="NO_CAPACITY")
-    workspace.control.boxes.add(replace(failed, body={"reason": "NO_CAPACITY"}))
-    box = rent(workspace, usd_per_h=2000.0, since_t=now - HOUR_S, hours=4.0)
+    failed = rented("never", since_t=now, ended_t=now)
+    workspace.control.instances.add(replace(failed, created_t=None, end_reason="NO_CAPACITY"))
+    instance = rent(workspace, usd_per_h=2000.0, since_t=now - HOUR_S, hours=4.0)
 
     async def trained() -> str:
         run = await operator.launch(checkpoint="{mirror: none}")
@@ -65,20 +65,20 @@ def test_costs_tell_boxes_and_runs_and_what_open_leases_may_come_to(operator: Op
     meanwhile_usd = 2000.0 * (time.time() - now) / HOUR_S
     assert answer.spent_usd == pytest.approx(6.0 + 2000.0 + meanwhile_usd, rel=0.01)
     assert answer.committed_usd == pytest.approx(6000.0 - meanwhile_usd, rel=0.01)
-    assert (answer.max_usd_total, answer.strays) == (100.0, None)
-    assert [(row.host, row.state, row.ended_at is None) for row in answer.boxes] == [
+    assert (answer.max_usd_total, answer.orphans) == (100.0, None)
+    assert [(row.host, row.state, row.ended_at is None) for row in answer.instances] == [
         ("debug", "ready", True),
         ("old", "ended", False),
     ]
     assert list(answer.runs) == [run] and 0 < answer.runs[run] < 100
     status = run_async(lambda: get_status(workspace, run))
     assert status.cost is not None and status.cost.usd == answer.runs[run]
-    workspace.control.boxes.change(box.tag, RentState.ENDED, ended_t=time.time())
+    workspace.control.instances.change(instance.tag, RentState.ENDED, ended_t=time.time())
     again = costs(operator)
     assert (again.committed_usd, again.runs[run]) == (0.0, answer.runs[run])
 
 
-def test_a_run_that_was_never_on_a_rented_box_has_no_cost(operator: Operator) -> None:
+def test_a_run_that_was_never_on_a_rented_instance_has_no_cost(operator: Operator) -> None:
     async def trained() -> object:
         run = await operator.launch()
         assert await operator.ended(run) == "completed"
@@ -88,7 +88,7 @@ def test_a_run_that_was_never_on_a_rented_box_has_no_cost(operator: Operator) ->
     assert costs(operator).runs == {}
 
 
-def test_an_attempt_counts_where_it_lived_though_the_next_place_tells_of_it_too(
+def test_an_attempt_counts_once_although_the_next_placement_copies_it(
     operator: Operator,
 ) -> None:
     workspace = operator.workspace
@@ -103,7 +103,9 @@ def test_an_attempt_counts_where_it_lived_though_the_next_place_tells_of_it_too(
     run_id = run_async(trained)
     run = workspace.control.run(run_id)
     (first,) = spans_of(workspace, run)
-    elsewhere = workspace.control.place_elsewhere(run, "box", "process", "/runs/x", time.time())
+    elsewhere = workspace.control.place_elsewhere(
+        run, "instance", "process", "/runs/x", time.time()
+    )
     assert elsewhere
     ((_, fold),) = [one for one in workspace.metrics.folds(run_id, 1) if one[0] == 0]
     copied = json.dumps(fold)
@@ -114,7 +116,7 @@ def test_an_attempt_counts_where_it_lived_though_the_next_place_tells_of_it_too(
     assert first.host == "debug" and first.end_t is not None
 
 
-def test_a_resume_on_another_box_gets_what_is_left_of_the_budget(operator: Operator) -> None:
+def test_a_resume_on_another_instance_gets_what_is_left_of_the_budget(operator: Operator) -> None:
     workspace = operator.workspace
     rent(workspace, usd_per_h=HOUR_S)  # a dollar a second
     rent(workspace, "cheap", usd_per_h=HOUR_S / 100)
@@ -138,7 +140,7 @@ def test_a_resume_on_another_box_gets_what_is_left_of_the_budget(operator: Opera
     assert error.value.code == "SPEND_CAP"
 
 
-def test_checkpoints_of_a_run_that_comes_to_a_rented_box_go_to_the_operator(
+def test_checkpoints_of_a_run_that_comes_to_a_rented_instance_go_to_the_operator(
     operator: Operator,
 ) -> None:
     workspace = operator.workspace
@@ -149,9 +151,9 @@ def test_checkpoints_of_a_run_that_comes_to_a_rented_box_go_to_the_operator(
         return run
 
     view = load_view(workspace, run_async(trained))
-    rent(workspace, "box")
-    assert changes_on(workspace, view, "box", view.run.spec, {}) == {
+    rent(workspace, "instance")
+    assert changes_on(workspace, view, "instance", view.run.spec, {}) == {
         "checkpoint.mirror": "operator"
     }
-    told = json.dumps({"checkpoint": {"mirror": "none"}})
-    assert changes_on(workspace, view, "box", told, {"checkpoint.mirror": None}) == {}
+    spec = json.dumps({"checkpoint": {"mirror": "none"}})
+    assert changes_on(workspace, view, "instance", spec, {"checkpoint.mirror": None}) == {}

@@ -1,4 +1,4 @@
-"""On the way to a box's end, and away from one: what is refused, brought, given up, or stopped."""
+"""Drain an instance before its release: what is refused, copied, given up, or stopped."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from support.runs.operator import FAST, SLOW, Operator
 from support.runs.running_run import run_async, wait_until
 
 from trainer_runtime.core.files.durable import try_lock
-from trainmaster.machines.renting.drain import bring_all, take_leave
-from trainmaster.machines.renting.idle import due_idle
+from trainmaster.machines.renting.drain import Drained, drain, mirror_runs
+from trainmaster.machines.renting.idle import idle_instances
 from trainmaster.machines.renting.release import release
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.migrate import place_elsewhere, stop_left_behind
 from trainmaster.runs.stop import stop
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import load_view
@@ -32,11 +32,11 @@ from trainmaster.words.errors import SpendError, StateError
 
 pytestmark = pytest.mark.slow
 
-GONE = "gone-box"
+GONE = "gone-host"
 
 
-def move(workspace: Workspace, run_id: str, *, known: bool = True) -> RentedBox:
-    """The run's place is a rented box that nobody answers at, or that is not there any more."""
+def move(workspace: Workspace, run_id: str, *, known: bool = True) -> RentedInstance:
+    """Move the run to a rented instance that does not answer, or has ended."""
     run = workspace.control.run(run_id)
     old, new = (workspace.mirror.of(run_id, run.placement + n) for n in (0, 1))
     shutil.copytree(old.root, new.root)
@@ -47,15 +47,24 @@ def move(workspace: Workspace, run_id: str, *, known: bool = True) -> RentedBox:
         port = free_port("127.0.0.1")
         workspace.control.put_host(HostRecord(GONE, "127.0.0.1", "nobody", port), time.time())
         return rent(workspace, GONE)
-    return rent(workspace, GONE, ended_t=time.time(), reason="gone")
+    return rent(workspace, GONE, ended_t=time.time(), end_reason="gone")
 
 
-def asking(workspace: Workspace, box: RentedBox, *, force: bool, ago_s: float) -> RentedBox:
-    asked = {"t": time.time() - ago_s, "force": force, "why": "released"}
-    return workspace.control.boxes.change(box.tag, body={"release": asked})
+def releasing(
+    workspace: Workspace, instance: RentedInstance, *, force: bool, ago_s: float
+) -> RentedInstance:
+    request = ReleaseRequest(time.time() - ago_s, force, "released")
+    return workspace.control.instances.change(instance.tag, release=request)
 
 
-def test_a_box_with_open_runs_is_kept_and_force_tells_what_is_stopped(operator: Operator) -> None:
+async def drained(workspace: Workspace, instance: RentedInstance, now: float) -> Drained | None:
+    assert instance.release is not None
+    return await drain(workspace, instance, instance.release, now)
+
+
+def test_open_runs_keep_an_instance_and_the_quote_of_force_lists_them(
+    operator: Operator,
+) -> None:
     rent(operator.workspace)
     quotes: list[Quote] = []
 
@@ -73,11 +82,11 @@ def test_a_box_with_open_runs_is_kept_and_force_tells_what_is_stopped(operator: 
         await stop(operator.workspace, run)
 
     run_async(work)
-    (box,) = operator.workspace.control.boxes.boxes()
-    assert (box.state, box.body.get("release")) == (RentState.READY, None)
+    (instance,) = operator.workspace.control.instances.all()
+    assert (instance.state, instance.release) == (RentState.READY, None)
 
 
-def test_what_can_not_be_brought_keeps_a_box_for_a_while_unless_it_is_forced(
+def test_data_that_can_not_be_copied_keeps_an_instance_unless_forced(
     operator: Operator,
 ) -> None:
     workspace = operator.workspace
@@ -85,47 +94,49 @@ def test_what_can_not_be_brought_keeps_a_box_for_a_while_unless_it_is_forced(
     async def work() -> None:
         run = await operator.launch(FAST, checkpoint="{mirror: none}")
         await operator.ended(run)
-        box = move(workspace, run)
-        asked = asking(workspace, box, force=False, ago_s=1)
-        assert await take_leave(workspace, asked, now()) is None  # it is tried again
-        kept = await take_leave(workspace, asking(workspace, box, force=False, ago_s=99), now())
-        assert kept is not None and not kept.leaves
-        assert kept.body["release_refused"]["code"] == "NOT_MIRRORED"
-        left = await take_leave(workspace, asking(workspace, box, force=True, ago_s=99), now())
-        assert left is not None and left.leaves and "LINK_LOST" in left.body["lost"]
+        instance = move(workspace, run)
+        asked = releasing(workspace, instance, force=False, ago_s=1)
+        assert await drained(workspace, asked, now()) is None  # it is retried
+        kept = await drained(
+            workspace, releasing(workspace, instance, force=False, ago_s=99), now()
+        )
+        assert kept is not None and not kept.done
+        assert kept.changes["release_refusal"].code == "NOT_MIRRORED"
+        left = await drained(workspace, releasing(workspace, instance, force=True, ago_s=99), now())
+        assert left is not None and left.done and "LINK_LOST" in left.changes["loss"]
 
     run_async(work)
 
 
-def test_a_lease_that_is_over_waits_for_nothing(operator: Operator) -> None:
+def test_an_ended_lease_does_not_wait_for_data(operator: Operator) -> None:
     workspace = operator.workspace
 
     async def work() -> None:
         run = await operator.launch(SLOW, steps="600")
-        box = asking(workspace, move(workspace, run), force=True, ago_s=1)
-        assert await take_leave(workspace, box, now()) is None  # it may be stopped yet
-        left = await take_leave(workspace, box, box.lease_end_t + 61)
-        assert left is not None and left.leaves and left.body["lost"]
+        instance = releasing(workspace, move(workspace, run), force=True, ago_s=1)
+        assert await drained(workspace, instance, now()) is None  # its run may still stop
+        left = await drained(workspace, instance, instance.lease_end_t + 61)
+        assert left is not None and left.done and left.changes["loss"]
 
     run_async(work)
 
 
-def test_a_box_that_was_kept_is_asked_again_only_after_a_while(operator: Operator) -> None:
+def test_a_refused_idle_release_is_retried_only_later(operator: Operator) -> None:
     began_t = time.time() - 3600
-    box = rent(operator.workspace, since_t=began_t)
-    operator.workspace.control.boxes.change(box.tag, body={"refused_t": now()})
-    assert due_idle(operator.workspace, now()) == []
-    assert [one.host for one in due_idle(operator.workspace, now() + 901)] == ["debug"]
+    instance = rent(operator.workspace, since_t=began_t)
+    operator.workspace.control.instances.change(instance.tag, release_refused_t=now())
+    assert idle_instances(operator.workspace, now()) == []
+    assert [one.host for one in idle_instances(operator.workspace, now() + 901)] == ["debug"]
 
 
-def test_a_request_that_came_meanwhile_is_not_overwritten(operator: Operator) -> None:
-    records = operator.workspace.control.boxes
-    box = asking(operator.workspace, rent(operator.workspace), force=True, ago_s=0)
-    kept = records.change(box.tag, body={"release": None}, when=lambda one: one != box)
-    assert kept.body["release"]["force"]
+def test_a_concurrent_request_is_not_overwritten(operator: Operator) -> None:
+    records = operator.workspace.control.instances
+    instance = releasing(operator.workspace, rent(operator.workspace), force=True, ago_s=0)
+    kept = records.change(instance.tag, release=None, when=lambda one: one != instance)
+    assert kept.release.force
 
 
-def test_final_and_checkpoints_are_here_when_the_box_is_gone(
+def test_the_final_model_and_checkpoints_remain_after_the_instance_has_ended(
     operator: Operator, tmp_path: Path
 ) -> None:
     workspace = operator.workspace
@@ -134,8 +145,8 @@ def test_final_and_checkpoints_are_here_when_the_box_is_gone(
         run = await operator.launch(FAST, checkpoint="{mirror: operator}")
         await operator.ended(run)
         let_transfers_end(workspace, run)
-        box = rent(workspace)
-        assert await bring_all(workspace, box, [workspace.control.run(run)]) == [run]
+        instance = rent(workspace)
+        assert await mirror_runs(workspace, instance, [workspace.control.run(run)]) == [run]
         move(workspace, run, known=False)
         for what in ("final", "checkpoints/**"):
             answer = await fetch(workspace, run, what, tmp_path / "fetched")
@@ -146,7 +157,7 @@ def test_final_and_checkpoints_are_here_when_the_box_is_gone(
     assert "manifest.json" in fetched
 
 
-def test_what_was_given_up_is_stopped_when_it_turns_up(operator: Operator) -> None:
+def test_an_abandoned_attempt_is_stopped_once_its_host_is_reachable(operator: Operator) -> None:
     workspace = operator.workspace
 
     async def work() -> None:
@@ -158,11 +169,11 @@ def test_what_was_given_up_is_stopped_when_it_turns_up(operator: Operator) -> No
             await place_elsewhere(workspace, view, "local", from_scratch=True, abandon=False)
         await place_elsewhere(workspace, view, "local", from_scratch=True, abandon=True)
         assert workspace.control.left_behind() == [(run, GONE)]
-        assert await stop_left_behind(workspace) == {}  # it is still away
+        assert await stop_left_behind(workspace) == {}  # still unreachable
         workspace.control.leave_behind(run, "debug", now())
         did = await stop_left_behind(workspace)
         assert did == {run: ["stopped what was left of it on debug"]}
-        assert told(desired)["state"] == "stopped"
+        assert read_json(desired)["state"] == "stopped"
         workspace.control.remove_host(GONE)
         assert await stop_left_behind(workspace) == {} and not workspace.control.left_behind()
 
@@ -170,7 +181,7 @@ def test_what_was_given_up_is_stopped_when_it_turns_up(operator: Operator) -> No
 
 
 def let_transfers_end(workspace: Workspace, run: str) -> None:
-    """Wait for the process that waiting for the end has begun: beside it nobody brings anything."""
+    """Wait for the transfer process that was started at the run's end: it holds the lock."""
 
     def has_ended() -> bool:
         lock = try_lock(workspace.home.transfer_lock(run))
@@ -185,6 +196,6 @@ def now() -> float:
     return time.time()
 
 
-def told(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_bytes())
     return found

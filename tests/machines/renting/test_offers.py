@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.machines.offers import Shelf, offer, opener
+from support.machines.offers import OffersOnlyCloud, cloud_factory, offer
 from support.runs.running_run import run_async, small_spec
 
 from trainmaster.machines.clouds import Offer, Wanted
@@ -14,7 +14,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import OffersAnswer
 from trainmaster.words.errors import CloudError, TrainmasterError, UsageError
 
-BROKEN = CloudError("CLOUD_ODD_REPLY", "vast answered with a page.", "Try later.", retryable=True)
+BROKEN = CloudError("INVALID_RESPONSE", "vast answered with a page.", "Try later.", retryable=True)
 GPT = """\
 name: gpt
 framework: litgpt
@@ -26,20 +26,22 @@ steps: 1000
 
 
 @pytest.fixture
-def runpod() -> Shelf:
-    return Shelf("runpod", [offer("runpod", "dear", 4.0), offer("runpod", "cheap", 2.5)])
+def runpod() -> OffersOnlyCloud:
+    return OffersOnlyCloud("runpod", [offer("runpod", "dear", 4.0), offer("runpod", "cheap", 2.5)])
 
 
-def asked(workspace: Workspace, query: OffersQuery, *shelves: Shelf) -> OffersAnswer:
-    return run_async(lambda: list_offers(workspace, query, opener(*shelves)))
+def asked(workspace: Workspace, query: OffersQuery, *clouds: OffersOnlyCloud) -> OffersAnswer:
+    return run_async(lambda: list_offers(workspace, query, cloud_factory(*clouds)))
 
 
-def found(workspace: Workspace, name: str, *shelves: Shelf) -> Offer:
-    return run_async(lambda: find_offer(workspace, name, opened=opener(*shelves)))
+def found(workspace: Workspace, name: str, *clouds: OffersOnlyCloud) -> Offer:
+    return run_async(lambda: find_offer(workspace, name, factory=cloud_factory(*clouds)))
 
 
-def test_offers_of_all_providers_come_by_price(workspace: Workspace, runpod: Shelf) -> None:
-    vast = Shelf("vast", [offer("vast", "7", 3.0)])
+def test_offers_of_all_providers_come_by_price(
+    workspace: Workspace, runpod: OffersOnlyCloud
+) -> None:
+    vast = OffersOnlyCloud("vast", [offer("vast", "7", 3.0)])
     answer = asked(workspace, OffersQuery(), runpod, vast)
     assert answer.offers.offer == ["runpod:cheap", "vast:7", "runpod:dear"]
     assert answer.offers.usd_per_h == [2.5, 3.0, 4.0]
@@ -50,28 +52,32 @@ def test_offers_of_all_providers_come_by_price(workspace: Workspace, runpod: She
 
 
 def test_a_provider_that_fails_is_named_and_stops_no_other(
-    workspace: Workspace, runpod: Shelf
+    workspace: Workspace, runpod: OffersOnlyCloud
 ) -> None:
-    answer = asked(workspace, OffersQuery(), runpod, Shelf("vast", fails=BROKEN))
+    answer = asked(workspace, OffersQuery(), runpod, OffersOnlyCloud("vast", fails=BROKEN))
     assert len(answer.offers.offer) == 2
     assert answer.not_asked is not None
-    assert answer.not_asked["vast"] == "CLOUD_ODD_REPLY: vast answered with a page. Try later."
+    assert answer.not_asked["vast"] == "INVALID_RESPONSE: vast answered with a page. Try later."
     assert "LAMBDA_API_KEY" in answer.not_asked["lambda"]
 
 
-def test_offers_that_can_not_be_read_are_counted(workspace: Workspace, runpod: Shelf) -> None:
+def test_offers_that_can_not_be_read_are_counted(
+    workspace: Workspace, runpod: OffersOnlyCloud
+) -> None:
     runpod.left_out = 3
     answer = asked(workspace, OffersQuery(provider="runpod"), runpod)
     assert answer.not_asked == {"runpod": "3 of its offers can't be read"}
 
 
-def test_what_is_wanted_reaches_each_provider(workspace: Workspace, runpod: Shelf) -> None:
+def test_what_is_wanted_reaches_each_provider(
+    workspace: Workspace, runpod: OffersOnlyCloud
+) -> None:
     wanted = Wanted("NVIDIA H100 SXM", 8, 24.0, "EU", interruptible=True)
     asked(workspace, OffersQuery(wanted), runpod)
     assert runpod.asked == [Wanted("h100", 8, 24.0, "EU", 50.0, interruptible=True)]
 
 
-def test_a_limit_says_how_many_it_left_out(workspace: Workspace, runpod: Shelf) -> None:
+def test_a_limit_says_how_many_it_left_out(workspace: Workspace, runpod: OffersOnlyCloud) -> None:
     answer = asked(workspace, OffersQuery(limit=1), runpod)
     assert (answer.offers.offer, answer.more) == (["runpod:cheap"], 1)
 
@@ -86,7 +92,7 @@ def test_without_any_key_each_variable_is_named(workspace: Workspace) -> None:
 
 def test_where_nobody_answers_that_is_an_error(workspace: Workspace) -> None:
     with pytest.raises(CloudError, match="answered with a page"):
-        asked(workspace, OffersQuery(), Shelf("vast", fails=BROKEN))
+        asked(workspace, OffersQuery(), OffersOnlyCloud("vast", fails=BROKEN))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,7 @@ def test_what_can_not_be_asked_is_refused(
 
 
 def test_tokens_are_priced_where_the_spec_fits(workspace: Workspace) -> None:
-    shelf = Shelf(
+    cloud = OffersOnlyCloud(
         "runpod",
         [
             offer("runpod", "h100", 3.0),
@@ -115,9 +121,9 @@ def test_tokens_are_priced_where_the_spec_fits(workspace: Workspace) -> None:
             offer("runpod", "tiny disk", 0.1, disk_gib=1.0),
         ],
     )
-    answer = asked(workspace, OffersQuery(spec=GPT), shelf)
+    answer = asked(workspace, OffersQuery(spec=GPT), cloud)
     priced = dict(zip(answer.offers.offer, answer.offers.usd_per_btok or [], strict=True))
-    assert priced["runpod:unheard"] is None  # nobody knows how fast it is
+    assert priced["runpod:unheard"] is None  # its speed is unknown
     assert priced["runpod:tiny disk"] is None
     one, eight, a100 = (priced[f"runpod:{name}"] for name in ("h100", "eight", "a100"))
     assert one is not None and eight is not None and a100 is not None
@@ -127,34 +133,36 @@ def test_tokens_are_priced_where_the_spec_fits(workspace: Workspace) -> None:
         f"runpod:{name}" for _, name in sorted([(one, "h100"), (eight, "eight"), (a100, "a100")])
     ]
     assert answer.offers.offer[3:] == ["runpod:tiny disk", "runpod:unheard"]
-    by_price = asked(workspace, OffersQuery(spec=GPT, sort="price"), shelf)
+    by_price = asked(workspace, OffersQuery(spec=GPT, sort="price"), cloud)
     assert by_price.offers.usd_per_h == sorted(by_price.offers.usd_per_h)
 
 
-def test_a_spec_that_no_offer_carries_says_why(workspace: Workspace, runpod: Shelf) -> None:
+def test_a_spec_that_fits_no_offer_has_a_reason(
+    workspace: Workspace, runpod: OffersOnlyCloud
+) -> None:
     huge = GPT.replace("{preset: gpt2-124m}", "{n_layer: 96, n_head: 96, d_model: 12288}")
     answer = asked(workspace, OffersQuery(spec=huge), runpod)
     assert answer.offers.usd_per_btok == [None, None]
     assert answer.next_step is not None
-    assert "None of them carries the spec" in answer.next_step
+    assert "The spec fits none of them" in answer.next_step
     assert answer.spec_problem is not None and "GiB" in answer.spec_problem
 
 
 def test_a_spec_that_no_machine_could_carry_is_refused(
-    workspace: Workspace, runpod: Shelf, tmp_path: Path
+    workspace: Workspace, runpod: OffersOnlyCloud, tmp_path: Path
 ) -> None:
     with pytest.raises(TrainmasterError) as caught:
         asked(workspace, OffersQuery(spec=small_spec(tmp_path, steps="-1")), runpod)
     assert caught.value.code == "INVALID_VALUE"
 
 
-def test_an_offer_is_found_again_by_its_name(workspace: Workspace, runpod: Shelf) -> None:
+def test_an_offer_is_found_again_by_its_name(workspace: Workspace, runpod: OffersOnlyCloud) -> None:
     assert found(workspace, "runpod:cheap", runpod).usd_per_h == 2.5
     runpod.stock = [offer("runpod", "spot", 1.0, interruptible=True)]
     assert found(workspace, "runpod:spot", runpod).interruptible
 
 
-def test_an_offer_that_is_gone_lists_others(workspace: Workspace, runpod: Shelf) -> None:
+def test_an_offer_that_is_gone_lists_others(workspace: Workspace, runpod: OffersOnlyCloud) -> None:
     with pytest.raises(CloudError) as caught:
         found(workspace, "runpod:gone", runpod)
     assert caught.value.code == "OFFER_UNKNOWN"

@@ -28,25 +28,25 @@ def site(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunPodSite]:
 def test_the_command_and_the_tool_list_the_same_offers(
     site: RunPodSite, command: CommandLine, home: Path
 ) -> None:
-    told = command("offers", "--gpu", "H100", "--count", "8", "--provider", "runpod")
-    offers = told["offers"]
+    listed = command("offers", "--gpu", "H100", "--count", "8", "--provider", "runpod")
+    offers = listed["offers"]
     assert offers["offer"] == [
         f"runpod:nvidia-h100-80gb-hbm3:8x:{c}" for c in ("community", "secure")
     ]
     assert offers["count"] == [8, 8]
     assert 8 * 2.69 < offers["usd_per_h"][0] < 8 * 2.69 + 0.1  # and its disk
-    assert told["sources"] == {"runpod": f"{site.url}/catalog/gpus"}
-    assert told["next_tools"] == ["provision"]
-    assert site.account_key not in str(told)
+    assert listed["sources"] == {"runpod": f"{site.url}/catalog/gpus"}
+    assert listed["next_tools"] == ["provision"]
+    assert site.account_key not in str(listed)
 
     async def by_tool() -> dict[str, object]:
         async with connected({"TRAINMASTER_HOME": str(home)}) as client:
             return await answer_of(client, "list_offers", gpu="h100", count=8, provider="runpod")
 
     again = anyio.run(by_tool)
-    for answer in (told, again):
+    for answer in (listed, again):
         answer["offers"].pop("priced_at")  # type: ignore[attr-defined]
-    assert again == told
+    assert again == listed
 
 
 def test_a_person_sees_prices_with_their_time_and_source(
@@ -57,7 +57,7 @@ def test_a_person_sees_prices_with_their_time_and_source(
     lines = seen.splitlines()
     assert lines[0].split()[:2] == ["offer", "GPU"]
     assert "1x 4090" in lines[1]
-    assert f"told by {site.url}/catalog/gpus" in seen
+    assert f"from {site.url}/catalog/gpus" in seen
     assert not any("h100" in line for line in lines)
 
 
@@ -73,11 +73,11 @@ def test_an_offer_s_name_stays_whole_on_a_narrow_terminal(
     assert max(map(len, table.splitlines())) <= 80
 
 
-def test_a_provider_that_breaks_down_is_told_as_that(site: RunPodSite, home: Path) -> None:
+def test_a_failing_provider_is_reported_as_such(site: RunPodSite, home: Path) -> None:
     site.fail("offers", Fault(how="garbage"), times=100)
 
     async def by_tool() -> str:
         async with connected({"TRAINMASTER_HOME": str(home)}) as client:
             return await error_of(client, "list_offers", provider="runpod")
 
-    assert anyio.run(by_tool).startswith("CLOUD_ODD_REPLY: ")
+    assert anyio.run(by_tool).startswith("INVALID_RESPONSE: ")

@@ -1,4 +1,4 @@
-"""Boxes on record and at their provider, step by step: what is adopted, closed, ended."""
+"""Lifecycle steps of instances: which are adopted, closed or ended."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from support.machines.rental_home import Renter, intended, silent_renter
 from support.providers.site import Fault
 
-from trainmaster.machines.clouds import BoxRequest, Wanted, open_cloud
-from trainmaster.machines.renting.instances import advance_box
+from trainmaster.machines.clouds import InstanceRequest, Wanted, open_cloud
+from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.release import release
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ReconcileAnswer
 from trainmaster.words.confirmation import agreed
@@ -34,41 +34,40 @@ def renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
     yield from silent_renter(home, monkeypatch)
 
 
-def intend(renter: Renter, **bounds: float) -> str:
-    """Put an intent on record, as `provision` does before anybody is asked for a box."""
+def intend(renter: Renter, **timeouts: float) -> str:
+    """Record an intent, as `provision` does before it asks the provider."""
+    return renter.do(lambda workspace: intended(workspace, renter, timeouts))
 
-    return renter.do(lambda workspace: intended(workspace, renter, bounds))
 
+def step(renter: Renter, tag: str) -> RentedInstance:
+    """The instance after one step, which may fail."""
 
-def step(renter: Renter, tag: str) -> RentedBox:
-    """The box after one step, whether or not its provider gave an answer."""
-
-    async def stepped(workspace: Workspace) -> RentedBox:
+    async def stepped(workspace: Workspace) -> RentedInstance:
         with suppress(CloudError):
-            await advance_box(workspace, tag)
+            await advance_instance(workspace, tag)
         return on_record(workspace, tag)
 
     return renter.do(stepped)
 
 
-def on_record(workspace: Workspace, tag: str) -> RentedBox:
-    found = workspace.control.boxes.box(tag)
+def on_record(workspace: Workspace, tag: str) -> RentedInstance:
+    found = workspace.control.instances.find(tag)
     assert found is not None
     return found
 
 
-def note(renter: Renter, tag: str, **columns: Any) -> None:
-    async def noted(workspace: Workspace) -> None:
-        workspace.control.boxes.change(tag, **columns)
+def change(renter: Renter, tag: str, **columns: Any) -> None:
+    async def changed(workspace: Workspace) -> None:
+        workspace.control.instances.change(tag, **columns)
 
-    renter.do(noted)
+    renter.do(changed)
 
 
-def look(renter: Renter) -> ReconcileAnswer:
+def reconciled(renter: Renter) -> ReconcileAnswer:
     return renter.do(reconcile)
 
 
-def test_a_box_whose_reply_was_lost_is_found_by_its_tag(renter: Renter) -> None:
+def test_an_instance_whose_reply_was_lost_is_found_by_its_tag(renter: Renter) -> None:
     tag = intend(renter)
     renter.site.fail("create", LOST_AFTERWARDS)
     assert step(renter, tag).state is RentState.INTENDED
@@ -84,63 +83,66 @@ def test_a_request_whose_reply_was_lost_is_never_sent_again(renter: Renter) -> N
     tag = intend(renter)
     renter.site.fail("create", LOST)
     step(renter, tag)
-    assert step(renter, tag).open  # it may show up yet
-    note(renter, tag, body={"asked_t": time.time() - 500})
+    assert step(renter, tag).open  # it may still appear
+    change(renter, tag, create_requested_t=time.time() - 500)
     closed = step(renter, tag)
-    assert (closed.state, closed.body["reason"]) == (RentState.ENDED, "not_created")
+    assert (closed.state, closed.end_reason) == (RentState.ENDED, "not_created")
     assert renter.site.count("create") == 1
 
 
-def test_a_box_that_comes_after_its_record_was_closed_is_ended(renter: Renter) -> None:
+def test_an_instance_that_appears_after_its_record_was_closed_is_ended(renter: Renter) -> None:
     renter.site.modes.listed_late = 2
     tag = intend(renter)
     renter.site.fail("create", LOST_AFTERWARDS)
     step(renter, tag)
-    note(renter, tag, body={"asked_t": time.time() - 500})
+    change(renter, tag, create_requested_t=time.time() - 500)
     assert step(renter, tag).state is RentState.ENDED
     assert len(renter.site.alive) == 1
     for _ in range(2):
-        look(renter)
+        reconciled(renter)
     assert renter.site.alive == []
 
 
-def test_of_two_boxes_with_one_tag_one_stays(renter: Renter) -> None:
+def test_of_two_instances_with_one_tag_one_is_kept(renter: Renter) -> None:
     tag = intend(renter)
     step(renter, tag)
-    create_behind_our_back(renter, tag)
+    create_without_record(renter, tag)
     assert len(renter.site.alive) == 2
     kept = step(renter, tag)
-    assert [box.provider_id for box in renter.site.alive] == [kept.provider_id]
+    assert [instance.provider_id for instance in renter.site.alive] == [kept.provider_id]
 
 
 def test_no_capacity_names_what_else_there_is(renter: Renter) -> None:
     tag = intend(renter)
     renter.site.modes.no_capacity = True
     closed = step(renter, tag)
-    assert (closed.state, closed.body["error"]["code"]) == (RentState.ENDED, "NO_CAPACITY")
-    assert "runpod:nvidia-geforce-rtx-4090:1x:community" in closed.body["error"]["fix"]
+    assert (closed.state, closed.end_error.code) == (RentState.ENDED, "NO_CAPACITY")
+    assert "runpod:nvidia-geforce-rtx-4090:1x:community" in closed.end_error.fix
 
 
 @pytest.mark.parametrize("factor", ["price_factor", "cost_factor"])
-def test_a_box_that_costs_more_than_its_quote_is_not_kept(renter: Renter, factor: str) -> None:
+def test_an_instance_above_its_quote_is_released(renter: Renter, factor: str) -> None:
     tag = intend(renter)
     setattr(renter.site.modes, factor, 1.5)
     renter.site.fail("create", LOST_AFTERWARDS)
     for _ in range(4):
         closed = step(renter, tag)
-    assert (closed.state, closed.body["reason"]) == (RentState.ENDED, "PRICE_ABOVE_QUOTE")
+    assert (closed.state, closed.end_reason) == (RentState.ENDED, "PRICE_ABOVE_QUOTE")
     assert renter.site.alive == []
 
 
-def test_a_box_that_does_not_boot_is_given_back(renter: Renter) -> None:
+def test_an_instance_that_does_not_boot_is_released(renter: Renter) -> None:
     tag = intend(renter, boot_s=0.0)
     for _ in range(3):
         closed = step(renter, tag)
-    assert (closed.state, closed.body["error"]["code"]) == (RentState.ENDED, "BOX_DID_NOT_BOOT")
+    assert (closed.state, closed.end_error.code) == (
+        RentState.ENDED,
+        "INSTANCE_DID_NOT_BOOT",
+    )
     assert renter.site.alive == []
 
 
-def test_a_box_that_is_gone_is_closed_and_a_provider_that_is_silent_closes_none(
+def test_a_missing_instance_is_closed_and_a_failing_provider_closes_none(
     renter: Renter,
 ) -> None:
     tag = intend(renter, gone_s=0.0)
@@ -148,42 +150,45 @@ def test_a_box_that_is_gone_is_closed_and_a_provider_that_is_silent_closes_none(
     assert step(renter, tag).state is RentState.CREATED  # it was seen
     renter.site.alive[0].end()
     key, renter.site.account_key = renter.site.account_key, "another-key-2718281828"
-    assert "CLOUD_KEY_REFUSED" in (look(renter).not_asked or {})["runpod"]
-    assert renter.boxes()[0].open
+    assert "CLOUD_KEY_REFUSED" in (reconciled(renter).not_asked or {})["runpod"]
+    assert renter.instances()[0].open
     renter.site.account_key = key
-    look(renter)
-    assert (renter.boxes()[0].state, renter.boxes()[0].body["reason"]) == (RentState.ENDED, "gone")
+    reconciled(renter)
+    assert (renter.instances()[0].state, renter.instances()[0].end_reason) == (
+        RentState.ENDED,
+        "gone",
+    )
 
 
-def test_a_provider_that_lists_nothing_for_a_moment_loses_no_box(renter: Renter) -> None:
+def test_one_empty_list_closes_no_instance(renter: Renter) -> None:
     tag = intend(renter, gone_s=0.0)
     step(renter, tag)
     step(renter, tag)  # it was seen
     answers = iter([{"pods": []}])
     renter.site.spoilt["list"] = lambda answer: next(answers, answer)
-    renter.site.fail("box", Fault("status", status=404))
+    renter.site.fail("instance", Fault("status", status=404))
     assert step(renter, tag).state is RentState.CREATED
     assert next(answers, None) is None
     assert len(renter.site.alive) == 1
 
 
-def test_a_key_that_is_none_any_more_is_told_and_keeps_no_box_from_its_end(
+def test_a_damaged_private_key_is_reported_and_does_not_prevent_the_end(
     renter: Renter,
 ) -> None:
     tag = intend(renter, boot_s=0.0)
     step(renter, tag)
     Home(renter.home).rented_key.write_text("no key")
-    renter.site.modes.has_sshd = True  # so that its address is told
+    renter.site.modes.has_sshd = True  # so that it has an address
     for _ in range(3):
         closed = step(renter, tag)
-    assert (closed.state, closed.body["reason"]) == (RentState.ENDED, "BOX_DID_NOT_BOOT")
-    assert "SECRET_INVALID" in closed.body["waits_for"]
+    assert (closed.state, closed.end_reason) == (RentState.ENDED, "INSTANCE_DID_NOT_BOOT")
+    assert "SECRET_INVALID" in closed.boot_problem
 
 
-def test_a_box_that_can_not_be_ended_stays_on_record_until_it_is_gone(renter: Renter) -> None:
+def test_an_instance_that_can_not_be_ended_stays_open_until_it_has_ended(renter: Renter) -> None:
     tag = intend(renter)
     step(renter, tag)
-    note(renter, tag, state=RentState.RELEASING)
+    change(renter, tag, state=RentState.RELEASING)
     key, renter.site.account_key = renter.site.account_key, "another-key-2718281828"
     assert step(renter, tag).state is RentState.RELEASING
     renter.site.account_key = key
@@ -191,36 +196,36 @@ def test_a_box_that_can_not_be_ended_stays_on_record_until_it_is_gone(renter: Re
     assert renter.site.alive == []
 
 
-def test_a_lease_that_is_over_ends_its_box(renter: Renter) -> None:
+def test_an_ended_lease_ends_its_instance(renter: Renter) -> None:
     tag = intend(renter)
     step(renter, tag)
-    note(renter, tag, lease_end_t=time.time() - 1)
+    change(renter, tag, lease_end_t=time.time() - 1)
     step(renter, tag)
     closed = step(renter, tag)
-    assert (closed.state, closed.body["reason"]) == (RentState.ENDED, "lease_over")
+    assert (closed.state, closed.end_reason) == (RentState.ENDED, "lease_over")
     assert renter.site.alive == []
 
 
-def test_a_stray_is_shown_and_can_be_given_back(renter: Renter) -> None:
-    create_behind_our_back(renter, "tm-0a1b2c-abcdef")
-    strays = look(renter).strays
-    assert strays is not None
-    assert [(one.box, one.of_this_home) for one in strays] == [("tm-0a1b2c-abcdef", False)]
+def test_an_orphan_is_listed_and_can_be_released(renter: Renter) -> None:
+    create_without_record(renter, "tm-0a1b2c-abcdef")
+    orphans = reconciled(renter).orphans
+    assert orphans is not None
+    assert [(one.instance, one.of_this_home) for one in orphans] == [("tm-0a1b2c-abcdef", False)]
     answer = renter.do(lambda workspace: release(workspace, "tm-0a1b2c-abcdef", confirm=agreed))
     assert answer.state == "ended"
     assert renter.site.alive == []
-    with pytest.raises(CloudError, match="BOX_UNKNOWN"):
+    with pytest.raises(CloudError, match="INSTANCE_UNKNOWN"):
         renter.do(lambda workspace: release(workspace, "tm-0a1b2c-abcdef", confirm=agreed))
 
 
-def create_behind_our_back(renter: Renter, tag: str) -> None:
+def create_without_record(renter: Renter, tag: str) -> None:
     async def created(workspace: Workspace) -> None:
         settings = read_settings(workspace.home)
         cloud = open_cloud("runpod", workspace.home, settings, renter.environment)
         try:
             (offer, *_) = await cloud.offers(Wanted(disk_gib=50))
             key = rented_key(workspace.home).public
-            await cloud.create(offer, BoxRequest(tag, key, 50, offer.usd_per_h))
+            await cloud.create(offer, InstanceRequest(tag, key, 50, offer.usd_per_h))
         finally:
             await cloud.disconnect()
 

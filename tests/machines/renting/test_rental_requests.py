@@ -1,4 +1,4 @@
-"""Asking for a box: what is refused before anybody is asked, and what a quote and a key tell."""
+"""Requests for an instance: refusals before the user is asked, quotes, and keys."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from support.machines.rental_home import OFFERS, Renter, intended, intent, silent_renter
 from support.runs.running_run import small_spec
 
-from trainmaster.machines.clouds import BoxRequest, open_cloud
-from trainmaster.machines.renting.factory import in_time
+from trainmaster.machines.clouds import InstanceRequest, open_cloud
+from trainmaster.machines.renting.factory import with_timeout
 from trainmaster.machines.renting.keys import rented_key
-from trainmaster.machines.renting.provision import provision
+from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.tags import home_of, new_tag
-from trainmaster.store.control_instances import RentState
+from trainmaster.store.control.instances import RentState
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.answers.rentals import ReconcileAnswer
 from trainmaster.words.confirmation import Quote, agreed
@@ -28,25 +28,24 @@ from trainmaster.words.errors import CloudError, PlanError, SpendError, Trainmas
 from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
 
+TWO_HOURS = ProvisionRequest(OFFERS["runpod"], 2.0)
+
 
 @pytest.fixture
 def renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
     yield from silent_renter(home, monkeypatch)
 
 
-def refusal(renter: Renter, **wishes: Any) -> TrainmasterError:
-    """Why nothing is rented; nobody is asked, and nothing is created."""
+def refusal(renter: Renter, **options: Any) -> TrainmasterError:
+    """Why the request is refused; the user is not asked, and nothing is created."""
 
     async def never(_quote: Quote) -> str:
-        raise AssertionError("asked though it is refused")
+        raise AssertionError("asked although it is refused")
 
+    request = ProvisionRequest(OFFERS["runpod"], **{"hours": 1.0, **options})
     with pytest.raises(TrainmasterError) as caught:
-        renter.do(
-            lambda workspace: provision(
-                workspace, OFFERS["runpod"], **{"hours": 1.0, "confirm": never, **wishes}
-            )
-        )
-    assert renter.boxes() == []
+        renter.do(lambda workspace: provision(workspace, request, confirm=never))
+    assert renter.instances() == []
     assert renter.site.count("create") == 0
     return caught.value
 
@@ -55,7 +54,7 @@ def refusal(renter: Renter, **wishes: Any) -> TrainmasterError:
     ("setting", "hours"),
     [("max_usd_h: 0.5", 1.0), ("max_hours: 2", 3.0), ("max_usd_total: 1", 2.0)],
 )
-def test_a_cap_is_named_before_anybody_is_asked(renter: Renter, setting: str, hours: float) -> None:
+def test_a_cap_refuses_before_the_user_is_asked(renter: Renter, setting: str, hours: float) -> None:
     settings = renter.home / "settings.yaml"
     settings.write_text(f"{settings.read_text()}{setting}\n")
     refused = refusal(renter, hours=hours)
@@ -63,23 +62,21 @@ def test_a_cap_is_named_before_anybody_is_asked(renter: Renter, setting: str, ho
     assert (refused.code, refused.field) == ("SPEND_CAP", setting.partition(":")[0])
 
 
-def test_what_open_leases_may_still_come_to_counts_in_the_moment_of_the_intent(
+def test_committed_costs_count_when_the_intent_is_recorded(
     renter: Renter,
 ) -> None:
     (renter.home / "settings.yaml").write_text(
-        f"cloud_urls: {{runpod: '{renter.site.url}'}}\nmax_usd_total: 1.0\n"
+        f"cloud_urls: {{runpod: '{renter.site.url}'}}\nmax_usd_total: 2.0\n"
     )
 
     async def two_at_once(quote: Quote) -> str:
-        with open_workspace(renter.environment) as other:  # since the caps were looked at
+        with open_workspace(renter.environment) as other:  # after the caps were checked
             await intended(other, renter, {})
         return await agreed(quote)
 
     with pytest.raises(SpendError, match="SPEND_CAP"):
-        renter.do(
-            lambda workspace: provision(workspace, OFFERS["runpod"], hours=1.0, confirm=two_at_once)
-        )
-    assert [box.host for box in renter.boxes()] == ["gpu"]
+        renter.do(lambda workspace: provision(workspace, TWO_HOURS, confirm=two_at_once))
+    assert [instance.host for instance in renter.instances()] == ["gpu"]
 
 
 def test_a_disk_that_is_too_small_for_the_spec_is_refused(renter: Renter, tmp_path: Path) -> None:
@@ -90,7 +87,7 @@ def test_a_disk_that_is_too_small_for_the_spec_is_refused(renter: Renter, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("wishes", "code", "field"),
+    ("options", "code", "field"),
     [
         ({"hours": 1e-7}, "BAD_ARGUMENT", "hours"),
         ({"hours": float("inf")}, "BAD_ARGUMENT", "hours"),
@@ -103,16 +100,16 @@ def test_a_disk_that_is_too_small_for_the_spec_is_refused(renter: Renter, tmp_pa
         ({"name": "../settings"}, "UNSAFE_NAME", "name"),
     ],
 )
-def test_odd_wishes_are_refused_before_the_provider_is_asked(
-    renter: Renter, wishes: dict[str, Any], code: str, field: str
+def test_invalid_options_are_refused_before_the_provider_is_asked(
+    renter: Renter, options: dict[str, Any], code: str, field: str
 ) -> None:
-    refused = refusal(renter, **wishes)
+    refused = refusal(renter, **options)
     assert (refused.code, refused.field) == (code, field)
     assert renter.site.count("offers") == 0
 
 
-def test_an_approval_is_for_the_image_and_the_region_that_it_tells(renter: Renter) -> None:
-    def quoted(**wishes: Any) -> Quote:
+def test_an_approval_covers_only_the_quoted_image_and_region(renter: Renter) -> None:
+    def quoted(**options: Any) -> Quote:
         quotes: list[Quote] = []
 
         async def declining(quote: Quote) -> str:
@@ -122,7 +119,7 @@ def test_an_approval_is_for_the_image_and_the_region_that_it_tells(renter: Rente
         with pytest.raises(SpendError):
             renter.do(
                 lambda workspace: provision(
-                    workspace, OFFERS["runpod"], hours=2, confirm=declining, **wishes
+                    workspace, replace(TWO_HOURS, **options), confirm=declining
                 )
             )
         return quotes[0]
@@ -130,10 +127,12 @@ def test_an_approval_is_for_the_image_and_the_region_that_it_tells(renter: Rente
     plain, imaged = quoted(), quoted(image="org/odd:1", region="EU-RO")
     assert "image org/odd:1, region EU-RO" in imaged.text
     assert plain.asked != imaged.asked
-    assert plain.asked == quoted().asked  # though no box is called like the other
+    assert plain.asked == quoted().asked  # although generated host names differ
 
 
-def test_a_box_of_another_home_is_not_taken_for_one_that_is_called_like_it(renter: Renter) -> None:
+def test_a_host_named_like_another_homes_tag_does_not_hide_the_orphan(
+    renter: Renter,
+) -> None:
     other = "tm-abcdef-aaaaaa"
 
     async def both(workspace: Workspace) -> ReconcileAnswer:
@@ -142,26 +141,26 @@ def test_a_box_of_another_home_is_not_taken_for_one_that_is_called_like_it(rente
         offer = await cloud.offer(OFFERS["runpod"].partition(":")[2], 50)
         assert offer is not None
         ended = replace(intent(workspace, offer, {}), host=other, ended_t=time.time())
-        workspace.control.boxes.add(replace(ended, state=RentState.ENDED))
-        await cloud.create(offer, BoxRequest(other, "ssh-ed25519 AAAA", 50, offer.usd_per_h))
+        workspace.control.instances.add(replace(ended, state=RentState.ENDED))
+        await cloud.create(offer, InstanceRequest(other, "ssh-ed25519 AAAA", 50, offer.usd_per_h))
         await cloud.disconnect()
         return await reconcile(workspace)
 
     found = renter.do(both)
-    assert [stray.box for stray in found.strays or ()] == [other]
+    assert [orphan.instance for orphan in found.orphans or ()] == [other]
     assert len(renter.site.alive) == 1
 
 
-def test_a_provider_that_hangs_is_waited_for_no_longer_than_a_call_may_take() -> None:
+def test_a_hanging_provider_is_bounded_by_the_calls_timeout() -> None:
     async def forever() -> None:
         await asyncio.sleep(1e6)
 
     with pytest.raises(CloudError, match="runpod gave no answer") as caught:
-        asyncio.run(in_time("runpod", forever(), within_s=0.01))
+        asyncio.run(with_timeout("runpod", forever(), within_s=0.01))
     assert (caught.value.code, caught.value.retryable) == ("CLOUD_UNREACHABLE", True)
 
 
-def test_a_quote_tells_price_lease_timer_and_what_is_lost(renter: Renter) -> None:
+def test_a_quote_states_price_lease_timer_and_losses(renter: Renter) -> None:
     quotes: list[Quote] = []
 
     async def declining(quote: Quote) -> str:
@@ -170,25 +169,23 @@ def test_a_quote_tells_price_lease_timer_and_what_is_lost(renter: Renter) -> Non
 
     for _ in range(2):
         with pytest.raises(SpendError, match="CONFIRMATION_DECLINED"):
-            renter.do(
-                lambda workspace: provision(workspace, OFFERS["runpod"], hours=2, confirm=declining)
-            )
+            renter.do(lambda workspace: provision(workspace, TWO_HOURS, confirm=declining))
     quote, again = quotes
-    assert timeless(quote) == timeless(again)  # nothing else in it is made up anew
+    assert timeless(quote) == timeless(again)  # nothing else in it varies
     assert quote.usd == pytest.approx(2 * 0.697, abs=0.01)
-    for told in ("RTX 4090", "0.70 $/h", "at most 2 h", "1.39 $ in all", "own timer", "is lost"):
-        assert told in quote.text
-    assert renter.boxes() == []
+    for part in ("RTX 4090", "0.70 $/h", "at most 2 h", "1.39 $ in total", "own timer", "is lost"):
+        assert part in quote.text
+    assert renter.instances() == []
 
 
 def timeless(quote: Quote) -> Quote:
-    """Without the moment at which a lease that begins now would end."""
+    """The quote without the time at which its lease would end."""
     text, times = re.subn(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", "then", quote.text)
     assert times == 1
     return replace(quote, text=text)
 
 
-def test_a_home_makes_one_key_and_keeps_it(tmp_path: Path) -> None:
+def test_a_home_creates_one_key_and_keeps_it(tmp_path: Path) -> None:
     home = Home(tmp_path)
     made = rented_key(home)
     assert made == rented_key(home)
@@ -196,6 +193,6 @@ def test_a_home_makes_one_key_and_keeps_it(tmp_path: Path) -> None:
     assert made.public.startswith("ssh-ed25519 ")
 
 
-def test_a_tag_tells_its_home_and_nothing_else_is_one() -> None:
+def test_a_tag_contains_its_home_and_other_names_are_not_tags() -> None:
     assert home_of(new_tag("0a1b2c")) == "0a1b2c"
     assert [home_of(name) for name in ("", "tm-x", "tm-0a1b2c-abcdef-2", "my-pod")] == [None] * 4

@@ -1,4 +1,4 @@
-"""What each framework has a place for: told, mapped and refused alike."""
+"""The supported fields of each framework: documented, mapped and refused alike."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_defaults_are_taken_everywhere(framework: Framework) -> None:
 @pytest.mark.parametrize(
     ("framework", "value", "why"),
     [
-        ("nanogpt", "model={path: /weights}", "makes its models anew"),
+        ("nanogpt", "model={path: /weights}", "only creates new models"),
         ("nanogpt", "compute.processes=2", "single process"),
         ("nanogpt", "tracking.tensorboard=true", "no loggers"),
         ("nanogpt", "method=sft", "only pretrains"),

@@ -95,26 +95,26 @@ def test_a_home_folder_is_filled_in_and_one_of_nobody_is_a_plain_name(small_spec
     assert paths == [str(Path.home() / "texts"), str(Path.cwd() / "~nobody-at-all" / "texts")]
 
 
-def test_sources_without_a_name_take_their_paths_and_are_told_apart(small_spec: str) -> None:
+def test_sources_without_a_name_take_their_paths_and_are_distinct(small_spec: str) -> None:
     sources = "data.sources=[{path: a/wiki}, {path: b/wiki}, {path: 'my notes.txt'}, {path: /}]"
     named = load_spec(small_spec, [sources]).data.sources
     assert [source.name for source in named] == ["wiki", "wiki-2", "my-notes.txt", "main"]
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "reason"),
     [
-        (lambda path: None, "no such file"),
-        (lambda path: path.mkdir(), "no file"),
+        (lambda path: None, "does not exist"),
+        (lambda path: path.mkdir(), "is not a file"),
         (lambda path: path.write_bytes(b"\xff\xfe\x00"), "UTF-8"),
     ],
 )
-def test_a_spec_file_that_cannot_be_read_is_refused(tmp_path: Path, make: Any, told: str) -> None:
+def test_a_spec_file_that_cannot_be_read_is_refused(tmp_path: Path, make: Any, reason: str) -> None:
     path = tmp_path / "spec.yaml"
     make(path)
     error = refusal(str(path))
     assert error.code == "SPEC_NOT_READABLE"
-    assert told in error.message
+    assert reason in error.message
 
 
 def test_a_spec_file_of_more_than_a_megabyte_is_refused(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_bad_input_is_refused_with_its_code_and_path(
 
 
 @pytest.mark.parametrize(
-    ("method", "metric", "is_told"),
+    ("method", "metric", "is_reported"),
     [
         ("dpo", "val_rewards/margins", True),
         ("grpo", "val_reward", True),
@@ -220,12 +220,12 @@ def test_bad_input_is_refused_with_its_code_and_path(
         ("sft", "val_rewards/margins", False),
     ],
 )
-def test_the_best_checkpoint_is_chosen_by_what_the_method_tells(
-    small_spec: str, method: str, metric: str, is_told: bool
+def test_the_best_checkpoint_is_chosen_by_a_metric_of_the_method(
+    small_spec: str, method: str, metric: str, is_reported: bool
 ) -> None:
     sets = (f"method={method}", f"checkpoint.metric={metric}")
     problems = refusal(small_spec, "framework=trl", *sets, "schedule.warmup_steps=300").problems
-    assert ("checkpoint.metric" in {problem.field for problem in problems}) is not is_told
+    assert ("checkpoint.metric" in {problem.field for problem in problems}) is not is_reported
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "MY_SECRET", "DB_PASSWORD"])
@@ -289,11 +289,11 @@ def test_lengths_that_are_not_built_are_refused_by_name(small_spec: str, length:
     assert refusal(small_spec, *length).code == "NOT_YET_SUPPORTED"
 
 
-def test_everything_that_is_wrong_is_told_at_once(small_spec: str) -> None:
+def test_everything_that_is_wrong_is_reported_at_once(small_spec: str) -> None:
     text = small_spec.replace("n_head: 4", "n_head: 3").replace("steps: 200", "sed: 1")
     error = refusal(text + "pty: maybe\n")
-    told = {problem.field for problem in error.problems}
-    assert told == {"sed", "pty", "steps", "model.n_head"}
+    reported = {problem.field for problem in error.problems}
+    assert reported == {"sed", "pty", "steps", "model.n_head"}
     assert all(problem.message in error.message for problem in error.problems)
 
 
@@ -386,7 +386,7 @@ def test_every_field_is_annotated_and_described() -> None:
         ("nothing", None),
     ],
 )
-def test_a_path_of_the_config_tells_who_may_change_it(path: str, changes: str | None) -> None:
+def test_a_path_of_the_config_names_who_may_change_it(path: str, changes: str | None) -> None:
     assert changes_of(path) == changes
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import run_async
 
-from trainer_runtime.core.files.corpus import AskedSource, Listing, look_at
+from trainer_runtime.core.files.corpus import AskedSource, Listing, list_source
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers import ProcessLauncher
@@ -156,4 +156,4 @@ def test_a_listing_survives_its_way(corpus: Path, box: HostedBackend) -> None:
     told: Sequence[Listing] = run_async(
         lambda: box.list_corpus([AskedSource(path) for path in paths])
     )
-    assert list(told) == [look_at(path) for path in paths]
+    assert list(told) == [list_source(path) for path in paths]

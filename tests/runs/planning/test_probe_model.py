@@ -210,7 +210,7 @@ def rows(folder: Path, *lines: object) -> Path:
         ("sft", {"body": "a"}, "it has no `text`"),
         ("sft", {"messages": ["hello"]}, "not a list of messages"),
         ("sft", '["a"]', "it holds a JSON array"),
-        ("sft", "{", "it is no JSON object"),
+        ("sft", "{", "it is not a JSON object"),
     ],
 )
 def test_rows_that_a_method_cant_learn_from_are_named_by_line(

@@ -24,7 +24,7 @@ class CuttableHost(LocalHost):
     """Kills the receiving side once it has been sent so many bytes."""
 
     def __init__(self, cut_after_bytes: int | None = None) -> None:
-        super().__init__("box", Path("/"))
+        super().__init__("host", Path("/"))
         self._left = cut_after_bytes
 
     @asynccontextmanager
@@ -32,8 +32,8 @@ class CuttableHost(LocalHost):
         noted = "import os;open(3,'w').write(str(os.getpid()));"
         read, write = os.pipe()
         shell = ["sh", "-c", f'exec "$0" "$@" 3>/proc/{os.getpid()}/fd/{write}']
-        told = [command[0], "-c", noted + command[2], *command[3:]]
-        async with super().stream([*shell, *told], folder=folder) as stream:
+        wrapped = [command[0], "-c", noted + command[2], *command[3:]]
+        async with super().stream([*shell, *wrapped], folder=folder) as stream:
             try:
                 yield _Cutting(stream, self, read)
             finally:
@@ -49,15 +49,15 @@ class CuttableHost(LocalHost):
 
 
 class _Cutting:
-    def __init__(self, stream: Stream, host: CuttableHost, told_pid: int) -> None:
-        self._stream, self._host, self._told_pid = stream, host, told_pid
+    def __init__(self, stream: Stream, host: CuttableHost, pid_pipe: int) -> None:
+        self._stream, self._host, self._pid_pipe = stream, host, pid_pipe
 
     async def write(self, data: bytes) -> None:
         for start in range(0, len(data), 10_000):
             piece = data[start : start + 10_000]
             await self._stream.write(piece)
             if self._host.spend(len(piece)):
-                pid = int(await asyncio.to_thread(os.read, self._told_pid, 20))
+                pid = int(await asyncio.to_thread(os.read, self._pid_pipe, 20))
                 os.kill(pid, signal.SIGKILL)
                 self._host.__init__()  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""A disk that stops answering: whoever writes to it hangs in the kernel, as with a lost server."""
+"""A disk that stops answering: writers hang in the kernel, as with a lost file server."""
 
 from __future__ import annotations
 

@@ -55,11 +55,11 @@ class Network:
         return self._address(self._numbers[host])
 
     def partition(self, host: str) -> None:
-        """Take the host's link down: nothing arrives, nobody is told."""
+        """Take the host's link down: packets are dropped silently."""
         _ip("link", "set", self._link(host), "down")
 
     def swallow(self, host: str) -> None:
-        """Take the host's link down, but go on sending: what was no neighbour any more would be
+        """Take the host's link down, but keep sending: what was no neighbour any more would be
         refused after three seconds, while here all of it disappears without a word."""
         link = json.loads(_ip("-n", self.namespace(host), "-j", "link", "show", "eth0"))[0]
         neighbour = [self.address(host), "lladdr", link["address"], "dev", self._bridge]

@@ -1,4 +1,4 @@
-"""What the tests of transports share: which there are, boxes that stand, ways in."""
+"""Shared by the tests of transports: their names, running hosts, connections."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PASSPHRASE = "open sesame 7391"
 TRANSPORTS = ["asyncssh", "openssh", "paramiko"]
 # One line that bash, zsh, fish, tcsh and sh all take.
 NOISE = (
-    "sh -c 'echo Welcome; echo warning >&2; sleep 0.3; echo to this box; echo >&2; "
+    "sh -c 'echo Welcome; echo warning >&2; sleep 0.3; echo to this host; echo >&2; "
     'printf "no end"; printf "nor here" >&2\'\n'
 )
 
 
-class StandingBoxes:
-    """Boxes that several tests use, made at first use; they change nothing that others see."""
+class SharedHosts:
+    """Hosts shared by tests, started at first use; tests must not change them."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -45,18 +45,18 @@ class StandingBoxes:
 
 
 class Reach:
-    """The way to boxes by one transport, with pins of its own."""
+    """Connects to hosts by one transport, with separate pins."""
 
     def __init__(self, transport: str, pins: Path) -> None:
         self.transport = transport
         self.pins = pins
 
-    def record(self, box: Sshd, **changes: Any) -> HostRecord:
-        return box.record(transport=self.transport, **changes)
+    def record(self, host: Sshd, **changes: Any) -> HostRecord:
+        return host.record(transport=self.transport, **changes)
 
     @asynccontextmanager
-    async def __call__(self, box: Sshd, **changes: Any) -> AsyncIterator[Transport]:
-        opened = await open_transport(self.record(box, **changes), self.pins)
+    async def __call__(self, host: Sshd, **changes: Any) -> AsyncIterator[Transport]:
+        opened = await open_transport(self.record(host, **changes), self.pins)
         try:
             yield opened
         finally:
@@ -98,11 +98,11 @@ def finish(work: Coroutine[Any, Any, Answered], bound_s: float = 60.0) -> Answer
     return asyncio.run(bounded())
 
 
-def said(reach: Reach, box: Sshd, *command: str, **changes: str | int | None) -> str:
-    """What a command says on a box; proof that somebody got in."""
+def said(reach: Reach, host: Sshd, *command: str, **changes: str | int | None) -> str:
+    """The output of a command on a host, which proves the login."""
 
     async def ask() -> str:
-        async with reach(box, **changes) as transport:
+        async with reach(host, **changes) as transport:
             done = await transport.run(command or ["id", "-un"], timeout_s=60)
             assert (done.code, done.errors) == (0, "")
             return done.output.strip()
@@ -116,10 +116,10 @@ def some_bytes(count: int) -> bytes:
     return b"".join(pieces) + b"\0" * (count % 32)
 
 
-def commands_on(box: Sshd) -> list[str]:
-    """The command lines of everything that runs on a box."""
+def commands_on(host: Sshd) -> list[str]:
+    """The command lines of everything that runs on a host."""
     found = []
-    for pid in box.processes:
+    for pid in host.processes:
         try:
             found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:

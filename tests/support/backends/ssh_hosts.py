@@ -1,6 +1,6 @@
-"""Boxes for tests: real sshd's with accounts of their own, a proxy that cuts, networks that part.
+"""Hosts for tests: real sshds with separate accounts.
 
-A box runs in a mount namespace with its own password file, so that no account of this machine is
+A host runs in a mount namespace with its own password file, so that no account of this machine is
 made or changed; all that is ever started on it is known by that namespace, and ended with it.
 """
 
@@ -42,7 +42,7 @@ mount --bind "$1/group" /etc/group && shift && exec "$@"
 
 
 class Sshd:
-    """A box: an sshd, the account that is reached on it, and whatever runs there.
+    """A host: an sshd, the account that is reached on it, and whatever runs there.
 
     `user`: root or an ordinary user; `shell`: bash, dash, zsh, fish or tcsh; `rc`: text of its rc
     file; `sftp`: None for no subsystem; `netns`: a network namespace's name; `pid_namespace`: with
@@ -69,7 +69,7 @@ class Sshd:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         if os.geteuid() != 0:
-            pytest.skip("boxes have accounts and namespaces of their own: that takes root")
+            pytest.skip("hosts have accounts and namespaces of their own: that takes root")
         self.address, self.user, self.shell = address, user, shell
         self.port = port or free_port("0.0.0.0" if netns else address)
         self._netns, self._pid_namespace = netns, pid_namespace
@@ -80,7 +80,7 @@ class Sshd:
         self.root = Path(tempfile.mkdtemp(prefix="tm-box-"))
         self.root.chmod(0o755)  # the ordinary user passes through
         self.home = self.root / "home"
-        self._windows = self.root / "windows"  # else all boxes of this machine would share theirs
+        self._windows = self.root / "windows"  # else all hosts on this machine would share theirs
         self.key, self.log = self.root / "id_ed25519", self.root / "sshd.log"
         self._starter: subprocess.Popen[bytes] | None = None
         self._namespaces: list[int] = []  # open descriptors: so long, none is given to others
@@ -123,7 +123,7 @@ class Sshd:
         return self
 
     def stop(self) -> None:
-        """End sshd and all that was ever started on the box, and remove its folder."""
+        """End sshd and all that was ever started on the host, and remove its folder."""
         self.halt()
         wait_until(self._kill_processes, f"the end of {self.root}")
         for namespace in self._namespaces:
@@ -133,9 +133,9 @@ class Sshd:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def halt(self) -> None:
-        """End sshd and its connections; the box's other processes go on. `start()` brings it back.
+        """End sshd and its connections; the host's other processes continue until `start`.
 
-        A box with process numbers of its own loses all processes, as by a power cut.
+        A host with process numbers of its own loses all processes, as by a power cut.
         """
         if self._starter is None:
             return
@@ -148,13 +148,13 @@ class Sshd:
     def reboot(self) -> None:
         """Lose every process at once, and come back under new process numbers."""
         if not self._pid_namespace:
-            raise ValueError("only a box with a pid_namespace can reboot")
+            raise ValueError("only a host with a pid_namespace can reboot")
         self.halt()
         wait_until(lambda: not self.processes, "the end of all processes")
         self.start()
 
     def drop_connections(self) -> None:
-        """SIGKILL the sshd of every connection; what runs on the box goes on."""
+        """SIGKILL the sshd of every connection; processes on the host continue."""
         for pid in self.connections:
             kill(pid)
 
@@ -171,8 +171,8 @@ class Sshd:
         with (self.root / "authorized_keys").open("a") as file:
             file.write(public_key.strip() + "\n")
 
-    def record(self, name: str = "box", **changes: Any) -> HostRecord:
-        """What `hosts add` would note about this box; runs lie in its home."""
+    def record(self, name: str = "gpu1", **changes: Any) -> HostRecord:
+        """What `hosts add` would note about this host; runs lie in its home."""
         known: dict[str, Any] = {
             "address": self.address,
             "user": self.user,
@@ -183,13 +183,13 @@ class Sshd:
         return HostRecord(name, **{**known, **changes})
 
     def known_hosts(self) -> str:
-        """The line by which an OpenSSH client knows this box."""
+        """The line by which an OpenSSH client knows this host."""
         key = " ".join((self.root / "host_ed25519.pub").read_text().split()[:2])
         name = self.address if self.port == 22 else f"[{self.address}]:{self.port}"
         return f"{name} {key}\n"
 
     def mount_small_disk(self, folder: Path, size_bytes: int = 1 << 20) -> None:
-        """A disk of that size on a folder of the box, there alone."""
+        """A disk of that size on a folder of the host, there alone."""
         folder.mkdir(parents=True, exist_ok=True)
         size = ["-o", f"size={size_bytes},mode=1777", "tmpfs", str(folder)]
         here = f"--mount=/proc/{self.listener}/ns/mnt"
@@ -199,7 +199,7 @@ class Sshd:
     def listener(self) -> int:
         """The pid, as seen from here, of the sshd that takes connections."""
         if self._starter is None:
-            raise ValueError("the box is not running")
+            raise ValueError("the host is not running")
         if not self._pid_namespace:
             return self._starter.pid
         return _children(self._starter.pid)[0]
@@ -217,13 +217,13 @@ class Sshd:
 
     @property
     def processes(self) -> list[int]:
-        """The pids, as seen from here, of everything that runs on the box, sshd's included."""
+        """The pids, as seen from here, of everything that runs on the host, sshd's included."""
         own = {os.fstat(namespace).st_ino for namespace in self._namespaces}
         return [pid for pid in _all_pids() if _mount_namespace(pid) in own]
 
     @property
     def followers(self) -> list[int]:
-        """The pids of the processes on the box that tell of runs' files."""
+        """The pids of the processes on the host whose arguments name runs' files."""
         return [pid for pid in self.processes if b"follow" in command_line(pid)]
 
     def _config(self) -> dict[str, str]:
@@ -251,7 +251,7 @@ class Sshd:
         return {**places, **self._environment}
 
     def _entering(self) -> list[str]:
-        """The command line that brings a program into the box's namespaces."""
+        """The command line that brings a program into the host's namespaces."""
         network = ["nsenter", f"--net=/run/netns/{self._netns}"] if self._netns else []
         own_pids = ["--pid", "--fork", "--kill-child", "--mount-proc"]
         unshare = ["unshare", "--mount", "--propagation", "slave"]
@@ -260,10 +260,10 @@ class Sshd:
         return [*network, *unshare, "sh", "-c", _ENTER, "sh", str(self.root / "etc")]
 
     def _listens(self, begin: int) -> bool:
-        told = self.log.read_bytes()[begin:]
+        output = self.log.read_bytes()[begin:]
         if self._starter is not None and self._starter.poll() is not None:
-            raise RuntimeError(f"sshd ended: {told.decode(errors='replace')[-800:]}")
-        return b"Server listening on" in told
+            raise RuntimeError(f"sshd ended: {output.decode(errors='replace')[-800:]}")
+        return b"Server listening on" in output
 
     def _kill_servers(self) -> bool:
         left = [pid for pid in self.processes if _name(pid).startswith("sshd")]

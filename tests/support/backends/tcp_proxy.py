@@ -14,8 +14,8 @@ from types import TracebackType
 
 _PIECE_BYTES = 1 << 18
 _HELD_BYTES = 1 << 22  # so much a direction holds before its sender is made to wait
-_RESET = struct.pack("ii", 1, 0)  # linger for no time: closing tells the other side at once
-# Below the ports that the kernel gives to outgoing connections, so that whoever comes back finds
+_RESET = struct.pack("ii", 1, 0)  # linger for no time: closing sends a reset at once
+# Below the ports that the kernel gives to outgoing connections, so that a reconnection finds
 # its own again.
 _PORTS = range(18000, 32000)
 _BLOCK = 250
@@ -23,7 +23,7 @@ _asking = threading.Lock()
 
 
 class CuttingProxy:
-    """Passes connections on to `target`, each byte `latency_s` later, until it is told to cut.
+    """Passes connections on to `target`, each byte `latency_s` later, until it cuts them.
 
     It listens on `address`, `port`; `accepted` counts connections, `passed_bytes` both directions.
     """
@@ -68,7 +68,7 @@ class CuttingProxy:
         self._order(lambda: self._listen(not refusing))
 
     def freeze(self, frozen: bool = True) -> None:
-        """Pass nothing on and tell nobody, or go on where that was."""
+        """Hold all data silently, or continue."""
 
         def hold() -> None:
             self._frozen = frozen

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.core.journal_records import Told, lines
+from support.core.journal_records import EventBody, lines
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.processes import Observation
@@ -42,7 +42,7 @@ class Life:
     printed.
     """
 
-    events: Sequence[Told] = ()
+    events: Sequence[EventBody] = ()
     end: Exit | None = _COMPLETE
     prepared: int | None = 0
     on_sigterm: Exit | None = _SAVED
@@ -138,7 +138,7 @@ class Box:
             manifest = {"step": step, "attempt": number}
             (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
-    def emit(self, number: int, event: Told) -> None:
+    def emit(self, number: int, event: EventBody) -> None:
         """Another event of an attempt's trainer."""
         path = self.run.attempt(number).events
         seq = path.read_bytes().count(b"\n")
@@ -196,5 +196,5 @@ class ScriptedProcesses:
             self._box.finish(attempt, Exit(None, 9))
 
 
-def _saved(events: Iterable[Told]) -> list[int]:
+def _saved(events: Iterable[EventBody]) -> list[int]:
     return [fields["step"] for kind, fields in events if fields.get("action") == "saved"]

@@ -141,13 +141,24 @@ class RunFolder:
 
 
 class TinyRun(RunFolder):
-    """A run's folder, and its attempts at training in it, in processes of their own."""
+    """A run's folder, and its attempts at training in it, in processes of their own.
+
+    `first` stands before the repository on the path that their Python imports from.
+    """
+
+    def __init__(self, folder: Path, config: Config, first: Path = REPOSITORY) -> None:
+        super().__init__(folder, config)
+        self.first = first
 
     def start(self, config: str = "config.json") -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, SCRIPT, config],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{self.first}:{REPOSITORY}",
+                "PYTHONUNBUFFERED": "1",
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,4 +1,4 @@
-"""What looks like a failure and is none, and logs in which one failure brought others with it."""
+"""Text that resembles a failure, and logs in which one failure caused others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BENIGN: dict[str, str] = {
     "\nassert not math.isnan(loss), 'loss is nan'\nif loss != loss: raise ValueError('loss nan')\n",
     "the name of an exception caught": "except torch.cuda.OutOfMemoryError:\nexcept MemoryError:\n"
     "from torch.cuda import OutOfMemoryError\n",
-    "sample text that tells of an error": _STEPS
+    "sample text about an error": _STEPS
     + "sample: The GPU said CUDA out of memory and the user restarted the machine.\n"
     "I get RuntimeError: CUDA out of memory. What can I do?\n",
     "training data as JSON": '{"text": "RuntimeError: CUDA out of memory. Tried to allocate 2.00 '
@@ -158,10 +158,10 @@ Root Cause (first observed failure):
   rank      : {rank} (local_rank: {rank})
   exitcode  : {code} (pid: 7615)
   error_file: <N/A>
-  traceback : {told}
+  traceback : {output}
 ============================================================
 """
-_UNTOLD = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+_NO_TRACEBACK = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
 _WATCHDOG = (
     "[rank0]:[E1130 10:00:00.111 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective "
     "operation timeout: WorkNCCL(SeqNum=21, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600026 "
@@ -182,17 +182,25 @@ _OOM = (
 # name -> (text, the code that comes first); nothing else of severity critical may be found.
 FIRST_CAUSE: dict[str, tuple[str, str]] = {
     "out of memory, then the watchdog": (
-        _STEPS + _OOM + _WATCHDOG + _CLOSING + _ROOT_CAUSE.format(code=1, rank=3, told=_UNTOLD),
+        _STEPS
+        + _OOM
+        + _WATCHDOG
+        + _CLOSING
+        + _ROOT_CAUSE.format(code=1, rank=3, output=_NO_TRACEBACK),
         "cuda_oom",
     ),
     "the watchdog is printed first": (
-        _STEPS + _WATCHDOG + _OOM + _CLOSING + _ROOT_CAUSE.format(code=1, rank=3, told=_UNTOLD),
+        _STEPS
+        + _WATCHDOG
+        + _OOM
+        + _CLOSING
+        + _ROOT_CAUSE.format(code=1, rank=3, output=_NO_TRACEBACK),
         "cuda_oom",
     ),
     "a child killed, nothing said": (
         _STEPS
         + _CLOSING
-        + _ROOT_CAUSE.format(code=-9, rank=2, told="Signal 9 (SIGKILL) received by PID 7615"),
+        + _ROOT_CAUSE.format(code=-9, rank=2, output="Signal 9 (SIGKILL) received by PID 7615"),
         "host_oom",
     ),
     "a child killed, and the peers notice": (
@@ -200,7 +208,7 @@ FIRST_CAUSE: dict[str, tuple[str, str]] = {
         + "n1:5:9 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer "
         "n2<5>\n"
         + _WATCHDOG
-        + _ROOT_CAUSE.format(code=-9, rank=2, told="Signal 9 (SIGKILL) received by PID 7615"),
+        + _ROOT_CAUSE.format(code=-9, rank=2, output="Signal 9 (SIGKILL) received by PID 7615"),
         "host_oom",
     ),
     "a worker killed, the parent complains": (
@@ -225,7 +233,7 @@ FIRST_CAUSE: dict[str, tuple[str, str]] = {
         "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15\n",
         "preempted_sigterm",
     ),
-    "the time limit, told last": (
+    "the time limit, reported last": (
         _STEPS
         + "[rank: 0] Received SIGTERM: 15\n"
         + "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-01T10:11:12 DUE TO TIME LIMIT "
@@ -233,7 +241,7 @@ FIRST_CAUSE: dict[str, tuple[str, str]] = {
         "\nsrun: error: n1: task 0: Terminated\n",
         "time_limit",
     ),
-    "the OOM killer, told last": (
+    "the OOM killer, reported last": (
         _STEPS
         + "n1:5:9 [0] NCCL WARN Net : Connection closed by remote peer n2<5>\n"
         + "srun: error: n2: task 1: Killed\n"
@@ -266,7 +274,7 @@ FIRST_CAUSE: dict[str, tuple[str, str]] = {
         "Process 1 got signal: 1\n",
         "session_hangup",
     ),
-    "a lost peer, told with an internal error": (
+    "a lost peer, reported with an internal error": (
         "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/x.cpp:1275, internal "
         "error,"
         " NCCL version 2.14.3\nncclInternalError: Internal check failed.\nLast error:\nNet : "

@@ -1,4 +1,4 @@
-"""Series of trainings that never were, for the tests of the detectors."""
+"""Synthetic metric series for the detector tests, and public logs where available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCATTERS = (0.006, 0.009, 0.012, 0.016, 0.02)
 def healthy(rng: random.Random, steps: int, scatter: float, blips: int = 0) -> list[float]:
     """A loss that falls by a power law, with single steps of up to 1.98 times it."""
     losses = [(3.0 + 7.5 * (step + 1) ** -0.35) * rng.gauss(1.0, scatter) for step in range(steps)]
-    # Alone among four, as in the logs: two such side by side are a spike.
+    # At most one in four steps, as in the logs: two side by side would be a spike.
     for eighth in rng.sample(range(2, steps // 8), blips):
         losses[8 * eighth] *= rng.uniform(1.1, 1.98)
     return losses
@@ -41,24 +41,24 @@ def codes(findings: Iterable[Finding]) -> list[str]:
 
 
 def all_codes(detectors: Detectors) -> list[str]:
-    """Of what is and of what was wrong."""
+    """The codes of open and closed findings."""
     return codes(detectors.findings(closed=True))
 
 
 def public_logs() -> list[Path]:
-    """Real logs to measure against, where they are: not part of the project."""
+    """Real logs, where available; they are not part of the project."""
     beside = Path(__file__).parents[4] / "shared" / "logs"
     folder = Path(os.environ.get("TRAINMASTER_LOGS") or beside) / "public"
     return sorted(path for path in folder.glob("*") if path.is_file())
 
 
 def fed_from_log(path: Path) -> Detectors:
-    """Detectors that were fed what the parser reads in a log, of its first rank."""
+    """Detectors fed with the parsed points and events of a log's first rank."""
     parsed = _parsed(path)
-    told: list[tuple[int, Point | LogEvent]] = [(one.line_offset, one) for one in parsed]
-    told += [(event.line_offset, event) for event in parsed.events]
+    items: list[tuple[int, Point | LogEvent]] = [(one.line_offset, one) for one in parsed]
+    items += [(event.line_offset, event) for event in parsed.events]
     detectors = Detectors()
-    for _, one in sorted(told, key=itemgetter(0)):
+    for _, one in sorted(items, key=itemgetter(0)):
         if one.rank != 0:
             continue
         if isinstance(one, Point):

@@ -1,7 +1,7 @@
-"""A plain, slow reader of logs, to hold the parser against: one expression per kind of line.
+"""A plain, slow reader of logs as an oracle for the parser: one expression per kind of line.
 
-It knows nothing of shapes, templates, blocks or steps that are inferred. It tells (key, value) for
-every point in order, and nothing else.
+It has no shapes, templates, blocks or inferred steps, and returns (key, value) of every point in
+order, nothing else.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable
 
 N = r"([-+]?(?:nan|inf|[\d,]+\.?\d*(?:[eE][-+]?\d+)?))"
-Told = list[tuple[str, float]]
+PlainPoints = list[tuple[str, float]]
 
-# (expression, keys of its groups with what to multiply by); a key of None is a step or of no use.
+# (expression, its groups' keys and factors); a key of None is a step or unused.
 _PLAIN: list[tuple[str, list[tuple[str | None, float]]]] = [
     (rf"iter \d+: loss {N}, time {N}ms, mfu {N}%",
      [("loss", 1), ("step_time_s", 1e-3), ("mfu", 0.01)]),
@@ -98,9 +98,9 @@ _DICT_KEYS = {
 _JSON_KEYS = {"tok_s": "tokens_per_s", "ts": None, "step": None}
 
 
-def read_plainly(log: bytes) -> Told:
+def read_plainly(log: bytes) -> PlainPoints:
     """(key, value) of every point, in order."""
-    told: Told = []
+    points: PlainPoints = []
     last: tuple[bool, dict[str, float]] | None = None  # HF's last line: whether rounded, its values
     for raw in re.split(rb"[\r\n]", log):
         line = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", raw.decode(errors="replace"))
@@ -108,43 +108,43 @@ def read_plainly(log: bytes) -> Told:
         if dictionary:
             rounded, values = _dictionary(dictionary[2])
             if last is None or not _again(last, rounded, values):
-                told += values.items()
+                points += values.items()
                 last = rounded, values
             continue
-        told += _json(line) or _megatron(line) or _plain(line)
-    return told
+        points += _json(line) or _megatron(line) or _plain(line)
+    return points
 
 
-def _plain(line: str) -> Told:
-    told: Told = []
+def _plain(line: str) -> PlainPoints:
+    points: PlainPoints = []
     for expression, keys in _COMPILED:
         for match in expression.finditer(line):
             for text, (key, scale) in zip(match.groups(), keys, strict=True):
                 if text is not None and key is not None:
                     value = float(text.replace(",", "")) * scale
                     if not (key == "mfu" and value < 0):  # nanoGPT's word for "not yet"
-                        told.append((key, value))
-    return told
+                        points.append((key, value))
+    return points
 
 
-def _megatron(line: str) -> Told:
+def _megatron(line: str) -> PlainPoints:
     times = _MEGATRON_TIMES.match(line)
     match = times or _MEGATRON.search(line)
-    told: Told = []
+    points: PlainPoints = []
     for part in match[1].split("|") if match else []:
         name, _, number = part.strip().rpartition(":")
         if not name:
             continue
         value = float(number.split("/")[0])
         if times:
-            told.append((f"time/{name}_s", value * 1e-3))
+            points.append((f"time/{name}_s", value * 1e-3))
         else:
             key, scale = _MEGATRON_KEYS[name]
-            told.append((key, value * scale))
-    return told
+            points.append((key, value * scale))
+    return points
 
 
-def _json(line: str) -> Told:
+def _json(line: str) -> PlainPoints:
     try:
         event = json.loads(line)
     except ValueError:
@@ -153,13 +153,13 @@ def _json(line: str) -> Told:
         return []
     if "kind" in event:
         return list(event["values"].items())
-    flat: Told = []
+    flat: PlainPoints = []
     _flatten(event, flat)
     return flat
 
 
-def _flatten(told: dict[str, object], flat: Told) -> None:
-    for name, value in told.items():
+def _flatten(record: dict[str, object], flat: PlainPoints) -> None:
+    for name, value in record.items():
         key = _JSON_KEYS.get(name, name)
         if isinstance(value, dict):
             _flatten(value, flat)
@@ -169,11 +169,11 @@ def _flatten(told: dict[str, object], flat: Told) -> None:
 
 def _dictionary(text: str) -> tuple[bool, dict[str, float]]:
     read: Callable[[str], dict[str, object]] = json.loads if text[1] == '"' else ast.literal_eval
-    told = read(re.sub(r"(?<=: )nan", "'nan'", text) if text[1] != '"' else text)
+    record = read(re.sub(r"(?<=: )nan", "'nan'", text) if text[1] != '"' else text)
     values, rounded = {}, False
-    for name, value in told.items():
+    for name, value in record.items():
         key = _DICT_KEYS.get(name, name)
-        if "train_runtime" in told and "train_loss" in told:
+        if "train_runtime" in record and "train_loss" in record:
             key = {"train_loss": "train_loss_mean"}.get(name, key)
         values[key] = float(value)  # type: ignore[arg-type]
         rounded = rounded or (isinstance(value, str) and value != "nan") or "'nan'" in text

@@ -1,4 +1,4 @@
-"""What a parser made of a log, in a form that two of them can be compared by."""
+"""The parser's results for a log in a comparable form."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from itertools import pairwise
 
 from trainer_runtime.core.diagnosis.parse import LogParser, Parsed
 
-Told = tuple[object, ...]
+Item = tuple[object, ...]
 
 
-def told_by(log: bytes, cuts: Iterable[int] = (), *, through_json: bool = False) -> list[Told]:
+def parsed_items(log: bytes, cuts: Iterable[int] = (), *, through_json: bool = False) -> list[Item]:
     """Points and events of `log` fed in pieces; `through_json`: with a new parser for each."""
-    parser, told = LogParser(), []
+    parser, items = LogParser(), []
     edges = sorted({0, *(min(cut, len(log)) for cut in cuts), len(log)})
     for start, end in pairwise(edges):
-        told += as_told(parser.feed(log[start:end]))
+        items += items_of(parser.feed(log[start:end]))
         if through_json:
             parser = LogParser.from_dict(json.loads(json.dumps(parser.to_dict())))
-    told += as_told(parser.close())
+    items += items_of(parser.close())
     state = parser.to_dict()["coverage"]
-    return [*sorted(told, key=repr), tuple(sorted(state.items(), key=str))]
+    return [*sorted(items, key=repr), tuple(sorted(state.items(), key=str))]
 
 
-def as_told(parsed: Parsed) -> list[Told]:
-    points: list[Told] = [
+def items_of(parsed: Parsed) -> list[Item]:
+    points: list[Item] = [
         (p.line_offset, p.key, p.step, p.t, repr(p.value), p.rank, p.segment, p.inferred)
         for p in parsed
     ]
-    events: list[Told] = [(e.line_offset, e.kind, e.step, e.rank, e.text) for e in parsed.events]
+    events: list[Item] = [(e.line_offset, e.kind, e.step, e.rank, e.text) for e in parsed.events]
     return points + events
 
 

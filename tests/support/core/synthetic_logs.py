@@ -117,7 +117,7 @@ def litgpt(source: random.Random, lines: int) -> Iterator[bytes]:
 def huggingface5(source: random.Random, lines: int) -> Iterator[bytes]:
     yield b"[transformers]   Num update steps per epoch = 1590"
     for step in range(1, lines + 1):
-        told = {
+        metrics = {
             "loss": f"{_loss(source, step):.4g}",
             "grad_norm": f"{source.uniform(0.5, 2):.4g}",
             "learning_rate": f"{1e-3 * (1 - step / (lines + 1)):.4g}",
@@ -126,7 +126,7 @@ def huggingface5(source: random.Random, lines: int) -> Iterator[bytes]:
             "train_runtime": f"{step * 0.31:.4g}",
             "train_tokens_per_second": f"{source.uniform(500, 600):.4g}",
         }
-        yield repr(told).encode()
+        yield repr(metrics).encode()
 
 
 def huggingface4(source: random.Random, lines: int) -> Iterator[bytes]:
@@ -144,7 +144,7 @@ def huggingface4(source: random.Random, lines: int) -> Iterator[bytes]:
 def trl(source: random.Random, lines: int) -> Iterator[bytes]:
     for step in range(1, lines + 1):
         rewards = source.gauss(0, 0.1)
-        told = {
+        metrics = {
             "loss": 0.6931 - step * 1e-5,
             "grad_norm": source.uniform(2, 4),
             "learning_rate": 1e-6 * (1 - step / (lines + 1)),
@@ -155,7 +155,7 @@ def trl(source: random.Random, lines: int) -> Iterator[bytes]:
             "logps/chosen": -source.uniform(200, 300),
             "epoch": step / 1000,
         }
-        yield repr({key: f"{value:.4g}" for key, value in told.items()}).encode()
+        yield repr({key: f"{value:.4g}" for key, value in metrics.items()}).encode()
 
 
 def lightning(source: random.Random, lines: int) -> Iterator[bytes]:
@@ -238,7 +238,7 @@ def megatron(source: random.Random, lines: int) -> Iterator[bytes]:
 
 def axolotl(source: random.Random, lines: int) -> Iterator[bytes]:
     for step in range(1, lines + 1):
-        told = {
+        metrics = {
             "loss": round(_loss(source, step), 4),
             "grad_norm": round(source.uniform(0.5, 2), 5),
             "learning_rate": round(2e-4 + step * 1e-9, 9),
@@ -246,7 +246,7 @@ def axolotl(source: random.Random, lines: int) -> Iterator[bytes]:
             "memory/max_allocated (GiB)": 12.31,
             "epoch": round(step / 100, 2),
         }
-        yield repr(told).encode()
+        yield repr(metrics).encode()
 
 
 def key_value(source: random.Random, lines: int) -> Iterator[bytes]:
@@ -302,21 +302,21 @@ def reordered_json(lines: int, seed: int = 0) -> bytes:
             "grad_norm": source.random(),
             "acc": source.random(),
         }
-        told = {
+        metrics = {
             "step": step,
             "metrics": _shuffled(source, metrics),
             "optimizer": {"lr": 3e-4, "betas": [0.9, 0.95]},
             "phase": "train",
             "host": "node-7",
         }
-        out.append(json.dumps(_shuffled(source, told)).encode() + b"\n")
+        out.append(json.dumps(_shuffled(source, metrics)).encode() + b"\n")
     return b"".join(out)
 
 
-def _shuffled(source: random.Random, told: dict[str, object]) -> dict[str, object]:
-    keys = list(told)
+def _shuffled(source: random.Random, metrics: dict[str, object]) -> dict[str, object]:
+    keys = list(metrics)
     source.shuffle(keys)
-    return {key: told[key] for key in keys}
+    return {key: metrics[key] for key in keys}
 
 
 def noise(lines: int, seed: int = 0) -> bytes:

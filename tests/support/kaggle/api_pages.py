@@ -76,16 +76,16 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "garbage":
             return self._send(200, b"<html>not what you asked for</html>", "text/html")
         if fault in ("429", "500", "403"):
-            told = {"code": int(fault), "message": f"told to say {fault}"}
-            return self._send(int(fault), json.dumps(told).encode())
+            error = {"code": int(fault), "message": f"planned status {fault}"}
+            return self._send(int(fault), json.dumps(error).encode())
         self._lost = fault == "lose"
         try:
             if authorized and kind != "IntrospectToken" and not self._is_allowed:
                 raise Refusal(401, "Unauthenticated")
             serve()
         except Refusal as refusal:
-            told = {"code": refusal.status, "message": str(refusal)}
-            self._send(refusal.status, json.dumps(told).encode())
+            error = {"code": refusal.status, "message": str(refusal)}
+            self._send(refusal.status, json.dumps(error).encode())
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
@@ -139,8 +139,8 @@ class Handler(BaseHTTPRequestHandler):
             if have == length:
                 self._send(200, b"")
                 return
-            told = {"Range": f"bytes=0-{have - 1}"} if have else {}
-            self._send(308, b"", **told)
+            headers = {"Range": f"bytes=0-{have - 1}"} if have else {}
+            self._send(308, b"", **headers)
             return
         begin = int(re.match(r"bytes (\d+)-", wanted)[1]) if wanted else 0
         with path.open("r+b" if path.exists() else "wb") as file:
@@ -163,31 +163,31 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for number, event in enumerate(_living(self.site, session), 1):
             for piece in _pieces(self.site, event):
-                self._tell(json.dumps(piece))
+                self._send_event(json.dumps(piece))
             if number == (self.site.cut_stream_after or 0) * (session.cuts + 1):
                 session.cuts += 1
                 self._break_off()
                 return
         if not self.site.closing.is_set():
-            self._tell("END_OF_LOG")
+            self._send_event("END_OF_LOG")
         self._break_off()
 
-    def _tell(self, text: str) -> None:
+    def _send_event(self, text: str) -> None:
         self.wfile.write(f"data: {text}\n\n".encode())
         self.wfile.flush()
 
 
 def _living(site: KaggleSite, session: Session) -> Iterator[dict[str, Any]]:
     """The events of a session as they come, until it is over."""
-    told = 0
-    while not (session.is_over and told == len(session.events)):
+    sent = 0
+    while not (session.is_over and sent == len(session.events)):
         if site.closing.is_set():
             return
         with session.changed:
-            if not session.is_over and len(session.events) == told:
+            if not session.is_over and len(session.events) == sent:
                 session.changed.wait(0.5)
-        new = session.events[told:]
-        told += len(new)
+        new = session.events[sent:]
+        sent += len(new)
         yield from new
 
 

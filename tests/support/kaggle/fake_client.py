@@ -1,4 +1,4 @@
-"""A Kaggle without any network or process: kernels do what a test tells them to have done."""
+"""An in-memory Kaggle: tests script what kernels have done."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FakeSession:
     def say(self, line: str) -> None:
         self.events.append(("stdout", f"{line}\n"))
 
-    def tell(self, name: str, at: int, data: bytes, *, keep: bool = True) -> None:
+    def emit(self, name: str, at: int, data: bytes, *, keep: bool = True) -> None:
         """Frames of a file; `keep`: it stands in the output so."""
         for line in encode_frames(name, at, data):
             self.say(line)
@@ -63,14 +63,14 @@ class FakeSession:
 class FakeKaggle:
     """Implements `client.Kaggle`. `lost`: pushes that are taken, and whose answer is lost; `held`:
     pushes that never come through; `refused`: what a push is refused with; `silent`: no log is
-    told; `left_out`: data sets that the next push is taken without."""
+    sent; `left_out`: data sets that the next push is taken without."""
 
     def __init__(self) -> None:
         self.sessions: list[FakeSession] = []
         self.left_s, self.refresh_t = 30 * HOUR_S, 7 * 24 * HOUR_S
         self.lost = self.held = 0
         self.refused: str | None = None
-        self.stranger = self.silent = False
+        self.has_foreign_kernel = self.silent = False
         self.left_out: tuple[str, ...] = ()
         self.removed: list[str] = []
         self.asked: list[str] = []
@@ -86,11 +86,11 @@ class FakeKaggle:
         self.asked.append("push")
         if self.left_out:
             self.sessions.append(FakeSession(push))
-            error = SourcesLeftOutError("KAGGLE_REFUSED", "Not all sources.", "Look there.")
+            error = SourcesLeftOutError("KAGGLE_REFUSED", "Not all sources.", "Check them.")
             error.sources, self.left_out = self.left_out, ()
             raise error
         if self.refused is not None:
-            raise CloudError("KAGGLE_REFUSED", self.refused, "Mend it.")
+            raise CloudError("KAGGLE_REFUSED", self.refused, "Fix it.")
         if self.held:
             self.held -= 1
             raise unreachable()
@@ -104,7 +104,7 @@ class FakeKaggle:
     async def status(self, ref: str) -> KernelStatus | None:
         self.asked.append("status")
         if not self.sessions:
-            return KernelStatus("complete") if self.stranger else None
+            return KernelStatus("complete") if self.has_foreign_kernel else None
         return self.newest.status
 
     async def kernel(self, ref: str, marker: str) -> Kernel | None:
@@ -138,7 +138,7 @@ class FakeKaggle:
     async def dataset_state(self, slug: str) -> str | None:
         return None
 
-    async def settled_dataset(self, slug: str) -> str | None:
+    async def finished_dataset(self, slug: str) -> str | None:
         return None
 
     async def datasets(self, search: str) -> Mapping[str, Any]:

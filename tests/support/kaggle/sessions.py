@@ -34,7 +34,7 @@ class Session:
     """One life of a pushed version, in a thread of its own and a process that it starts.
 
     `mounts`: folders by their places in the input folder. `gate` is waited for
-    before it starts; `pause` of a stream of the log is over when `changed` is told.
+    before it starts; `pause` of a stream of the log ends when `changed` is set.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Session:
         assert not self._thread.is_alive(), "the session did not end"
 
     def interrupt(self) -> None:
-        """Tell its script that its time is over."""
+        """Signal its script that its time is over."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
 
@@ -205,7 +205,7 @@ def end_carriers(marker: str) -> None:
 
 
 def until(condition: Callable[[], bool], changed: threading.Condition, bound_s: float) -> bool:
-    """Wait for a condition; `changed` is told of whatever may make it true."""
+    """Wait for a condition; `changed` is set by anything that may make it true."""
     with changed:
         return changed.wait_for(condition, bound_s)
 

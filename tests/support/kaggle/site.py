@@ -44,7 +44,7 @@ class KaggleSite:
     bodies: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     quota_total_s: float = 108_000.0
     quota_used_s: float = 3_600.0
-    # A log's stream is cut off after so many events more than the last time; all come anew.
+    # A log's stream is cut off after so many events more than the last time; all are sent again.
     cut_stream_after: int | None = None
     # Longer events come in pieces; without their line ends where `strip_ends`.
     split_events_at: int | None = None
@@ -100,7 +100,7 @@ class KaggleSite:
         pair = base64.b64encode(f"{OWNER}:{LEGACY_KEY}".encode()).decode()
         return authorization in (f"Bearer {TOKEN}", f"Basic {pair}")
 
-    def add_stranger(self, slug: str) -> None:
+    def add_foreign_kernel(self, slug: str) -> None:
         """A kernel that somebody made by hand."""
         ref = f"{OWNER}/{slug}"
         self.push({"slug": ref, "newTitle": slug, "text": "print('by hand')\n"})
@@ -121,7 +121,7 @@ class KaggleSite:
         assert found, f"{slug} never said {text!r}"
 
     def push(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Make a version and its session; sources that are not there are told, and left out."""
+        """Make a version and its session; missing sources are reported and left out."""
         ref, mounts, invalid = body["slug"], {}, defaultdict(list)
         with self.lock:
             for name in body.get("kernelDataSources", ()):

@@ -55,7 +55,7 @@ class Stage:
             "secrets": [secret] if secret else [],
         }
         secret_values.keep(self.workspace.home, RUN, {secret: "a-value-of-it"} if secret else {})
-        run = Run(RUN, "gpt", self.now, "kaggle", 1, "", config, {}, {}, False, False)
+        run = Run(RUN, "gpt", self.now, "kaggle", "", config, {}, {})
         launcher = self.backend.launcher_name
         self.workspace.control.add_run(run, RUNNING, launcher, "/kaggle/working/run", None)
         files = {"config.json": json.dumps(config).encode(), "train.py": b"pass\n"}
@@ -73,7 +73,7 @@ class Stage:
     def send(self, text: bytes = b"tokens") -> None:
         """Have the data in a data set."""
         files = [TreeFile("train.bin", len(text), None, 0o644, None, text)]
-        cache = f"/tmp/trainmaster-{self.workspace.control.boxes.home_id()}"
+        cache = f"/tmp/trainmaster-{self.workspace.control.instances.home_id()}"
         asyncio.run(self.backend.send(files, f"{cache}/data/0123"))
 
     @property
@@ -83,8 +83,8 @@ class Stage:
     def start(self) -> bool:
         return asyncio.run(self.backend.start(RUN))
 
-    def look(self) -> News:
-        """One look by a follower of its own, as any command takes it."""
+    def follow(self) -> News:
+        """One pass of a new follower, as in a command."""
 
         async def work() -> News:
             async with self.backend.follower() as follower:
@@ -141,11 +141,11 @@ class Stage:
         session.say(f"10:00:00 Session {session.order.number} of run {RUN}")
         return session
 
-    def tell(self, session: FakeSession, data: bytes) -> None:
-        session.tell(JOURNAL, len(session.files[JOURNAL]), data)
+    def emit(self, session: FakeSession, data: bytes) -> None:
+        session.emit(JOURNAL, len(session.files[JOURNAL]), data)
 
     def complete(self, session: FakeSession, step: int | None) -> None:
         """Let a session end with an output whose newest verified checkpoint is `step`."""
         session.files[INDEX] = f'{{"resume_from": {"null" if step is None else step}}}'.encode()
         session.end()
-        self.look()
+        self.follow()

@@ -1,4 +1,4 @@
-"""Providers that only offer machines, in memory."""
+"""In-memory providers that only list offers."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainmaster.machines.clouds import Box, BoxRequest, Cloud, Offer, Wanted
+from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.clouds.cloud import CloudName
-from trainmaster.machines.renting.factory import Opener
+from trainmaster.machines.renting.factory import CloudFactory
 from trainmaster.words.errors import CloudError
 
 AT = 1_790_000_000.0
 KEY_MISSING = CloudError(
-    "CLOUD_KEY_MISSING", "There is no key.", "Set LAMBDA_API_KEY; keys are made in its console."
+    "CLOUD_KEY_MISSING", "The key is missing.", "Set LAMBDA_API_KEY; keys are made in its console."
 )
 
 
 def offer(provider: CloudName, offer_id: str, usd_per_h: float, **changes: Any) -> Offer:
-    """An offer of one H100, and what else is said."""
+    """An offer of one H100 with changes."""
     made = Offer(
         provider, offer_id, "h100", "NVIDIA H100 80GB HBM3", 1, usd_per_h, AT, f"https://{provider}"
     )
@@ -26,9 +26,9 @@ def offer(provider: CloudName, offer_id: str, usd_per_h: float, **changes: Any) 
 
 
 @dataclass
-class Shelf:
-    """A `Cloud` that offers what lies on it and does nothing else. `fails`: what it says instead;
-    `asked`: what it was asked for."""
+class OffersOnlyCloud:
+    """A `Cloud` that only lists `stock`. `fails`: the error it raises instead; `asked`: the filters
+    it was called with."""
 
     name: CloudName
     stock: Sequence[Offer] = ()
@@ -46,33 +46,33 @@ class Shelf:
     async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
         return next((one for one in self.stock if one.offer_id == offer_id), None)
 
-    async def create(self, offer: Offer, request: BoxRequest) -> str:
-        raise AssertionError("offers are only looked at")
+    async def create(self, offer: Offer, request: InstanceRequest) -> str:
+        raise AssertionError("unexpected call")
 
-    async def boxes(self) -> Sequence[Box]:
+    async def instances(self) -> Sequence[Instance]:
         return ()
 
-    async def box(self, provider_id: str) -> Box | None:
+    async def instance(self, provider_id: str) -> Instance | None:
         return None
 
     async def end(self, provider_id: str) -> None:
-        raise AssertionError("offers are only looked at")
+        raise AssertionError("unexpected call")
 
-    def own_end(self, provider_id: str) -> None:
+    def self_termination(self, provider_id: str) -> None:
         return None
 
     async def disconnect(self) -> None:
         self.disconnected += 1
 
 
-def opener(*shelves: Shelf) -> Opener:
-    """Opens these; others have no key."""
-    by_name = {shelf.name: shelf for shelf in shelves}
+def cloud_factory(*clouds: OffersOnlyCloud) -> CloudFactory:
+    """A factory for these; other providers have no key."""
+    by_name = {cloud.name: cloud for cloud in clouds}
 
-    def opened(name: str) -> Cloud:
-        for known, shelf in by_name.items():
+    def create(name: str) -> Cloud:
+        for known, cloud in by_name.items():
             if known == name:
-                return shelf
+                return cloud
         raise KEY_MISSING
 
-    return opened
+    return create

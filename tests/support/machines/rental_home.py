@@ -1,4 +1,4 @@
-"""What the tests of rented boxes share: a home whose provider is a stand-in, and its services."""
+"""A home whose provider is a stand-in, and the rental services with it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from support.providers.site import Site
 from support.runs.running_run import run_async
 
 from trainmaster.machines.clouds import KEY_NAMES, Offer, open_cloud
-from trainmaster.machines.renting.lifecycle import Bounds
-from trainmaster.machines.renting.provision import provision
+from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.release import release
 from trainmaster.machines.renting.tags import new_tag
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import (
+    DEFAULT_TIMEOUTS,
+    RentedInstance,
+    RentState,
+    RequestedInstance,
+    Timeouts,
+)
 from trainmaster.sync.workspace import Workspace, open_workspace
 from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
 from trainmaster.words.confirmation import agreed
@@ -35,7 +40,7 @@ READY_S = 240.0
 
 
 class Renter:
-    """The services, each in a workspace of its own, as a command would call them."""
+    """The rental services, each call in a new workspace, as commands make them."""
 
     def __init__(self, home: Path, provider: str, site: Site) -> None:
         self.home, self.provider, self.site = home, provider, site
@@ -56,29 +61,32 @@ class Renter:
 
         return run_async(within)
 
-    def provision(self, hours: float = 1.0, *, bounds: Bounds | None = None) -> ProvisionAnswer:
-        """A box, once it is ready."""
+    def provision(
+        self, hours: float = 1.0, *, timeouts: Timeouts = DEFAULT_TIMEOUTS
+    ) -> ProvisionAnswer:
+        """Rent an instance and wait until it is ready."""
+        request = ProvisionRequest(OFFERS[self.provider], hours, timeouts=timeouts)
         answer = self.do(
             lambda workspace: provision(
                 workspace,
-                OFFERS[self.provider],
-                hours=hours,
+                request,
                 confirm=agreed,
                 wait_s=READY_S,
-                bounds=bounds,
             )
         )
         assert answer.state == "ready", answer
         return answer
 
-    def release(self, box: str, *, force: bool = False) -> ReleaseAnswer:
+    def release(self, instance: str, *, force: bool = False) -> ReleaseAnswer:
         return self.do(
-            lambda workspace: release(workspace, box, confirm=agreed, force=force, wait_s=READY_S)
+            lambda workspace: release(
+                workspace, instance, confirm=agreed, force=force, wait_s=READY_S
+            )
         )
 
-    def boxes(self) -> list[RentedBox]:
-        async def read(workspace: Workspace) -> list[RentedBox]:
-            return workspace.control.boxes.boxes()
+    def instances(self) -> list[RentedInstance]:
+        async def read(workspace: Workspace) -> list[RentedInstance]:
+            return workspace.control.instances.all()
 
         return self.do(read)
 
@@ -87,7 +95,7 @@ class Renter:
 def renting(
     home: Path, site: Site, monkeypatch: pytest.MonkeyPatch, provider: str = "runpod"
 ) -> Iterator[Renter]:
-    """Also for processes that the services start: they find home and key in the environment."""
+    """Sets home and key in the environment, for processes that the services start."""
     renter = Renter(home, provider, site)
     for name, value in renter.environment.items():
         monkeypatch.setenv(name, value)
@@ -95,13 +103,13 @@ def renting(
 
 
 def silent_renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
-    """One whose boxes answer nobody: what is tried with it comes before that."""
+    """A renter whose instances have no sshd."""
     with RunPodSite() as site, renting(home, site, monkeypatch) as rented:
         site.modes.has_sshd = False
         yield rented
 
 
-async def intended(workspace: Workspace, renter: Renter, bounds: Mapping[str, float]) -> str:
+async def intended(workspace: Workspace, renter: Renter, timeouts: Mapping[str, float]) -> str:
     settings = read_settings(workspace.home)
     cloud = open_cloud("runpod", workspace.home, settings, renter.environment)
     try:
@@ -109,14 +117,13 @@ async def intended(workspace: Workspace, renter: Renter, bounds: Mapping[str, fl
     finally:
         await cloud.disconnect()
     assert offer is not None
-    return workspace.control.boxes.add(intent(workspace, offer, bounds)).tag
+    return workspace.control.instances.add(intent(workspace, offer, timeouts)).tag
 
 
-def intent(workspace: Workspace, offer: Offer, bounds: Mapping[str, float]) -> RentedBox:
+def intent(workspace: Workspace, offer: Offer, timeouts: Mapping[str, float]) -> RentedInstance:
     now = time.time()
-    request = {"disk_gib": 50, "max_usd_per_h": offer.usd_per_h, "image": None, "region": None}
-    return RentedBox(
-        tag=new_tag(workspace.control.boxes.home_id()),
+    return RentedInstance(
+        tag=new_tag(workspace.control.instances.home_id()),
         host="gpu",
         provider="runpod",
         state=RentState.INTENDED,
@@ -125,11 +132,7 @@ def intent(workspace: Workspace, offer: Offer, bounds: Mapping[str, float]) -> R
         lease_end_t=now + 3600,
         usd_per_h=offer.usd_per_h,
         budget_usd=offer.usd_per_h,
-        body={
-            "offer": offer.to_dict(),
-            "request": request,
-            "own_timer": "",
-            "ends_itself": False,
-            "bounds": Bounds(**bounds).to_dict(),
-        },
+        offer=offer.to_dict(),
+        requested=RequestedInstance(50, offer.usd_per_h),
+        timeouts=Timeouts(**timeouts),
     )

@@ -1,11 +1,11 @@
-"""Rented boxes on record, for tests that need no provider."""
+"""Records of rented instances, for tests without a provider."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.workspace import Workspace
 
 HOUR_S = 3600.0
@@ -18,11 +18,11 @@ def rented(
     hours: float = 10.0,
     since_t: float | None = None,
     ended_t: float | None = None,
-    **body: Any,
-) -> RentedBox:
-    """A box that has been ready since `since_t` (now), for `hours` in all."""
+    **details: Any,
+) -> RentedInstance:
+    """An instance that has been ready since `since_t` (default: now), with a lease of `hours`."""
     began_t = time.time() if since_t is None else since_t
-    return RentedBox(
+    return RentedInstance(
         tag=f"tm-0a1b2c-{host[:6]:a<6}",
         host=host,
         provider="runpod",
@@ -33,10 +33,12 @@ def rented(
         usd_per_h=usd_per_h,
         budget_usd=usd_per_h * hours,
         ended_t=ended_t,
-        body={"created_t": began_t, "ready_t": began_t, **body},
+        created_t=began_t,
+        ready_t=began_t,
+        **details,
     )
 
 
-def rent(workspace: Workspace, host: str = "debug", **fields: Any) -> RentedBox:
-    """A host of this name is a rented box from now on."""
-    return workspace.control.boxes.add(rented(host, **fields))
+def rent(workspace: Workspace, host: str = "debug", **fields: Any) -> RentedInstance:
+    """Record a rented instance behind the host of this name."""
+    return workspace.control.instances.add(rented(host, **fields))

@@ -17,7 +17,7 @@ from typing import Any
 
 from support.alerts.webhook_receiver import Receiver
 from support.core.journal_records import (
-    Told,
+    EventBody,
     attempt_ended,
     attempt_starting,
     kept,
@@ -38,7 +38,7 @@ from trainmaster.backends import KAGGLE, Backend
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.runs.launch import launch
 from trainmaster.store import secret_values
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
@@ -79,7 +79,7 @@ class EverythingDue:
     """The runs, by what is due of them: `planned` (placing, secrets), `uploading` (a transfer),
     `silent` (a supervisor, an alert from here, alerts for its host), `stopping` (a request),
     `completed` (copies of checkpoints, forgetting secrets, sending a message) and `kaggle` (the
-    next session). A rented box's lease is over."""
+    next session). A rented instance's lease is over."""
 
     def __init__(
         self, workspace: RecordedWorkspace, folder: Path, receiver: Receiver, site: RunPodSite
@@ -125,8 +125,9 @@ class EverythingDue:
 
     def asked_of_others(self) -> list[str]:
         """What was asked of providers and receivers that changes or sends something."""
-        told = [asked.kind for asked in self.site.asked if asked.kind in ("create", "end", "keys")]
-        return [*told, *(str(body) for body in self.receiver.asked)]
+        kinds = [asked.kind for asked in self.site.asked]
+        changing = [kind for kind in kinds if kind in ("create", "end", "keys")]
+        return [*changing, *(str(body) for body in self.receiver.asked)]
 
     def _settle(self) -> None:
         ops = f"ops: {{kind: webhook, url: '{self.receiver.url}', sender: operator}}"
@@ -144,13 +145,13 @@ class EverythingDue:
         uploading = (await launch(workspace, self.spec)).run_id
         workspace.host.away = False
         run = workspace.control.run(uploading)
-        assert run.config["data"]["upload"]
+        assert run.document["data"]["upload"]
         (self._root / "runs" / uploading).mkdir(parents=True)
         workspace.control.set_placed(run, time.time())
         workspace.control.set_delivered(uploading, 1, time.time())
         return planned, uploading
 
-    def _begun(self, run_id: str, t: float, *ended: Told, **config: Any) -> str:
+    def _begun(self, run_id: str, t: float, *ended: EventBody, **config: Any) -> str:
         run = FakeRun(self.workspace, self._root / "runs" / run_id, HOST, **config)
         journal = (attempt_starting(1), ("attempt_running", {"attempt": 1}), state("running"))
         run.tell("supervisor.jsonl", (*journal, *ended), first_t=t - 10.0)
@@ -182,12 +183,12 @@ class EverythingDue:
 
     def _rent(self) -> None:
         now = time.time()
-        box = RentedBox(
-            f"tm-{self.workspace.control.boxes.home_id()}-aaaaaa", "rented", "runpod",
+        instance = RentedInstance(
+            f"tm-{self.workspace.control.instances.home_id()}-aaaaaa", "rented", "runpod",
             RentState.READY, "pod-1", now - 3600.0, now - 1.0, 1.0, 10.0,
-            body={"created_t": now - 3600.0, "ready_t": now - 60.0},
+            created_t=now - 3600.0, ready_t=now - 60.0,
         )  # fmt: skip
-        self.workspace.control.boxes.add(box)
+        self.workspace.control.instances.add(instance)
 
     def _records(self) -> dict[str, list[Any]]:
         with closing(sqlite3.connect(self.workspace.home.control_db)) as database:

@@ -20,7 +20,7 @@ from trainmaster.words.errors import HostError
 # Commands of the runtime that only read.
 READS = frozenset({"check", "corpus", "digest", "facts", "files", "follow", "input", "verify"})
 # What libraries start when they are imported, or first used, to find others.
-_LOOKS_AROUND = frozenset({"cc", "gcc", "ld", "objdump", "ldconfig", "uname", "fc-list"})
+_PROBES = frozenset({"cc", "gcc", "ld", "objdump", "ldconfig", "uname", "fc-list"})
 _ASKS = (["-V"], ["--version"], ["-l"], ["--user", "show-environment"])
 _STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.system", "os.exec"})
 
@@ -111,7 +111,7 @@ class RecordingKaggle(FakeKaggle):
 def is_read(command: Sequence[str]) -> bool:
     """Whether a command only reads the machine that it runs on."""
     words = [os.fsdecode(word) for word in command]
-    if Path(words[0]).name in _LOOKS_AROUND or words[1:] in _ASKS:
+    if Path(words[0]).name in _PROBES or words[1:] in _ASKS:
         return True
     if "trainer_runtime" not in words:
         return False
@@ -134,21 +134,21 @@ class _Starts:
     """The one audit hook: Python takes none away again."""
 
     written: list[str] | None = None
-    _is_there = False
+    _installed = False
 
     @classmethod
     def install(cls) -> None:
-        if not cls._is_there:
-            cls._is_there = True
-            sys.addaudithook(cls._heard)
+        if not cls._installed:
+            cls._installed = True
+            sys.addaudithook(cls._audit)
 
     @classmethod
-    def _heard(cls, event: str, arguments: tuple[Any, ...]) -> None:
+    def _audit(cls, event: str, arguments: tuple[Any, ...]) -> None:
         if cls.written is None or event not in _STARTS:
             return
         command = arguments[1] if event != "os.fork" else ["fork"]
         command = [command] if isinstance(command, (str, bytes)) else list(command)
         if not is_read(command):
-            told = f"{event} {' '.join(os.fsdecode(word) for word in command)}"
-            cls.written.append(told)
-            raise WrittenError(told)
+            tried = f"{event} {' '.join(os.fsdecode(word) for word in command)}"
+            cls.written.append(tried)
+            raise WrittenError(tried)

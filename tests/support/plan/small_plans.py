@@ -75,11 +75,11 @@ def text_corpus(tmp_path: Path) -> CorpusFacts:
 
 @pytest.fixture
 def one_source() -> Callable[..., CorpusFacts]:
-    """The facts of one source at /corpus, a megabyte unless told otherwise."""
+    """The facts of one source at /corpus, a megabyte by default."""
 
     def make(**fields: Any) -> CorpusFacts:
-        told = {"files": 1, "size_bytes": 10**6, "tokens": 10**6 + 1, **fields}
-        source = SourceFacts(name="main", path="/corpus", **told)
+        values = {"files": 1, "size_bytes": 10**6, "tokens": 10**6 + 1, **fields}
+        source = SourceFacts(name="main", path="/corpus", **values)
         return CorpusFacts(sources=(source,), fingerprint="0123456789abcdef")
 
     return make

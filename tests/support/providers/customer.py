@@ -1,4 +1,4 @@
-"""Whoever rents: a client of a stand-in's, with a home and a key pair."""
+"""A client of a stand-in provider, with a home and a key pair."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from support.providers.runpod_site import RunPodSite
 from support.providers.site import Site
 from support.providers.vast_site import VastSite
 
-from trainmaster.machines.clouds import KEY_NAMES, Box, BoxRequest, Cloud, Offer, Wanted, open_cloud
+from trainmaster.machines.clouds import (
+    KEY_NAMES,
+    Cloud,
+    Instance,
+    InstanceRequest,
+    Offer,
+    Wanted,
+    open_cloud,
+)
 from trainmaster.machines.clouds.http import Pace
 from trainmaster.words.errors import CloudError
 from trainmaster.words.paths import Home
@@ -32,7 +40,7 @@ PACE = Pace(pauses_s=(0.0, 0.0))
 
 
 class Customer:
-    """Asks by one client as long as `settings` and `environment` stay."""
+    """Calls one client; a new one after `settings` or `environment` change."""
 
     def __init__(self, provider: str, site: Site, folder: Path) -> None:
         self.provider, self.site = provider, site
@@ -53,7 +61,7 @@ class Customer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._let_go()
+        self._disconnect()
         self._runner.close()
 
     def __call__(self, ask: Callable[[Cloud], Awaitable[Answered]]) -> Answered:
@@ -66,20 +74,20 @@ class Customer:
         return self._runner.run(bounded())
 
     def client(self) -> Cloud:
-        made_for = f"{self.settings} {self.environment}"
-        if self._client is None or self._client[0] != made_for:
-            self._let_go()
+        configuration = f"{self.settings} {self.environment}"
+        if self._client is None or self._client[0] != configuration:
+            self._disconnect()
             opened = open_cloud(self.provider, self.home, self.settings, self.environment, PACE)
-            self._client = made_for, opened
+            self._client = configuration, opened
         return self._client[1]
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._client is not None:
             self._runner.run(self._client[1].disconnect())
             self._client = None
 
     def refused(self, ask: Callable[[Cloud], Awaitable[Any]]) -> CloudError:
-        """The error that it ends with."""
+        """The error of a call that must fail."""
         try:
             answer = self(ask)
         except CloudError as error:
@@ -98,19 +106,19 @@ class Customer:
     def cheapest(self) -> Offer:
         return self.offers(gpu="h100", disk_gib=DISK_GIB)[0]
 
-    def request(self, offer: Offer, **changes: Any) -> BoxRequest:
+    def request(self, offer: Offer, **changes: Any) -> InstanceRequest:
         known: dict[str, Any] = {
             "tag": TAG,
             "public_key": self.private_key.with_suffix(".pub").read_text(),
             "disk_gib": DISK_GIB,
             "max_usd_per_h": offer.usd_per_h,
         }
-        return BoxRequest(**{**known, **changes})
+        return InstanceRequest(**{**known, **changes})
 
     def create(self, offer: Offer | None = None, **changes: Any) -> str:
-        taken = offer or self.cheapest()
-        request = self.request(taken, **changes)
-        return self(lambda cloud: cloud.create(taken, request))
+        chosen = offer or self.cheapest()
+        request = self.request(chosen, **changes)
+        return self(lambda cloud: cloud.create(chosen, request))
 
-    def boxes(self) -> list[Box]:
-        return list(self(lambda cloud: cloud.boxes()))
+    def instances(self) -> list[Instance]:
+        return list(self(lambda cloud: cloud.instances()))

@@ -1,10 +1,10 @@
-"""A provider's OpenAPI description, and what does not agree with it.
+"""Checks requests and replies against a provider's OpenAPI description.
 
 The folder that `TRAINMASTER_API_DESCRIPTIONS` names may hold `runpod_openapi.json`
 (api-reference-v2/openapi.json of github.com/runpod/docs), `vast_openapi.yaml`
 (api-reference/openapi.yaml of github.com/vast-ai/docs) and `lambda_openapi.json`
-(openapi/_original/lambda-labs-openapi.json of github.com/api-evangelist/lambda-labs); what it lacks
-is not checked.
+(openapi/_original/lambda-labs-openapi.json of github.com/api-evangelist/lambda-labs). Without a
+file its provider is not checked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 import yaml
 
 VARIABLE = "TRAINMASTER_API_DESCRIPTIONS"
-_EVERYWHERE = (401, 429)  # descriptions leave out, here and there, what may always be answered
+_EVERYWHERE = (401, 429)  # not in every description, but always possible
 
 
 class Description:
-    """`prefix`: what the description's paths have before the resource's own name."""
+    """`prefix`: of all paths in the description."""
 
     def __init__(self, document: Mapping[str, Any], prefix: str) -> None:
         self._document = document
@@ -33,19 +33,19 @@ class Description:
         self._paths = [(_pattern(path), document["paths"][path]) for path in paths]
 
     def of_request(self, method: str, path: str, query: Mapping[str, str], body: Any) -> list[str]:
-        """What is wrong with a request."""
+        """Disagreements of a request."""
         operation = self._operation(method, path)
         if operation is None:
             return [f"{method} {path} is not described"]
         known = {one["name"] for one in map(self._resolved, operation.get("parameters", []))}
-        wrong = [f"{method} {path}: no parameter {name}" for name in query if name not in known]
+        problems = [f"{method} {path}: no parameter {name}" for name in query if name not in known]
         described = self._resolved(operation.get("requestBody", {}))
         if not described:
-            return wrong + ([f"{method} {path} takes no body"] if body is not None else [])
-        return wrong + self._differs(described, body, f"{method} {path}")
+            return problems + ([f"{method} {path} takes no body"] if body is not None else [])
+        return problems + self._differs(described, body, f"{method} {path}")
 
     def of_reply(self, method: str, path: str, status: int, body: Any) -> list[str]:
-        """What is wrong with an answer to it."""
+        """Disagreements of a reply."""
         operation = self._operation(method, path)
         if operation is None:
             return []
@@ -85,7 +85,7 @@ class Description:
 
 @cache
 def description(file: str, prefix: str) -> Description | None:
-    """A description that is at hand; None where it is not."""
+    """A description from the folder; None if it is missing."""
     folder = os.environ.get(VARIABLE)
     if not folder or not (path := Path(folder, file)).exists():
         return None

@@ -1,5 +1,5 @@
-"""Lambda's API as far as it is used. Its boxes are reached at addresses of their own, at port 22,
-by an ordinary user."""
+"""Stand-in for Lambda's API. Each instance has its own loopback address, port 22 and an ordinary
+user."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import socket
 from typing import Any
 
 import pytest
-from support.providers.boxes import RentableBox, knowing
 from support.providers.described import description
+from support.providers.instances import RentableInstance, accepting
 from support.providers.site import Answer, Asked, Site
 
 SSH_PORT = 22
 _REGIONS = {"us-west-1": "California, USA", "europe-central-1": "Germany"}
-# name, what its GPUs are called, cents an hour, GPUs, regions with some left
+# name, name of its GPUs, cents an hour, number of GPUs, regions with capacity
 _TYPES: tuple[tuple[str, str, int, int, tuple[str, ...]], ...] = (
     ("gpu_1x_h100_sxm5", "H100 (80 GB SXM5)", 429, 1, ("us-west-1", "europe-central-1")),
     ("gpu_1x_h100_pcie", "H100 (80 GB PCIe)", 329, 1, ("us-west-1",)),
@@ -31,7 +31,7 @@ _CODES = {
     429: "global/too-many-requests",
 }
 _ACTIONS = ("migrate", "rebuild", "restart", "cold_reboot", "terminate")
-# Other processes that test at the same time have other addresses.
+# Concurrent test processes use other addresses.
 _addresses = itertools.count(os.getpid() * 131)
 
 
@@ -43,7 +43,7 @@ class LambdaSite(Site):
         ("POST", "/ssh-keys", "keys", "_add_key"),
         ("POST", "/instance-operations/launch", "create", "_create"),
         ("GET", "/instances", "list", "_list"),
-        ("GET", "/instances/([^/]+)", "box", "_box"),
+        ("GET", "/instances/([^/]+)", "instance", "_show"),
         ("POST", "/instance-operations/terminate", "end", "_end"),
     )
 
@@ -55,10 +55,10 @@ class LambdaSite(Site):
         ]
         super().__init__(description("lambda_openapi.json", self.PREFIX), has_sshd)
 
-    def problem(self, status: int, words: str) -> Answer:
+    def problem(self, status: int, message: str) -> Answer:
         code = _CODES.get(status, "global/invalid-parameters")
-        told = {"code": code, "message": words, "suggestion": "Ask for something else."}
-        return Answer(status, {"error": told})
+        error = {"code": code, "message": message, "suggestion": "Change the request."}
+        return Answer(status, {"error": error})
 
     def _offers(self, asked: Asked) -> Answer:
         return Answer(200, {"data": {row[0]: self._offered(*row) for row in _TYPES}})
@@ -96,19 +96,19 @@ class LambdaSite(Site):
         row = next((row for row in _TYPES if row[0] == body["instance_type_name"]), None)
         key = next((key for key in self.keys if [key["name"]] == body["ssh_key_names"]), None)
         if row is None or key is None:
-            return self.problem(404, "there is no such type or key")
+            return self.problem(404, "unknown type or key")
         if self.modes.no_capacity or body["region_name"] not in row[4]:
             code = "instance-operations/launch/insufficient-capacity"
-            words = "Not enough capacity to fulfill launch request."
-            return Answer(400, {"error": {"code": code, "message": words}})
+            message = "Not enough capacity to fulfill launch request."
+            return Answer(400, {"error": {"code": code, "message": message}})
         cents = row[2] * self.modes.price_factor * self.modes.cost_factor
         provider_id = secrets.token_hex(16)
-        self.boxes[provider_id] = RentableBox(
+        self.instances[provider_id] = RentableInstance(
             provider_id=provider_id,
             name=body.get("name", ""),
             usd_per_h=cents / 100,
             modes=self.modes,
-            let_in=knowing(key["public_key"]),
+            authorize=accepting(key["public_key"]),
             body={**body, "row": row},
             user="ubuntu",
             address=_next_address(),
@@ -117,48 +117,48 @@ class LambdaSite(Site):
         return Answer(200, {"data": {"instance_ids": [provider_id]}})
 
     def _list(self, asked: Asked) -> Answer:
-        listed = [box for box in self.boxes.values() if box.is_listed()]
-        return Answer(200, {"data": [self._instance(box) for box in listed]})
+        listed = [instance for instance in self.instances.values() if instance.is_listed()]
+        return Answer(200, {"data": [self._instance(instance) for instance in listed]})
 
-    def _box(self, asked: Asked) -> Answer:
-        box = self.boxes.get(asked.ids[0])
-        if box is None or not box.is_listed():
+    def _show(self, asked: Asked) -> Answer:
+        instance = self.instances.get(asked.ids[0])
+        if instance is None or not instance.is_listed():
             return self.problem(404, "Specified instance does not exist.")
-        return Answer(200, {"data": self._instance(box)})
+        return Answer(200, {"data": self._instance(instance)})
 
     def _end(self, asked: Asked) -> Answer:
-        boxes = [self.boxes.get(provider_id) for provider_id in asked.body["instance_ids"]]
-        found = [box for box in boxes if box is not None and not box.ended]
+        instances = [self.instances.get(provider_id) for provider_id in asked.body["instance_ids"]]
+        found = [instance for instance in instances if instance is not None and not instance.ended]
         if not found:
             return self.problem(404, "Specified instance does not exist.")
-        ended = [self._instance(box) for box in found]
-        for box in found:
-            box.ends_soon()
+        ended = [self._instance(instance) for instance in found]
+        for instance in found:
+            instance.ends_soon()
 
         def end_all() -> None:
-            for box in found:
-                box.end()
+            for instance in found:
+                instance.end()
 
         return Answer(200, {"data": {"terminated_instances": ended}}, afterwards=end_all)
 
-    def _instance(self, box: RentableBox) -> dict[str, Any]:
-        booted = box.look()
-        name, gpu, _, count, _ = box.body["row"]
-        told = {
-            "id": box.provider_id,
-            "name": box.name,
-            "status": "terminating" if box.ended else "active" if booted else "booting",
-            "ssh_key_names": box.body["ssh_key_names"],
+    def _instance(self, instance: RentableInstance) -> dict[str, Any]:
+        booted = instance.poll()
+        name, gpu, _, count, _ = instance.body["row"]
+        row = {
+            "id": instance.provider_id,
+            "name": instance.name,
+            "status": "terminating" if instance.ended else "active" if booted else "booting",
+            "ssh_key_names": instance.body["ssh_key_names"],
             "file_system_names": [],
-            "region": _region(box.body["region_name"]),
+            "region": _region(instance.body["region_name"]),
             "instance_type": {
                 **self._type(name, gpu, 0, count),
-                "price_cents_per_hour": round(box.usd_per_h * 100),
+                "price_cents_per_hour": round(instance.usd_per_h * 100),
             },
             "actions": {action: {"available": True} for action in _ACTIONS},
-            "tags": box.body.get("tags", []),
+            "tags": instance.body.get("tags", []),
         }
-        return {**told, "ip": box.address} if booted else told
+        return {**row, "ip": instance.address} if booted else row
 
 
 def _region(name: str) -> dict[str, str]:
@@ -166,7 +166,7 @@ def _region(name: str) -> dict[str, str]:
 
 
 def _next_address() -> str:
-    """One of the loopback addresses that nobody else here has."""
+    """A loopback address that no other test process uses."""
     number = next(_addresses) % (1 << 20)
     return f"127.{64 + (number >> 16)}.{number >> 8 & 255}.{1 + number % 250}"
 

@@ -1,4 +1,4 @@
-"""RunPod's API, version 2, as far as it is used."""
+"""Stand-in for version 2 of RunPod's API."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import secrets
 from datetime import datetime, timezone
 from typing import Any
 
-from support.providers.boxes import RentableBox, knowing
 from support.providers.described import description
+from support.providers.instances import RentableInstance, accepting
 from support.providers.site import Answer, Asked, Site
 
 _H100, _4090, _MI300 = "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090", "AMD Instinct MI300X OAM"
-# id, memory, secure, community, most GPUs in one pod, data centers with stock
+# id, memory, secure, community, maximum GPUs in one pod, data centers with stock
 _STOCK: tuple[tuple[str, int, float, float, int, tuple[str, ...]], ...] = (
     (_H100, 80, 3.99, 2.69, 8, ("US-TX-3", "EU-NL-1")),
     (_4090, 24, 0.69, 0.34, 8, ("US-TX-3",)),
@@ -26,15 +26,15 @@ class RunPodSite(Site):
         ("GET", "/catalog/gpus", "offers", "_offers"),
         ("POST", "/pods", "create", "_create"),
         ("GET", "/pods", "list", "_list"),
-        ("GET", "/pods/([^/]+)", "box", "_box"),
+        ("GET", "/pods/([^/]+)", "instance", "_show"),
         ("DELETE", "/pods/([^/]+)", "end", "_end"),
     )
 
     def __init__(self, has_sshd: bool = True) -> None:
         super().__init__(description("runpod_openapi.json", self.PREFIX), has_sshd)
 
-    def problem(self, status: int, words: str) -> Answer:
-        return Answer(status, {"title": "Refused", "status": status, "detail": words})
+    def problem(self, status: int, message: str) -> Answer:
+        return Answer(status, {"title": "Refused", "status": status, "detail": message})
 
     def _offers(self, asked: Asked) -> Answer:
         count = int(asked.query.get("count", "1"))
@@ -46,12 +46,12 @@ class RunPodSite(Site):
         memory: int,
         secure: float,
         community: float,
-        most: int,
+        max_count: int,
         centers: tuple[str, ...],
         count: int,
     ) -> dict[str, Any]:
-        is_free = bool(centers) and count <= most
-        told: dict[str, Any] = {
+        is_free = bool(centers) and count <= max_count
+        row: dict[str, Any] = {
             "id": gpu,
             "name": gpu,
             "pool": None,
@@ -63,20 +63,22 @@ class RunPodSite(Site):
                 "secure": secure * self.modes.price_factor,
                 "community": community * self.modes.price_factor,
             },
-            "maxCount": {"secure": most, "community": most if community else 0},
+            "maxCount": {"secure": max_count, "community": max_count if community else 0},
             "availability": "HIGH" if is_free else "NONE",
         }
         if is_free:
-            told["dataCenters"] = [
+            row["dataCenters"] = [
                 {"id": name, "name": name, "availability": "LOW"} for name in centers
             ]
-        return told
+        return row
 
     def _create(self, asked: Asked) -> Answer:
         body = asked.body
         if self.modes.no_capacity:
-            words = "There are no longer any instances available with the requested specifications."
-            return self.problem(400, words)
+            message = (
+                "There are no longer any instances available with the requested specifications."
+            )
+            return self.problem(400, message)
         row = next((row for row in _STOCK if row[0] == body["gpu"]["id"]), None)
         if row is None:
             return self.problem(400, f"unknown GPU {body['gpu']['id']}")
@@ -88,46 +90,51 @@ class RunPodSite(Site):
             "RUNPOD_POD_ID": provider_id,
             "RUNPOD_API_KEY": own_key,
         }
-        self.boxes[provider_id] = RentableBox(
+        self.instances[provider_id] = RentableInstance(
             provider_id=provider_id,
             name=body["name"],
-            let_in=knowing(environment.get("PUBLIC_KEY", "")),
+            authorize=accepting(environment.get("PUBLIC_KEY", "")),
             usd_per_h=cost * self.modes.cost_factor,
             modes=self.modes,
             environment=environment,
             own_key=own_key,
             body=body,
         )
-        return Answer(201, self._pod(self.boxes[provider_id], booted=False))
+        return Answer(201, self._pod(self.instances[provider_id], booted=False))
 
     def _list(self, asked: Asked) -> Answer:
-        listed = [box for box in self.boxes.values() if box.is_listed()]
-        return Answer(200, {"pods": [self._pod(box, box.look()) for box in listed]})
+        listed = [instance for instance in self.instances.values() if instance.is_listed()]
+        return Answer(200, {"pods": [self._pod(instance, instance.poll()) for instance in listed]})
 
-    def _box(self, asked: Asked) -> Answer:
-        box = self.boxes.get(asked.ids[0])
-        if box is None or not box.is_listed():
+    def _show(self, asked: Asked) -> Answer:
+        instance = self.instances.get(asked.ids[0])
+        if instance is None or not instance.is_listed():
             return self.problem(404, "pod not found")
-        return Answer(200, self._pod(box, box.look()))
+        return Answer(200, self._pod(instance, instance.poll()))
 
     def _end(self, asked: Asked) -> Answer:
-        box = self.boxes.get(asked.ids[0])
-        if box is None or box.ended:
+        instance = self.instances.get(asked.ids[0])
+        if instance is None or instance.ended:
             return self.problem(404, "pod not found")
-        box.ends_soon()
-        return Answer(204, afterwards=box.end)
+        instance.ends_soon()
+        return Answer(204, afterwards=instance.end)
 
-    def _pod(self, box: RentableBox, booted: bool) -> dict[str, Any]:
-        body = dict(box.body)
-        status = "TERMINATED" if box.ended else "RUNNING" if booted else "PROVISIONING"
-        created = datetime.fromtimestamp(box.created_t, timezone.utc).isoformat()
+    def _pod(self, instance: RentableInstance, booted: bool) -> dict[str, Any]:
+        body = dict(instance.body)
+        status = "TERMINATED" if instance.ended else "RUNNING" if booted else "PROVISIONING"
+        created = datetime.fromtimestamp(instance.created_t, timezone.utc).isoformat()
         direct = None
         if booted:
-            command = f"ssh root@127.0.0.1 -p {box.port}"
-            direct = {"host": "127.0.0.1", "port": box.port, "username": "root", "command": command}
+            command = f"ssh root@127.0.0.1 -p {instance.port}"
+            direct = {
+                "host": "127.0.0.1",
+                "port": instance.port,
+                "username": "root",
+                "command": command,
+            }
         return {
-            "id": box.provider_id,
-            "name": box.name,
+            "id": instance.provider_id,
+            "name": instance.name,
             "image": body["image"],
             "args": "",
             "disk": body["disk"],
@@ -143,7 +150,7 @@ class RunPodSite(Site):
             "cudaVersion": "12.8",
             "ssh": {"proxy": None, "direct": direct},
             "template": None,
-            "cost": 0.0 if box.ended else box.usd_per_h,
+            "cost": 0.0 if instance.ended else instance.usd_per_h,
             "locked": False,
             "globalNetworking": {"enabled": False},
             "runtime": None,

@@ -1,4 +1,4 @@
-"""A provider's API on loopback: requests by kind, faults where a test plans them, and boxes."""
+"""A stand-in for a provider's API on loopback, with planned faults and real instances."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
-from support.providers.boxes import Modes, RentableBox
 from support.providers.described import Description
+from support.providers.instances import Modes, RentableInstance
 
-Kind = Literal["offers", "create", "list", "box", "end", "keys"]
+Kind = Literal["offers", "create", "list", "instance", "end", "keys"]
 How = Literal["lost", "status", "garbage", "hang"]
 Own = TypeVar("Own", bound="Site")
 ACCOUNT_KEY = "account-key-3141592653"
@@ -29,24 +29,24 @@ ACCOUNT_KEY = "account-key-3141592653"
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with a request: instead of its effect, or after it.
+    """A fault of a request: instead of its effect, or `after` it.
 
-    `lost`: the connection ends without a reply; `status`: that one is answered; `garbage`: no JSON;
-    `hang`: nothing more happens until the site closes. `call` is called at that very point, and may
-    end the process that asks.
+    `lost`: the connection ends without a reply; `status`: an error status; `garbage`: a reply that
+    is not JSON; `hang`: no reply until the site closes. `call` runs at that point, and may kill the
+    client.
     """
 
     how: How = "lost"
     after: bool = False
     status: int = 500
     retry_after: str | None = None
-    words: str = "planned by the test"
+    message: str = "planned by the test"
     call: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request. `ids`: what the path's pattern found."""
+    """A request. `ids`: the groups of its path's pattern."""
 
     kind: Kind
     method: str
@@ -59,7 +59,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """`afterwards` is done once it has been sent."""
+    """`afterwards` runs after the reply was sent."""
 
     status: int
     body: Any = None
@@ -67,12 +67,12 @@ class Answer:
 
 
 class Site(ABC):
-    """The base of all stand-ins; serves from its making on, until it is closed. `has_sshd`:
-    whether its boxes ever answer; a test may say otherwise later.
+    """The base of all stand-ins; serves from its creation until `close`. `has_sshd`: whether its
+    instances answer SSH.
 
-    `asked`: every request that named a known resource, in order; `violations`: what did not agree
-    with the provider's description; `modes`: how boxes and offers behave; `spoilt`: by kind, what
-    makes of a right answer the one that is sent; `boxes` by id, those that were ended included.
+    `asked`: all requests for known resources, in order. `violations`: disagreements with the
+    provider's description. `modes`: behaviour of instances and offers. `spoilt`: by kind, a
+    function that corrupts the reply. `instances`: by id, ended ones included.
     """
 
     # method, pattern of the path below the API's base, kind, name of the method that answers
@@ -81,10 +81,10 @@ class Site(ABC):
 
     def __init__(self, described: Description | None, has_sshd: bool) -> None:
         if has_sshd and os.geteuid() != 0:
-            pytest.skip("boxes have accounts and namespaces of their own: that takes root")
+            pytest.skip("instances have accounts and namespaces of their own: that takes root")
         self.asked: list[Asked] = []
         self.violations: list[str] = []
-        self.boxes: dict[str, RentableBox] = {}
+        self.instances: dict[str, RentableInstance] = {}
         self.modes = Modes(has_sshd=has_sshd)
         self.spoilt: dict[Kind, Callable[[Any], Any]] = {}
         self.account_key = ACCOUNT_KEY
@@ -113,53 +113,53 @@ class Site(ABC):
 
     @property
     def url(self) -> str:
-        """What the setting `cloud_urls` takes."""
+        """The value for the setting `cloud_urls`."""
         return f"http://127.0.0.1:{self._server.server_address[1]}{self.PREFIX}"
 
     def fail(self, kind: Kind, fault: Fault, *, nth: int = 1, times: int = 1) -> None:
-        """Let the `nth` request of a kind from now on fail, and `times` in all."""
+        """Make `times` requests of a kind fail, starting with the `nth` from now."""
         with self._lock:
             plan = self._faults[kind]
             plan += [None] * (nth - 1 + times - len(plan))
             plan[nth - 1 : nth - 1 + times] = [fault] * times
 
     def count(self, kind: Kind) -> int:
-        """How many requests of a kind there were."""
+        """The number of requests of a kind."""
         return sum(1 for asked in self.asked if asked.kind == kind)
 
     @property
-    def alive(self) -> list[RentableBox]:
-        """The boxes that cost money."""
-        return [box for box in [*self.boxes.values()] if not box.ended]
+    def alive(self) -> list[RentableInstance]:
+        """The instances that have not ended."""
+        return [instance for instance in [*self.instances.values()] if not instance.ended]
 
     def close(self) -> None:
-        """End everything, boxes included; may be repeated."""
+        """Stop the server and all instances. Idempotent."""
         self._closing.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        for box in [*self.boxes.values()]:  # the last requests may still be answered
-            box.end()
-
-    # What a stand-in says in its provider's own form.
+        for instance in [*self.instances.values()]:  # the last requests may still be answered
+            instance.end()
 
     @abstractmethod
-    def problem(self, status: int, words: str) -> Answer:
-        """How it words a refusal."""
+    def problem(self, status: int, message: str) -> Answer:
+        """A refusal in the provider's format."""
 
-    def lets_in(self, asked: Asked) -> bool:
-        """Whether a key may do that: the account's anything, a box's end itself."""
+    def is_authorized(self, asked: Asked) -> bool:
+        """The account's key may do anything, an instance's key may read and end that instance."""
         if asked.key == self.account_key:
             return True
-        boxes = [*self.boxes.values()]
-        own = [box.provider_id for box in boxes if box.own_key == asked.key]
-        return bool(asked.key and own) and asked.kind in ("end", "box") and asked.ids == (own[0],)
+        instances = [*self.instances.values()]
+        own = [instance.provider_id for instance in instances if instance.own_key == asked.key]
+        return (
+            bool(asked.key and own) and asked.kind in ("end", "instance") and asked.ids == (own[0],)
+        )
 
     def respond(self, handler: BaseHTTPRequestHandler) -> None:
-        """Take one request on its way: what is planned for it, its effect, its answer."""
+        """Serve one request: planned fault, effect, reply."""
         asked, act = self._understood(handler)
         if asked is None or act is None:
-            return self._send(handler, None, self.problem(404, "there is no such resource"))
+            return self._send(handler, None, self.problem(404, "no such resource"))
         with self._lock:
             self.asked.append(asked)
             planned = self._faults[asked.kind]
@@ -192,7 +192,7 @@ class Site(ABC):
         return None, None
 
     def _answered(self, asked: Asked, act: Callable[[Asked], Answer]) -> Answer:
-        if not self.lets_in(asked):
+        if not self.is_authorized(asked):
             return self.problem(401, "unauthorized")
         if self._described is not None:
             wrong = self._described.of_request(asked.method, asked.path, asked.query, asked.body)
@@ -213,8 +213,8 @@ class Site(ABC):
         elif fault.how == "garbage":
             _write(handler, 200, b"<html>it works</html>")
         else:
-            words = self.problem(fault.status, fault.words).body
-            _write(handler, fault.status, json.dumps(words).encode(), fault.retry_after)
+            body = self.problem(fault.status, fault.message).body
+            _write(handler, fault.status, json.dumps(body).encode(), fault.retry_after)
 
     def _send(self, handler: BaseHTTPRequestHandler, asked: Asked | None, answer: Answer) -> None:
         if self._described is not None and asked is not None:

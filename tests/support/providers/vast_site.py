@@ -1,4 +1,4 @@
-"""Vast's API as far as it is used; its boxes run what `onstart` says, as Vast's do."""
+"""Stand-in for Vast's API; its instances run `onstart`, as Vast's do."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.backends.ssh_hosts import Sshd
-from support.providers.boxes import RentableBox
 from support.providers.described import description
+from support.providers.instances import RentableInstance
 from support.providers.site import Answer, Asked, Site
 
 _MONTH_H = 30 * 24
@@ -47,7 +47,7 @@ class VastSite(Site):
         ("POST", "/v0/bundles/", "offers", "_offers"),
         ("PUT", "/v0/asks/([^/]+)/", "create", "_create"),
         ("GET", "/v1/instances/", "list", "_list"),
-        ("GET", "/v0/instances/([^/]+)/", "box", "_box"),
+        ("GET", "/v0/instances/([^/]+)/", "instance", "_show"),
         ("DELETE", "/v0/instances/([^/]+)/", "end", "_end"),
     )
 
@@ -56,9 +56,9 @@ class VastSite(Site):
         self.page = 25
         super().__init__(description("vast_openapi.yaml", self.PREFIX), has_sshd)
 
-    def problem(self, status: int, words: str) -> Answer:
+    def problem(self, status: int, message: str) -> Answer:
         error = {404: "no_such_ask", 410: "no_such_ask"}.get(status, "invalid_args")
-        return Answer(status, {"success": False, "error": error, "msg": words})
+        return Answer(status, {"success": False, "error": error, "msg": message})
 
     def _offers(self, asked: Asked) -> Answer:
         query = asked.body
@@ -104,13 +104,13 @@ class VastSite(Site):
             refused = {"success": False, "error": "invalid_price", "msg": "bid is too low"}
             return Answer(400, refused)
         storage = asked.body["disk"] * machine.storage_usd_per_gb_month / _MONTH_H
-        provider_id, own_key = str(next(self._numbers)), f"box-key-{secrets.token_hex(12)}"
-        self.boxes[provider_id] = RentableBox(
+        provider_id, own_key = str(next(self._numbers)), f"instance-key-{secrets.token_hex(12)}"
+        self.instances[provider_id] = RentableInstance(
             provider_id=provider_id,
             name=asked.body.get("label", ""),
             usd_per_h=((bid or base) + storage) * self.modes.cost_factor,
             modes=self.modes,
-            let_in=_Onstart(asked.body.get("onstart", "")),
+            authorize=_Onstart(asked.body.get("onstart", "")),
             body={**asked.body, "gpu": machine.gpu, "count": machine.count},
             environment={
                 **asked.body.get("env", {}),
@@ -122,10 +122,10 @@ class VastSite(Site):
         return Answer(200, {"success": True, "new_contract": int(provider_id)})
 
     def _list(self, asked: Asked) -> Answer:
-        listed = [box for box in self.boxes.values() if box.is_listed()]
+        listed = [instance for instance in self.instances.values() if instance.is_listed()]
         begin = int(asked.query.get("after_token", "0"))
         end = begin + min(self.page, int(asked.query.get("limit", "25")))
-        rows = [self._instance(box, direct=True) for box in listed[begin:end]]
+        rows = [self._instance(instance, direct=True) for instance in listed[begin:end]]
         answer = {
             "success": True,
             "instances_found": len(rows),
@@ -135,43 +135,43 @@ class VastSite(Site):
         }
         return Answer(200, answer)
 
-    def _box(self, asked: Asked) -> Answer:
-        box = self.boxes.get(asked.ids[0])
-        is_there = box is not None and box.is_listed()
-        return Answer(200, {"instances": self._instance(box) if box and is_there else {}})
+    def _show(self, asked: Asked) -> Answer:
+        instance = self.instances.get(asked.ids[0])
+        is_there = instance is not None and instance.is_listed()
+        return Answer(200, {"instances": self._instance(instance) if instance and is_there else {}})
 
     def _end(self, asked: Asked) -> Answer:
-        box = self.boxes.get(asked.ids[0])
-        if box is None or box.ended:
+        instance = self.instances.get(asked.ids[0])
+        if instance is None or instance.ended:
             return Answer(404, {"success": False, "error": "not_found", "msg": "no such instance"})
-        box.ends_soon()
-        return Answer(200, {"success": True, "msg": "destroyed"}, afterwards=box.end)
+        instance.ends_soon()
+        return Answer(200, {"success": True, "msg": "destroyed"}, afterwards=instance.end)
 
-    def _instance(self, box: RentableBox, direct: bool = False) -> dict[str, Any]:
-        """`direct`: with the port mapping, that only lists have by the description."""
-        booted = box.look()
-        told: dict[str, Any] = {
-            "id": int(box.provider_id),
-            "label": box.name,
+    def _instance(self, instance: RentableInstance, direct: bool = False) -> dict[str, Any]:
+        """`direct`: with the port mapping, which only lists contain."""
+        booted = instance.poll()
+        row: dict[str, Any] = {
+            "id": int(instance.provider_id),
+            "label": instance.name,
             "actual_status": "running" if booted else "loading",
             "intended_status": "running",
-            "cur_state": "unloaded" if box.ended else "running",
-            "gpu_name": box.body["gpu"],
-            "num_gpus": box.body["count"],
-            "dph_total": box.usd_per_h,
-            "start_date": box.created_t,
-            "is_bid": "price" in box.body,
+            "cur_state": "unloaded" if instance.ended else "running",
+            "gpu_name": instance.body["gpu"],
+            "num_gpus": instance.body["count"],
+            "dph_total": instance.usd_per_h,
+            "start_date": instance.created_t,
+            "is_bid": "price" in instance.body,
         }
         if booted:
-            told |= {"ssh_host": box.address, "ssh_port": box.port}
+            row |= {"ssh_host": instance.address, "ssh_port": instance.port}
         if booted and direct:
-            published = [{"HostIp": "0.0.0.0", "HostPort": str(box.port)}]
-            told |= {"public_ipaddr": box.address, "ports": {"22/tcp": published}}
-        return told
+            published = [{"HostIp": "0.0.0.0", "HostPort": str(instance.port)}]
+            row |= {"public_ipaddr": instance.address, "ports": {"22/tcp": published}}
+        return row
 
 
 class _Onstart:
-    """Runs a request's script in the box's home before anybody can come in."""
+    """Runs a request's script in the instance's home before its sshd starts."""
 
     def __init__(self, script: str) -> None:
         self._script = script

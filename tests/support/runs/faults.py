@@ -21,7 +21,7 @@ from support.runs.running_run import (
     small_spec,
     wait_until,
 )
-from support.sync.mirrors import assert_mirror_equals_the_box
+from support.sync.mirrors import assert_mirror_equals_the_host
 
 from trainer_runtime.core.protocol.lines import complete_lines
 
@@ -89,7 +89,7 @@ def assert_the_same_was_learnt(command: CommandLine, undisturbed: str, disturbed
         assert _series(command, disturbed, key) == expected, key
         if key != "val_loss":
             assert expected["steps"] == list(range(1, STEPS + 1))
-    assert_mirror_equals_the_box(command, disturbed)
+    assert_mirror_equals_the_host(command, disturbed)
     checkpoints = command("checkpoints", disturbed, "--verify")
     assert checkpoints["resume_from"] == STEPS
     assert not checkpoints["skipped"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support.core.journal_records import Told
+from support.core.journal_records import EventBody
 
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.lines import complete_lines, decode, encode
-from trainmaster.runs.wait import until_closed
+from trainmaster.runs.maintain import until_closed
 from trainmaster.sync.rebuild import replay
 from trainmaster.sync.workspace import Workspace
 
@@ -43,7 +43,7 @@ HALVES_LR = {
 
 def finding(
     id: str, code: str = "cuda_oom", severity: str = "critical", attempt: int = 1, **fields: Any
-) -> Told:
+) -> EventBody:
     """The journal's word of a finding, by default of the first attempt."""
     told = {
         "id": id,
@@ -61,7 +61,7 @@ def finding(
     return "finding", {"attempt": attempt, "finding": told}
 
 
-async def plant(workspace: Workspace, run_id: str, *told: Told) -> None:
+async def plant(workspace: Workspace, run_id: str, *told: EventBody) -> None:
     """Add to an ended run's journal, here and on its box, and read it anew."""
     await until_closed(workspace, run_id, 60.0)  # or its box would write on at the same time
     run = workspace.control.run(run_id)

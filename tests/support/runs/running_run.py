@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import random
@@ -10,10 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 from support.box.torch_check_cache import torch_checks
 
@@ -21,10 +23,12 @@ from trainer_runtime.box.files.files import read_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.processes.hold import marker
 from trainer_runtime.box.processes.identity import ProcessIdentity, carriers, is_alive, send
+from trainmaster.cli import run as run_command_line
 
 Answered = TypeVar("Answered")
 
 LONGEST_S = 240.0
+_LONGEST_COMMAND_S = 300
 SPEC = """\
 name: small
 framework: nanogpt
@@ -170,11 +174,23 @@ def bytes_below(root: Path) -> int:
 
 
 class CommandLine:
-    """The `trainmaster` command in a home of its own, as a user's shell would run it."""
+    """The `trainmaster` command in a home of its own, as a user's shell would run it.
 
-    def __init__(self, home: Path, host: str = "local", root: Path | None = None) -> None:
+    A call runs the command in this process, unless `by_process` says otherwise: the same arguments,
+    environment, output and exit code without another Python's start. `start` is always a process.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        host: str = "local",
+        root: Path | None = None,
+        *,
+        by_process: bool = False,
+    ) -> None:
         self.home, self.host = home, host
         self.root = root or home / host
+        self.by_process = by_process
         self.environment = {
             **os.environ,
             "TRAINMASTER_HOME": str(home),
@@ -183,8 +199,7 @@ class CommandLine:
         }
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        if self.host == "local" and arguments[0] == "launch":
-            torch_checks.lend(self.root)
+        self._lend_torch_checks(arguments)
         return subprocess.Popen(
             [sys.executable, "-c", "from trainmaster.cli import main; main()", *arguments],
             env=self.environment,
@@ -196,15 +211,54 @@ class CommandLine:
 
     def __call__(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         """The JSON that a command prints; fails where it ends with another exit code."""
-        process = self.start(*arguments, "--json")
-        output, errors = process.communicate(timeout=LONGEST_S + 60)
-        assert process.returncode == code, (arguments, process.returncode, output, errors)
+        ended = self._by_process if self.by_process else self._here
+        returned, output, errors = ended(*arguments, "--json")
+        assert returned == code, (arguments, returned, output, errors)
         answer: dict[str, Any] = json.loads(output)
         return answer
+
+    def _by_process(self, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        output, errors = process.communicate(timeout=_LONGEST_COMMAND_S)
+        return process.returncode, output, errors
+
+    def _here(self, *arguments: str) -> tuple[int, str, str]:
+        self._lend_torch_checks(arguments)
+        output, errors = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, self.environment, clear=True),
+            Path(os.devnull).open() as nothing,
+            mock.patch.object(sys, "stdin", nothing),
+            redirect_stdout(output),
+            redirect_stderr(errors),
+            _bounded(_LONGEST_COMMAND_S),
+        ):
+            returned = run_command_line(arguments)
+        return returned, output.getvalue(), errors.getvalue()
+
+    def _lend_torch_checks(self, arguments: Sequence[str]) -> None:
+        if self.host == "local" and arguments[0] == "launch":
+            torch_checks.lend(self.root)
 
     def folder(self, run_id: str) -> RunFolder:
         """The run's folder on the host that this command line is for."""
         return RunFolder(self.root / "runs" / run_id)
+
+
+@contextmanager
+def _bounded(seconds: int) -> Iterator[None]:
+    """Ends by an exception what is inside for longer."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"a command took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def processes_of(run: RunFolder) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.box.scripted_processes import Box, Life
-from support.core.journal_records import Told, kept, metric, started
+from support.core.journal_records import EventBody, kept, metric, started
 
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.lines import Event
@@ -28,8 +28,8 @@ NO_SYMBOL = (
     "ImportError: /site-packages/flash_attn_2_cuda.so: undefined symbol: "
     "_ZN3c105ErrorC2ENS_14SourceLocationESs\n"
 )
-STEADY: tuple[Told, ...] = (started(), *(metric(step) for step in range(1, 21)))
-SPIKE: tuple[Told, ...] = (
+STEADY: tuple[EventBody, ...] = (started(), *(metric(step) for step in range(1, 21)))
+SPIKE: tuple[EventBody, ...] = (
     started(),
     *(metric(step, 2.5 + 0.01 * (step % 5)) for step in range(1, 60)),
     *kept(50),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.box.scripted_processes import CONFIG
-from support.core.journal_records import Told, lines
+from support.core.journal_records import EventBody, lines
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -44,7 +44,7 @@ class FakeRun:
         self.run_id = folder.name
         name = self.run_id.rpartition("-")[0]
         found = {**CONFIG, "run_id": self.run_id, **config}
-        run = Run(self.run_id, name, 1.0, host, 1, "", found, {}, {}, False, False)
+        run = Run(self.run_id, name, 1.0, host, "", found, {}, {})
         desired = Desired(DesiredState.RUNNING, 1)
         workspace.control.add_run(run, desired, "process", str(folder), None)
         workspace.control.set_placed(run, 2.0)
@@ -66,7 +66,7 @@ class FakeRun:
         with self.path(name).open("ab") as file:
             file.write(data)
 
-    def tell(self, name: str, told: Iterable[Told], *, first_t: float) -> None:
+    def tell(self, name: str, told: Iterable[EventBody], *, first_t: float) -> None:
         self.write(name, b"".join(lines(told, first_t=first_t)))
 
     def replace(self, name: str, data: bytes) -> None:

@@ -14,7 +14,7 @@ from trainer_runtime.core.protocol.lines import decode
 _LEAVING_S = 60.0
 
 
-def assert_mirror_equals_the_box(command: CommandLine, run: str) -> None:
+def assert_mirror_equals_the_host(command: CommandLine, run: str) -> None:
     """Every appended file of a run byte for byte, and every event of it exactly once."""
     box, mirror = command.folder(run).root, command.home / "mirror" / run / "p1"
     _await_the_last_line(command, run)

@@ -1,4 +1,4 @@
-"""A model hub on the loopback: it speaks what planning and huggingface_hub ask of one."""
+"""A model hub on the loopback with the endpoints that planning and huggingface_hub use."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             if folder is None:
                 return self._refuse(401, "RepoNotFound")
             files = [{"rfilename": one.name, "size": one.stat().st_size} for one in _files(folder)]
-            told = {"id": name, "modelId": name, "sha": REVISION, "siblings": files}
-            return self._send(json.dumps(told).encode(), with_body)
+            info = {"id": name, "modelId": name, "sha": REVISION, "siblings": files}
+            return self._send(json.dumps(info).encode(), with_body)
 
         def _file(self, name: str, file: str, with_body: bool) -> None:
             folder = hub.models.get(name)

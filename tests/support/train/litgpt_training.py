@@ -1,4 +1,4 @@
-"""What the tests of LitGPT share: tiny runs, trained by the real script in this process."""
+"""Tiny LitGPT runs for tests, trained by the real script in this process."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Run(RunFolder):
         """What an attempt in a process of its own needs."""
         return {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
 
-    def told_by(self, attempt: int | None = None) -> dict[tuple[str, int], tuple[Any, ...]]:
-        """What one attempt told of every step and evaluation."""
+    def values_by_step(self, attempt: int | None = None) -> dict[tuple[str, int], tuple[Any, ...]]:
+        """The values of every step and evaluation of one attempt."""
         return {
             (event["kind"], event["step"]): tuple(event["values"].get(key) for key in KEYS)
             for event in self.events_of(attempt)

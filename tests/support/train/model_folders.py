@@ -1,4 +1,4 @@
-"""Tiny models and tokenizers, made on the spot."""
+"""Tiny models and tokenizers for tests."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def write_safetensors(file: Path, shapes: Mapping[str, Sequence[int]]) -> None:
         size = 2 * math.prod(shape)
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [end, end + size]}
         end += size
-    told = json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(told)) + told + bytes(end))
+    encoded = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(encoded)) + encoded + bytes(end))
 
 
 def write_tokenizer(folder: Path, words: Sequence[str] = ()) -> Path:
@@ -57,10 +57,10 @@ def write_tokenizer(folder: Path, words: Sequence[str] = ()) -> Path:
         (folder / Path(path).name).write_text(text)
     if words:
         file = folder / "tokenizer.json"
-        told = json.loads(file.read_text())
-        told["added_tokens"] += [
-            {**told["added_tokens"][0], "id": 257 + number, "content": word, "special": False}
+        document = json.loads(file.read_text())
+        document["added_tokens"] += [
+            {**document["added_tokens"][0], "id": 257 + number, "content": word, "special": False}
             for number, word in enumerate(words)
         ]
-        file.write_text(json.dumps(told))
+        file.write_text(json.dumps(document))
     return folder

@@ -1,4 +1,4 @@
-"""Output folders as nanoGPT, LitGPT and Trainer leave them, made by tiny trainings."""
+"""Output folders in the formats of nanoGPT, LitGPT and Trainer, made by tiny trainings."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def save_tiny_model(folder: Path) -> Path:
 
 
 def pairs(count: int, *, swapped: bool = False) -> list[Row]:
-    """Sums with an answer that tells them and one that doesn't: easy to tell apart."""
+    """Sums with a correct and a wrong answer: easy to distinguish."""
     rows = []
     for number in range(count):
         first, second = number % 9, number * 7 % 10

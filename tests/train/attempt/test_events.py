@@ -40,7 +40,7 @@ def test_events_are_numbered_and_at_full_precision(tmp_path: Path) -> None:
     assert json.loads(lines[1])["values"] == {"loss": "NaN"}
 
 
-def test_a_torn_last_line_is_ended_and_numbers_go_on(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_ended_and_numbers_continue(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     log = EventLog(path)
     log.emit("phase", name="a", step=0)

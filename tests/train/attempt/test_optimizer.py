@@ -36,6 +36,28 @@ def test_matrices_decay_and_vectors_do_not() -> None:
     assert {parameter.dim() for parameter in groups[1]["params"]} == {1}
 
 
+def test_many_steps_equal_those_of_torchs_own_adamw_bit_for_bit() -> None:
+    ours, torchs = model_with_gradients(), model_with_gradients()
+    optimizer = adamw(ours, OptimizerConfig(lr=0.1, weight_decay=0.3))
+    groups = [
+        {"params": [p for p in torchs.parameters() if p.dim() == 2], "weight_decay": 0.3},
+        {"params": [p for p in torchs.parameters() if p.dim() == 1], "weight_decay": 0.0},
+    ]
+    expected = torch.optim.AdamW(groups, lr=0.1, betas=OptimizerConfig(lr=0.1).betas, fused=True)
+    for step in range(20):
+        for model, each in ((ours, optimizer), (torchs, expected)):
+            set_learning_rate(each, 0.1 / (step + 1))
+            each.step()
+            each.zero_grad()
+            assert all(parameter.grad is None for parameter in model.parameters())
+            model(torch.full((5, 4), 0.1 * step)).square().sum().backward()
+    assert weights(ours) == weights(torchs)
+    states = [state_tensors(optimizer, ours), state_tensors(expected, torchs)]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert str(optimizer.state_dict()) == str(expected.state_dict())
+
+
 def test_another_optimizer_is_refused() -> None:
     with pytest.raises(ConfigError, match="muon"):
         adamw(model_with_gradients(), OptimizerConfig(lr=0.1, name="muon"))
@@ -86,7 +108,7 @@ def test_state_of_another_model_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_the_guard_tells_which_value_is_no_number(value: float) -> None:
+def test_the_guard_names_the_value_that_is_not_finite(value: float) -> None:
     with pytest.raises(nan_guard.NonFiniteError) as caught:
         nan_guard.check(7, value, 1.0)
     assert (caught.value.code, caught.value.step) == ("nan_loss", 7)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainer_runtime.core.checkpoints.pinned_checkpoints import HELD_CHECKPOINTS, held_document
+from trainer_runtime.core.checkpoints.pinned_checkpoints import PINNED_CHECKPOINTS, pinned_document
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.attempt.config import CheckpointConfig, ConfigError, ResumeConfig
 from trainer_runtime.train.attempt.events import EventLog
@@ -22,8 +22,8 @@ from trainer_runtime.train.attempt.nan_guard import NonFiniteError
 from trainer_runtime.train.checkpoints.cadence import MEASURED_STEPS, Cadence, best_interval_s
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints
 from trainer_runtime.train.checkpoints.checkpoint_store import (
+    CheckpointStore,
     Origin,
-    Shelf,
     checkpoint_name,
     stored_steps,
 )
@@ -54,8 +54,8 @@ class Run:
         self.events_path = folder / "events.jsonl"
         self.events = EventLog(self.events_path)
         origin = Origin(1, "0" * 64, started_from)
-        shelf = Shelf(self.folder, origin, retention, self.events)
-        self.checkpoints = Checkpoints(shelf, self.events)
+        store = CheckpointStore(self.folder, origin, retention, self.events)
+        self.checkpoints = Checkpoints(store, self.events)
 
     def save(self, *steps: int, **metrics: float) -> None:
         for step in steps:
@@ -63,7 +63,7 @@ class Run:
             self.checkpoints.save(Checkpoint(step, made.tensors, made.state, metrics))
             self.checkpoints.wait()
 
-    def told(self) -> list[tuple[str, int]]:
+    def actions(self) -> list[tuple[str, int]]:
         events = map(json.loads, self.events_path.read_text().splitlines())
         return [(e["action"], e["step"]) for e in events if e["kind"] == "checkpoint"]
 
@@ -82,7 +82,7 @@ def found(folder: Path, resume: ResumeConfig = NEWEST) -> tuple[int | None, dict
 
 def test_a_save_is_read_back_before_it_is_called_verified(run: Run) -> None:
     run.save(50)
-    assert run.told() == [("saved", 50), ("verified", 50)]
+    assert run.actions() == [("saved", 50), ("verified", 50)]
     restored, _ = find(run.folder, NEWEST)
     assert isinstance(restored, Restored)
     assert torch.equal(restored.model["w"], torch.full((1000,), 50.0))
@@ -129,7 +129,7 @@ def test_candidates_are_tried_in_their_order(run: Run) -> None:
     assert found(run.folder, ResumeConfig("latest", (100, 150)))[0] == 100
     assert found(run.folder, ResumeConfig("latest", (120, 50))) == (
         50,
-        {120: "there is no such folder"},
+        {120: "the folder does not exist"},
     )
     assert found(run.folder, ResumeConfig("latest", ())) == (None, {})
     assert found(run.folder, ResumeConfig("scratch"))[0] is None
@@ -142,8 +142,8 @@ def test_only_verified_saves_push_older_ones_out(tmp_path: Path) -> None:
     run = Run(tmp_path, Retention(2, 0, None, "val_loss"))
     run.save(1, 2, 3, 4)
     assert stored_steps(run.folder) == [3, 4]
-    told = run.told()
-    assert told.index(("verified", 3)) < told.index(("pruned", 1))
+    actions = run.actions()
+    assert actions.index(("verified", 3)) < actions.index(("pruned", 1))
 
 
 def test_the_best_and_the_periodic_ones_stay(tmp_path: Path) -> None:
@@ -155,11 +155,11 @@ def test_the_best_and_the_periodic_ones_stay(tmp_path: Path) -> None:
 
 def test_what_the_run_holds_is_not_pruned_until_it_is_let_go(tmp_path: Path) -> None:
     run = Run(tmp_path, Retention(1, 0, None, "val_loss"))
-    held = run.folder.parent / HELD_CHECKPOINTS
-    held.write_text(json.dumps(held_document({2})))
+    pinned = run.folder.parent / PINNED_CHECKPOINTS
+    pinned.write_text(json.dumps(pinned_document({2})))
     run.save(1, 2, 3, 4)
     assert stored_steps(run.folder) == [2, 4]
-    held.write_text(json.dumps(held_document(())))
+    pinned.write_text(json.dumps(pinned_document(())))
     run.save(5)
     assert stored_steps(run.folder) == [5]
 
@@ -204,7 +204,7 @@ def test_non_finite_weights_are_never_saved(run: Run, value: float) -> None:
     run.checkpoints.save(of_step(100, value=value))
     with pytest.raises(NonFiniteError):
         run.checkpoints.wait()
-    assert run.told()[-1] == ("failed", 100)
+    assert run.actions()[-1] == ("failed", 100)
     assert stored_steps(run.folder) == [50]
 
 
@@ -216,7 +216,7 @@ def test_a_full_disk_fails_the_save_and_not_the_training(tmp_path: Path) -> None
     )
     assert done.returncode == 0
     run = Run(tmp_path)
-    assert run.told() == [
+    assert run.actions() == [
         ("saved", 1),
         ("verified", 1),
         ("failed", 2),

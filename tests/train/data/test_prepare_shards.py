@@ -14,7 +14,7 @@ from trainer_runtime.box.environment.training_python import InputUnusableError, 
 from trainer_runtime.box.prepare.shards import prepare
 from trainer_runtime.core.config import RunConfig, SourceConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
-from trainer_runtime.core.files.tokenizer_folder import look_at_tokenizer
+from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
 from trainer_runtime.train.data.batches import Corpus
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, pieces
 
@@ -24,7 +24,7 @@ PYTHON = TrainingPython(sys.executable)
 
 def config_of(tmp_path: Path, tokenizer: str, *sources: tuple[str, Path, str]) -> RunConfig:
     listed = [Source(name, str(path), list_files(path, form), form) for name, path, form in sources]
-    digest = "byte" if tokenizer == "byte" else look_at_tokenizer(tokenizer).digest
+    digest = "byte" if tokenizer == "byte" else read_tokenizer_folder(tokenizer).digest
     data = {
         "sources": [
             {"name": name, "path": str(path), "format": form} for name, path, form in sources
@@ -65,7 +65,7 @@ def test_every_format_gives_the_same_tokens_of_the_same_texts(tmp_path: Path) ->
     saved = datasets.Dataset.from_dict({"text": texts})
     saved.save_to_disk(str(tmp_path / "saved"))
     saved.to_parquet(str(tmp_path / "rows.parquet"))
-    told: list[str] = []
+    printed: list[str] = []
     entry = prepare(
         config_of(
             tmp_path,
@@ -76,7 +76,7 @@ def test_every_format_gives_the_same_tokens_of_the_same_texts(tmp_path: Path) ->
             ("arrow", tmp_path / "saved", "arrow"),
             ("hf", tmp_path / "saved", "hf"),
         ),
-        told.append,
+        printed.append,
         PYTHON,
     )
     expected: list[int] = []
@@ -86,11 +86,11 @@ def test_every_format_gives_the_same_tokens_of_the_same_texts(tmp_path: Path) ->
         expected.append(256)
     for name in ("text", "jsonl", "parquet", "arrow", "hf"):
         assert tokens_of(entry, name) == expected, name
-    assert f"data: text: 20 documents, {len(expected)} tokens" in told
+    assert f"data: text: 20 documents, {len(expected)} tokens" in printed
     assert (entry / "meta.json").is_file() and not (entry / "cut.json").exists()
     corpus = Corpus.open(entry, ["text", "hf"], SEQ_LEN)
     assert corpus.vocab_size == 258
-    assert prepare(config_of(tmp_path, tokenizer, ("text", folder, "text")), told.append, PYTHON)
+    assert prepare(config_of(tmp_path, tokenizer, ("text", folder, "text")), printed.append, PYTHON)
 
 
 def test_a_large_vocabulary_takes_wider_numbers(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_large_vocabulary_takes_wider_numbers(tmp_path: Path) -> None:
     assert tokens_of(entry, "main") == [*range(69_900, 70_001), 0]
     corpus = Corpus.open(entry, ["main"], SEQ_LEN)
     assert corpus.training[0].read([0]).tolist() == [[*range(69_900, 69_917)]]
-    assert prepare(config, print) == entry  # whole, whoever asks
+    assert prepare(config, print) == entry  # complete for every caller
 
 
 def test_rows_of_text_need_no_tokenizer_of_others(tmp_path: Path) -> None:
@@ -117,17 +117,17 @@ def test_rows_of_text_need_no_tokenizer_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "problem"),
     [
         ('{"text": "a"}\n{"body": "b"}\n', "line 2 has no text under `text`"),
         ('{"text": "a"}\n{broken\n', "line 2 is not JSON"),
         ('{"text": "a"}\n', "need 34"),
     ],
 )
-def test_rows_that_give_no_texts_are_named(tmp_path: Path, content: str, told: str) -> None:
+def test_rows_that_give_no_texts_are_named(tmp_path: Path, content: str, problem: str) -> None:
     (tmp_path / "rows.jsonl").write_text(content)
     config = config_of(tmp_path, "byte", ("main", tmp_path / "rows.jsonl", "jsonl"))
-    with pytest.raises(InputUnusableError, match=told):
+    with pytest.raises(InputUnusableError, match=problem):
         prepare(config, print, PYTHON)
     assert not list((tmp_path / "cache" / "data").glob("*/meta.json"))
 

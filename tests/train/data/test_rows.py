@@ -97,12 +97,12 @@ def test_text_gives_a_row_for_each_paragraph(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [('{"a": 1}\n', "holds 1 rows"), ("{broken\n" * 3, "can't be read")],
 )
-def test_what_gives_no_rows_is_told_in_words(tmp_path: Path, text: str, told: str) -> None:
+def test_a_source_without_rows_is_reported(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "x.jsonl").write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=problem):
         rows_of(tmp_path, {"name": "x", "path": tmp_path / "x.jsonl", "format": "jsonl"})
 
 

@@ -101,7 +101,7 @@ def test_going_back_reads_the_same_again(prepared: Prepared) -> None:
     assert same(read(sequences, 0, 40)[30:], ahead)
 
 
-def test_a_resume_goes_on_where_the_run_stood_also_with_other_batches(
+def test_a_resume_continues_at_the_runs_position_also_with_other_batches(
     prepared: Prepared, tmp_path: Path
 ) -> None:
     write_position(tmp_path, prepared.sequences().position(5))

@@ -76,7 +76,7 @@ def test_every_format_streams_the_same(tmp_path: Path) -> None:
         assert windows(config_of("byte", source), 50) == expected, data_format
 
 
-def test_rows_without_text_are_told(tmp_path: Path) -> None:
+def test_rows_without_text_are_reported(tmp_path: Path) -> None:
     config = config_of("byte", jsonl(tmp_path / "a.jsonl", ["x"], column="body"))
     with pytest.raises(ConfigError, match="no text under `text`, but `body`"):
         windows(config, 1)

@@ -1,6 +1,6 @@
 """Two ranks of the script for HF Trainer on this machine's CPU, by their real launchers.
 
-Each launch costs some twenty seconds of a processor, so each tells several things. The strategies
+Each launch costs some twenty seconds of a processor, so each checks several things. The strategies
 that a checkpoint is resumed under are `TRAINMASTER_STRATEGIES`; by default the one that shares out
 the most.
 """
@@ -120,20 +120,20 @@ class RanksRun(RunFolder):
         return (self.attempt(number) / "train.log").read_text()
 
     def reach(self, process: subprocess.Popen[bytes], number: int, step: int) -> None:
-        """Waits until an attempt has told of a step."""
+        """Waits until an attempt has reported a step."""
 
-        def told() -> bool:
+        def reported() -> bool:
             assert process.poll() is None, self.log(number)
             return any(metric_step(event) >= step for event in self.events(f"attempts/{number}"))
 
-        wait_until(told, f"step {step} of attempt {number}", BOUND_S)
+        wait_until(reported, f"step {step} of attempt {number}", BOUND_S)
 
     def rank_pid(self, number: int, rank: int) -> int:
         path = self.attempt(number) / RANKS / f"{rank}.json"
         return int(json.loads(path.read_bytes())["pid"])
 
     def curve(self, *folders: str) -> dict[tuple[str, int], list[float]]:
-        """What was told last of every step and evaluation, the attempts one after the other."""
+        """The last values of every step and evaluation, in the order of the attempts."""
         found: dict[tuple[str, int], list[float]] = {}
         for folder in folders:
             for event in self.events(folder):
@@ -193,7 +193,7 @@ def test_two_ranks_learn_what_one_learns_from_the_same_batch(
     assert [event["world_size"] for event in started] == [2]
 
 
-def test_ranks_go_on_bit_by_bit_after_a_kill_and_after_sigterm(
+def test_ranks_continue_bit_by_bit_after_a_kill_and_after_sigterm(
     base: tuple[Path, Config], tmp_path: Path
 ) -> None:
     run = RanksRun(tmp_path / "run", base[1])
@@ -248,7 +248,7 @@ def test_a_model_that_is_shared_out_is_saved_resumed_and_exported(
 
 
 def _assert_the_same_steps(run: RanksRun, at_least: int) -> None:
-    """What the second attempt has trained again is what the first had told, bit by bit."""
+    """The second attempt's recomputed steps equal the first's, bit by bit."""
     first, second = run.curve("attempts/1"), run.curve("attempts/2")
     both = first.keys() & second.keys()
     assert len(both) >= at_least

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from trainer_runtime.core.files.manifest import read, verify
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 from trainer_runtime.train.foreign import take_over
-from trainer_runtime.train.foreign.inspect import look_at_output
+from trainer_runtime.train.foreign.inspect import inspect_output
 from trainer_runtime.train.foreign.records import stamp_of
 
 TEXT = b"the loss falls slowly while every step reads another line. " * 3
@@ -40,7 +40,7 @@ class Rows(Dataset[Any]):
 
 
 class Stateful(DataLoader[Tensor]):
-    """A loader that tells its position, as LitGPT's streaming ones do."""
+    """A loader that reports its position, as LitGPT's streaming ones do."""
 
     def state_dict(self) -> dict[str, int]:
         return {"read": 1}
@@ -86,7 +86,8 @@ def of_trainer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_litgpt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("litgpt") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCH_COMPILE_DISABLE", "1")
+        # Its variable would be too late where something has imported the compiler before.
+        patch.setattr("torch._dynamo.config.disable", True)
         pretrain(folder, patch)
         yield folder
 
@@ -109,7 +110,7 @@ def pretrain(folder: Path, patch: pytest.MonkeyPatch) -> None:
         def val_dataloader(self) -> Stateful:
             return Stateful(Rows(BLOCK + 1, named=False), batch_size=self.batch_size)
 
-    # It parses the command line of whoever called, which here is pytest's.
+    # It parses the caller's command line, which here is pytest's.
     patch.setattr(command, "save_hyperparameters", lambda *_: None)
     sizes = {"n_layer": 1, "n_head": 2, "n_embd": 32, "block_size": BLOCK}
     vocabulary = {"vocab_size": VOCABULARY, "padded_vocab_size": VOCABULARY}
@@ -143,20 +144,20 @@ def out(of_trainer: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(of_trainer, tmp_path / "out"))
 
 
-def looked(folder: Path) -> dict[str, Any]:
-    output: dict[str, Any] = look_at_output(str(folder))["output"]
+def inspected(folder: Path) -> dict[str, Any]:
+    output: dict[str, Any] = inspect_output(str(folder))["output"]
     return output
 
 
 def problem(folder: Path) -> str:
     """That of the newest checkpoint; the one before stays whole."""
-    first, second = looked(folder)["checkpoints"]
+    first, second = inspected(folder)["checkpoints"]
     assert (first["step"], first["problem"]) == (4, None)
     return str(second["problem"])
 
 
-def test_trainers_checkpoints_tell_their_steps_and_settings(of_trainer: Path) -> None:
-    output = looked(of_trainer)
+def test_trainers_checkpoints_give_their_steps_and_settings(of_trainer: Path) -> None:
+    output = inspected(of_trainer)
     found = [(one["path"], one["step"], one["problem"]) for one in output["checkpoints"]]
     assert found == [("checkpoint-4", 4, None), ("checkpoint-8", 8, None)]
     assert output["framework"] == "hf"
@@ -187,7 +188,7 @@ def test_a_checkpoint_that_lacks_a_file_is_refused(out: Path, name: str) -> None
     (out / "checkpoint-8" / name).unlink()
     reason = problem(out)
     assert name in reason
-    assert looked(out)["described"]["model.path"].endswith("checkpoint-4")
+    assert inspected(out)["described"]["model.path"].endswith("checkpoint-4")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ def test_shards_that_an_index_lists_have_to_be_there(out: Path) -> None:
 
 
 def test_of_safetensors_a_damaged_header_is_seen_and_a_changed_weight_is_not(out: Path) -> None:
-    """They keep no digest: nobody can tell one finite weight from another."""
+    """They keep no digest: one finite weight can't be distinguished from another."""
     path = out / "checkpoint-8" / "model.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -249,24 +250,27 @@ def test_state_that_is_sharded_over_ranks_is_refused(out: Path) -> None:
     assert "sharded over ranks" in problem(out)
 
 
-def test_trl_is_told_by_what_it_logs(out: Path) -> None:
+def test_trl_is_recognized_by_what_it_logs(out: Path) -> None:
     path = out / "checkpoint-8" / "trainer_state.json"
     state = json.loads(path.read_bytes())
     state["log_history"][0]["rewards/chosen"] = 0.1
     path.write_text(json.dumps(state))
-    output = looked(out)
+    output = inspected(out)
     assert (output["framework"], output["described"]["method"]) == ("trl", "dpo")
 
 
-def test_an_adapter_tells_its_rank_and_the_model_that_it_changes(out: Path) -> None:
+def test_an_adapter_gives_its_rank_and_the_model_that_it_changes(out: Path) -> None:
     place = out / "checkpoint-8"
     (place / "model.safetensors").rename(place / "adapter_model.safetensors")
     config = {"base_model_name_or_path": "somebody/base", "r": 4, "lora_alpha": 8}
     (place / "adapter_config.json").write_text(json.dumps(config))
-    described = looked(out)["described"]
+    described = inspected(out)["described"]
     assert "model.path" not in described
-    told = {name: described[f"adapter.{name}"] for name in ("kind", "r", "alpha")}
-    assert (described["model.hub"], told) == ("somebody/base", {"kind": "lora", "r": 4, "alpha": 8})
+    adapter = {name: described[f"adapter.{name}"] for name in ("kind", "r", "alpha")}
+    assert (described["model.hub"], adapter) == (
+        "somebody/base",
+        {"kind": "lora", "r": 4, "alpha": 8},
+    )
 
 
 def taken(folder: Path, place: Path, framework: str) -> Path:
@@ -314,15 +318,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_trainer_goes_on_from_the_copy_where_the_original_stood(
+def test_trainer_continues_from_the_copy_where_the_original_stood(
     of_trainer: Path, run: Path
 ) -> None:
     place = of_trainer / "checkpoint-8"
     before = stamp_of(place)
     copy = taken(run, place, "hf")
     assert not (copy / "training_args.bin").exists()
-    told = history(run)
-    assert sorted(told) == list(range(1, STEPS + 1))
+    values = history(run)
+    assert sorted(values) == list(range(1, STEPS + 1))
     resumed = trainer(run / "more", STEPS + 1)
     resumed.train(resume_from_checkpoint=str(copy))
     losses = [entry["loss"] for entry in resumed.state.log_history if "loss" in entry]
@@ -334,7 +338,7 @@ def test_trainer_goes_on_from_the_copy_where_the_original_stood(
 def test_litgpts_checkpoints_are_verified_and_copied_without_its_loader(
     of_litgpt: Path, run: Path
 ) -> None:
-    output = looked(of_litgpt)
+    output = inspected(of_litgpt)
     assert output["framework"] == "litgpt"
     found = {one["path"]: (one["step"], one["problem"]) for one in output["checkpoints"]}
     assert found == {
@@ -345,9 +349,9 @@ def test_litgpts_checkpoints_are_verified_and_copied_without_its_loader(
     assert output["shape"]["model.n_layer"] == 1
     place = of_litgpt / "step-00000008"
     copy = taken(run, place, "litgpt")
-    told = history(run)
-    assert sorted(told) == list(range(1, STEPS + 1))
-    assert "val_loss" in told[4]
+    values = history(run)
+    assert sorted(values) == list(range(1, STEPS + 1))
+    assert "val_loss" in values[4]
     original = torch.load(place / "lit_model.pth", weights_only=True)
     kept = torch.load(copy / "lit_model.pth", weights_only=True)
     assert kept.keys() == original.keys() - {"train_dataloader"}
@@ -360,8 +364,8 @@ def test_a_loader_that_litgpt_pickled_whole_is_not_read(of_litgpt: Path, tmp_pat
     out = Path(shutil.copytree(of_litgpt / "step-00000008", tmp_path / "step-00000008"))
     document = torch.load(out / "lit_model.pth", weights_only=True)
     torch.save({**document, "train_dataloader": DataLoader([1])}, out / "lit_model.pth")
-    reason = look_at_output(str(tmp_path))["output"]["checkpoints"][0]["problem"]
+    reason = inspect_output(str(tmp_path))["output"]["checkpoints"][0]["problem"]
     assert "names torch.utils.data.dataloader.DataLoader" in reason
     torch.save({"model": document["model"]}, out / "lit_model.pth")
-    reason = look_at_output(str(tmp_path))["output"]["checkpoints"][0]["problem"]
+    reason = inspect_output(str(tmp_path))["output"]["checkpoints"][0]["problem"]
     assert "weights alone" in reason

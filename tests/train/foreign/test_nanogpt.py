@@ -28,7 +28,7 @@ from trainer_runtime.train.attempt import optimizer as optimizer_state
 from trainer_runtime.train.attempt.config import ModelConfig, OptimizerConfig
 from trainer_runtime.train.checkpoints.restore import Restored, load_model, read_checkpoint
 from trainer_runtime.train.foreign import take_over
-from trainer_runtime.train.foreign.inspect import look_at_output
+from trainer_runtime.train.foreign.inspect import inspect_output
 from trainer_runtime.train.foreign.nanogpt import renamed
 from trainer_runtime.train.foreign.records import files_of, stamp_of
 
@@ -56,15 +56,15 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return load_script(folder)
 
 
-def looked(folder: Path) -> dict[str, Any]:
-    told = look_at_output(str(folder))
-    json.dumps(told, allow_nan=False)
-    output: dict[str, Any] = told["output"]
+def inspected(folder: Path) -> dict[str, Any]:
+    answer = inspect_output(str(folder))
+    json.dumps(answer, allow_nan=False)
+    output: dict[str, Any] = answer["output"]
     return output
 
 
 def problem(folder: Path) -> str:
-    return str(looked(folder)["checkpoints"][0]["problem"])
+    return str(inspected(folder)["checkpoints"][0]["problem"])
 
 
 def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -73,9 +73,9 @@ def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     torch.save(document, path)
 
 
-def test_a_whole_checkpoint_tells_its_step_and_its_settings(made: Path) -> None:
+def test_a_whole_checkpoint_gives_its_step_and_its_settings(made: Path) -> None:
     before = stamp_of(made)
-    output = looked(made)
+    output = inspected(made)
     assert output["framework"] == "nanogpt"
     found = output["checkpoints"][0]
     assert (found["path"], found["step"], found["problem"]) == ("ckpt.pt", STEPS, None)
@@ -96,7 +96,7 @@ def test_a_whole_checkpoint_tells_its_step_and_its_settings(made: Path) -> None:
     assert stamp_of(made) == before
 
 
-def test_the_renamed_model_and_optimizer_go_on_as_the_original_would(
+def test_the_renamed_model_and_optimizer_continue_as_the_original_would(
     made: Path, script: ModuleType
 ) -> None:
     document = torch.load(made / "ckpt.pt", weights_only=True)
@@ -128,9 +128,9 @@ def test_the_renamed_model_and_optimizer_go_on_as_the_original_would(
 def test_a_torn_checkpoint_is_refused(out: Path, share: float) -> None:
     path = out / "ckpt.pt"
     os.truncate(path, int(path.stat().st_size * share))
-    told = looked(out)
+    output = inspected(out)
     assert any(word in problem(out) for word in ("torn", "empty"))
-    assert told["described"] == {}
+    assert output["described"] == {}
 
 
 def test_a_flipped_bit_in_a_record_is_seen_by_the_archives_own_checksum(out: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_model_with_biases_is_refused_with_a_way_out(tmp_path: Path) -> None:
         (lambda d: d["optimizer"].update(state=[]), "not nanoGPT's AdamW"),
         (lambda d: d["model"].pop("transformer.wpe.weight"), "not nanoGPT's own"),
         (lambda d: d["model_args"].update(n_embd=64), "not of the sizes in model_args"),
-        (lambda d: d["model_args"].update(n_layer=-1), "n_layer is no size"),
+        (lambda d: d["model_args"].update(n_layer=-1), "n_layer is not a valid size"),
         (lambda d: d.update(iter_num="many"), "no number of steps"),
         (lambda d: d.update(model=3), "model is of another form"),
         (lambda d: d["optimizer"].update(param_groups=[1, 2]), "misshapen"),
@@ -258,12 +258,12 @@ def test_taking_over_twice_leaves_one_checkpoint_and_one_history(out: Path, run:
     assert restored.state["data_position"] == [180, 60]
     lines, _ = complete_lines(config.with_name("events.jsonl").read_bytes())
     events = [decode(line).document for line in lines]
-    told = [(e["action"], e["step"]) for e in events if e["kind"] == "checkpoint"]
-    assert told == [("saved", STEPS), ("verified", STEPS)]
+    actions = [(e["action"], e["step"]) for e in events if e["kind"] == "checkpoint"]
+    assert actions == [("saved", STEPS), ("verified", STEPS)]
     assert not list(run.glob("checkpoints/.*"))
 
 
-def test_a_damaged_copy_is_made_anew(out: Path, run: Path) -> None:
+def test_a_damaged_copy_is_replaced(out: Path, run: Path) -> None:
     config = config_of(run, out)
     assert take_over.main(str(config)) == 0
     place = run / f"checkpoints/step-{STEPS:08d}"
@@ -282,22 +282,20 @@ def test_a_checkpoint_that_was_written_over_meanwhile_is_not_taken(
     assert not list(run.glob("checkpoints/step-*"))
 
 
-def test_a_folder_that_holds_nothing_known_is_refused_and_told_what_was_looked_for(
-    out: Path, tmp_path: Path
-) -> None:
-    refused = look_at_output(str(tmp_path))["refused"]
+def test_an_unknown_folder_is_refused_with_the_known_formats(out: Path, tmp_path: Path) -> None:
+    refused = inspect_output(str(tmp_path))["refused"]
     assert refused["code"] == "OUTPUT_UNKNOWN"
     assert all(word in refused["message"] for word in ("ckpt.pt", "lit_model.pth", "checkpoint-"))
-    assert look_at_output(str(out / "ckpt.pt"))["refused"]["code"] == "OUTPUT_UNKNOWN"
-    assert look_at_output(str(out / "none"))["refused"]["code"] == "OUTPUT_UNKNOWN"
+    assert inspect_output(str(out / "ckpt.pt"))["refused"]["code"] == "OUTPUT_UNKNOWN"
+    assert inspect_output(str(out / "none"))["refused"]["code"] == "OUTPUT_UNKNOWN"
     (out / "step-00000001").mkdir()
     (out / "step-00000001" / "lit_model.pth").write_bytes(b"")
-    assert "several" in look_at_output(str(out))["refused"]["message"]
+    assert "several" in inspect_output(str(out))["refused"]["message"]
 
 
 def test_a_folder_of_a_run_of_ours_is_refused(out: Path) -> None:
     for name in ("supervisor.jsonl", "desired.json"):
         (out.parent / name).write_text("{}")
-    refused = look_at_output(str(out))["refused"]
+    refused = inspect_output(str(out))["refused"]
     assert refused["code"] == "OUTPUT_IS_OURS"
     assert f"trainmaster resume {out.parent.name}" in refused["fix"]

@@ -1,4 +1,4 @@
-"""From which strategies' checkpoints Trainer can go on, told by the files that each one writes."""
+"""From which strategies' checkpoints Trainer can resume, by the files that each one writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def checkpoint(folder: Path, strategy: str) -> Path:
 
 
 @pytest.mark.parametrize("written", FILES)
-def test_only_the_strategies_that_lay_out_their_optimizer_alike_go_on(
+def test_only_strategies_with_the_same_optimizer_layout_resume(
     tmp_path: Path, written: str
 ) -> None:
     folder = checkpoint(tmp_path, written)

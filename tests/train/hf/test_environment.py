@@ -47,12 +47,12 @@ def test_the_framework_is_installed_in_its_versions_and_the_torch_stays(tmp_path
     assert box.prepare(mode="given", python=str(base), requirements=True) == 0, box.log
 
     assert box.settled["how"] == f"on top of {base}"
-    told = output_of(
+    printed = output_of(
         box.settled["python"],
         "import accelerate, datasets, torch, transformers as t; from transformers import Trainer; "
         "print(t.__version__, accelerate.__version__, datasets.__version__, torch.__file__)",
     )
-    *versions, torch = told.split()
+    *versions, torch = printed.split()
     assert [f"=={version}" for version in versions] == [
         line[line.index("=") :] for line in lines[1:]
     ]

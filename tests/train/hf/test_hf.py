@@ -72,7 +72,7 @@ class Attempts:
             attempt.disturbance = disturbance
             try:
                 script.train(attempt)
-                attempt.ended()
+                attempt.check_end()
             finally:
                 attempt.close()
 
@@ -145,7 +145,7 @@ def straight(base: tuple[Path, Config], attempt: Attempts) -> Iterator[RunFolder
     shutil.rmtree(run.folder)
 
 
-def test_a_training_tells_everything_in_order_and_leaves_a_verified_model(
+def test_a_training_records_everything_in_order_and_leaves_a_verified_model(
     straight: RunFolder,
 ) -> None:
     events = straight.events()
@@ -198,8 +198,8 @@ def test_the_final_folder_is_a_model_that_transformers_loads(straight: RunFolder
 
     model = AutoModelForCausalLM.from_pretrained(straight.folder / "final")
     tokenizer = AutoTokenizer.from_pretrained(straight.folder / "final")
-    told = model.generate(**tokenizer("def ", return_tensors="pt"), max_new_tokens=4)
-    assert tokenizer.decode(told[0]).startswith("def ")
+    generated = model.generate(**tokenizer("def ", return_tensors="pt"), max_new_tokens=4)
+    assert tokenizer.decode(generated[0]).startswith("def ")
 
 
 def test_crashed_and_terminated_runs_equal_the_undisturbed_one_bit_for_bit(
@@ -343,7 +343,7 @@ def test_a_rate_that_is_changed_before_a_resume_comes_into_force(
 def test_accumulated_batches_train_as_one_large_batch_does(
     make_run: Callable[..., RunFolder], attempt: Attempts
 ) -> None:
-    told = {}
+    curves = {}
     for micro_batch, accumulation in ((8, 1), (2, 4)):
         run = make_run(
             f"of-{micro_batch}",
@@ -355,8 +355,8 @@ def test_accumulated_batches_train_as_one_large_batch_does(
         )
         assert attempt(run) == 0
         by_step = run.values_by_step("loss", "grad_norm")
-        told[micro_batch] = [v for values in by_step.values() for v in values]
-    assert told[2] == pytest.approx(told[8], rel=1e-3)
+        curves[micro_batch] = [v for values in by_step.values() for v in values]
+    assert curves[2] == pytest.approx(curves[8], rel=1e-3)
 
 
 def test_the_model_is_given_the_same_tokens_as_nanogpts(
@@ -397,7 +397,7 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "problem"),
     [
         ({"optimizer__name": "muon"}, "muon"),
         ({"data__fingerprint": "0" * 16}, "not prepared"),
@@ -407,13 +407,13 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
     ],
 )
 def test_what_can_not_be_trained_ends_with_77_and_a_reason(
-    make_run: Callable[..., RunFolder], attempt: Attempts, changes: Config, told: str
+    make_run: Callable[..., RunFolder], attempt: Attempts, changes: Config, problem: str
 ) -> None:
     assert attempt(make_run(**changes)) == 77
-    assert told in attempt.errors
+    assert problem in attempt.errors
 
 
-def test_training_goes_on_from_a_models_folder_with_its_weights(
+def test_training_starts_from_a_models_folder_with_its_weights(
     straight: RunFolder, make_run: Callable[..., RunFolder], attempt: Attempts
 ) -> None:
     run = make_run(model__path=str(straight.folder / "final"), model__n_layer=None)
@@ -431,7 +431,7 @@ def test_tensorboards_files_lie_in_the_runs_folder(
     assert len(list(run.folder.glob("tensorboard/events.out.tfevents.*"))) == 1
 
 
-def test_an_evaluation_is_told_in_our_names() -> None:
+def test_an_evaluation_is_recorded_under_our_names() -> None:
     from trainer_runtime.train.hf.callback import evaluation_values
 
     one = {"eval_loss": 2.0, "eval_runtime": 0.1, "eval_rewards/chosen": 0.5, "epoch": 1.0}

@@ -29,7 +29,7 @@ def straight(base: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def test_every_step_is_told_in_full_precision(straight: Run, base: Config) -> None:
+def test_every_step_is_recorded_in_full_precision(straight: Run, base: Config) -> None:
     steps = {event["step"]: event["values"] for event in straight.events_of() if is_step(event)}
     assert list(steps) == list(range(1, STEPS + 1))
     assert steps[STEPS]["loss"] < steps[1]["loss"]
@@ -39,7 +39,9 @@ def test_every_step_is_told_in_full_precision(straight: Run, base: Config) -> No
     assert [steps[step]["lr"] for step in steps] == pytest.approx(rates(base))
 
 
-def test_held_out_losses_are_told_by_source_and_the_last_step_is_evaluated(straight: Run) -> None:
+def test_held_out_losses_are_recorded_by_source_and_the_last_step_is_evaluated(
+    straight: Run,
+) -> None:
     evaluations = {
         event["step"]: event["values"] for event in straight.events_of() if event["kind"] == "eval"
     }
@@ -92,8 +94,8 @@ def test_a_truncated_newest_checkpoint_is_refused_and_the_resumed_run_is_the_sam
     assert started["resumed_from"] == 4
     assert [entry["step"] for entry in started["skipped"]] == [8]
     assert "lit_model.pth" in started["skipped"][0]["reason"]
-    expected = {key: told for key, told in straight.told_by().items() if key[1] > 4}
-    assert run.told_by(2) == expected
+    expected = {key: values for key, values in straight.values_by_step().items() if key[1] > 4}
+    assert run.values_by_step(2) == expected
     assert_same_tensors(run.model(), straight.model())
 
 
@@ -104,7 +106,7 @@ def test_a_run_that_is_complete_only_writes_its_final_model_again(
     shutil.copytree(straight.folder, run.folder, dirs_exist_ok=True)
     shutil.rmtree(run.folder / "final")
     assert run.train(number=2) == 0
-    assert run.told_by(2) == {}
+    assert run.values_by_step(2) == {}
     assert run.events_of(2)[-1]["kind"] == "completed"
     assert_same_tensors(run.model(), straight.model())
 
@@ -130,13 +132,13 @@ def test_another_schedule_and_skipped_data_are_litgpts_as_well(
     steps = [event["values"] for event in run.events_of() if is_step(event)]
     assert [values["lr"] for values in steps] == pytest.approx(rates(config))
     assert {values["clip_fraction"] for values in steps} == {0.0}
-    first = straight.told_by()["metric", 1]
+    first = straight.values_by_step()["metric", 1]
     assert steps[0]["loss"] == pytest.approx(first[0], rel=1e-6)
     assert [event["step"] for event in run.events_of() if event["kind"] == "eval"] == [5]
     assert list((run.folder / "out/logs/tensorboard").rglob("events.out.*"))
 
 
-def test_pretraining_goes_on_from_a_model_of_litgpts(
+def test_pretraining_starts_from_a_model_of_litgpts(
     straight: Run, base: Config, tmp_path: Path
 ) -> None:
     final = str(straight.folder / "final")
@@ -144,8 +146,8 @@ def test_pretraining_goes_on_from_a_model_of_litgpts(
     config = changed(base, {**changes, "eval__every_steps": None})
     run = Run(tmp_path / "run", config)
     assert run.train() == 0
-    last = straight.told_by()["metric", STEPS][0]
-    assert run.told_by()["metric", 1][0] == pytest.approx(last, abs=0.3)
+    last = straight.values_by_step()["metric", STEPS][0]
+    assert run.values_by_step()["metric", 1][0] == pytest.approx(last, abs=0.3)
 
 
 def test_a_step_that_is_no_number_ends_the_run_before_the_weights_change(
@@ -153,9 +155,9 @@ def test_a_step_that_is_no_number_ends_the_run_before_the_weights_change(
 ) -> None:
     run = Run(tmp_path / "run", changed(base, {"optimizer__lr": 1e30, "checkpoint__every": 1}))
     assert run.train() == 76
-    [told] = [event for event in run.events_of() if event["kind"] == "warning"]
-    assert told["code"].startswith("nan_")
-    assert run.steps_stored()[-1] == told["step"] - 1
+    [warning] = [event for event in run.events_of() if event["kind"] == "warning"]
+    assert warning["code"].startswith("nan_")
+    assert run.steps_stored()[-1] == warning["step"] - 1
 
 
 @pytest.mark.parametrize(
@@ -195,8 +197,8 @@ def test_another_litgpt_is_refused_by_its_version_and_by_its_seams(
 
 
 def test_the_docs_name_whatever_is_replaced_in_litgpt() -> None:
-    told = (REPOSITORY / "docs/litgpt.md").read_text()
-    assert [seam.name for seam in SEAMS if f"| `{seam.name}` |" not in told] == []
+    page = (REPOSITORY / "docs/litgpt.md").read_text()
+    assert [seam.name for seam in SEAMS if f"| `{seam.name}` |" not in page] == []
 
 
 def is_step(event: Config) -> bool:

@@ -1,4 +1,4 @@
-"""LitGPT's script as processes of their own: killed, told to end, and two ranks of them."""
+"""LitGPT's script in separate processes: killed, ended by a signal, and with two ranks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Config:
     return pretraining(folder)
 
 
-def test_what_a_kill_in_a_save_and_a_signal_leave_is_gone_on_with_exactly(
+def test_a_run_continues_exactly_after_a_kill_in_a_save_and_after_a_signal(
     base: Config, tmp_path: Path
 ) -> None:
     config = changed(base, {"steps": 40, "eval__every_steps": None, "checkpoint__every": 1})
@@ -51,23 +51,23 @@ def test_what_a_kill_in_a_save_and_a_signal_leave_is_gone_on_with_exactly(
     left = [folder for folder in run.folder.glob("checkpoints/step-*") if not verify(folder)]
     assert len(left) >= 2
 
-    told = start(run, number=2)
-    until(told, lambda: len(run.told_by(2)) > 3)
-    assert end(told, signal.SIGTERM) == 75
+    second = start(run, number=2)
+    until(second, lambda: len(run.values_by_step(2)) > 3)
+    assert end(second, signal.SIGTERM) == 75
     started, *_ = run.events_of(2)
     assert started["resumed_from"] == max(int(folder.name[5:]) for folder in left)
-    stopped_at = max(step for _, step in run.told_by(2))
+    stopped_at = max(step for _, step in run.values_by_step(2))
     assert run.steps_stored()[-1] == stopped_at
 
     straight = Run(tmp_path / "straight", changed(config, {"checkpoint__every": 40}))
     assert run.train(number=3) == straight.train() == 0
     assert run.events_of(3)[0]["resumed_from"] == stopped_at
-    pieces = {**run.told_by(), **run.told_by(2), **run.told_by(3)}
-    assert pieces == straight.told_by()
+    pieces = {**run.values_by_step(), **run.values_by_step(2), **run.values_by_step(3)}
+    assert pieces == straight.values_by_step()
     assert_same_tensors(run.model(), straight.model())
 
 
-def test_two_ranks_go_on_as_one_would(base: Config, tmp_path: Path) -> None:
+def test_two_ranks_train_as_one_would(base: Config, tmp_path: Path) -> None:
     one = Run(tmp_path / "one", changed(base, {"precision": "fp32"}))
     assert one.train() == 0
 
@@ -87,7 +87,9 @@ def test_two_ranks_go_on_as_one_would(base: Config, tmp_path: Path) -> None:
 
 
 def losses(run: Run, attempt: int | None = None) -> list[float]:
-    return [told[0] for (kind, _), told in run.told_by(attempt).items() if kind == "metric"]
+    return [
+        values[0] for (kind, _), values in run.values_by_step(attempt).items() if kind == "metric"
+    ]
 
 
 def start(run: Run, **attempt: int) -> subprocess.Popen[bytes]:

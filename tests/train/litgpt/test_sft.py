@@ -21,7 +21,7 @@ SEQ_LEN = 64
 TARGETS = ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ADAPTED = {"attn.qkv", "attn.proj", "mlp.fc_1", "mlp.fc_2", "mlp.proj"}
 LORA = {"kind": "lora", "r": 4, "alpha": 8, "targets": TARGETS, "quantize": None}
-# Dropout draws random numbers, which have to go on as well.
+# Dropout draws random numbers, whose state has to be restored too.
 ADAPTER = {**LORA, "dropout": 0.1}
 # What LitGPT knows by name is too large for a test, so it gets to know this one.
 TINY_LLAMA = {
@@ -82,19 +82,19 @@ def adapted(base: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("kind", ["tuned", "adapted"])
-def test_finetuning_learns_and_tells_every_step(
+def test_finetuning_learns_and_records_every_step(
     kind: str, base: Config, request: pytest.FixtureRequest
 ) -> None:
     run: Run = request.getfixturevalue(kind)
-    told = run.told_by()
-    assert [key for key in told if key[0] == "metric"] == [
+    curve = run.values_by_step()
+    assert [key for key in curve if key[0] == "metric"] == [
         ("metric", step) for step in range(1, STEPS + 1)
     ]
-    assert told["metric", STEPS][0] < told["metric", 1][0]
-    assert [step for name, step in told if name == "eval"] == [4, 8, 12]
-    assert told["eval", 12][3] < told["eval", 4][3]
-    assert told["metric", 1][2] == pytest.approx(base["optimizer"]["lr"] / 3)
-    assert told["metric", STEPS][2] == pytest.approx(base["optimizer"]["lr"] / 10)
+    assert curve["metric", STEPS][0] < curve["metric", 1][0]
+    assert [step for name, step in curve if name == "eval"] == [4, 8, 12]
+    assert curve["eval", 12][3] < curve["eval", 4][3]
+    assert curve["metric", 1][2] == pytest.approx(base["optimizer"]["lr"] / 3)
+    assert curve["metric", STEPS][2] == pytest.approx(base["optimizer"]["lr"] / 10)
 
 
 def test_the_final_model_of_lora_is_merged_and_its_checkpoints_hold_adapters_alone(
@@ -114,7 +114,7 @@ def test_the_final_model_of_lora_is_merged_and_its_checkpoints_hold_adapters_alo
 
 
 @pytest.mark.parametrize("kind", ["tuned", "adapted"])
-def test_a_finetuning_goes_on_exactly(
+def test_a_finetuning_resumes_exactly(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     straight: Run = request.getfixturevalue(kind)
@@ -123,8 +123,8 @@ def test_a_finetuning_goes_on_exactly(
     shutil.copytree(straight.folder / name, run.folder / name)
     assert run.train(number=2) == 0
     assert run.events_of(2)[0]["resumed_from"] == 4
-    expected = {key: told for key, told in straight.told_by().items() if key[1] > 4}
-    assert run.told_by(2) == expected
+    expected = {key: values for key, values in straight.values_by_step().items() if key[1] > 4}
+    assert run.values_by_step(2) == expected
     assert_same_tensors(run.model(), straight.model())
 
 

@@ -53,7 +53,7 @@ class Folder(RunFolder):
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
+    def events_of_kind(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events() if event["kind"] == kind]
 
 
@@ -72,7 +72,7 @@ def loop(attempt: FrameworkRun, write: Callable[[Path, int], None], until: int =
         due = attempt.due()
         if due.save:
             written = attempt.writing_folder / f"at-{step}"
-            if attempt.wrote(partial(write, written, step), written):
+            if attempt.try_write(partial(write, written, step), written):
                 attempt.saved(written, 0.0)
         if due.stop:
             attempt.stopped()
@@ -95,8 +95,10 @@ def test_what_the_framework_wrote_becomes_checkpoints_and_the_final_model(folder
     checkpoint = folder.folder / "checkpoints/step-00000006"
     assert verify(checkpoint) == verify(folder.folder / "final") == []
     assert (checkpoint / "optimizer/rank-0.bin").read_bytes() == bytes(12)
-    assert [event["values"]["clip_fraction"] for event in folder.told("metric")] == [1.0] * STEPS
-    assert folder.told("completed")[0]["step"] == STEPS
+    assert [event["values"]["clip_fraction"] for event in folder.events_of_kind("metric")] == [
+        1.0
+    ] * STEPS
+    assert folder.events_of_kind("completed")[0]["step"] == STEPS
     assert sorted(path.name for path in folder.folder.iterdir()) == [
         "checkpoints", "config.json", "events.jsonl", "final",
     ]  # fmt: skip
@@ -104,10 +106,10 @@ def test_what_the_framework_wrote_becomes_checkpoints_and_the_final_model(folder
 
 def test_a_framework_that_returns_before_the_target_has_not_completed(folder: Folder) -> None:
     assert folder.attempt(lambda attempt: loop(attempt, write_files, until=5)) == 1
-    assert folder.told("completed") == []
+    assert folder.events_of_kind("completed") == []
 
 
-def test_a_signal_saves_the_step_that_was_done_and_the_next_attempt_goes_on(
+def test_a_signal_saves_the_finished_step_and_the_next_attempt_resumes(
     folder: Folder,
 ) -> None:
     def write_and_terminate(written: Path, step: int) -> None:
@@ -118,17 +120,19 @@ def test_a_signal_saves_the_step_that_was_done_and_the_next_attempt_goes_on(
     assert folder.attempt(lambda attempt: loop(attempt, write_and_terminate)) == 75
     assert folder.steps_stored() == [2, 3]
     assert folder.attempt(lambda attempt: loop(attempt, write_files)) == 0
-    assert [event["resumed_from"] for event in folder.told("started")] == [None, 3]
+    assert [event["resumed_from"] for event in folder.events_of_kind("started")] == [None, 3]
 
 
-def test_a_checkpoint_that_can_not_be_written_is_told_and_leaves_nothing(folder: Folder) -> None:
+def test_a_checkpoint_that_can_not_be_written_is_reported_and_leaves_nothing(
+    folder: Folder,
+) -> None:
     def write_all_but_one(written: Path, step: int) -> None:
         if step != 4:
             write_files(written, step)
 
     assert folder.attempt(lambda attempt: loop(attempt, write_all_but_one)) == 0
     assert folder.steps_stored() == [2, 6]
-    assert [event["code"] for event in folder.told("warning")] == ["checkpoint_failed"]
+    assert [event["code"] for event in folder.events_of_kind("warning")] == ["checkpoint_failed"]
 
 
 @pytest.mark.parametrize(
@@ -149,10 +153,12 @@ def test_a_framework_that_finds_no_room_to_write_loses_that_checkpoint_alone(
 
     assert folder.attempt(lambda attempt: loop(attempt, write_but_one)) == 0
     assert folder.steps_stored() == [2, 6]
-    assert [(event["code"], event["step"]) for event in folder.told("warning")] == [
+    assert [(event["code"], event["step"]) for event in folder.events_of_kind("warning")] == [
         ("checkpoint_failed", 4)
     ]
-    failed = next(event for event in folder.told("checkpoint") if event["action"] == "failed")
+    failed = next(
+        event for event in folder.events_of_kind("checkpoint") if event["action"] == "failed"
+    )
     assert failed["path"] == "checkpoints/step-00000004"
     assert not (folder.folder / "checkpoints/.writing-by-framework").exists()
 
@@ -171,7 +177,7 @@ def test_an_end_whose_state_is_not_saved_is_no_completion(folder: Folder) -> Non
             write_files(written, step)
 
     assert folder.attempt(lambda attempt: loop(attempt, write_all_but_the_last)) == 1
-    assert folder.told("completed") == []
+    assert folder.events_of_kind("completed") == []
 
 
 def test_a_step_that_is_no_number_ends_the_attempt_before_it_counts(folder: Folder) -> None:
@@ -181,5 +187,5 @@ def test_a_step_that_is_no_number_ends_the_attempt_before_it_counts(folder: Fold
         attempt.guard(2.0, float("inf"))
 
     assert folder.attempt(diverge) == 76
-    assert folder.told("warning")[0]["code"] == "nan_grad"
-    assert folder.told("metric")[0]["values"] == {"loss": 2.0, "grad_norm": "Infinity"}
+    assert folder.events_of_kind("warning")[0]["code"] == "nan_grad"
+    assert folder.events_of_kind("metric")[0]["values"] == {"loss": 2.0, "grad_norm": "Infinity"}

@@ -25,13 +25,18 @@ from support.box.tiny_training import (
     wait_for,
 )
 from support.plan.rendered import SCRIPT, script_text
-from support.runs.running_run import LONGEST_S
+from support.runs.running_run import LONGEST_S, begin_with
 
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.checkpoints.cadence import best_interval_s
 
 FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 STEPS = 40
+# Run by Python before the trainer's own code.
+LISTING_IMPORTS = """\
+import atexit, pathlib, sys
+atexit.register(lambda: pathlib.Path("imported.txt").write_text("\\n".join(sys.modules)))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +57,15 @@ def make_run(tmp_path: Path, base: tuple[Path, Config]) -> Callable[..., TinyRun
 
 @pytest.fixture(scope="module")
 def undisturbed(base: tuple[Path, Config]) -> Iterator[TinyRun]:
-    run = TinyRun(base[0] / "undisturbed", base[1])
+    begin_with(base[0] / "listing", LISTING_IMPORTS)
+    run = TinyRun(base[0] / "undisturbed", base[1], first=base[0] / "listing")
     code, run.output, errors = run.train()  # type: ignore[attr-defined]
     assert (code, errors) == (0, "")
     yield run
     shutil.rmtree(run.folder)
 
 
-def test_a_training_tells_everything_in_order_and_leaves_a_verified_model(
+def test_a_training_records_everything_in_order_and_leaves_a_verified_model(
     undisturbed: TinyRun,
 ) -> None:
     events = undisturbed.events()
@@ -78,6 +84,12 @@ def test_a_training_tells_everything_in_order_and_leaves_a_verified_model(
     assert places["checkpoint", STEPS, "verified"] < places["completed", STEPS, None]
     assert verify(undisturbed.folder / "final") == []
     assert undisturbed.steps_stored() == [20, 30, 40]
+
+
+def test_a_training_that_compiles_nothing_imports_no_compiler(undisturbed: TinyRun) -> None:
+    imported = (undisturbed.folder / "imported.txt").read_text().splitlines()
+    assert {"torch", "trainer_runtime.train.loop.run"} <= set(imported)
+    assert not {"torch._dynamo", "torch._inductor", "sympy"} & set(imported)
 
 
 def test_the_losses_fall_and_every_metric_is_there(undisturbed: TinyRun) -> None:
@@ -105,7 +117,7 @@ def test_the_trained_model_writes_the_same_text_for_the_same_seed(undisturbed: T
         subprocess.run(
             [sys.executable, SCRIPT, "--sample", "def ", "--tokens", "30", "--seed", seed],
             cwd=undisturbed.folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             check=True,
         ).stdout
@@ -211,7 +223,7 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "problem"),
     [
         ({"compute__device": "cuda"}, "no CUDA device"),
         ({"precision": "fp16"}, "fp16 is for CUDA"),
@@ -221,11 +233,11 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
     ],
 )
 def test_what_can_not_be_trained_ends_with_77_and_a_reason(
-    make_run: Callable[..., TinyRun], changes: Config, told: str
+    make_run: Callable[..., TinyRun], changes: Config, problem: str
 ) -> None:
     code, _, errors = make_run(**changes).train()
     assert code == 77
-    assert told in errors
+    assert problem in errors
 
 
 def test_a_config_of_another_style_than_the_script_s_is_refused(
@@ -266,7 +278,7 @@ def test_sigterm_while_the_interpreter_ends_leaves_the_outcome_as_it_is(tmp_path
     assert (ended.returncode, "unusable" in ended.stderr) == (77, True), ended.stderr
 
 
-def test_sigusr2_dumps_the_stacks_and_training_goes_on(make_run: Callable[..., TinyRun]) -> None:
+def test_sigusr2_dumps_the_stacks_and_training_continues(make_run: Callable[..., TinyRun]) -> None:
     # More steps than it can take, however late the signals are.
     run = make_run(steps=10**6, eval__every_steps=10**6, checkpoint__every=10**6)
     process = run.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.preference import (
+from support.train.preference_data import (
     SEQ_LEN,
     TrlRun,
     make_run,
@@ -77,7 +77,7 @@ def from_step(run: TrlRun, first: int, *keys: str) -> dict[str, dict[int, Any]]:
     }
 
 
-def test_dpo_tells_everything_in_order_and_leaves_a_verified_model(aligned: TrlRun) -> None:
+def test_dpo_records_everything_in_order_and_leaves_a_verified_model(aligned: TrlRun) -> None:
     events = aligned.events()
     assert [event["seq"] for event in events] == list(range(len(events)))
     assert (events[0]["kind"], events[0]["parameters"]) == ("started", 35040)
@@ -91,7 +91,7 @@ def test_dpo_tells_everything_in_order_and_leaves_a_verified_model(aligned: TrlR
     ]
 
 
-def test_dpo_learns_to_tell_the_pairs_apart_and_tells_it_under_trl_s_names(
+def test_dpo_learns_to_rank_the_pairs_and_records_it_under_trl_s_names(
     aligned: TrlRun,
 ) -> None:
     margins, held_out = aligned.series("rewards/margins"), aligned.series("val_loss", "eval")
@@ -144,9 +144,9 @@ def test_kto_trains_on_single_answers_that_are_desirable_or_not(
     ]
     run = make("kto", rows=write_rows(tmp_path / "answers.jsonl", answers))
     assert run.train() == 0
-    told = run.series("loss")
-    assert told[12] < told[1] == pytest.approx(0.5)
-    assert run.series("kl").keys() == told.keys()
+    loss = run.series("loss")
+    assert loss[12] < loss[1] == pytest.approx(0.5)
+    assert run.series("kl").keys() == loss.keys()
     assert run.series("val_loss", "eval").keys() == {6, 12}
 
 
@@ -172,8 +172,8 @@ def test_grpo_is_rewarded_by_the_run_s_own_file_and_saves_on_sigterm(
     straight, stopped = make("grpo", "straight", **changes), make("grpo", "stopped", **changes)
     (straight.folder / "reward.py").write_text(REWARD)
     assert straight.train() == 0
-    told = {key for event in straight.events() for key in event.get("values", ())}
-    assert told >= {
+    keys = {key for event in straight.events() for key in event.get("values", ())}
+    assert keys >= {
         "reward", "reward_std", "rewards/reward_length/mean", "completions/mean_length", "entropy",
         "val_reward", "clip_ratio/low_mean",
     }  # fmt: skip
@@ -297,7 +297,7 @@ def test_each_source_is_evaluated_by_itself(make: MakeRun, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("method", "changes", "told"),
+    ("method", "changes", "problem"),
     [
         (
             "kto",
@@ -327,7 +327,7 @@ def test_what_can_not_be_trained_ends_with_77_and_plain_words(
     capfd: pytest.CaptureFixture[str],
     method: str,
     changes: dict[str, Any],
-    told: str,
+    problem: str,
 ) -> None:
     message = {"role": "user", "content": "Who is it?"}
     rows = {
@@ -338,7 +338,7 @@ def test_what_can_not_be_trained_ends_with_77_and_plain_words(
     if (kind := changes.get("rows")) is not None:
         changes = {**changes, "rows": write_rows(tmp_path / f"{kind}.jsonl", rows[kind])}
     assert make(method, **changes).train() == 77
-    assert told in capfd.readouterr().err
+    assert problem in capfd.readouterr().err
 
 
 def test_dpo_that_diverges_is_ended_by_the_guard(make: MakeRun) -> None:

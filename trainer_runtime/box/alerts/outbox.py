@@ -118,7 +118,9 @@ class Alerting:
         step = progress[newest].step if newest in progress else 0
         for watcher in self._watchers:
             state = record.state.value
-            onset = watcher.look(now, state=state, attempt=newest, heard_t=heard_t, step=step)
+            onset = watcher.check_elapsed(
+                now, state=state, attempt=newest, heard_t=heard_t, step=step
+            )
             if onset is not None:
                 yield watcher.alert, onset
 
@@ -155,14 +157,14 @@ class Alerting:
         due = record.alerts.due(now)
         if due is None:
             return
-        name, entry = due
-        destination = self._order.destinations.get(entry.to)
+        name, delivery = due
+        destination = self._order.destinations.get(delivery.to)
         if destination is None:
             # Its address may come with the next file; the caller decides when to give up.
-            reason = f"the host has no address of {entry.to}"
-            self._emit("alert", failed(name, entry, reason, now))
+            reason = f"the host has no address of {delivery.to}"
+            self._emit("alert", failed(name, delivery, reason, now))
             return
-        body = body_for(destination.kind, entry.message)
+        body = body_for(destination.kind, delivery.message)
         asked = json.dumps({"url": destination.url, "body": body, "id": name}).encode()
         try:
             self._child = subprocess.Popen(
@@ -175,7 +177,7 @@ class Alerting:
             )
         except OSError:
             # Whatever is wrong with the machine, the training matters more than its alerts.
-            self._emit("alert", failed(name, entry, "the sender can't be started", now))
+            self._emit("alert", failed(name, delivery, "the sender can't be started", now))
             return
         self._posting, self._started_t = name, now
         if self._child.stdin is not None:
@@ -191,21 +193,21 @@ class Alerting:
         self._child, self._next_t = None, now + _LEAST_PAUSE_S
         if child.stdout is not None:
             child.stdout.close()
-        entry = record.alerts.told.get(self._posting)
-        if entry is None:
+        delivery = record.alerts.deliveries.get(self._posting)
+        if delivery is None:
             return
         answer = _answer(output)
         if answer.sent:
             self._emit("alert", sent(self._posting))
         else:
             reason, wait_s = answer.reason, answer.wait_s
-            self._emit("alert", failed(self._posting, entry, reason, now, wait_s=wait_s))
+            self._emit("alert", failed(self._posting, delivery, reason, now, wait_s=wait_s))
 
     def _give_up(self, record: Record, now: float) -> None:
         for name in record.alerts.unsent:
-            entry = record.alerts.told[name]
-            reason = entry.reason or "the receiver did not accept it in time"
-            self._emit("alert", failed(name, entry, reason, now, last=True))
+            delivery = record.alerts.deliveries[name]
+            reason = delivery.reason or "the receiver did not accept it in time"
+            self._emit("alert", failed(name, delivery, reason, now, last=True))
 
 
 def _read_order(run: RunFolder) -> AlertOrder | None:

@@ -6,17 +6,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.files.model_folder import look_at_model
-from trainer_runtime.core.files.tokenizer_folder import look_at_tokenizer
+from trainer_runtime.core.files.model_folder import read_model_folder
+from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
 
 
 def examine_input(kind: str, name: str, revision: str | None) -> dict[str, Any]:
     """A model's or tokenizer's folder; of a hub's name (`cached`) the folder in this user's cache
     of the hub, `path` None where it holds none."""
     if kind == "model":
-        return look_at_model(name).to_dict()
+        return read_model_folder(name).to_dict()
     if kind == "tokenizer":
-        return look_at_tokenizer(name).to_dict()
+        return read_tokenizer_folder(name).to_dict()
     return {"path": _cached(name, revision or "main")}
 
 

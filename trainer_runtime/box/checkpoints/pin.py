@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from trainer_runtime.box.files.files import write_json
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.core.checkpoints.pinned_checkpoints import held_document, held_steps
+from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_document, pinned_steps
 
 
 class PinnedCheckpoints:
@@ -18,7 +18,7 @@ class PinnedCheckpoints:
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
-        self._pinned = held_steps(run.root)
+        self._pinned = pinned_steps(run.root)
 
     def pin(self, steps: Collection[int]) -> None:
         """Pin these and unpin all others. If the disk takes no file, the next call tries again."""
@@ -26,7 +26,7 @@ class PinnedCheckpoints:
         if wanted == self._pinned:
             return
         try:
-            write_json(self._run.held_checkpoints, held_document(wanted))
+            write_json(self._run.held_checkpoints, pinned_document(wanted))
         except OSError:
             return
         self._pinned = wanted

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.box.files.files import read_json
-from trainer_runtime.core.checkpoints.pinned_checkpoints import HELD_CHECKPOINTS
+from trainer_runtime.core.checkpoints.pinned_checkpoints import PINNED_CHECKPOINTS
 from trainer_runtime.core.lease.session import SESSION
 from trainer_runtime.core.processes.rank_exits import RANKS
 
@@ -63,7 +63,7 @@ class RunFolder:
     @property
     def held_checkpoints(self) -> Path:
         """The steps that no pruning takes, as a rewind may need them."""
-        return self.root / HELD_CHECKPOINTS
+        return self.root / PINNED_CHECKPOINTS
 
     @property
     def supervisor_lock(self) -> Path:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.box.attach.attached_processes import AttachedProcesses
@@ -21,6 +25,8 @@ from trainer_runtime.core.answers.supervisor import SupervisorAnswer
 from trainer_runtime.core.files.durable import is_locked, lock_within
 
 POLL_S = 0.2
+# After a tick that wrote to the journal: what follows from that is often due at once.
+_SHORT_POLL_S = 0.01
 _LOCK_WAIT_S = 0.25
 _TIMER_EVERY_S = 10.0
 # A disk that is full, or a folder that was taken away, may come back: try again, but not for ever.
@@ -55,23 +61,48 @@ def _supervisor(run: RunFolder) -> Supervisor:
 
 def _to_the_end(supervisor: Supervisor, folder: Path) -> int:
     failures, timer_due_s = 0, 0.0
-    while True:
-        try:
-            if time.monotonic() >= timer_due_s:  # the host's own timer may have been killed
-                start_timer(RunFolder(folder).host_root)
-                timer_due_s = time.monotonic() + _TIMER_EVERY_S
-            if supervisor.tick():
-                return 0
-            failures = 0
-            time.sleep(POLL_S)
-        except OSError as error:
-            if not folder.exists():
-                return 1
-            failures += 1
-            print(f"supervisor: {error}; trying again", file=sys.stderr, flush=True)
-            if failures > _RETRIES:
-                return 1
-            time.sleep(_RETRY_S)
+    with _ends_of_children() as ends:
+        while True:
+            try:
+                if time.monotonic() >= timer_due_s:  # the host's own timer may have been killed
+                    start_timer(RunFolder(folder).host_root)
+                    timer_due_s = time.monotonic() + _TIMER_EVERY_S
+                known_lines = supervisor.journal_lines
+                if supervisor.tick():
+                    return 0
+                failures = 0
+                has_written = supervisor.journal_lines > known_lines
+                _wait(ends, _SHORT_POLL_S if has_written else POLL_S)
+            except OSError as error:
+                if not folder.exists():
+                    return 1
+                failures += 1
+                print(f"supervisor: {error}; trying again", file=sys.stderr, flush=True)
+                if failures > _RETRIES:
+                    return 1
+                time.sleep(_RETRY_S)
+
+
+@contextmanager
+def _ends_of_children() -> Iterator[int]:
+    """A descriptor that becomes readable whenever a child of this process ends."""
+    readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    handler = signal.signal(signal.SIGCHLD, lambda *_: None)  # without one, nothing is written
+    before = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    try:
+        yield readable
+    finally:
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGCHLD, handler)
+        os.close(readable)
+        os.close(writable)
+
+
+def _wait(ends: int, seconds: float) -> None:
+    """Wait for so long, or until a child ends; those that a tick has waited for don't count."""
+    with suppress(BlockingIOError):
+        os.read(ends, 4096)
+    select.select([ends], [], [], seconds)
 
 
 def start_detached(folder: Path) -> SupervisorAnswer:

@@ -30,7 +30,7 @@ from trainer_runtime.box.supervise.replay import JOURNAL, replayed
 from trainer_runtime.box.watch.stalls import Inspect, StallInspector, no_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.box.watch.watcher import Watch
-from trainer_runtime.core.policy.intervention import INTERVENTIONS, goes_on_after, intervention
+from trainer_runtime.core.policy.intervention import INTERVENTIONS, intervention, restarts_after
 from trainer_runtime.core.policy.recovery import Action, Ending, EndReason, Exit, classify, decide
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
@@ -136,6 +136,11 @@ class Supervisor:
             self._enter(PlacementState.STOPPED, EndReason.LEASE_OVER.value, None)
         elif record.pending is not None and self._clock() >= (record.restart_due_t or 0.0):
             self._restart(record.pending)
+
+    @property
+    def journal_lines(self) -> int:
+        """How many lines the journal has: it grows by whatever a tick decides."""
+        return self._journal.record.last_seq + 1
 
     def has_newer_request(self) -> bool:
         """Whether something was asked for that this supervisor could answer, and has not."""
@@ -263,8 +268,8 @@ class Supervisor:
             return False
         if attempt.terminated_t is None:
             self._journal.write("attempt_signalled", {"attempt": attempt.number, "why": why})
-            continues = goes_on_after(why, self._config)
-            state = PlacementState.RECOVERING if continues else PlacementState.STOPPING
+            restarts = restarts_after(why, self._config)
+            state = PlacementState.RECOVERING if restarts else PlacementState.STOPPING
             self._enter(state, why, None, desired.generation)
         spoilt = why in INTERVENTIONS  # what it would save pushes out what a rewind needs
         if spoilt or self._clock() > self._deadlines.kill_t(attempt, desired.grace_s):

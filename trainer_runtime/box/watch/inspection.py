@@ -18,7 +18,7 @@ from trainer_runtime.box.watch.py_spy import find_py_spy, spy
 from trainer_runtime.box.watch.stacks import Taken, as_text, take
 from trainer_runtime.box.watch.telemetry import parse_gpus, start_gpu_query
 from trainer_runtime.core.diagnosis.stacks.frames import read_stacks, top
-from trainer_runtime.core.diagnosis.stacks.places import standing
+from trainer_runtime.core.diagnosis.stacks.places import locate
 from trainer_runtime.core.diagnosis.stacks.report import InspectionReport, ProcessReport, RankReport
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Process, Rank, Verdict, judge
 from trainer_runtime.core.files.durable import write_atomic
@@ -112,7 +112,7 @@ def _report_rank(one: Rank, step: int | None) -> RankReport:
     return RankReport(
         rank=one.rank,
         step=step,
-        at=standing(one.process.main).place.value,
+        at=locate(one.process.main).place.value,
         process=_report_process(one.process, _FRAMES),
         workers=tuple(_report_process(worker, _WORKER_FRAMES) for worker in one.workers[:_WORKERS]),
     )
@@ -125,7 +125,7 @@ def _report_process(one: Process, frames: int) -> ProcessReport:
         state=one.state,
         cpu_share=one.cpu_share,
         samples=len(one.samples),
-        moves=one.moves,
+        moves=one.changes_stack,
         frames=tuple(top(one.main, frames)),
         blocked=tuple(blocked[:_WORKER_FRAMES]),
     )

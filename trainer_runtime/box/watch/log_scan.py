@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainer_runtime.core.diagnosis.signatures import Seen, SignatureScan
+from trainer_runtime.core.diagnosis.signatures import ScanResult, SignatureScan
 from trainer_runtime.core.protocol.masking import Mask
 
 _PIECE_BYTES = 1 << 20
@@ -33,13 +33,13 @@ class MaskedScan:
         self._unmasked = data[len(masked) :]
         self._scan.feed(masked)
 
-    def seen(self, *, ended: bool = False) -> Seen:
+    def result(self, *, ended: bool = False) -> ScanResult:
         """What was found so far; `ended`: nothing will be added to it."""
         if ended:
             self._scan.feed(self._mask.apply(self._unmasked, final=True))
             self._unmasked = b""
             self._scan.finish()
-        return self._scan.seen()
+        return self._scan.result()
 
 
 class GrowingLog:

@@ -17,7 +17,7 @@ from trainer_runtime.box.watch.dmesg import kernel_lines
 from trainer_runtime.box.watch.finding_throttle import FindingThrottle, Present, Write
 from trainer_runtime.box.watch.log_scan import GrowingLog, MaskedScan
 from trainer_runtime.core.diagnosis.detectors import Detectors, Settings
-from trainer_runtime.core.diagnosis.merge_findings import merged
+from trainer_runtime.core.diagnosis.merge_findings import merge_findings
 from trainer_runtime.core.diagnosis.signatures import Outcome, find
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, STALL
 from trainer_runtime.core.protocol.finding import Finding
@@ -93,7 +93,7 @@ class Watch:
         try:
             self._hear(attempt, event)
             if attempt or event.kind in _OF_JOURNAL:
-                self._detectors.take(event, attempt or None)
+                self._detectors.feed(event, attempt or None)
         except ODD_FIELDS:
             return
 
@@ -129,7 +129,7 @@ class Watch:
         self._read_log(_MOST_A_POLL)
         if self._has_news:
             self._has_news = False
-            self._find_in_log(Outcome(running=True, asked=self._asked))
+            self._find_in_log(Outcome(running=True, terminated_why=self._asked))
         self._record(now)
 
     def end(self, ended: Ended, now: float) -> None:
@@ -183,7 +183,7 @@ class Watch:
     def _find_in_log(self, outcome: Outcome, *, over: bool = False, patched: bool = True) -> None:
         """`patched`: with patches; what a training takes changes nothing in its preparation."""
         self._of_log = find(
-            self._scan.seen(ended=over),
+            self._scan.result(ended=over),
             outcome,
             placement=PLACEMENT,
             attempt=self._attempt,
@@ -199,9 +199,9 @@ class Watch:
         return Outcome(
             code=ended.code,
             signal=ended.signal,
-            asked=self._asked,
+            terminated_why=self._asked,
             completed=ended.completed,
-            kernel=() if ended.completed else kernel_lines(ended.since_t, now, ended.pids),
+            dmesg=() if ended.completed else kernel_lines(ended.since_t, now, ended.pids),
             telemetry=telemetry,
         )
 
@@ -217,12 +217,12 @@ class Watch:
 
     def _present(self) -> list[Present]:
         """What is found of this attempt: open ones merged, those that are over behind them."""
-        mine = [one for one in self._detectors.sightings() if one.attempt == self._attempt]
-        open_ones = [self._detectors.described(one) for one in mine if one.closed_at is None]
-        found = merged(open_ones, self._of_log, self._throttle.open_ids(self._attempt))
+        mine = [one for one in self._detectors.entries() if one.attempt == self._attempt]
+        open_ones = [self._detectors.finding_of(one) for one in mine if one.closed_at is None]
+        found = merge_findings(open_ones, self._of_log, self._throttle.open_ids(self._attempt))
         named = {one.id for one in found}
         over = [
-            Present(self._detectors.described(one), is_open=False)
+            Present(self._detectors.finding_of(one), is_open=False)
             for one in mine
             if one.closed_at is not None
             and not self._throttle.has_recorded_end(one.id(PLACEMENT))

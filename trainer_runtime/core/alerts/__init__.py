@@ -1,5 +1,5 @@
-"""Alerts: conditions on a run, the messages that they become, and what became of each message.
+"""Alerts: conditions on a run, the messages that they produce, and the delivery of each message.
 
-Pure and shared: the box tells what its own files say, the operator's side what only it can see, and
-both by this code. See docs/alerts.md.
+Pure and shared: the host evaluates what its own files show, the client what only it can observe,
+and both use this code. See docs/alerts.md.
 """

@@ -1,4 +1,4 @@
-"""An alert as both sides keep it, and one thing that it tells of."""
+"""An alert as host and client store it, and the onset of its condition."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trainer_runtime.core.protocol.finding import Severity, severity_of
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A condition of one run, and where it is told.
+    """A condition on one run, and the destination of its messages.
 
-    `id` names this alert for ever: one of the same name that is made anew has another. `to` is the
-    destination's name. What happened before `since_t` (Unix seconds of the box) is left out.
+    `id` is permanent: an alert that is created again under the same name has another id. `to` is
+    the destination's name. Events before `since_t` (Unix seconds of the host) are ignored.
     """
 
     id: str
@@ -60,10 +60,10 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Onset:
-    """Where a condition began to be met: what an alert tells of, once.
+    """When a condition began to be met; an alert reports each onset once.
 
-    `mark` names it within its attempt, the same whenever the same files are read. `slots` hold the
-    checked figures and words that the message is made of.
+    `mark` identifies it within its attempt and is the same whenever the same files are read.
+    `slots` hold the validated values that fill the message.
     """
 
     attempt: int
@@ -74,11 +74,11 @@ class Onset:
 
 
 def alert_id(*parts: object) -> str:
-    """Eight hexadecimal digits for what an alert is made of."""
+    """Eight hexadecimal digits that identify an alert by its parts."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:8]
 
 
 def message_id(alert: Alert, run_id: str, placement: int, onset: Onset) -> str:
-    """The dedupe id: a message that is sent twice carries the same one."""
+    """The deduplication id: a message that is sent twice carries the same one."""
     named = f"{alert.id}:{run_id}:{placement}:{onset.attempt}:{onset.mark}"
     return hashlib.sha256(named.encode()).hexdigest()[:16]

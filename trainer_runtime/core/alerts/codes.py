@@ -1,4 +1,4 @@
-"""Which findings there are: a condition that names another would wait for ever."""
+"""The known finding codes: a condition on any other code would never be met."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from functools import cache
 
 from trainer_runtime.core.alerts.condition import Condition, FindingCondition
 
-# What a stall turns out to be once stacks are seen, and the saver's own.
+# Codes that replace a stall once stacks were read, and the checkpoint writer's own.
 _OTHERS = ("hang_collective", "hang_data", "hang_checkpoint", "slow_not_hung", "checkpoint_failed")
 
 
 @cache
 def finding_codes() -> frozenset[str]:
     """Every code that a finding may have."""
-    from trainer_runtime.core.diagnosis.detectors.messages import WORDS
+    from trainer_runtime.core.diagnosis.detectors.messages import MESSAGES
     from trainer_runtime.core.diagnosis.signatures.catalogue import CATALOGUE
 
-    named = {*WORDS, *(signature.code for signature in CATALOGUE), *_OTHERS}
+    named = {*MESSAGES, *(signature.code for signature in CATALOGUE), *_OTHERS}
     return frozenset(code for code in named if not code.startswith("benign_"))
 
 
 def unknown_code(condition: Condition) -> tuple[str, list[str]] | None:
-    """The code of a condition that no finding has, and those most like it; None where one has."""
+    """A condition's unknown code with the closest known ones; None if the code is known."""
     code = condition.code if isinstance(condition, FindingCondition) else None
     if code is None or code in finding_codes():
         return None

@@ -7,11 +7,11 @@
 
     METRIC      a metric's key as `trainmaster metrics` names it: val_loss, gpu_util/0
     COMPARISON  > >= < <= == !=
-    COUNT       so many points in a row meet it; 1 where nothing is said
-    DURATION    10m, 1h30m: all points over so long meet it
+    COUNT       the number of consecutive points that meet it; 1 by default
+    DURATION    10m, 1h30m: all points of that period meet it
     CODE        a finding's code (cuda_oom); a severity means that one and those above it
     STATE       preparing running recovering stopping completed failed stopped lost
-    silence     a running trainer has told nothing for so long
+    silence     a running trainer has reported nothing for that duration
 
 Nothing else is accepted. NaN meets no comparison and breaks no row: `finding nan_loss` is for that.
 """
@@ -52,7 +52,7 @@ _SHAPE = (
 
 
 class ConditionError(ValueError):
-    """A condition that doesn't parse: `place` is the character (from 1) where that shows."""
+    """A condition that doesn't parse; `place` is the character (from 1) of the error."""
 
     def __init__(self, place: int, message: str, fix: str = _SHAPE) -> None:
         super().__init__(f"{message} {fix}")
@@ -63,7 +63,7 @@ class ConditionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MetricCondition:
-    """`count` points in a row, or all points over `lasting_s` seconds, compare so."""
+    """`count` consecutive points, or all points of `lasting_s` seconds, satisfy the comparison."""
 
     key: str
     comparison: str
@@ -72,7 +72,7 @@ class MetricCondition:
     lasting_s: float | None = None
 
     def met_by(self, value: float) -> bool | None:
-        """Whether a value compares so; None for NaN, of which nothing can be said."""
+        """Whether a value satisfies the comparison; None for NaN, which compares with nothing."""
         if math.isnan(value):
             return None
         return {
@@ -107,7 +107,7 @@ class StateCondition:
 
 @dataclass(frozen=True, slots=True)
 class SilenceCondition:
-    """A running trainer tells nothing for `seconds`."""
+    """A running trainer reports nothing for `seconds`."""
 
     seconds: float
 
@@ -116,10 +116,10 @@ Condition = MetricCondition | FindingCondition | StateCondition | SilenceConditi
 
 
 def parse_condition(text: str) -> Condition:
-    """The condition that `text` stands for.
+    """Parse a condition.
 
     Raises:
-        ConditionError: it is none; the error points at the place.
+        ConditionError: `text` is not a condition; the error gives the position.
     """
     if len(text) > LONGEST:
         raise ConditionError(LONGEST + 1, f"It is longer than {LONGEST} characters.")
@@ -133,7 +133,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def needs_operator(condition: Condition) -> bool:
-    """Whether only the operator's side can see it: the box can't know that it is out of contact."""
+    """Whether only the client can evaluate it: a host can't know that it is out of contact."""
     return isinstance(condition, StateCondition) and condition.state == "lost"
 
 

@@ -1,6 +1,6 @@
 """What an alert says. Closed templates; the slots are the alert's own words and checked figures.
 
-Nothing of a log comes in here: whoever reads the message may be an agent.
+No log text is included: the reader of a message may be an agent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_TEXT = 1500
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The run that a message is about, as it stands. `host`: what the operator's side calls it."""
+    """The current state of the run that a message is about. `host`: the client's name for it."""
 
     run_id: str
     host: str
@@ -37,9 +37,11 @@ class Place:
 
 
 def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
-    """The message of an onset; `now` is when it is first told."""
+    """The message of an onset; `now` is when it is first fired."""
     step = place.step if onset.step is None else onset.step
-    told = f"{_told(alert, onset)} {place.run_id} is {place.state} at step {step} on {place.host}."
+    summary = (
+        f"{_describe(alert, onset)} {place.run_id} is {place.state} at step {step} on {place.host}."
+    )
     return Message(
         id=message_id(alert, place.run_id, place.placement, onset),
         run=place.run_id,
@@ -48,13 +50,13 @@ def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
         severity=alert.severity,
         state=place.state,
         step=step,
-        text=f"{told} See: trainmaster status {place.run_id}"[:_LONGEST_TEXT],
+        text=f"{summary} See: trainmaster status {place.run_id}"[:_LONGEST_TEXT],
         t=round(now, 3),
     )
 
 
 def trial_message(destination: str, t: float, trial_id: str) -> Message:
-    """What `alerts test` sends."""
+    """The message that `alerts test` sends."""
     text = f"This is a test of the destination {destination}. No run is concerned."
     return Message(trial_id, "", "", "test", "info", "", 0, text, round(t, 3))
 
@@ -70,7 +72,7 @@ def body_for(kind: Kind, message: Message) -> dict[str, Any]:
     return {"content": text, "allowed_mentions": {"parse": []}}
 
 
-def _told(alert: Alert, onset: Onset) -> str:
+def _describe(alert: Alert, onset: Onset) -> str:
     condition, slots = alert.condition, onset.slots
     if isinstance(condition, MetricCondition):
         met = f"{condition.comparison} {condition.limit:g}"
@@ -82,7 +84,7 @@ def _told(alert: Alert, onset: Onset) -> str:
         where = f" at step {onset.step}" if onset.step is not None else ""
         return f"Finding {slots['code']} ({slots['severity']}){where} in attempt {onset.attempt}."
     if isinstance(condition, SilenceCondition):
-        return f"The trainer has told nothing for {spoken_duration(float(slots['silent_s']))}."
+        return f"The trainer has reported nothing for {spoken_duration(float(slots['silent_s']))}."
     if slots["state"] == "lost":
         silent = spoken_duration(float(slots["silent_s"]))
         return f"The run is out of contact; nothing was heard for {silent}."

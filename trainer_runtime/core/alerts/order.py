@@ -1,4 +1,4 @@
-"""What a host is to watch for, and where it posts it: `.alerts.json` in the run's folder."""
+"""The alerts that a host evaluates and their destinations: `.alerts.json` in the run's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of posting a message: the answer of `python -m trainer_runtime alert`."""
+"""The result of posting a message: the answer of `python -m trainer_runtime alert`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from trainer_runtime.core.decoding import Fields
 
 @dataclass(frozen=True, slots=True)
 class PostAnswer:
-    """`reason` says why it was not sent, in words of ours, and `wait_s` how long the receiver asks
-    to wait. `status` is the receiver's code; what it `said` is anybody's text."""
+    """`reason` says why it was not sent, in our own wording; `wait_s` is how long the receiver asks
+    to wait. `status` is the receiver's code; `said` is its untrusted text."""
 
     sent: bool
     reason: str = ""

@@ -1,7 +1,7 @@
-"""Watches one alert's condition over what a run tells, piece by piece, in order.
+"""Evaluates one alert's condition over the records of a run, one at a time and in order.
 
-Pure: the same pieces give the same onsets, so whoever reads a run's files anew comes to the same
-messages. What it remembers between pieces can be written down (`to_dict`).
+Pure: the same records give the same onsets, so reading a run's files again produces the same
+messages. The state between records can be serialized (`to_dict`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainer_runtime.core.protocol.event import Event
 from trainer_runtime.core.protocol.journal_lines import FindingReported, StateEntered, journal_line
 from trainer_runtime.core.protocol.trainer_lines import Warned, trainer_line
 
-# One that goes back and forth over its limit says so often enough, and then rests.
+# A value that oscillates around its limit may fire this often per hour, then is muted.
 MOST_AN_HOUR = 10
 _HOUR_S = 3600.0
 _CODE = re.compile(r"[a-z][a-z0-9_]{1,59}")
@@ -41,7 +41,7 @@ class _Reported(NamedTuple):
 
 
 class Watcher:
-    """One alert of one run. Each method gives the onset that a piece brings, or None."""
+    """One alert of one run. Each method returns the onset that a record causes, or None."""
 
     def __init__(self, alert: Alert, memory: Mapping[str, Any] | None = None) -> None:
         self.alert = alert
@@ -52,7 +52,7 @@ class Watcher:
         self._row_began: tuple[float, float] | None = _pair(memory.get("row_began"))
         self._is_met = bool(memory.get("is_met", False))
         self._marks = list(memory.get("marks", []))
-        self._told_t = [float(t) for t in memory.get("told_t", [])]
+        self._onset_times = [float(t) for t in memory.get("onset_times", [])]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -61,7 +61,7 @@ class Watcher:
             "row_began": list(self._row_began) if self._row_began else None,
             "is_met": self._is_met,
             "marks": self._marks,
-            "told_t": self._told_t,
+            "onset_times": self._onset_times,
         }
 
     @property
@@ -72,7 +72,7 @@ class Watcher:
 
     @property
     def reads_events(self) -> bool:
-        """Whether `event` can bring anything."""
+        """Whether `event` can cause an onset."""
         return not (
             self.key is not None
             or self.waits_for_loss
@@ -81,7 +81,7 @@ class Watcher:
 
     @property
     def waits_for_loss(self) -> bool:
-        """Whether it is the box's silence that counts, rather than the trainer's."""
+        """Whether the host's silence counts rather than the trainer's."""
         condition = self._condition
         return isinstance(condition, StateCondition) and condition.state == "lost"
 
@@ -121,12 +121,12 @@ class Watcher:
             return self._found(condition, event.t, _reported(attempt, event))
         return None
 
-    def look(
+    def check_elapsed(
         self, now: float, *, state: str, attempt: int, heard_t: float | None, step: int
     ) -> Onset | None:
-        """What time alone brings: silence and loss. `heard_t`: when the trainer last told anything.
+        """Evaluate silence and loss of contact. `heard_t`: when the trainer last reported anything.
 
-        `state` is the run's; `attempt` the newest, `step` how far it has come.
+        `state` is the run's, `attempt` the newest, `step` its progress.
         """
         condition = self._condition
         if heard_t is None:
@@ -166,7 +166,7 @@ class Watcher:
         return self._once(Onset(found.attempt, mark, t, found.step, slots))
 
     def _once(self, onset: Onset) -> Onset | None:
-        """A finding is told again whenever it changes, and silence at every look."""
+        """Ignores repeats: a finding is reported on every change, silence at every check."""
         named = f"{onset.attempt}:{onset.mark}"
         if named in self._marks:
             return None
@@ -174,10 +174,10 @@ class Watcher:
         return self._onset(onset)
 
     def _onset(self, onset: Onset) -> Onset | None:
-        recent = [t for t in self._told_t if 0 <= onset.t - t < _HOUR_S]
+        recent = [t for t in self._onset_times if 0 <= onset.t - t < _HOUR_S]
         if len(recent) >= MOST_AN_HOUR:
             return None
-        self._told_t = [*recent, onset.t]
+        self._onset_times = [*recent, onset.t]
         return onset
 
 

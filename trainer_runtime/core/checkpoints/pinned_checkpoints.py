@@ -1,6 +1,6 @@
-"""Checkpoints that stay although their turn to be pruned has come: a rewind may need them.
+"""Checkpoints that are exempt from pruning because a rewind may need them.
 
-The supervisor names them in a file beside the run's others, whoever prunes reads it each time.
+The supervisor lists them in a file in the run's folder; every pruning reads that file.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 
 from trainer_runtime.core.decoding import DecodingError, decode_fields
 
-HELD_CHECKPOINTS = "held_checkpoints.json"
+PINNED_CHECKPOINTS = "held_checkpoints.json"
 
 
-def held_document(steps: Collection[int]) -> dict[str, Any]:
+def pinned_document(steps: Collection[int]) -> dict[str, Any]:
     """What the file holds."""
     return {"steps": sorted(steps)}
 
 
-def held_steps(root: Path) -> frozenset[int]:
+def pinned_steps(root: Path) -> frozenset[int]:
     """The steps that the run in the folder `root` holds; none where no file says so."""
     try:
         return frozenset(
-            decode_fields((root / HELD_CHECKPOINTS).read_bytes(), HELD_CHECKPOINTS).integers(
+            decode_fields((root / PINNED_CHECKPOINTS).read_bytes(), PINNED_CHECKPOINTS).integers(
                 "steps"
             )
         )

@@ -1,8 +1,8 @@
-"""The resolved `config.json` of a run, as both sides read it: every value decided, each part typed.
+"""The resolved `config.json` of a run as host and client read it: complete and typed.
 
-`RunConfig.parse` reads it once. Fields that are not known are ignored, so that an older runtime
-reads a newer config of the same version, and those that a configuration lacks take their defaults:
-whoever needs more of them says so (`train/attempt/config.py`).
+`RunConfig.parse` reads it once. Unknown fields are ignored, so an older runtime can read a newer
+config of the same version. Missing fields take their defaults; callers that require more check it
+themselves (`train/attempt/config.py`).
 """
 
 from __future__ import annotations

@@ -59,9 +59,10 @@ class UploadConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """`tokenizer` is `byte` or a folder of the host; `tokenizer_digest` tells it from others.
+    """`tokenizer` is `byte` or a folder of the host; `tokenizer_digest` identifies it.
 
-    `prepare` says who cuts the texts (`box`, `here`, `stream`), `form` what the trainer reads.
+    `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
+    reads.
     """
 
     sources: tuple[SourceConfig, ...]

@@ -12,7 +12,7 @@ from trainer_runtime.core.decoding import Fields
 class AdoptedConfig:
     """The checkpoint that a run begins with: `path` below `folder`, of step `step`.
 
-    `stamp` tells whether it is still what it was.
+    `stamp` shows whether it changed since.
     """
 
     folder: str

@@ -21,7 +21,7 @@ def lr_factor(
     The warm-up is linear (Goyal et al. 2017, arXiv:1706.02677, section 2.2).
 
     Raises:
-        KeyError: there is no such schedule.
+        KeyError: the schedule is unknown.
     """
     shape = SCHEDULES[kind]
     if step <= warmup_steps:

@@ -47,7 +47,7 @@ _SEPARATORS = re.compile(r"[^a-z0-9]+")
 def find_gpu(name: str, memory_gib: float | None = None) -> Gpu | None:
     """The table's entry for a name such as `h100` or `NVIDIA H100 80GB HBM3`; None if unknown.
 
-    `memory_gib` tells the two sizes of the A100 apart where the name does not.
+    `memory_gib` distinguishes the two sizes of the A100 where the name does not.
     """
     words = _SEPARATORS.sub(" ", name.lower()).split()
     compact = "".join(words)

@@ -24,7 +24,7 @@ _WAITING = re.compile(
     r"(?:data: waiting for the (upload|shards)|environment: waiting for the wheels)"
 )
 _SHARE = re.compile(r"data: [^:]+: ([\d,.]+) of ([\d,.]+) MiB")
-# Until when no line of a step tells what it is.
+# The step until the first line that names one.
 FIRST_STEP = "environment"
 STEPS = (
     "setup script",
@@ -40,14 +40,14 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
-    """`name` is one of `STEPS`; `share` is how much of it is done, 0 to 1, where that is told."""
+    """`name` is one of `STEPS`; `share` is the completed fraction, 0 to 1, where it is reported."""
 
     name: str
     share: float | None = None
 
 
 def setup_step(lines: Sequence[str]) -> SetupStep | None:
-    """The step that the newest of `lines` tells of; None where none does."""
+    """The step that the newest matching line names; None if no line names one."""
     for line in reversed(lines):
         label = line.partition(": ")[0]
         if label in _STEPS:
@@ -65,8 +65,8 @@ def _step(line: str, name: str) -> SetupStep:
 
 
 def _share(line: str) -> float | None:
-    told = _SHARE.match(line)
-    if told is None:
+    match = _SHARE.match(line)
+    if match is None:
         return None
-    done, total = (float(number.replace(",", "")) for number in told.groups())
+    done, total = (float(number.replace(",", "")) for number in match.groups())
     return min(1.0, done / total) if total > 0 else None

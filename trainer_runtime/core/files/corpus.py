@@ -1,7 +1,7 @@
 """Which files make up a corpus, and the fingerprint under which their shards are cached.
 
-Reads file names, sizes and the first bytes. With `model_folder` and `tokenizer_folder` the one
-place in `core` that touches a disk: the plan and the box must see exactly the same.
+Reads file names, sizes and the first bytes. The client (when planning) and the host run this same
+code, so that both see the same files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VALIDATION_SHARE = 0.05
 _BINARY_PROBE_BYTES = 8192
 
 
-# By format: how the names of its files end. Text is told by its first bytes instead.
+# By format: how the names of its files end. Text is recognized by its first bytes instead.
 ENDINGS = {
     "jsonl": (".jsonl", ".ndjson", ".json"),
     "parquet": (".parquet",),
@@ -61,7 +61,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class AskedSource:
-    """A source that is to be looked at: its path and format, and the kind of its rows
+    """A source that is to be listed: its path and format, and the kind of its rows
     (`row_form.rows_of`)."""
 
     path: str
@@ -108,8 +108,8 @@ class Listing:
         )
 
 
-def look_at(path: str, data_format: str = TEXT) -> Listing:
-    """The documents at a path, or why there are none to be seen; never an error."""
+def list_source(path: str, data_format: str = TEXT) -> Listing:
+    """The documents at a path, or why they can't be listed; never raises."""
     try:
         return Listing(path, Path(path).is_dir(), list_files(Path(path), data_format))
     except FileNotFoundError:
@@ -169,7 +169,7 @@ def fingerprint(sources: Sequence[Source], tokenizer: str, seq_len: int, form: s
 
 
 def listing_digest(sources: Sequence[Source]) -> str:
-    """Hexadecimal digits that tell these sources' files from any others; the same that `receive`
+    """Hexadecimal digits that identify these sources' files; the same that `receive`
     writes into `.complete` for a tree with a folder for each source."""
     rows = [
         [f"{source.name}/{file.name}", file.size_bytes, file.modified_ns]

@@ -84,7 +84,7 @@ def try_lock(path: Path) -> int | None:
 
 
 def lock_within(path: Path, bound_s: float) -> int | None:
-    """`try_lock` with patience, since whoever looks whether it is free holds it briefly."""
+    """`try_lock` with retries, since `is_locked` in another process holds the lock briefly."""
     deadline = time.monotonic() + bound_s
     while (lock := try_lock(path)) is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -92,7 +92,7 @@ def lock_within(path: Path, bound_s: float) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds it; looking takes it for a moment where nobody does."""
+    """Whether a process holds it; if none does, the check itself takes it for a moment."""
     if not path.exists():
         return False
     lock = try_lock(path)

@@ -26,7 +26,7 @@ from trainer_runtime.core.files.manifest import (
 )
 
 _READ_BYTES = 1 << 20
-# Beyond these, whoever fetches asks for each chunk's digest when he has it: a listing comes soon.
+# Beyond these, the client asks for each chunk's digest after the download: a listing stays fast.
 _LARGEST_HASHED_BYTES = CHUNK_BYTES
 _MOST_HASHED_BYTES = 1 << 30
 # Secrets, locks, and what is being written or removed just now.
@@ -175,13 +175,13 @@ class _Listing:
     def _file(self, path: str, recorded: FileEntry | None) -> ListedFile | LeftOut:
         descriptor = _open(self._root, path)
         if descriptor is None:
-            return LeftOut(path, "is no regular file, or can't be read")
+            return LeftOut(path, "is not a regular file, or can't be read")
         try:
             status = os.fstat(descriptor)
             size = status.st_size
             if recorded is not None and recorded.size_bytes != size:
-                told = f"{size} bytes instead of the {recorded.size_bytes} in {MANIFEST_NAME}"
-                return LeftOut(path, f"is damaged: {told}")
+                difference = f"{size} bytes instead of the {recorded.size_bytes} in {MANIFEST_NAME}"
+                return LeftOut(path, f"is damaged: {difference}")
             digests = recorded.sha256 if recorded else self._digests(descriptor, size)
             return ListedFile(path, size, status.st_mtime_ns, digests)
         except OSError as error:

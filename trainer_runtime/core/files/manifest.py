@@ -131,7 +131,7 @@ def parse(data: bytes) -> Manifest:
     """
     found = _DIGEST_AT_END.search(data)
     if found is None:
-        raise ManifestError("manifest.json is torn or is no manifest")
+        raise ManifestError("manifest.json is torn or is not a manifest")
     blank = data[: found.start(1)] + data[found.end(1) :]
     if hashlib.sha256(blank).hexdigest().encode() != found.group(1):
         raise ManifestError("manifest.json differs from its own digest")
@@ -149,7 +149,7 @@ def parse(data: bytes) -> Manifest:
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of a checkpoint's folder, without a look at its other files.
+    """The manifest of a checkpoint's folder, without checking its other files.
 
     Raises:
         ManifestError: it is missing, unreadable, torn or changed.
@@ -160,7 +160,7 @@ def read(folder: Path) -> Manifest:
             raise ManifestError("manifest.json is too large to be one")
         return parse(file.read_bytes())
     except FileNotFoundError:
-        reason = "manifest.json is missing" if folder.is_dir() else "there is no such folder"
+        reason = "manifest.json is missing" if folder.is_dir() else "the folder does not exist"
         raise ManifestError(reason) from None
     except OSError as error:
         raise ManifestError(f"manifest.json can't be read: {error.strerror}") from None

@@ -1,9 +1,7 @@
-"""What a folder says of the model in it: its sizes, how many parameters its weights hold, and what
-its matrices are called.
+"""Reads a model's folder: its sizes, its number of parameters and the names of its matrices.
 
-Reads the config and the headers of the weights, never the weights: a model of any size is looked
-at in milliseconds. Nothing that is pickled is ever unpickled. Like `core.files.corpus` it reads a
-disk, since the operator's side and the box look with the same eyes.
+Only the config and the headers of the weights are read, so a model of any size takes milliseconds.
+Nothing is ever unpickled. Client and host run this same code.
 """
 
 from __future__ import annotations
@@ -71,10 +69,10 @@ class _Problem(Exception):
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
     """`kind` is hf or litgpt; `config` what its config file says at the top; `parameters` counts
-    the weights' elements, None where no header tells; `matrices` are the last parts of the names of
-    modules whose weight has two dimensions (linear ones and embeddings), none where no header tells
-    of them or they are stored in another form; `files` are names and sizes of what belongs
-    to the model. `problem` (with an error's `code`) says why it can't be trained.
+    the weights' elements, None where no header gives it; `matrices` are the last parts of the names
+    of modules whose weight has two dimensions (linear layers and embeddings), empty where no header
+    lists them or they are stored in another form; `files` are names and sizes of the model's files.
+    `problem` (with an error's `code`) says why it can't be trained.
     """
 
     path: str
@@ -98,8 +96,8 @@ class ModelFolder:
         return cls(**known, files=files, matrices=matrices)
 
 
-def look_at_model(path: str) -> ModelFolder:
-    """The model of a folder, or why it can't be trained; never an error."""
+def read_model_folder(path: str) -> ModelFolder:
+    """The model of a folder, or why it can't be trained; never raises."""
     folder = Path(path)
     try:
         files = _files(folder)
@@ -107,11 +105,11 @@ def look_at_model(path: str) -> ModelFolder:
         if LITGPT_CONFIG_NAME in names or _LITGPT_WEIGHTS in names:
             return _litgpt(folder, files)
         return _hf(folder, files)
-    except _Problem as problem:
-        return ModelFolder(path, problem=str(problem), code=problem.code)
+    except _Problem as error:
+        return ModelFolder(path, problem=str(error), code=error.code)
     except OSError as error:
-        told = f"it can't be read ({error.strerror or error})"
-        return ModelFolder(path, problem=told, code=_MISSING)
+        problem = f"it can't be read ({error.strerror or error})"
+        return ModelFolder(path, problem=problem, code=_MISSING)
 
 
 def belongs(name: str, names: set[str]) -> bool:
@@ -128,8 +126,8 @@ def belongs(name: str, names: set[str]) -> bool:
 
 def _files(folder: Path) -> tuple[tuple[str, int], ...]:
     if not folder.is_dir():
-        told = "it is no folder" if folder.exists() else "there is nothing at this path"
-        raise _Problem(_MISSING, told)
+        reason = "it is not a folder" if folder.exists() else "there is nothing at this path"
+        raise _Problem(_MISSING, reason)
     sizes = {entry.name: entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()}
     return tuple(sorted((name, size) for name, size in sizes.items() if belongs(name, set(sizes))))
 
@@ -280,7 +278,7 @@ def _object(file: Path) -> dict[str, Any]:
             decode_fields(file.read_bytes(), file.name, max_bytes=MAX_DOCUMENT_BYTES).values
         )
     except DecodingError:
-        raise _Problem(_DAMAGED, f"{file.name} is no JSON object") from None
+        raise _Problem(_DAMAGED, f"{file.name} is not a JSON object") from None
 
 
 def _scalars(text: str) -> dict[str, Any]:

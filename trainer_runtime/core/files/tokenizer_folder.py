@@ -1,8 +1,7 @@
-"""What a folder says of the tokenizer in it: its vocabulary, its end of a text, its identity.
+"""Reads a tokenizer's folder: its vocabulary, its end-of-text token and its digest.
 
-Like `core.files.corpus` it reads a disk, since the plan and the box must come to the same answer.
-Nothing is imported for it: `tokenizer.json` is JSON, and of SentencePiece's `tokenizer.model` the
-pieces' names are all that is read.
+Client and host run this same code. It imports no tokenizer library: `tokenizer.json` is JSON, and
+of SentencePiece's `tokenizer.model` only the pieces' names are read.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ class TokenizerFolder:
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
 
-def look_at_tokenizer(path: str) -> TokenizerFolder:
-    """The tokenizer of a folder, or why it can't be used; never an error."""
+def read_tokenizer_folder(path: str) -> TokenizerFolder:
+    """The tokenizer of a folder, or why it can't be used; never raises."""
     folder = Path(path)
     try:
         tokens, content = _tokens(folder)
         end_of_text = _end_of_text(folder, tokens)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return TokenizerFolder(path, problem=_told(error))
+        return TokenizerFolder(path, problem=_describe(error))
     if end_of_text is None:
         names = "eos_token in tokenizer_config.json"
         return TokenizerFolder(path, problem=f"nothing names the token that ends a text ({names})")
@@ -74,7 +73,7 @@ def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:
     """Every token's number by its text, and the bytes that define the tokenizer.
 
     Raises:
-        ValueError: there is no tokenizer, or it can't be read.
+        ValueError: the tokenizer is missing or can't be read.
     """
     for name, read in ((JSON_NAME, _of_json), (SENTENCEPIECE_NAME, _of_sentencepiece)):
         file = folder / name
@@ -88,19 +87,23 @@ def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:
                 raise ValueError(f"{name} has no tokens")
             return tokens, content
     if not folder.is_dir():
-        raise ValueError("there is no such folder" if not folder.exists() else "it is no folder")
+        raise ValueError(
+            "the folder does not exist" if not folder.exists() else "it is not a folder"
+        )
     raise ValueError("it holds neither tokenizer.json nor tokenizer.model")
 
 
 def _of_json(content: bytes) -> dict[str, int]:
-    told = decode_fields(content, JSON_NAME, max_bytes=MAX_DOCUMENT_BYTES)
-    listed = told.section("model").values["vocab"]
+    document = decode_fields(content, JSON_NAME, max_bytes=MAX_DOCUMENT_BYTES)
+    listed = document.section("model").values["vocab"]
     if isinstance(listed, list):  # Unigram: pairs of a token and its score
         tokens = {str(pair[0]): number for number, pair in enumerate(listed)}
     else:
-        vocabulary = told.section("model").section("vocab").values
+        vocabulary = document.section("model").section("vocab").values
         tokens = {text: number for text, number in vocabulary.items() if type(number) is int}
-    added = {token.text("content"): token.integer("id") for token in told.sections("added_tokens")}
+    added = {
+        token.text("content"): token.integer("id") for token in document.sections("added_tokens")
+    }
     return {**tokens, **added}
 
 
@@ -131,7 +134,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
         else:
-            raise ValueError("it is no SentencePiece model")
+            raise ValueError("it is not a SentencePiece model")
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
@@ -165,7 +168,7 @@ def _settings(file: Path) -> Mapping[str, object]:
         return {}
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"it can't be read ({error.strerror})"
     return str(error)

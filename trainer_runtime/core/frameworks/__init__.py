@@ -1,7 +1,7 @@
-"""What stands between a resolved config.json and a framework: its own files, and its command line.
+"""Translates a resolved config.json into a framework's own files and command line.
 
-Pure, and the same on both sides: the operator's side renders the files into the bundle, the box
-writes them anew beside each attempt's config.json. A framework's script reads them from there.
+Pure and shared: the client renders the files into the bundle; the host writes them again next to
+each attempt's config.json, where the framework's script reads them.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def files(config: RunConfig) -> dict[str, str]:
 
 
 def command(config: RunConfig, python: str, config_path: str) -> list[str]:
-    """What starts an attempt, in the run's folder; `config_path` as seen from there."""
+    """The command that starts an attempt in the run's folder; `config_path` is relative to it."""
     return launching.command(config, python, config_path)

@@ -15,8 +15,8 @@ _PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 def text(config: RunConfig, processes: int) -> str:
     """The file that `accelerate launch --config_file` takes.
 
-    Its `MULTI_CPU` starts a single process where there is no MPI; with `MULTI_GPU` torchrun starts
-    the ranks, and on a CPU each then finds out that there are several.
+    Its `MULTI_CPU` starts a single process unless MPI is installed; with `MULTI_GPU` torchrun
+    starts the ranks, and on a CPU each rank then detects the others.
     """
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",

@@ -19,7 +19,7 @@ Choices = Mapping[str, str]
 
 
 class UnknownChoiceError(ValueError):
-    """A config asks for a script that there is no template for."""
+    """A config asks for a script without a template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def choices_of(config: RunConfig) -> dict[str, str]:
     """The choices of a config's framework, by name.
 
     Raises:
-        UnknownChoiceError: there is no template for such a config.
+        UnknownChoiceError: no template exists for such a config.
     """
     framework = config.framework
     if framework not in CHOICES:

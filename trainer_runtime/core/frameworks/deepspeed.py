@@ -40,7 +40,7 @@ def text(config: RunConfig, processes: int) -> str:
         "wall_clock_breakdown": False,
     }
     if config.compute.strategy == "zero3_offload":
-        # DeepSpeed's own Adam for the CPU has to be compiled on the box first.
+        # DeepSpeed's own Adam for the CPU has to be compiled on the host first.
         document["zero_force_ds_cpu_optimizer"] = False
     return json.dumps(document, indent=2) + "\n"
 
@@ -52,7 +52,7 @@ def _zero(config: RunConfig) -> dict[str, Any]:
         "stage": found,
         "overlap_comm": config.compute.device == "cuda",
         "contiguous_gradients": True,
-        # "auto": Trainer asks the model, of which only the box knows how wide it is.
+        # "auto": Trainer asks the model, whose width only the host knows.
         "reduce_bucket_size": width * width if width else "auto",
     }
     if found < 3:

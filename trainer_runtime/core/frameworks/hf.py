@@ -102,29 +102,29 @@ def tracking_variables(config: RunConfig) -> dict[str, str]:
 
 
 def _schedule(config: RunConfig) -> dict[str, Any]:
-    """Trainer's schedule that is nearest to ours; the callback sets the exact rates.
+    """Trainer's closest schedule to ours; the callback sets the exact rates.
 
-    Trainer starts most of its warm-ups at 0, knows no floor for some of its shapes, and counts from
-    0: of ours, only the cosine is among its own.
+    Trainer starts most of its warm-ups at 0, has no minimum for some of its shapes and counts from
+    0: only our cosine is among its own schedules.
     """
     kind, warmup_steps = config.schedule.kind, config.schedule.warmup_steps
-    floor = config.schedule.min_lr_ratio
+    min_ratio = config.schedule.min_lr_ratio
     kwargs: dict[str, Any] = {}
     if kind == "cosine":
-        name, kwargs = "cosine_warmup_with_min_lr", {"min_lr_rate": floor}
-    elif kind in ("linear", "polynomial") and floor < 1.0:
+        name, kwargs = "cosine_warmup_with_min_lr", {"min_lr_rate": min_ratio}
+    elif kind in ("linear", "polynomial") and min_ratio < 1.0:
         name = "polynomial"
-        kwargs = {"power": 1.0, "lr_end": floor * config.optimizer.lr}
+        kwargs = {"power": 1.0, "lr_end": min_ratio * config.optimizer.lr}
     elif kind == "wsd":
         name = "warmup_stable_decay"
         decay_steps = max(1, round(WSD_DECAY_SHARE * (config.steps - warmup_steps)))
-        kwargs = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt", "min_lr_ratio": floor}
+        kwargs = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt", "min_lr_ratio": min_ratio}
     elif kind == "inverse_sqrt":
         name, kwargs = "inverse_sqrt", {"timescale": max(1, warmup_steps)}
     else:
         name = "constant_with_warmup"
-    told = {"lr_scheduler_type": name, "warmup_steps": warmup_steps}
-    return {**told, "lr_scheduler_kwargs": kwargs} if kwargs else told
+    arguments = {"lr_scheduler_type": name, "warmup_steps": warmup_steps}
+    return {**arguments, "lr_scheduler_kwargs": kwargs} if kwargs else arguments
 
 
 def _evaluation(evaluation: EvaluationConfig) -> dict[str, Any]:

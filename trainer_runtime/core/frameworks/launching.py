@@ -62,6 +62,6 @@ def variables(config: RunConfig) -> dict[str, str]:
     """What the launcher finds in its environment, unless it says otherwise there already."""
     found = {"OMP_NUM_THREADS": str(config.compute.threads or 1)}
     if config.compute.device == "cpu":
-        # Ranks of one machine meet on it; and DeepSpeed would look for an accelerator.
+        # Ranks of one machine connect over it; DeepSpeed would otherwise search for an accelerator.
         found |= {"GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu"}
     return found

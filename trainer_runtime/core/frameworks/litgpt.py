@@ -71,7 +71,7 @@ def start_folder(config: RunConfig) -> str | None:
 def _pretrain(config: RunConfig) -> dict[str, Any]:
     model, start = config.model, start_folder(config)
     name = model.preset or model.hub or config.name or "model"
-    # LitGPT's own models are known to it by name, and one to go on from tells its sizes itself.
+    # LitGPT knows its own models by name; a model to continue from brings its sizes.
     is_named = start or model.preset
     sizes = None if is_named else _sizes(model, config.data.seq_len)
     precision = None if config.precision == "fp16" else PRECISIONS[config.precision]

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from trainer_runtime.core.environment.requirements import name_of
 
-# What proves by its import that the package works: of those that import lazily, what a training
-# takes from them. Facts of a host tell the versions of these.
+# The module whose import proves that a package works; for packages that import lazily, the part
+# that a training uses. Facts of a host list the versions of these.
 MODULES: Mapping[str, str] = MappingProxyType(
     {
         "accelerate": "accelerate",

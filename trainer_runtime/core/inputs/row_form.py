@@ -1,6 +1,6 @@
-"""What a row must look like for a method to learn from it, as TRL's trainers and LitGPT read rows.
+"""The row formats that each method accepts, as TRL's trainers and LitGPT read rows.
 
-A kind of rows goes by its method's name; LitGPT's, which differ, by `litgpt sft`.
+A kind of rows is named after its method; LitGPT's formats, which differ, are `litgpt sft`.
 """
 
 from __future__ import annotations

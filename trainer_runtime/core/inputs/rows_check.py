@@ -1,4 +1,4 @@
-"""Looks at the first rows of a source, so that what a method can't learn from is told at once."""
+"""Checks the first rows of a source, so that rows that a method can't use are reported early."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, MAX_ROW_DEPTH, decode_value
-from trainer_runtime.core.files.corpus import AskedSource, Listing, look_at
+from trainer_runtime.core.files.corpus import AskedSource, Listing, list_source
 from trainer_runtime.core.inputs.row_form import problem_of_columns, problem_of_row
 
 _ROWS, _FILES = 100, 20
@@ -16,13 +16,13 @@ _LONGEST_LINE_BYTES = 16 << 20
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
-def look_at_source(asked: AskedSource) -> Listing:
-    """A source's files, and what is wrong with their rows; never an error.
+def check_source(asked: AskedSource) -> Listing:
+    """A source's files, and what is wrong with their rows; never raises.
 
-    Read are the first hundred rows of up to twenty files of JSON lines; of Parquet the columns'
-    names, where the package for it is there: if not, the box looks once it has its environment.
+    Reads the first hundred rows of up to twenty JSON Lines files. Of Parquet files it reads the
+    column names if pyarrow is installed; otherwise the host checks them in the run's environment.
     """
-    found = look_at(asked.path, asked.format)
+    found = list_source(asked.path, asked.format)
     if asked.format not in ("jsonl", "preference", "parquet") or found.problem is not None:
         return found
     malformed, rows, read_bytes = None, 0, 0
@@ -71,7 +71,7 @@ def _problem_of_line(line: bytes, kind: str) -> str | None:
     try:
         row = decode_value(line, "row", max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH)
     except ValueError:
-        return "it is no JSON object; every line holds one"
+        return "it is not a JSON object; every line holds one"
     if not isinstance(row, dict):
         return f"it holds a JSON {_kind(row)}; every line holds one object"
     return problem_of_row(kind, row)
@@ -89,6 +89,6 @@ def _problem_of_parquet(file: Path, kind: str) -> str | None:
     try:
         columns = parquet.read_schema(file).names
     except ArrowException:
-        return f"{file.name} is no Parquet file, or is cut off"
+        return f"{file.name} is not a Parquet file, or is cut off"
     problem = problem_of_columns(kind, columns)
     return None if problem is None else f"{file.name}: {problem}"

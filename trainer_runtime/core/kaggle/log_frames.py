@@ -1,9 +1,9 @@
-"""A run's files as lines of a kernel's log, which is the only way out of a running kernel.
+"""A run's files as lines of a Kaggle log, the only channel out of a running kernel.
 
-A line is `TM1 {"file":…,"at":…,"z":…}`: bytes of one file from offset `at` on, deflated, in
-base64; with `"whole":true` all of a file that is replaced as a whole. Offsets make lines
-repeatable: whoever reads them twice, or from the beginning, knows by the length of his copy what
-he has.
+A line is `TM1 {"file":…,"at":…,"z":…}`: bytes of one file from offset `at` on, deflated, in base64;
+with `"whole":true` all of a file that is replaced as a whole. Offsets make lines repeatable: a
+reader that sees them twice, or starts from the beginning, knows from the length of its copy what it
+already has.
 """
 
 from __future__ import annotations

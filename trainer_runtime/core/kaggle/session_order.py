@@ -34,15 +34,15 @@ class CarriedJournal:
 class KernelOrder:
     """One session of a run.
 
-    `number` counts the run's sessions from 1. `limit_s`: how long Kaggle lets it go on. The trainer
-    is told to save `margin_s` and twice the longest save so far before that. `previous`: the slug
+    `number` counts the run's sessions from 1. `limit_s`: Kaggle's time limit. The trainer is
+    asked to save `margin_s` and twice the longest save so far before that. `previous`: the slug
     below the input folder that an earlier session's output is mounted under, None for a run that
-    begins. `journal_bytes`: how much of the journal the operator's side has; `carried`: the part
+    begins. `journal_bytes`: how much of the journal the client has; `carried`: the part
     of it that no mounted output has, as {"at", "z"} of a frame. `cache`: slugs of mounted data
     sets that hold what a host's cache would (`data/<fingerprint>`, `models/…`); `secrets`: the slug
     of the one that holds the secrets' values, None where the run has none. `newest_attempt`: the
-    highest number of an attempt that the operator's side has anything of; later ones get higher
-    numbers, also where the journal that was carried does not tell of it yet.
+    highest number of an attempt that the client has any file of; later ones get higher
+    numbers, even if the carried journal does not mention it yet.
     """
 
     run_id: str

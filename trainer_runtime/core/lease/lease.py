@@ -1,4 +1,4 @@
-"""Until when a box may be used, and how it ends itself: `lease.json` in a host's root."""
+"""The lease of an instance, when it ends and how it terminates itself: `lease.json` in its root."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trainer_runtime.core.protocol.progress import Progress
 
 LEASE = "lease.json"
 FORMAT_VERSION = 1
-# Between the word to save and the box's end: at least so long, and at most.
+# The minimum and maximum time between the request to save and the instance's end.
 LEAST_TO_STOP_S, MOST_TO_STOP_S = 300.0, 1800.0
-# What a second copy of a checkpoint comes to by the second, where nobody has measured it: slow
-# disks, and slow lines to the operator.
+# Assumed speed of mirroring a checkpoint until it was measured: slow disks, and slow connections to
+# the client.
 _BYTES_PER_S = {"host:": 100e6, "operator": 5e6}
 
 
@@ -61,11 +61,11 @@ class OwnEnd:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Written by the operator's side alone, replaced as a whole.
+    """Written by the client only, always replaced as a whole.
 
-    `end_t`: Unix seconds, at which the instance is to be gone. `own_end`: how it has itself ended,
-    None where its provider has no key for that. `stop_before_s`: how long before the end trainers
-    are asked to save; None: as long as it takes each, by what was measured.
+    `end_t`: Unix seconds by which the instance must be terminated. `own_end`: how it terminates
+    itself, None where its provider has no key for that. `stop_before_s`: how long before the end
+    trainers are asked to save; None: as long as each needs, as measured.
     """
 
     tag: str
@@ -93,7 +93,7 @@ class Lease:
 
 
 def stop_t(lease: Lease, needed_s: float) -> float:
-    """When a trainer has to be told to save, whose end takes `needed_s`; Unix seconds."""
+    """When a trainer that needs `needed_s` to stop has to be asked to save; Unix seconds."""
     bounded_s = min(max(LEAST_TO_STOP_S, needed_s), MOST_TO_STOP_S)
     before_s = bounded_s if lease.stop_before_s is None else lease.stop_before_s
     return lease.end_t - before_s

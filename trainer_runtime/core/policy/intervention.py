@@ -1,7 +1,7 @@
-"""What the policy makes of findings: which the box acts on by itself, and with which patch.
+"""The policy on findings: which ones the host acts on by itself, and with which patch.
 
-Findings are taken as the journal reports them, so that a supervisor that was started in the middle
-decides as the one before it would have.
+Findings are taken from the journal, so that a restarted supervisor decides as its predecessor would
+have.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from trainer_runtime.core.policy.patch import may_apply
 from trainer_runtime.core.protocol.finding import Finding
 
 STALL, SPIKE, DIVERGENCE = "stall", "loss_spike", "divergence"
-# What the supervisor itself ends a running attempt for, and the field of `recovery` that says what
-# follows.
+# The findings for which the supervisor ends a running attempt, and the field of `recovery` that
+# says what follows.
 RULES = {STALL: "on_stall", SPIKE: "on_spike", DIVERGENCE: "on_spike"}
 INTERVENTIONS = frozenset(RULES)
-# The place was lent for a time that is over: the run goes on at the next one by itself.
+# The session's time limit was reached: the run continues in the next session by itself.
 SESSION_OVER = "session_over"
 OUT_OF_MEMORY = frozenset({"cuda_oom", "host_oom"})
-# Alike at every try. A death by signal is never among them, nor what other machines may cure (the
-# network, a disk that others fill).
+# Deterministic: the same at every try. A death by signal is never among them, nor what other
+# machines may cure (the network, a disk that others fill).
 DETERMINISTIC = frozenset(
     {
         "bitsandbytes_cuda_setup",
@@ -52,7 +52,7 @@ _NOT_HUNG = "slow_not_hung"
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What a restart changes. `by` tells which rule chose it, and which patch."""
+    """What a restart changes. `by` names the rule that chose it, and the patch."""
 
     code: str
     by: str
@@ -83,7 +83,7 @@ def intervention(findings: Sequence[Finding], config: RunConfig) -> str | None:
     return None
 
 
-def goes_on_after(why: str, config: RunConfig) -> bool:
+def restarts_after(why: str, config: RunConfig) -> bool:
     """Whether an attempt that is ended for this is to be followed by another one."""
     if why == SESSION_OVER:
         return True
@@ -103,7 +103,7 @@ def first_cause(findings: Sequence[Finding], codes: frozenset[str]) -> Finding |
 def remedy_of(
     found: Finding, config: RunConfig, rule: str, patch_id: str | None = None
 ) -> Remedy | None:
-    """The first patch of a finding that the box may apply by itself; with `patch_id` only that."""
+    """The first patch of a finding that the host may apply by itself; with `patch_id` only that."""
     for patch in found.patches:
         if patch_id not in (None, patch.id) or not patch.keeps_batch:
             continue

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 
-# The fields of a resolved configuration that the box may change by itself: those whose annotation
+# The fields of a resolved configuration that the host may change by itself: those whose annotation
 # in the spec says `box`, and what the resolved configuration has beside them.
 BOX_FIELDS = frozenset(
     {

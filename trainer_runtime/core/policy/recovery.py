@@ -256,9 +256,9 @@ def _with(remedy: Remedy, decision: Decision, recovery: RecoveryConfig) -> Decis
 def restarts_spent(attempts: Sequence[AttemptRecord]) -> int:
     """Restarts of the newest generation since a checkpoint newer than all before was verified.
 
-    The one after a session's end was to be expected, and is none.
+    A start after a session's end is expected and does not count.
     """
-    spent, newest = -1, -1  # the first attempt of a generation is no restart
+    spent, newest = -1, -1  # the first attempt of a generation is not a restart
     for attempt in attempts:
         if attempt.generation != attempts[-1].generation:
             continue
@@ -295,7 +295,7 @@ _CRASHES = frozenset(
 
 
 def _classify_unseen(end: Exit, progress: Progress, terminated_why: str | None) -> Ending:
-    """Of a training that was only watched: its log is all that tells how it ended."""
+    """The ending of an attached training, known from its log alone."""
     if terminated_why is not None:
         return Ending(EndReason(terminated_why), "watched no longer; the training was left alone")
     if end.failure is not None:

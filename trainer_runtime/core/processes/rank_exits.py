@@ -36,19 +36,19 @@ class RankEnd:
 
     @property
     def failed(self) -> bool:
-        """Whether the others can't go on without it."""
+        """Whether the other ranks can't continue without it."""
         return self.signal is not None or self.code not in _IN_ORDER
 
 
 def end_file(rank: int) -> str:
-    """The name of the file in which a rank tells its end."""
+    """The name of the file in which a rank records its exit."""
     return f"{rank}.json"
 
 
 def outcome(ends: Sequence[RankEnd], processes: int, launcher_code: int) -> int:
-    """The attempt's exit code, or minus the signal it died by, once nobody of it lives.
+    """The attempt's exit code, or minus the signal it died by, once no process of it lives.
 
-    That of the rank that failed first; the launcher's own where it failed by itself.
+    That of the rank that failed first, or the launcher's own if only the launcher failed.
     """
     failures = [end for end in ends if end.failed]
     if failures:
@@ -60,6 +60,6 @@ def outcome(ends: Sequence[RankEnd], processes: int, launcher_code: int) -> int:
 
 
 def _began(end: RankEnd) -> float:
-    """When it failed, as far as that tells who was the first; SIGTERM is a launcher's own."""
+    """When it failed, adjusted to find the first failure; SIGTERM comes from the launcher."""
     is_cause = end.signal not in (None, signal.SIGTERM)
     return end.t - _SEEN_WITHIN_S if is_cause else end.t

@@ -1,7 +1,7 @@
-"""What became of each message: the record that makes "at least once" hold.
+"""The delivery state of each alert message, which guarantees at-least-once delivery.
 
-A message stands here as `fired` before anybody sends it, and as `sent` only after the receiver has
-taken it. Whoever is killed in between sends it once more, under the same id.
+A message is recorded as `fired` before it is sent, and as `sent` only after the receiver accepted
+it. A sender that is killed in between sends it again under the same id.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from trainer_runtime.core.protocol.journal_lines import AlertChanged
 
 FIRED, SENT, FAILED = "fired", "sent", "failed"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 900.0
-# A receiver that is down over a night still gets it.
+# Long enough for a receiver that is down overnight.
 GIVE_UP_AFTER_S = 24 * 3600.0
 _MOST_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a receiver gets; `id` is the same however often it gets it. `t`: Unix seconds."""
+    """What a receiver gets; every delivery of it carries the same `id`. `t`: Unix seconds."""
 
     id: str
     run: str
@@ -66,10 +66,10 @@ class Message:
 
 
 @dataclass(slots=True)
-class Told:
-    """One message. `due_t`: when it is to be tried (again); None once it is sent or given up.
+class AlertDelivery:
+    """One message and its delivery. `due_t`: when to try next; None once it is sent or given up.
 
-    `tries` counts those that failed, `reason` says why the newest did.
+    `tries` counts failed tries, `reason` says why the newest failed.
     """
 
     message: Message
@@ -81,7 +81,7 @@ class Told:
     reason: str | None = None
 
     @classmethod
-    def of(cls, fields: Fields) -> Told:
+    def of(cls, fields: Fields) -> AlertDelivery:
         """The message that `asdict` described."""
         return cls(
             message=Message.of(fields.section("message")),
@@ -96,59 +96,58 @@ class Told:
 
 @dataclass(slots=True)
 class AlertRecord:
-    """The messages of a run by id, the newest 64 of those that nothing is left to do about.
+    """The deliveries of a run's messages by id: all that are open and the newest 64 that are done.
 
-    `forgotten_t`: when the newest of those fired that are not kept any more.
+    `forgotten_t`: when the newest message that is no longer kept was fired.
     """
 
-    told: dict[str, Told] = field(default_factory=dict)
+    deliveries: dict[str, AlertDelivery] = field(default_factory=dict)
     forgotten_t: float = 0.0
 
     def knows(self, message: Message, began_t: float) -> bool:
-        """Whether this message was fired before; `began_t`: when what it tells of began."""
-        return message.id in self.told or began_t <= self.forgotten_t
+        """Whether this message was fired before; `began_t`: the time of its onset."""
+        return message.id in self.deliveries or began_t <= self.forgotten_t
 
-    def due(self, now: float) -> tuple[str, Told] | None:
+    def due(self, now: float) -> tuple[str, AlertDelivery] | None:
         """The message to try next."""
         waiting = [
-            (told.due_t, name)
-            for name, told in self.told.items()
-            if told.due_t is not None and told.due_t <= now
+            (delivery.due_t, name)
+            for name, delivery in self.deliveries.items()
+            if delivery.due_t is not None and delivery.due_t <= now
         ]
-        return (name := min(waiting)[1], self.told[name]) if waiting else None
+        return (name := min(waiting)[1], self.deliveries[name]) if waiting else None
 
     @property
     def unsent(self) -> list[str]:
-        return [name for name, told in self.told.items() if told.due_t is not None]
+        return [name for name, delivery in self.deliveries.items() if delivery.due_t is not None]
 
     def apply(self, t: float, line: AlertChanged) -> None:
-        """Take in a line of the journal; one that a newer runtime has written otherwise is left
-        out."""
+        """Apply a journal line; lines in an unknown format of a newer runtime are skipped."""
         if line.phase == FIRED and line.message is not None:
             message = Message.find(line.message)
             if message is not None:
-                self.told[line.id] = Told(message, str(line.to), t, due_t=t)
+                self.deliveries[line.id] = AlertDelivery(message, str(line.to), t, due_t=t)
                 self._forget()
             return
-        told = self.told.get(line.id)
-        if told is None or line.phase not in (SENT, FAILED):
+        delivery = self.deliveries.get(line.id)
+        if delivery is None or line.phase not in (SENT, FAILED):
             return
-        told.phase, told.reason, told.due_t = line.phase, line.reason, line.due_t
+        delivery.phase, delivery.reason, delivery.due_t = line.phase, line.reason, line.due_t
         if line.phase == FAILED:
-            told.tries += 1
+            delivery.tries += 1
 
     def _forget(self) -> None:
-        done = [name for name, told in self.told.items() if told.due_t is None]
+        done = [name for name, delivery in self.deliveries.items() if delivery.due_t is None]
         for name in done[:-_MOST_KEPT]:
-            self.forgotten_t = max(self.forgotten_t, self.told.pop(name).fired_t)
+            self.forgotten_t = max(self.forgotten_t, self.deliveries.pop(name).fired_t)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> AlertRecord:
         """The record that `asdict` described."""
         fields = Fields(data, "alerts")
-        told = fields.section("told")
+        deliveries = fields.section("deliveries")
         return cls(
-            {name: Told.of(told.section(name)) for name in told.values},
+            {name: AlertDelivery.of(deliveries.section(name)) for name in deliveries.values},
             fields.number("forgotten_t", 0.0),
         )
 
@@ -163,12 +162,18 @@ def sent(name: str) -> dict[str, Any]:
 
 
 def failed(
-    name: str, told: Told, reason: str, now: float, *, wait_s: float = 0.0, last: bool = False
+    name: str,
+    delivery: AlertDelivery,
+    reason: str,
+    now: float,
+    *,
+    wait_s: float = 0.0,
+    last: bool = False,
 ) -> dict[str, Any]:
-    """The fields of a `failed` event, with when it is tried again.
+    """The fields of a `failed` event, with the time of the next try.
 
-    `wait_s`: what the receiver asked for; `last`: nobody will try again.
+    `wait_s`: the pause that the receiver asked for; `last`: no further try follows.
     """
-    pause_s = max(wait_s, min(FIRST_PAUSE_S * 2.0**told.tries, LONGEST_PAUSE_S))
-    over = last or now + pause_s > told.fired_t + GIVE_UP_AFTER_S
+    pause_s = max(wait_s, min(FIRST_PAUSE_S * 2.0**delivery.tries, LONGEST_PAUSE_S))
+    over = last or now + pause_s > delivery.fired_t + GIVE_UP_AFTER_S
     return {"phase": FAILED, "id": name, "reason": reason, "due_t": None if over else now + pause_s}

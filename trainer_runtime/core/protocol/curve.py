@@ -47,7 +47,7 @@ class Curve:
         return [point for point in zip(self.xs, self.values, strict=True) if point[0] <= last_x]
 
     def to_dict(self) -> dict[str, Any]:
-        """For whoever writes it down at once: the lists are the curve's own."""
+        """For immediate serialization: the lists are not copies."""
         return {name: getattr(self, name) for name in _FIELDS}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the operator's side wants of a placement: the contents of `desired.json`."""
+"""The state that the client requests of a placement: the contents of `desired.json`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trainer_runtime.core.protocol.lines import FORMAT_VERSION
 from trainer_runtime.core.protocol.states import DesiredState
 
 DEFAULT_GRACE_S = 120.0
-DETACH = "detach"  # the `why` of a stop that ends the watching of a training of others
+DETACH = "detach"  # the `why` of a stop that detaches from an attached training
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """One request. A higher `generation` is a newer one; the box answers each once.
+    """One request. A higher `generation` is a newer one; the host answers each once.
 
     `mode` and `step` say what a start resumes from (`latest`, `best`, `step`, `scratch`), `set`
     what it changes in the last attempt's configuration, `skip` which data it leaves out from then

@@ -16,7 +16,7 @@ def parse_duration(text: str) -> float:
     """The seconds that `text` stands for, more than zero.
 
     Raises:
-        ValueError: it is no duration, or one of no length.
+        ValueError: `text` is not a duration, or is zero.
     """
     match = _DURATION.fullmatch(text)
     if match is None or not text:

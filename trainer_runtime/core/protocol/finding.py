@@ -27,7 +27,7 @@ class Patch:
 
     `set` gives the new values by dotted name and `expected` those that they replace: a config that
     has others by now refuses the patch. `resume_from` is `latest`, `best`, `scratch` or a step;
-    `skip` tells which data to leave out (as `Decision.skip` in core/policy/recovery.py).
+    `skip` says which data to leave out (as `Decision.skip` in core/policy/recovery.py).
     `keeps_batch`: an optimizer step sees as many tokens as before. `why` comes from the catalogue.
     """
 
@@ -71,9 +71,9 @@ class Patch:
 class Finding:
     """One diagnosis.
 
-    `confidence` is 0 to 1: how sure the code is, given the evidence. `step` is None where nothing
-    told it. `led_to` names the symptoms that this cause explains, by code; they are no findings.
-    `advice` is what to do where no patch can do it, in words of the catalogue.
+    `confidence` is 0 to 1: how sure the code is, given the evidence. `step` is None where it is
+    unknown. `led_to` lists the codes of the symptoms that this cause explains; they are not
+    findings. `advice` is the catalogue's instruction where no patch applies.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Which of a run's files are followed: copied to the operator's side while the run goes on."""
+"""Which of a run's files are followed: copied to the client during the run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ JOURNAL = "supervisor.jsonl"
 EVENTS = "events.jsonl"
 TRAIN_LOG = "train.log"
 SETUP_LOG = "setup.log"
-# Only ever appended to by their writers; copied from where the copy ends.
+# Append-only files; copying continues from the end of the copy.
 APPENDED_IN_RUN = (JOURNAL,)
 APPENDED_IN_ATTEMPT = (EVENTS, TRAIN_LOG, SETUP_LOG)
-# Replaced as a whole by their writers; copied as a whole.
+# Files that are always replaced and copied as a whole.
 REPLACED_IN_RUN = ("state.json", "training_status.md", "checkpoints_index.json")
 REPLACED_IN_ATTEMPT = ("config.json", "exit.json")
 # A file that is replaced as a whole is no longer than this, or is left out.
 LARGEST_WHOLE_BYTES = 16 << 20
-# So many bytes before the end of the copy tell whether the original still has what was copied.
+# This many bytes before the end of the copy are compared to detect that the original was replaced.
 TAIL_BYTES = 64
 
 _IN_ATTEMPT = re.compile(r"attempts/([1-9]\d{0,8})/([a-z]+\.[a-z]+)")

@@ -1,7 +1,7 @@
-"""What a placement's supervisor has done, folded from its `supervisor.jsonl`.
+"""The history of a placement, folded from its supervisor's journal, `supervisor.jsonl`.
 
-The supervisor itself starts from this fold, and the operator's side makes the same one from the
-mirror: nobody keeps state that the journal does not hold.
+The supervisor itself starts from this fold, and the client computes the same one from the mirror:
+no state exists outside the journal.
 """
 
 from __future__ import annotations
@@ -43,19 +43,18 @@ from trainer_runtime.core.protocol.states import (
 
 NEEDS_OPERATOR = "needs_operator"
 _MOST_CLOSED_FINDINGS = 64
-_TIME_TO_CHOOSE_S = 10.0  # a choice takes some seconds to come to the box
+_TIME_TO_CHOOSE_S = 10.0  # a choice takes some seconds to reach the host
 
 
 @dataclass(slots=True)
 class AttemptRecord:
     """One life of the trainer process, as the supervisor saw it.
 
-    `why` says what it was started for, `set` what was changed for it, `mode` and `candidates` what
-    it was told to resume from, `skip` which data to leave out, `by` which rule and patch chose so
-    (None: whoever asked for it). `reason` (an `EndReason`), `code`,
-    `signal` and `detail` tell how it ended, `last_words` what its log said last: text that anybody
-    may have written; `verified_step` is the newest checkpoint that stood
-    verified then.
+    `why` says why it was started, `set` what was changed for it, `mode` and `candidates` what it
+    resumes from, `skip` which data to leave out, `by` which rule and patch chose so
+    (None: the client's request). `reason` (an `EndReason`), `code`,
+    `signal` and `detail` describe how it ended, `last_words` is the untrusted end of its log;
+    `verified_step` is the newest checkpoint that was verified by then.
     """
 
     number: int
@@ -126,10 +125,10 @@ class Record:
     """A placement's history. `apply` takes the journal's events one by one, in order.
 
     `closed`: ended, and the supervisor has nothing more to write. `mirrored_step`: the newest
-    checkpoint that stands whole in its second place on the box, where it has one, `mirror_problem`
-    why a newer one does not. `disk_free`: GiB over Unix seconds. `findings`: by id, in the order of
-    their opening; of those that are over the newest 64. `alerts`: the messages that the box has to
-    send, and what became of them.
+    checkpoint with a complete copy in the host's mirror, if it has one, `mirror_problem`
+    why a newer one has none. `disk_free`: GiB over Unix seconds. `findings`: by id, in the order of
+    their opening; of the closed ones the newest 64. `alerts`: the messages that the host has to
+    send, and their delivery.
     """
 
     state: PlacementState = PlacementState.PLACED
@@ -151,11 +150,10 @@ class Record:
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
-        """Take in one event; every event is a sign of life, and of a kind or form that is not known
-        nothing more.
+        """Apply one event. An event of an unknown kind or format counts as a heartbeat only.
 
         Raises:
-            TransitionError: it tells of what can't be.
+            TransitionError: the event implies an impossible transition.
         """
         self.heartbeat_t, self.last_seq = event.t, event.seq
         line = journal_line(event)
@@ -234,7 +232,7 @@ class Record:
 
 
 class TransitionError(ValueError):
-    """The journal tells of a state that cannot follow the one before."""
+    """The journal holds a state that cannot follow the one before."""
 
 
 def check_transition(old: PlacementState, new: PlacementState) -> None:

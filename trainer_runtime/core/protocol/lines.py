@@ -35,10 +35,10 @@ __all__ = [
 
 FORMAT_VERSION = 1
 OLDEST_FORMAT_VERSION = 1
-ATTACHED = "attached"  # the framework of a run that others started and that is only watched
+ATTACHED = "attached"  # the framework of an attached run: started by others and only watched
 
-# What reading an event's fields raises where it has a kind that is known, and fields that such a
-# kind never has: it is of another version, or its file is damaged. Such an event tells nothing.
+# What reading the fields of a known kind of event raises if they are invalid: it is of another
+# version, or its file is damaged. Such an event is ignored.
 ODD_FIELDS = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 
 _KINDS_OF_A_STEP = frozenset({"metric", "eval", "checkpoint", "history"})
@@ -64,7 +64,7 @@ def encode(seq: int, time_s: float, kind: str, fields: Mapping[str, object]) -> 
         text = json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
         text = json.dumps(finite_or_named(event), ensure_ascii=False, separators=(",", ":"))
-    # A lone surrogate (of a file's name that is no UTF-8) becomes the escape that JSON has for it.
+    # A lone surrogate (of a file's name that is not valid UTF-8) becomes its JSON escape.
     return text.encode(errors="backslashreplace") + b"\n"
 
 

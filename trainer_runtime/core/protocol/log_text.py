@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 JUDGED_BYTES = 1 << 16
-# Tab, newline, carriage return, backspace, escape, form feed; NULs stand where a log was cut off
-# while its writer went on.
+# Tab, newline, carriage return, backspace, escape, form feed; NULs stand where a log was
+# truncated under its writer.
 _SEEN_IN_LOGS = b"\t\n\r\b\x1b\x0c\0"
 _CONTROL = bytes(byte for byte in range(32) if byte not in _SEEN_IN_LOGS) + b"\x7f"
 _MOST_CONTROL = 0.05  # of random bytes 0.1 are

@@ -1,7 +1,7 @@
-"""Secrets in what is kept: each byte of a value becomes `*`, so that every offset stays.
+"""Masks secrets in stored text: each byte of a value becomes `*`, so that offsets stay the same.
 
-Stateless over the bytes: whoever copies a stream may be killed and go on from the length of what he
-has written, with any other cutting into chunks, and comes to the same masked bytes.
+Stateless over the bytes: a copier of a stream may be killed and continue from the length of its
+copy with different chunks, and the masked bytes are the same.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from urllib.parse import quote, quote_plus
 
 _SHORTEST_LINE = 12
 SHORTEST_VALUE = 4  # characters; a shorter one stands by chance in every log
-# Values may overlap each other without end, as `----` does in a ruler of dashes. What follows on so
-# many overlapping ones is looked at anew: that bounds what is held back and the time it takes.
+# Values may overlap each other without end, as `----` does in a ruler of dashes. After this
+# many overlapping ones the search starts again, which bounds the time and the bytes held back.
 _MOST_OVERLAPS = 16
 
 
@@ -41,8 +41,8 @@ class Mask:
     def apply(self, data: bytes, *, final: bool) -> bytes:
         """The bytes masked; without `final` without those at the end that more data may change.
 
-        Whoever goes on gives what was not returned once more, with what follows it. Takes time in
-        proportion to the data.
+        The caller passes the bytes that were not returned again, with the data that follows. Takes
+        linear time.
         """
         begun = [] if final else list(self._begun(data))
         masked: bytearray | None = None

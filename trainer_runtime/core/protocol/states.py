@@ -96,10 +96,10 @@ def run_state(
     silent_for_s: float,
     lost_after_s: float,
 ) -> RunState:
-    """What a run's state is, from what is stored and the time since the box was last heard.
+    """A run's state, from the stored states and the time since the host was last heard from.
 
-    `request_pending` says that the operator's side asked for something (a resume, a stop) that the
-    placement has not answered yet.
+    `request_pending`: the client requested something (a resume, a stop) that the placement has not
+    answered yet.
     """
     if placement is None:
         return RunState.STOPPED if desired is DesiredState.STOPPED else RunState.PLANNED

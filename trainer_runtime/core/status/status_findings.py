@@ -18,7 +18,7 @@ _GRAVEST_FIRST = {"critical": 0, "warning": 1, "info": 2}
 def findings_section(record: Record, newest: Progress | None, run_id: str) -> str:
     """The open findings with their remedies, the gravest first; empty where there are none.
 
-    What the trainer warned of is told where no finding tells it.
+    A warning of the trainer is listed unless a finding covers it.
     """
     found = [item.finding for item in record.open_findings]
     found.sort(key=lambda finding: _GRAVEST_FIRST[finding.severity])

@@ -130,8 +130,8 @@ def _head(record: Record, newest: Progress | None, config: RunConfig, now: float
 
 
 def _progress(newest: Progress | None, config: RunConfig) -> str:
-    told = newest.target_step if newest is not None else None
-    target = config.steps or told
+    reported = newest.target_step if newest is not None else None
+    target = config.steps or reported
     step = newest.step if newest else 0
     if not target:  # of a training that others started
         return f"step {step:,}"
@@ -222,8 +222,8 @@ def _checkpoints(index: CheckpointIndex, now: float) -> str:
     if not index.entries and not index.skipped:
         return ""
     lines = ["## Checkpoints", ""]
-    resume = "from the start" if index.resume_from is None else f"step {index.resume_from:,}"
-    lines.append(f"A resume would go on {'' if index.resume_from is None else 'from '}{resume}.")
+    resume = "the start" if index.resume_from is None else f"step {index.resume_from:,}"
+    lines.append(f"A resume would continue from {resume}.")
     lines += ["", "| step | age | MiB | verified | tags |", "|---|---|---|---|---|"]
     for entry in index.entries[-_NEWEST_CHECKPOINTS:]:
         verified = {True: "yes", False: "DAMAGED", None: "not yet"}[entry.verified]

@@ -18,7 +18,7 @@ def lora_config(config: RunConfig, model: str, task: str = "CAUSAL_LM") -> LoraC
     `task` is peft's: SEQ_CLS keeps a head of its own, which is trained whole and saved with it.
 
     Raises:
-        ConfigError: a target is no linear module of the model.
+        ConfigError: a target is not a linear module of the model.
     """
     adapter = config.adapter
     if adapter is None:

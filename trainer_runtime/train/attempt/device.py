@@ -33,7 +33,7 @@ class Device:
         """Sets threads and matmul precision of this process.
 
         Raises:
-            ConfigError: there is no such device, or it can't compute in this precision.
+            ConfigError: the device is missing, or can't compute in this precision.
         """
         kind = config.compute.device
         if kind == "cuda":
@@ -101,8 +101,8 @@ def _peak_flops(device: torch.device, config: RunConfig) -> tuple[float | None, 
     if config.derived.peak_flops:
         return config.derived.peak_flops, "plan"
     if device.type == "cpu":
-        # What a busy machine reaches is no ceiling: a step may be faster than any sample of it.
-        return None, "unknown: a CPU has no peak that a sample could tell"
+        # A sample on a busy machine is not an upper bound: a step may be faster than any sample.
+        return None, "unknown: a CPU's peak can't be sampled"
     name = torch.cuda.get_device_name(device)
     gpu = find_gpu(name)
     if gpu is None:

@@ -28,17 +28,17 @@ class EventLog:
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._next_seq, torn = _tail(self._descriptor)
         self._waiting = bytearray(b"\n" if torn else b"")
-        self._told_of_full_disk = False
+        self._reported_write_error = False
 
     def emit(self, kind: str, **fields: Any) -> None:
-        """Appends one event. A failing disk is told on stderr once, and the event waits."""
+        """Appends one event. If the disk fails, it says so on stderr once and buffers the event."""
         with self._lock:
             self._waiting += protocol.encode(self._next_seq, self._clock(), kind, fields)
             self._next_seq += 1
             try:
                 self._write_waiting()
             except OSError as error:
-                self._tell(error)
+                self._report(error)
 
     def sync(self) -> None:
         """Makes every event so far durable.
@@ -51,11 +51,11 @@ class EventLog:
             os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Writes what still waits, as far as that can be done."""
+        """Writes the buffered events as far as possible."""
         try:
             self.sync()
         except OSError as error:
-            self._tell(error)
+            self._report(error)
         os.close(self._descriptor)
 
     def _write_waiting(self) -> None:
@@ -64,9 +64,9 @@ class EventLog:
             written = os.write(self._descriptor, self._waiting)
             del self._waiting[:written]
 
-    def _tell(self, error: OSError) -> None:
-        if not self._told_of_full_disk:
-            self._told_of_full_disk = True
+    def _report(self, error: OSError) -> None:
+        if not self._reported_write_error:
+            self._reported_write_error = True
             print(f"events.jsonl can't be written, events wait: {error}", file=sys.stderr)
 
 

@@ -34,14 +34,14 @@ def ending(attempt: Callable[[], None]) -> int:
         print(stopped, flush=True)
         return ExitCode.SAVED_ON_SIGTERM
     except NonFiniteError as error:
-        return _told(f"guard: {error}", ExitCode.GUARD)
+        return _print_error(f"guard: {error}", ExitCode.GUARD)
     except (ConfigError, ShardsError) as error:
-        return _told(f"unusable: {error}", ExitCode.UNUSABLE)
+        return _print_error(f"unusable: {error}", ExitCode.UNUSABLE)
     except NotSavedError as error:
-        return _told(f"error: {error}", 1)
+        return _print_error(f"error: {error}", 1)
     return ExitCode.COMPLETE
 
 
-def _told(line: str, code: int) -> int:
+def _print_error(line: str, code: int) -> int:
     print(line, file=sys.stderr, flush=True)
     return code

@@ -1,7 +1,7 @@
-"""Ends a training whose loss or gradient is no longer a number, before the weights are hit.
+"""Ends a training whose loss or gradient is not finite, before the weights are updated.
 
-On a CPU the check reads the values before the optimizer steps. On a GPU reading them would hold the
-pipeline up: there the fused optimizer itself is told to skip the step (`found_inf`, the field that
+On a CPU the check reads the values before the optimizer steps. On a GPU reading them would stall
+the pipeline: there the fused optimizer itself skips the step (`found_inf`, the field that
 torch's GradScaler uses), and the values are read one step later, or before any save.
 """
 

@@ -1,4 +1,4 @@
-"""When to save: every so many steps, every so often, or as the measured cost suggests."""
+"""When to save: by steps, by time, or as the measured cost suggests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAIT_FOR_EVALUATION_SHARE = 0.25
 
 @dataclass(slots=True)
 class Cadence:
-    """Either `every_steps` or `interval_s` is set. `undecided`: the first save decides anew."""
+    """Either `every_steps` or `interval_s` is set. `undecided`: the first save decides."""
 
     every_steps: int | None
     interval_s: float | None

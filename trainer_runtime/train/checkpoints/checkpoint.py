@@ -1,7 +1,7 @@
-"""Saves checkpoints beside the training: the loop waits only for a copy in memory.
+"""Saves checkpoints in the background: the loop waits only for a copy in memory.
 
-The copy goes into buffers that are allocated once; one writer thread puts it on the shelf. At most
-one save is in flight.
+The copy goes into buffers that are allocated once; one writer thread writes it to disk. At most one
+save is in flight.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from trainer_runtime.core.files.manifest import Manifest
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.nan_guard import NonFiniteError
-from trainer_runtime.train.checkpoints.checkpoint_store import Shelf, Written
+from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore, Written
 from trainer_runtime.train.checkpoints.folder import write_folder
 
 TensorFiles = Mapping[str, Mapping[str, Tensor]]
@@ -29,7 +29,7 @@ TensorFiles = Mapping[str, Mapping[str, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One checkpoint as the loop asks for it; `metrics` were measured at this very step."""
+    """One checkpoint as the loop requests it; `metrics` were measured at this step."""
 
     step: int
     tensors: TensorFiles
@@ -38,10 +38,10 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Copies a training's state and lets one thread put the copies on a shelf."""
+    """Copies a training's state and lets one thread write the copies to the store."""
 
-    def __init__(self, shelf: Shelf, events: EventLog) -> None:
-        self._shelf = shelf
+    def __init__(self, store: CheckpointStore, events: EventLog) -> None:
+        self._store = store
         self._events = events
         self._staging: dict[str, dict[str, Tensor]] = {}
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
@@ -50,10 +50,10 @@ class Checkpoints:
     @property
     def last_verified(self) -> Written | None:
         """The newest save of this attempt that was read back whole."""
-        return self._shelf.last_verified
+        return self._store.last_verified
 
     def allocate(self, tensors: TensorFiles) -> None:
-        """Makes the buffers ahead of the first save, so that it stalls no longer than the rest."""
+        """Allocates the buffers early, so that the first save stalls no longer than later ones."""
         self._staging = {
             file: {name: _buffer(tensor) for name, tensor in part.items()}
             for file, part in tensors.items()
@@ -62,7 +62,7 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Copies the state and lets the writer thread do the rest; waits for an earlier save.
 
-        A save that fails for want of space or a broken disk is told by events; training goes on.
+        A save that fails (full or broken disk) is reported by events; training continues.
         """
         started_s = time.perf_counter()
         self.wait()
@@ -70,7 +70,7 @@ class Checkpoints:
         stall_s = time.perf_counter() - started_s
         write = partial(self._write, checkpoint)
         self._in_flight = self._writer.submit(
-            self._shelf.put, checkpoint.step, checkpoint.metrics, write, stall_s
+            self._store.put, checkpoint.step, checkpoint.metrics, write, stall_s
         )
 
     def wait(self) -> None:
@@ -84,7 +84,7 @@ class Checkpoints:
             self._in_flight = None
 
     def close(self) -> None:
-        """Lets a save in flight come to its end."""
+        """Waits for a save in flight."""
         self._writer.shutdown(wait=True)
 
     def _copy(self, tensors: TensorFiles) -> None:

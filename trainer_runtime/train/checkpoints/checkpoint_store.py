@@ -1,7 +1,7 @@
-"""The checkpoints of a run on its disk: named by step, verified before they count, pruned by rule.
+"""The checkpoints of a run on disk: named by step, verified before use, pruned by rule.
 
-How a checkpoint comes onto the disk is the writer's; which stay and what is told of them is decided
-here, the same way for every framework.
+The writer decides how a checkpoint is written; this module decides which ones are kept and which
+events are emitted, the same way for every framework.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.checkpoints.pinned_checkpoints import held_steps
+from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
 from trainer_runtime.core.files.manifest import Manifest, ManifestError, read, verify
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.nan_guard import NonFiniteError
@@ -60,8 +60,8 @@ def stored_steps(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-class Shelf:
-    """The checkpoints of a run, as its one trainer writes them; one thread at a time puts."""
+class CheckpointStore:
+    """The checkpoints of a run, written by its single trainer; one thread at a time calls `put`."""
 
     def __init__(
         self, folder: Path, origin: Origin, retention: Retention, events: EventLog
@@ -84,9 +84,9 @@ class Shelf:
             return self._last
 
     def put(self, step: int, metrics: Mapping[str, float], write: Write, stall_s: float) -> None:
-        """Writes, reads back, tells, prunes. `stall_s`: how long the training stood still for it.
+        """Writes, verifies, reports and prunes. `stall_s`: how long the training waited for it.
 
-        A save that fails for want of space or a broken disk is told by events.
+        A save that fails (full or broken disk) is reported by events.
 
         Raises:
             NonFiniteError: `write` found that the state holds NaN or infinity.
@@ -123,7 +123,7 @@ class Shelf:
         self._prune(step)
 
     def failed(self, step: int, reason: str) -> None:
-        """Tells of a checkpoint that could not even be written; from the thread of the loop."""
+        """Reports a checkpoint that could not be written; called from the loop's thread."""
         path = f"{self.folder.name}/{checkpoint_name(step)}"
         self._failed({"step": step, "path": path}, reason)
 
@@ -145,9 +145,9 @@ class Shelf:
         return found
 
     def _prune(self, verified_step: int) -> None:
-        held = held_steps(self.folder.parent)
+        pinned = pinned_steps(self.folder.parent)
         for step in self._retention.to_prune(
-            self._stored(), verified_step, self._superseded, held - self._superseded
+            self._stored(), verified_step, self._superseded, pinned - self._superseded
         ):
             path = self.folder / checkpoint_name(step)
             remove_folder(path)

@@ -1,4 +1,4 @@
-"""Keeps a training: where it starts from, when it saves, and what it leaves at its end."""
+"""Resumes and saves a training: its start, its checkpoints and its final model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, ShardsError
 from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints, TensorFiles
-from trainer_runtime.train.checkpoints.checkpoint_store import Origin, Shelf
+from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore, Origin
 from trainer_runtime.train.checkpoints.due import SavesDue
 from trainer_runtime.train.checkpoints.folder import remove_leftovers, write_folder
 from trainer_runtime.train.checkpoints.retention import Retention
@@ -27,7 +27,7 @@ CHECKPOINTS = Path("checkpoints")
 FINAL = Path("final")
 
 
-class Keeper:
+class Checkpointer:
     """Restores and saves the model, the optimizer, the data position and the random numbers."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Keeper:
         self._resumed_step = -1
 
     def start(self) -> tuple[int, bool, list[restore.Skipped]]:
-        """(step, resumed, skipped): puts back the newest state that can be trusted.
+        """Restores the newest state that verifies; returns (step, resumed, skipped).
 
         Raises:
             ConfigError: the checkpoint asked for is damaged, or is of another model or data.
@@ -59,14 +59,16 @@ class Keeper:
             self._restore(restored)
             step = self._resumed_step = restored.step
         origin = Origin(self._config.attempt.number, self._config.sha256, step)
-        shelf = Shelf(CHECKPOINTS, origin, Retention.of(self._config.checkpoint), self._events)
-        self._checkpoints = Checkpoints(shelf, self._events)
+        store = CheckpointStore(
+            CHECKPOINTS, origin, Retention.of(self._config.checkpoint), self._events
+        )
+        self._checkpoints = Checkpoints(store, self._events)
         resumed = restored is not None
-        self._due = SavesDue(self._config, shelf, self._events, step, resumed=resumed)
+        self._due = SavesDue(self._config, store, self._events, step, resumed=resumed)
         return step, resumed, skipped
 
     def first_step_done(self) -> None:
-        """Makes the buffers of a save, now that the optimizer has its state."""
+        """Allocates the buffers of a save, now that the optimizer has its state."""
         self._checkpoints.allocate(self._tensors())
 
     def is_due(self, step: int, step_time_s: float) -> bool:
@@ -74,7 +76,7 @@ class Keeper:
         return self._due.is_due(step, step_time_s)
 
     def save(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Saves beside the training; raises NonFiniteError as `Checkpoints.wait` does."""
+        """Saves in the background; raises NonFiniteError as `Checkpoints.wait` does."""
         state = {
             "step": step,
             "attempt": self._config.attempt.number,
@@ -89,10 +91,10 @@ class Keeper:
         self._due.saved(step)
 
     def save_last(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Saves the state in which the process ends, unless it is saved, and waits for the check.
+        """Saves the last state unless it is already saved, and waits for its verification.
 
         Raises:
-            NotSavedError: it could not be saved; the reason was told by events.
+            NotSavedError: it could not be saved; events give the reason.
             NonFiniteError: it holds NaN or infinity.
         """
         if step == self._resumed_step:
@@ -107,7 +109,7 @@ class Keeper:
             )
 
     def export(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Leaves the weights and the configuration in ./final.
+        """Writes the weights and the configuration to ./final.
 
         Raises:
             NotSavedError: they can't be written.
@@ -138,7 +140,7 @@ class Keeper:
             raise NotSavedError(f"the final model can't be written: {error}") from error
 
     def close(self) -> None:
-        """Lets a save in flight come to its end."""
+        """Waits for a save in flight."""
         if hasattr(self, "_checkpoints"):
             self._checkpoints.close()
 

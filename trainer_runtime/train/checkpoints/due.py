@@ -1,4 +1,4 @@
-"""When a run's next checkpoint is due; decided anew on the box once a save has been measured."""
+"""When a run's next checkpoint is due; decided on the host once a save has been measured."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ import time
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.checkpoints.cadence import Cadence
-from trainer_runtime.train.checkpoints.checkpoint_store import Shelf
+from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore
 
 
 class SavesDue:
     """Follows one attempt from `start_step`, which needs no save if it was `resumed`."""
 
     def __init__(
-        self, config: RunConfig, shelf: Shelf, events: EventLog, start_step: int, *, resumed: bool
+        self,
+        config: RunConfig,
+        store: CheckpointStore,
+        events: EventLog,
+        start_step: int,
+        *,
+        resumed: bool,
     ) -> None:
         self._config = config
-        self._shelf = shelf
+        self._store = store
         self._events = events
         self._start_step = start_step
         self.saved_step = start_step if resumed else -1
         self._cadence = Cadence.of(config.checkpoint, start_step, time.monotonic())
 
     def is_due(self, step: int, step_time_s: float) -> bool:
-        """True if a checkpoint belongs after this step; that of the last step is not asked for."""
+        """True if a checkpoint belongs after this step; the last step's is not included."""
         if self._cadence.undecided:
             self._decide(step, step_time_s)
         if step in (self.saved_step, self._config.steps):
@@ -34,12 +40,12 @@ class SavesDue:
         return self._cadence.is_due(step, time.monotonic(), evaluation_in_s)
 
     def saved(self, step: int) -> None:
-        """To be called when a save has begun."""
+        """Records that a save has begun."""
         self.saved_step = step
         self._cadence.saved_at_s = time.monotonic()
 
     def _decide(self, step: int, step_time_s: float) -> None:
-        written = self._shelf.last_verified
+        written = self._store.last_verified
         if written is None:
             return
         expected_job_s = (self._config.steps - self._start_step) * step_time_s

@@ -102,7 +102,7 @@ def seal_folder(
 
 
 def remove_folder(folder: Path) -> None:
-    """Takes a folder out of sight in one step, then removes it. One that is gone is no error."""
+    """Renames a folder atomically, then removes it. A missing folder is ignored."""
     hidden = folder.parent / f"{OLD_PREFIX}{folder.name}-{os.getpid()}"
     try:
         folder.rename(hidden)

@@ -25,7 +25,7 @@ def capture() -> dict[str, Any]:
 
 
 def restore(state: Mapping[str, Any]) -> None:
-    """Puts every generator back to what `capture` told."""
+    """Restores every generator to a state from `capture`."""
     torch.set_rng_state(_decode(state["torch"]))
     if state["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all([_decode(text) for text in state["cuda"]])

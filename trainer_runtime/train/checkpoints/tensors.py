@@ -113,7 +113,7 @@ def _header(mapped: mmap.mmap, file_name: str) -> tuple[int, dict[str, Any]]:
     except ValueError as error:
         raise TensorFileError(f"{file_name}: the header is not JSON: {error}") from None
     if not isinstance(header, dict):
-        raise TensorFileError(f"{file_name}: the header is no object")
+        raise TensorFileError(f"{file_name}: the header is not an object")
     header.pop("__metadata__", None)
     return start, header
 

@@ -132,7 +132,7 @@ class TrainingData:
         return list(self._drawn)
 
     def seek(self, position: Sequence[int]) -> None:
-        """Goes to a position that an earlier run told.
+        """Seeks to a position that an earlier run recorded.
 
         Raises:
             ShardsError: it is of another number of sources.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,8 @@ def pieces(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
             "environment lacks; add it by environment.requirements"
         ) from None
     except (OSError, ValueError, KeyError) as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ConfigError(f"data source {name}: {told}") from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ConfigError(f"data source {name}: {reason}") from None
 
 
 def cut(text: str, ends: bool, share: float) -> Iterator[Piece]:
@@ -128,7 +129,7 @@ def _of_arrow(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
                 column = batch.column(batch.schema.get_field_index(COLUMN))
                 for start in range(0, len(column), _ROWS_AT_ONCE):
                     for text in column.slice(start, _ROWS_AT_ONCE).to_pylist():
-                        yield str(text or ""), True, (done + mapped.tell()) / total
+                        yield str(text or ""), True, (done + mapped.seek(0, os.SEEK_CUR)) / total
         done += Path(file).stat().st_size
 
 

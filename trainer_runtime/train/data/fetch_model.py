@@ -1,7 +1,7 @@
-"""Downloads a model or tokenizer from the hub, with the huggingface_hub of the environment.
+"""Downloads a model or tokenizer from the hub with the environment's huggingface_hub.
 
 `python -m trainer_runtime.train.data.fetch_model REQUEST`, started by `box.prepare.inputs`: exactly
-the files that the plan saw, at the revision that it saw, into a folder that keeps what has arrived.
+the files and the revision of the plan, into a folder that keeps partial downloads.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _TERMS = "accept its terms on its page, and list HF_TOKEN under secrets"
 
 
 def main(request_path: str) -> int:
-    """Fetch what a request names; 77 where it never will be had, 1 where not just now.
+    """Fetch the files of a request. Returns 77 for permanent failures, 1 for temporary ones.
 
-    A fetch that is cut off goes on for as long as every try brings more.
+    An interrupted fetch is resumed as long as every try makes progress.
     """
     document = decode_fields(
         Path(request_path).read_bytes(), "request", max_bytes=MAX_DOCUMENT_BYTES
@@ -37,12 +37,12 @@ def main(request_path: str) -> int:
     with _progress(request.what, folder, request.size_bytes):
         while True:
             before = _size_bytes(folder)
-            code, told = _fetch(request, folder)
+            code, reason = _fetch(request, folder)
             if code != _NOT_NOW or _size_bytes(folder) <= before:
                 break
-            print(f"{told} It goes on.", flush=True)
-    if told:
-        print(told, flush=True)
+            print(f"{reason} Resuming.", flush=True)
+    if reason:
+        print(reason, flush=True)
     return code
 
 
@@ -81,14 +81,14 @@ def _unreached(name: str) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost words: what the client says itself is advice for others."""
+    """The innermost error: the client's own message is advice for other situations."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _missing(folder: Path, files: Sequence[tuple[str, int]]) -> list[str]:
-    """The files that are not there with the size that the hub told."""
+    """The files that are missing or differ from the hub's size."""
     return [
         name
         for name, size in files
@@ -98,23 +98,23 @@ def _missing(folder: Path, files: Sequence[tuple[str, int]]) -> list[str]:
 
 @contextmanager
 def _progress(what: str, folder: Path, total_bytes: int) -> Iterator[None]:
-    """A line every other second of how much has arrived."""
+    """Prints the progress every two seconds."""
     done = threading.Event()
 
-    def tell() -> None:
+    def report() -> None:
         while not done.wait(_REPORT_S):
             here_mib, total_mib = _size_bytes(folder) / 2**20, total_bytes / 2**20
             share = min(1.0, here_mib / total_mib) if total_mib else 0.0
-            told = f"{here_mib:,.1f} of {total_mib:,.1f} MiB ({share:.0%})"
-            print(f"fetching the {what}: {told}", flush=True)
+            arrived = f"{here_mib:,.1f} of {total_mib:,.1f} MiB ({share:.0%})"
+            print(f"fetching the {what}: {arrived}", flush=True)
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
     try:
         yield
     finally:
         done.set()
-        teller.join()
+        reporter.join()
 
 
 def _size_bytes(folder: Path) -> int:

@@ -1,8 +1,7 @@
 """Reads the rows of a training once before it starts, with the packages of its environment.
 
-`python -m trainer_runtime.train.data.prepare_rows REQUEST`: what can't be read, or hasn't the
-columns that the method takes, is told here in words; what `datasets` makes of the files is in the
-cache when the trainer asks for it.
+`python -m trainer_runtime.train.data.prepare_rows REQUEST`: unreadable files and missing
+columns are reported here, and the cache of `datasets` is ready when the trainer reads it.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.rows import read_rows
 
-_LOOKED_AT = 100
+_CHECKED_ROWS = 100
 
 
 def main(request_path: str) -> int:
-    """Read what a request's config names; the exit code."""
+    """Read the sources of a request's config; returns the exit code."""
     try:
         config = RunConfig.parse(Path(request_path).read_bytes())
         training, held_out = read_rows(config.data)
         kind = rows_of(config.framework, config.method)
         for name, rows in held_out.items():
             problem = problem_of_columns(kind, rows.column_names)
-            for number in range(min(_LOOKED_AT, len(rows))):
+            for number in range(min(_CHECKED_ROWS, len(rows))):
                 problem = problem or problem_of_row(kind, rows[number])
             if problem is not None:
                 raise ConfigError(f"data source {name}: {problem}")

@@ -1,9 +1,8 @@
-"""Cuts token shards with the packages of the environment that trains.
+"""Tokenizes the sources into shards with the packages of the training's environment.
 
 `python -m trainer_runtime.train.data.prepare_shards REQUEST`, started by `box.prepare.shards`,
-which looks after the cache entry: here one file of tokens per source and split is written, and
-`cut.json` last. Each text is followed by the token that ends it; windows don't mind where texts
-end.
+which manages the cache entry. This program writes one file of tokens per source and split, and
+`cut.json` last. Each text is followed by the end-of-text token; windows cross text boundaries.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
             if source.format == TOKENS:
                 documents, tokens = _copy(out, source, named, tokenizer, code)
             else:
-                documents, tokens = _write(out, _telling(source, named), tokenizer, code)
+                documents, tokens = _write(out, _with_progress(source, named), tokenizer, code)
         print(f"{source.name}: {documents:,} documents, {tokens:,} tokens", flush=True)
         held_out = _held_out(source, tokens, data.seq_len)
         validation = folder / f"val-{source.name}.bin"
@@ -79,13 +78,13 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
                 "val": {"file": validation.name, "tokens": held_out},
             }
         )
-    told = {
+    described_shards = {
         "vocab_size": tokenizer.vocab_size,
         "end_of_text": tokenizer.end_of_text,
         "dtype": dtype,
         "sources": described,
     }
-    (folder / "cut.json").write_text(json.dumps(told))
+    (folder / "cut.json").write_text(json.dumps(described_shards))
 
 
 def _write(
@@ -147,8 +146,8 @@ def _batches(read: Iterator[Piece]) -> Iterator[list[tuple[str, bool]]]:
         yield batch
 
 
-def _telling(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
-    """A source's pieces, with a line every other second of how much of it is read."""
+def _with_progress(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
+    """A source's pieces; prints the progress every two seconds."""
     total_mib = sum(Path(file).stat().st_size for file in files) / 2**20
     reported_s = time.monotonic()
     for piece in pieces(source, files):

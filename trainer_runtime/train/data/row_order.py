@@ -1,8 +1,8 @@
-"""The order in which a training on rows reads them, fixed before it starts.
+"""The order in which a training reads its rows, fixed before it starts.
 
-A row's place is a function of the configuration alone: the rows are shuffled anew for every epoch,
-by the run's seed, and `data.skip` leaves out what a rewind has to pass. So a resumed training goes
-on with the very next row, and every optimizer step has equally many.
+A row's place depends on the configuration alone: rows are reshuffled every epoch from the run's
+seed, and `data.skip` leaves out the rows that a rewind skips. A resumed training therefore
+continues with the next row, and every optimizer step has the same number of rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def training_order(
 
 
 def validation_rows(rows: int, at_most: int) -> list[int]:
-    """At most so many rows, evenly spread: the same ones at every evaluation."""
+    """Up to `at_most` rows, evenly spread: the same ones at every evaluation."""
     count = min(rows, at_most)
     return [index * rows // count for index in range(count)]
 

@@ -161,11 +161,11 @@ def _shared_columns(sources: Sequence[datasets.Dataset], names: Sequence[str]) -
         if all(column in rows.column_names for rows in sources)
     ]
     if not shared:
-        told = "; ".join(
+        columns = "; ".join(
             f"{name} has {', '.join(rows.column_names)}"
             for name, rows in zip(names, sources, strict=True)
         )
-        raise ConfigError(f"the sources have no column in common: {told}")
+        raise ConfigError(f"the sources have no column in common: {columns}")
     return shared
 
 

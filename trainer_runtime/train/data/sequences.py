@@ -1,7 +1,7 @@
 """A run's token sequences by number, for frameworks whose loaders ask for items.
 
-Item i is the i-th sequence that the run draws, over all ranks: the order is `TrainingData`'s. A
-loader asks in rising order; going back is possible, by drawing anew from where the attempt began.
+Item i is the i-th sequence that the run draws over all ranks, in the order of `TrainingData`. A
+loader reads in rising order; going back restarts the drawing at the attempt's start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Item = dict[str, Tensor]
 
 
 class Drawn(Protocol):
-    """What tells how far a run has come in its data."""
+    """Reports how far a run has come in its data."""
 
     def position(self, step: int) -> list[int]:
         """What has been drawn when `step` steps are done: in all, or of each source."""
@@ -38,7 +38,7 @@ class Numbering:
     """Which drawn sequence is the i-th item of a run whose attempt begins after `step` steps.
 
     `drawn` is how many the run has drawn by then, those skipped with them; None where no checkpoint
-    told. A step takes as many as the present configuration says, whatever earlier ones took.
+    recorded it. A step takes as many as the present configuration says.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class Numbering:
 class TokenSequences(Dataset[Item]):
     """The training sequences of a run whose attempt begins after `step` optimizer steps.
 
-    `position` is what the run had drawn of each source by then, None where no checkpoint told.
+    `position` is what the run had drawn of each source by then, None where no checkpoint recorded
+    it.
     """
 
     def __init__(

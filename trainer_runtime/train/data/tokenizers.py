@@ -11,7 +11,7 @@ from trainer_runtime.core.files.tokenizer_folder import (
     BYTE,
     JSON_NAME,
     SENTENCEPIECE_NAME,
-    look_at_tokenizer,
+    read_tokenizer_folder,
 )
 from trainer_runtime.core.inputs import byte_tokenizer
 from trainer_runtime.train.attempt.config import ConfigError
@@ -38,7 +38,7 @@ def open_tokenizer(name: str) -> Tokenizer:
     """
     if name == BYTE:
         return Tokenizer(_bytes, byte_tokenizer.VOCABULARY, byte_tokenizer.END_OF_TEXT)
-    found = look_at_tokenizer(name)
+    found = read_tokenizer_folder(name)
     if found.problem is not None:
         raise ConfigError(f"the tokenizer in {name} can't be used: {found.problem}")
     try:

@@ -1,8 +1,7 @@
-"""This process as one of an attempt's ranks: what they agree on, and how each of them ends.
+"""One rank of an attempt: joint decisions of all ranks, and how each rank exits.
 
-What is told from one to another goes over the launcher's own store, which needs no device and is
-there before the framework has made its groups; what all of them decide at every step goes over the
-framework's group.
+`broadcast` uses the launcher's own store, which needs no device and exists before the framework's
+process groups; the decisions of every step use the framework's group.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from trainer_runtime.core.processes.parent_death import descends_from, die_with_
 from trainer_runtime.core.processes.rank_exits import FOLDER_VARIABLE, WATCHER_VARIABLE, end_file
 from trainer_runtime.train.attempt.config import ConfigError
 
-# Reading a large checkpoint through takes its time.
-_TELLING_TIMEOUT = timedelta(hours=12)
+# Verifying a large checkpoint takes long.
+_BROADCAST_TIMEOUT = timedelta(hours=12)
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """How many there are, and which of them this process is."""
+    """The number of ranks, and this process's own."""
 
     rank: int
     size: int
 
     @classmethod
     def of_environment(cls) -> Ranks:
-        """As the launcher has told; a single one where there is none."""
+        """As the launcher set them; a single rank without a launcher."""
         environment = os.environ
         return cls(
             int(environment.get(RANK_VARIABLE, "0")), int(environment.get(WORLD_VARIABLE, "1"))
@@ -51,17 +50,17 @@ class Ranks:
         """Whether this is the rank that records."""
         return self.rank == 0
 
-    def told(self, name: str, decide: Callable[[], Any]) -> Any:
-        """What rank 0 decides, as JSON; every rank has to ask. `name` is used once per process.
+    def broadcast(self, name: str, decide: Callable[[], Any]) -> Any:
+        """Rank 0's decision, as JSON; every rank has to call it. `name` is used once per process.
 
         Raises:
-            ConfigError: it can't be decided, which every rank hears.
+            ConfigError: rank 0 raised it; every rank raises it too.
         """
         if self.size == 1:
             return decide()
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         store = distributed.TCPStore(  # type: ignore[attr-defined]
-            host, port, is_master=False, timeout=_TELLING_TIMEOUT
+            host, port, is_master=False, timeout=_BROADCAST_TIMEOUT
         )
         if self.is_main:
             store.set(f"trainmaster/{name}", json.dumps(_decided(decide)))
@@ -71,7 +70,7 @@ class Ranks:
         return answer["decided"]
 
     def any_of(self, *flags: bool, device: torch.device) -> tuple[bool, ...]:
-        """For each flag whether any rank has it set; every rank has to ask."""
+        """For each flag whether any rank has it set; every rank has to call it."""
         if self.size == 1:
             return flags
         shared = torch.tensor(flags, dtype=torch.int32, device=device)
@@ -79,10 +78,10 @@ class Ranks:
         return tuple(bool(flag) for flag in shared.tolist())
 
     def leave(self) -> None:
-        """Waits until all ranks have come here, then gives up the framework's groups.
+        """Waits for all ranks, then destroys the framework's process groups.
 
-        Left to the interpreter's end, a rank's connections break while another still uses its own,
-        which then aborts.
+        At interpreter exit instead, one rank's connections would break while another still uses
+        them and aborts.
         """
         if self.size > 1 and distributed.is_initialized():
             distributed.barrier()
@@ -90,21 +89,21 @@ class Ranks:
 
 
 def join() -> None:
-    """To be called first of all: from now on this process dies with its launcher.
+    """Binds this process's life to its launcher's; to be called first.
 
-    Nothing is done where nobody watches over the launcher.
+    Does nothing if no process watches the launcher.
     """
     watcher = os.environ.get(WATCHER_VARIABLE, "")
     if not watcher.isdigit():
         return
     die_with_parent()
-    if not descends_from(os.getpid(), int(watcher)):  # it is gone already
+    if not descends_from(os.getpid(), int(watcher)):  # the launcher ended already
         os.kill(os.getpid(), signal.SIGKILL)
     _write(None)
 
 
-def left_with(code: int) -> int:
-    """Tells how this rank ends; what its process is to exit with.
+def record_exit(code: int) -> int:
+    """Records how this rank ends; returns the code that its process has to exit with.
 
     Under a watcher that is 0: with any other code the launcher would end the other ranks.
     """

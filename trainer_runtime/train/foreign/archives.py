@@ -89,9 +89,9 @@ def read_document(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UnusableError(f"{path.name} can't be read: {error.strerror}") from None
     except ValueError:
-        raise UnusableError(f"{path.name} is no JSON: torn, or damaged") from None
+        raise UnusableError(f"{path.name} is not valid JSON: torn, or damaged") from None
     if not isinstance(document, dict):
-        raise UnusableError(f"{path.name} is no JSON object")
+        raise UnusableError(f"{path.name} is not a JSON object")
     return document
 
 
@@ -127,7 +127,8 @@ def _check_archive(path: Path) -> None:
             raise UnusableError(f"{path.name} is empty")
         if begins != b"PK":
             raise UnusableError(
-                f"{path.name} is no archive of torch.save: torn, or written by a PyTorch before 1.6"
+                f"{path.name} is not an archive of torch.save: torn, or written by a "
+                "PyTorch before 1.6"
             )
         with zipfile.ZipFile(path) as archive:
             _refuse_compressed(archive, path.name)

@@ -46,7 +46,7 @@ _SIZES = {
     "model.vocab_size": ("vocab_size",),
 }
 _FEW_POSITIONS = 1024
-# What only TRL's trainers log, and the method it tells of.
+# Values that only TRL's trainers log, and the method that logs each.
 _METHODS = (
     ("rewards/chosen", "dpo"),
     ("kl", "kto"),
@@ -72,7 +72,7 @@ def _examine(place: Path) -> Examined:
     state = read_document(place / _STATE)
     step = state.get("global_step")
     if type(step) is not int or step < 0:
-        raise UnusableError(f"{_STATE} tells no step")
+        raise UnusableError(f"{_STATE} gives no step")
     if step != _named(place):
         raise UnusableError(f"{_STATE} is of step {step}")
     for file, tensors in _weights(place):
@@ -107,7 +107,7 @@ def _refuse_sharded(place: Path) -> None:
 
 
 def _refuse_incomplete(place: Path) -> None:
-    """Trainer itself goes on without them and says nothing: with new moments and rates."""
+    """Trainer itself would silently continue without them, with new moments and rates."""
     lacking = [name for name in _REQUIRED if not (place / name).is_file()]
     if not any(place.glob("rng_state*.pth")):
         lacking.append("rng_state.pth")

@@ -1,4 +1,4 @@
-"""Recognises an output folder, and reads each of its checkpoints whole."""
+"""Recognizes the framework of an output folder and reads each of its checkpoints whole."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from trainer_runtime.train.foreign.records import (
 )
 
 KINDS: tuple[Kind, ...] = (NANOGPT, LITGPT, HUGGING_FACE)
-# What only a run of our own has in its folder.
+# Files that only a run of Trainmaster has in its folder.
 _OURS = ("supervisor.jsonl", "desired.json")
 
 
 class RefusedError(Exception):
-    """It can't be taken over: `code` as in the operator's table of errors."""
+    """The folder can't be adopted; `code` as in the client's table of errors."""
 
     def __init__(self, code: str, message: str, fix: str) -> None:
         super().__init__(message)
         self.refusal = {"code": code, "message": message, "fix": fix}
 
 
-def look_at_output(target: str) -> dict[str, Any]:
+def inspect_output(target: str) -> dict[str, Any]:
     """`{"output": …}` (a `FoundOutput`), or `{"refused": …}` with an error."""
     try:
         folder = _folder(target)
@@ -50,7 +50,7 @@ def look_at_output(target: str) -> dict[str, Any]:
 
 
 def kind_of(framework: str) -> Kind:
-    """How a framework of ours leaves its checkpoints; TRL's are Trainer's."""
+    """The checkpoint format of one of our frameworks; TRL's are Trainer's."""
     return next(kind for kind in KINDS if kind.framework == {"trl": "hf"}.get(framework, framework))
 
 
@@ -63,13 +63,13 @@ def _folder(target: str) -> Path:
     except OSError as error:
         raise RefusedError(
             "OUTPUT_UNKNOWN",
-            f"{_plain(folder)} can't be looked at: {error.strerror}.",
+            f"{_plain(folder)} can't be read: {error.strerror}.",
             "Give the folder that the training writes its checkpoints into.",
         ) from None
     if not is_folder:
         raise RefusedError(
             "OUTPUT_UNKNOWN",
-            f"{_plain(folder)} is no folder.",
+            f"{_plain(folder)} is not a folder.",
             "Give the folder that the training writes its checkpoints into.",
         )
     for place in (folder, *folder.parents):
@@ -77,7 +77,7 @@ def _folder(target: str) -> Path:
             raise RefusedError(
                 "OUTPUT_IS_OURS",
                 f"{_plain(folder)} belongs to the run {_plain(place.name)} of Trainmaster.",
-                f"Go on with it: `trainmaster resume {_plain(place.name)}`.",
+                f"Resume it: `trainmaster resume {_plain(place.name)}`.",
             )
     return folder
 
@@ -86,17 +86,17 @@ def _recognised(folder: Path) -> tuple[Kind, list[Path]]:
     found = [(kind, places) for kind in KINDS if (places := kind.candidates(folder))]
     if len(found) == 1:
         return found[0]
-    looked_for = "; ".join(kind.looked_for for kind in KINDS)
+    description = "; ".join(kind.description for kind in KINDS)
     if not found:
         raise RefusedError(
             "OUTPUT_UNKNOWN",
-            f"{_plain(folder)} holds no output that is known. Looked for: {looked_for}.",
+            f"{_plain(folder)} holds no known training output. Known are: {description}.",
             "Give the folder that the training writes its checkpoints into.",
         )
     raise RefusedError(
         "OUTPUT_UNKNOWN",
         f"{_plain(folder)} holds output of several trainings: "
-        f"{', '.join(kind.looked_for for kind, _ in found)}.",
+        f"{', '.join(kind.description for kind, _ in found)}.",
         "Give the folder of one of them.",
     )
 
@@ -137,5 +137,5 @@ def _output(
 
 
 def _plain(text: object) -> str:
-    """Names that anybody may have given, harmless."""
+    """Untrusted names, made safe to print."""
     return shown(" ".join(str(text).splitlines()).encode(errors="replace"))

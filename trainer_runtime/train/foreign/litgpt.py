@@ -38,7 +38,7 @@ _SIZES = {
 _LARGEST_LOG_BYTES = 256 << 20
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 _NOTES = (
-    "LitGPT keeps no random numbers: dropout draws anew.",
+    "LitGPT keeps no random numbers: dropout uses new ones.",
     "LitGPT's loader keeps a position that only it can read: the data comes in our order from "
     "here on.",
     "The sizes are read from DIR whenever the run starts: keep it.",
@@ -63,7 +63,7 @@ def _named(place: Path) -> int | None:
 def _examine(place: Path) -> Examined:
     document = read_archive(place / MODEL_FILE)
     if not isinstance(document, Mapping) or not isinstance(document.get("model"), Mapping):
-        raise UnusableError(f"{MODEL_FILE} is no checkpoint of LitGPT: it lacks the model")
+        raise UnusableError(f"{MODEL_FILE} is not a checkpoint of LitGPT: it lacks the model")
     lacking = [key for key in KEPT if key not in document]
     if lacking:
         raise UnusableError(
@@ -72,7 +72,7 @@ def _examine(place: Path) -> Examined:
         )
     step = document["step_count"]
     if type(step) is not int or step < 0:
-        raise UnusableError("step_count is no number of steps")
+        raise UnusableError("step_count is not a number of steps")
     if (named := _named(place)) is not None and named != step:
         raise UnusableError(f"{MODEL_FILE} is of step {step}")
     refuse_non_finite(dict(document["model"]), MODEL_FILE)

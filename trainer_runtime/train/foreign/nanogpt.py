@@ -31,7 +31,7 @@ _MASK = ".attn.bias"  # the causal mask of versions without flash attention: no 
 _UNMEASURED = 1e9  # what nanoGPT begins with
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _NOTES = (
-    "nanoGPT keeps no random numbers: dropout draws anew.",
+    "nanoGPT keeps no random numbers: dropout uses new ones.",
     "nanoGPT draws its batches at random: from here on the data comes in our order.",
 )
 
@@ -82,11 +82,11 @@ def _document(path: Path) -> dict[str, Any]:
     document = read_archive(path)
     lacking = [key for key in _KEYS if not isinstance(document, dict) or key not in document]
     if lacking:
-        raise UnusableError(f"{path.name} is no checkpoint of nanoGPT: it lacks {lacking[0]}")
+        raise UnusableError(f"{path.name} is not a checkpoint of nanoGPT: it lacks {lacking[0]}")
     for key in ("model", "optimizer", "model_args", "config"):
         if not isinstance(document[key], Mapping):
             raise UnusableError(
-                f"{path.name} is no checkpoint of nanoGPT: {key} is of another form"
+                f"{path.name} is not a checkpoint of nanoGPT: {key} is of another form"
             )
     return dict(document)
 
@@ -94,7 +94,7 @@ def _document(path: Path) -> dict[str, Any]:
 def _step(iterations: Any) -> int:
     """nanoGPT saves before the step of the iteration that it names: so many are done."""
     if type(iterations) is not int or iterations < 0:
-        raise UnusableError("iter_num is no number of steps")
+        raise UnusableError("iter_num is not a number of steps")
     return iterations
 
 
@@ -102,13 +102,13 @@ def _sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     if arguments.get("bias", True):
         raise UnusableError(
             "its model has biases (bias=True), and the model of framework nanogpt has none; "
-            "export it to a Hugging Face folder and go on from its weights with framework: hf and "
+            "export it to a Hugging Face folder and start from its weights with framework: hf and "
             "model.path"
         )
     sizes = {name: arguments.get(name) for name in _SIZES}
     odd = [name for name, value in sizes.items() if type(value) is not int or not 0 < value < 2**31]
     if odd:
-        raise UnusableError(f"model_args.{odd[0]} is no size")
+        raise UnusableError(f"model_args.{odd[0]} is not a valid size")
     return {name: int(value) for name, value in sizes.items() if value is not None}
 
 

@@ -18,7 +18,7 @@ _LARGEST_DIFFERENCE = 0.01
 
 
 def followed_schedule(history: Sequence[Point], highest: float, steps: int) -> dict[str, Any]:
-    """The schedule's fields of a spec, where rates that were logged tell one; else nothing.
+    """The spec fields of the schedule that the logged rates follow; empty if none fits.
 
     `highest`: the rate that the schedule's factors are of; `steps`: how many it was laid out for.
     """

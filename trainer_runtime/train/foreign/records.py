@@ -1,4 +1,4 @@
-"""What is found in an output folder."""
+"""The checkpoint formats of other trainers, and what is read from one checkpoint."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class UnusableError(Exception):
 class Examined:
     """A checkpoint that was read whole.
 
-    `shape` holds what a spec has to agree with, `described` what else it tells of its training,
-    both in the words of the spec (dotted fields); `open` names fields that a spec needs and it
-    can't tell. `history`: what was measured up to it. `rate`: the learning rate of the step after
-    it, where that is known. `notes`: what a resume from it can't have.
+    `shape` holds the spec fields that must match, `described` the other known spec fields of the
+    training (dotted names); `open` names spec fields that the checkpoint does not give.
+    `history`: the values measured up to it. `rate`: the learning rate of the following step, where
+    it is known. `notes`: what a resume from it lacks.
     """
 
     step: int
@@ -39,22 +39,22 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one framework leaves its checkpoints.
+    """The checkpoint format of one framework.
 
-    `candidates` gives the places of those that may be checkpoints, below a folder, newest last as
-    far as names tell; `named_step` the step that such a place is named by. `examine` reads one
-    whole, and raises `UnusableError`.
+    `candidates` lists the paths below a folder that may be checkpoints, newest last by name;
+    `named_step` gives the step in such a path's name. `examine` reads one whole, and raises
+    `UnusableError`. `description` names the files in messages.
     """
 
     framework: str
-    looked_for: str
+    description: str
     candidates: Callable[[Path], list[Path]]
     named_step: Callable[[Path], int | None]
     examine: Callable[[Path], Examined]
 
 
 def examined(kind: Kind, place: Path) -> Examined:
-    """`kind.examine`, also of what nobody has thought of.
+    """`kind.examine`, with unexpected errors reported as `UnusableError`.
 
     Raises:
         UnusableError: it can't be resumed from.
@@ -73,7 +73,7 @@ def files_of(place: Path) -> list[Path]:
 
 
 def stamp_of(place: Path) -> str:
-    """What changes when anybody writes to a checkpoint: its files' names, sizes and times."""
+    """A fingerprint of a checkpoint's file names, sizes and times; changes with every write."""
     seen = hashlib.sha256()
     for path in files_of(place):
         status = path.stat()

@@ -1,8 +1,8 @@
-"""Makes of a checkpoint that others wrote one of a run of ours: `PYTHON -m … CONFIG`.
+"""Copies a checkpoint of another trainer into a run: `PYTHON -m … CONFIG`.
 
-In the run's folder, before its trainer starts. What was verified when the run was made is verified
-once more; the copy is sealed like every checkpoint, and what was measured up to it goes into the
-attempt's events. Safe to be killed and run anew.
+Runs in the run's folder before its trainer starts. The checkpoint is verified again; the copy is
+sealed like every checkpoint, and its history goes into the attempt's events. Safe to be killed and
+run again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EVENTS = "events.jsonl"
 
 
 def main(config_path: str) -> int:
-    """Take over what the config's `adopt` names; the exit code."""
+    """Copy the checkpoint that the config's `adopt` names; returns the exit code."""
     path = Path(config_path)
     try:
         config = read_run_config(path)
@@ -55,10 +55,10 @@ def main(config_path: str) -> int:
 
 
 def take_over(config: RunConfig, events: Path) -> None:
-    """Puts the checkpoint among the run's own, and what was measured up to it into `events`.
+    """Copies the checkpoint to the run's own, and its history into `events`.
 
     Raises:
-        UnusableError: it is not any more what it was when the run was made.
+        UnusableError: it changed since the run was created.
         OSError: it can't be read or written.
     """
     adopted = config.adopt
@@ -70,8 +70,8 @@ def take_over(config: RunConfig, events: Path) -> None:
     found = examined(kind_of(config.framework), place)
     if found.step != step or stamp_of(place) != adopted.stamp:
         raise UnusableError(
-            f"{place} changed since it was looked at (it is of step {found.step} by now); adopt "
-            "the folder anew"
+            f"{place} changed since it was inspected (it is of step {found.step} now); adopt the "
+            "folder again"
         )
     if verify(target):
         remove_folder(target)
@@ -85,7 +85,7 @@ def take_over(config: RunConfig, events: Path) -> None:
             remove_folder(target)
             raise OSError(f"read back, the copy differs: {'; '.join(problems)}")
     if not events.exists():
-        _tell(events, found, target)
+        _write_events(events, found, target)
     _say(f"step {step} is taken over; verified")
 
 
@@ -158,8 +158,8 @@ def _position(config: RunConfig, step: int) -> list[int]:
     return drawn
 
 
-def _tell(events: Path, found: Examined, target: Path) -> None:
-    """The history and the checkpoint as events, there at once or not at all."""
+def _write_events(events: Path, found: Examined, target: Path) -> None:
+    """Writes the history and the checkpoint as events, atomically."""
     writing = events.with_name(f".{events.name}-{os.getpid()}")
     writing.unlink(missing_ok=True)
     log = EventLog(writing)
@@ -185,7 +185,7 @@ def _say(line: str) -> None:
 
 
 def _nothing() -> None:
-    """There is no event that has to be on the disk before this checkpoint."""
+    """No event has to be durable before this checkpoint."""
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def read_arguments(attempt: FrameworkRun, kind: type[ArgumentsT]) -> ArgumentsT:
         raise ConfigError("compute.strategy fsdp: on a CPU accelerate would train by ddp instead")
     if arguments.device.type == "cpu":
         _take_the_one_cpu(arguments)
-    # Since transformers 5 the environment alone tells.
+    # Since transformers 5 only the environment sets it.
     arguments.logging_dir = os.environ.get("TENSORBOARD_LOGGING_DIR", arguments.output_dir)
     return arguments
 

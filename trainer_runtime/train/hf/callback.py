@@ -1,7 +1,7 @@
-"""Keeps our promises inside Hugging Face Trainer, and inside TRL's trainers, which are made of it.
+"""Connects Hugging Face Trainer, and TRL's trainers that derive from it, to a run.
 
-Trainer logs after every step; from that log a step is recorded and judged, and then it is decided
-what comes next. The order within a step is Trainer's: optimizer, log, evaluation, save.
+Trainer logs after every step; the callback records and checks the step from that log and decides
+whether to save or stop. The order within a step is Trainer's: optimizer, log, evaluation, save.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 _EVALUATION = "eval_"
 _LOGS_KEPT = 1000
-# How long an evaluation took, which the event tells by itself; the epoch is the step's.
+# Timings of an evaluation, which the event has in its own field; the epoch is the step's.
 _OF_THE_CLOCK = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
 
 class TrainmasterCallback(TrainerCallback):
-    """Tells one attempt what its trainer does, and the trainer when to save and to stop."""
+    """Reports a trainer's progress to the attempt, and asks the trainer to save and to stop."""
 
     def __init__(self, attempt: FrameworkRun, sequences: Drawn | None = None) -> None:
-        """`sequences` are those it trains on, if their position belongs into the checkpoints."""
+        """`sequences` are the training's, if their position belongs in the checkpoints."""
         self._attempt = attempt
         self._sequences = sequences
         self._gradients_are_finite = True
         self._evaluated: dict[str, float] = {}
-        self._told_at_s = 0.0
+        self._logged_at_s = 0.0
         self._is_stopping = False
         self._steps, self._summed_loss = 0, 0.0
         self._is_written = True
 
     def watch_saves(self, trainer: Any) -> None:
-        """Has a checkpoint for which there is no room be told, and the training go on."""
+        """Reports a checkpoint that a full disk prevents, and lets the training continue."""
         save: Callable[..., None] = trainer._save_checkpoint
 
         def save_checkpoint(*given: Any) -> None:
             written = checkpoint_folder(trainer.args, trainer.state)
-            self._is_written = self._attempt.wrote(lambda: save(*given), written)
+            self._is_written = self._attempt.try_write(lambda: save(*given), written)
 
         trainer._save_checkpoint = save_checkpoint
 
@@ -90,15 +90,16 @@ class TrainmasterCallback(TrainerCallback):
         control: TrainerControl,
         **trained: Any,
     ) -> None:
-        """Keeps the optimizer from a gradient that is no number; the step's log ends the attempt.
+        """Removes non-finite gradients before the optimizer's step; its log ends the attempt.
 
-        What has no gradient is left as it is by every optimizer. In fp16 the scaler sees to it.
+        Every optimizer leaves parameters without a gradient unchanged. In fp16 the scaler does
+        this.
         """
         if args.fp16:
             return
-        # Where the model is shared out, a rank sees its own part alone.
+        # A rank of a sharded model sees only its own part.
         is_broken = not gradients_are_finite(trained["model"])
-        self._gradients_are_finite = not self._attempt.is_so_anywhere(is_broken)
+        self._gradients_are_finite = not self._attempt.on_any_rank(is_broken)
         if not self._gradients_are_finite:
             for parameter in trained["model"].parameters():
                 parameter.grad = None
@@ -111,7 +112,7 @@ class TrainmasterCallback(TrainerCallback):
         logs: Mapping[str, Any] | None = None,
         **trained: Any,
     ) -> None:
-        """Takes a step, an evaluation or the summary at the end, whichever is logged.
+        """Records a step, an evaluation or the final summary, whichever is logged.
 
         Raises:
             NonFiniteError: the step's loss or gradient is not finite.
@@ -124,8 +125,8 @@ class TrainmasterCallback(TrainerCallback):
         elif "train_loss" in values:
             self._end_training()
         else:
-            self._attempt.tell(values)
-        self._told_at_s = time.perf_counter()
+            self._attempt.record_values(values)
+        self._logged_at_s = time.perf_counter()
 
     def on_evaluate(
         self,
@@ -135,12 +136,12 @@ class TrainmasterCallback(TrainerCallback):
         metrics: Mapping[str, Any] | None = None,
         **trained: Any,
     ) -> None:
-        # Of several sets each comes by itself: what they tell is put together before what follows.
+        # Several evaluation sets come one by one; their values are merged before the next event.
         self._evaluated |= {
             name: float(value) for name, value in (metrics or {}).items() if _is_number(value)
         }
         self._attempt.clock.resume()
-        self._told_at_s = time.perf_counter()
+        self._logged_at_s = time.perf_counter()
 
     def on_save(
         self,
@@ -149,10 +150,10 @@ class TrainmasterCallback(TrainerCallback):
         control: TrainerControl,
         **trained: Any,
     ) -> None:
-        """Makes a checkpoint of what all ranks have written.
+        """Seals a checkpoint from what all ranks have written.
 
         Raises:
-            NonFiniteError: the evaluation before it gave no number.
+            NonFiniteError: the evaluation before it is not finite.
         """
         self._end_evaluation()
         if not self._is_written:
@@ -162,7 +163,7 @@ class TrainmasterCallback(TrainerCallback):
         written = checkpoint_folder(args, state)
         if self._sequences is not None and self._attempt.is_main:
             write_position(written, self._sequences.position(state.global_step))
-        self._attempt.saved(written, time.perf_counter() - self._told_at_s)
+        self._attempt.saved(written, time.perf_counter() - self._logged_at_s)
 
     def on_train_end(
         self,
@@ -202,20 +203,20 @@ class TrainmasterCallback(TrainerCallback):
         control.should_evaluate = control.should_evaluate or attempt.evaluation_is_due()
 
     def _of_a_step(self, values: Mapping[str, float]) -> dict[str, float]:
-        told = dict(values)
-        told["lr"] = told.pop("learning_rate")
+        recorded = dict(values)
+        recorded["lr"] = recorded.pop("learning_rate")
         if self._sequences is not None:
-            # Of the run, since Trainer sees the run's sequences as one data set; not of the data.
-            told.pop("epoch", None)
-        return told
+            # Trainer sees the run's sequences as one data set, so its epoch is not the data's.
+            recorded.pop("epoch", None)
+        return recorded
 
     def _end_training(self) -> None:
-        """Tells the mean loss of this attempt's steps.
+        """Records the mean loss of this attempt's steps.
 
-        Trainer's own is of all of the run's steps or of these, by its version.
+        Trainer's own mean covers all of the run's steps or only these, depending on its version.
         """
         if self._steps:
-            self._attempt.tell({"train_loss_mean": self._summed_loss / self._steps})
+            self._attempt.record_values({"train_loss_mean": self._summed_loss / self._steps})
 
     def _end_evaluation(self) -> None:
         if not self._evaluated:
@@ -232,14 +233,16 @@ def checkpoint_folder(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
 
 
-def evaluation_values(told: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
-    """What Trainer tells of an evaluation, in our names; `weights` by source.
+def evaluation_values(
+    logged: Mapping[str, float], weights: Mapping[str, float]
+) -> dict[str, float]:
+    """The values of an evaluation by Trainer under our names; `weights` by source.
 
-    `eval_loss` is `val_loss`; of a source's own set `eval_<source>_loss` is `val_loss/<source>`,
-    and `val_loss` then the sources' mean by weight. Others are told in the same way.
+    `eval_loss` becomes `val_loss`; a source's own `eval_<source>_loss` becomes `val_loss/<source>`,
+    and `val_loss` is then the weighted mean of the sources. Other values are renamed the same way.
     """
     values: dict[str, float] = {}
-    for name, value in told.items():
+    for name, value in logged.items():
         if not name.startswith(_EVALUATION) or name.endswith(_OF_THE_CLOCK):
             continue
         rest = name.removeprefix(_EVALUATION)
@@ -253,7 +256,7 @@ def evaluation_values(told: Mapping[str, float], weights: Mapping[str, float]) -
 
 
 def _means(values: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
-    """Of what is told by source, as `val_loss/<source>`, the mean over the sources by weight."""
+    """The weighted means of values that are given by source, as `val_loss/<source>`."""
     means = {}
     for name in {key.rpartition("/")[0]: None for key in values if "/" in key}:
         of_sources = {of: values[key] for of in weights if (key := f"{name}/{of}") in values}
@@ -264,16 +267,16 @@ def _means(values: Mapping[str, float], weights: Mapping[str, float]) -> dict[st
 
 
 def divide_gradients_once() -> None:
-    """Leaves the mean over accumulated batches to Trainer alone.
+    """Lets only Trainer average over accumulated batches.
 
-    Trainer 5 tells Accelerate of them too, whose `backward` then divides by their number again
-    (transformers issue 40709). DeepSpeed has its own way, which does not ask here.
+    Trainer 5 also passes their number to Accelerate, whose `backward` then divides by it again
+    (transformers issue 40709). DeepSpeed does not use this setting.
     """
     GradientState().plugin_kwargs["num_steps"] = 1
 
 
 def save_whole_models() -> None:
-    """From now on a model that FSDP has shared out is saved in one piece, as everybody reads it."""
+    """Saves FSDP-sharded models in one piece from now on, in the common format."""
     plugin = getattr(AcceleratorState(), "fsdp_plugin", None)
     if plugin is not None:
         plugin.set_state_dict_type("FULL_STATE_DICT")
@@ -282,10 +285,10 @@ def save_whole_models() -> None:
 def take_present_settings(
     args: TrainingArguments, optimizer: Any, scheduler: Any, config: RunConfig
 ) -> None:
-    """Sets the rates by our schedule, and the decay and betas of the present configuration.
+    """Sets the rates by our schedule, and the decay and betas of the current configuration.
 
-    Trainer has just put back those of the checkpoint, which would keep a changed setting from ever
-    coming into force; and of our schedules it knows only the cosine exactly.
+    Trainer has just restored those of the checkpoint, so a changed setting would never take
+    effect; and of our schedules it implements only the cosine exactly.
     """
     scheduler = getattr(scheduler, "scheduler", scheduler)
     rates = [partial(_lr_factor, config)] * len(optimizer.param_groups)
@@ -297,12 +300,12 @@ def take_present_settings(
         group["initial_lr"], group["lr"] = args.learning_rate, learning_rate
         if "betas" in group:
             group["betas"] = args.adam_beta1, args.adam_beta2
-    # Trainer's first group is what it decays.
+    # Trainer's first group holds the parameters with weight decay.
     optimizer.param_groups[0]["weight_decay"] = args.weight_decay
 
 
 def gradients_are_finite(model: nn.Module) -> bool:
-    """Whether every gradient that this rank holds is a number, in one pass over them."""
+    """Whether every gradient of this rank is finite, in one pass over them."""
     gradients = [
         gradient.to_local() if hasattr(gradient, "to_local") else gradient
         for gradient in (parameter.grad for parameter in model.parameters())

@@ -1,7 +1,7 @@
-"""Whether Trainer can go on from a checkpoint: what optimizers hold is laid out by the strategy.
+"""Whether Trainer can resume from a checkpoint: the strategy decides the optimizer's file layout.
 
-Where Trainer finds no optimizer of the kind that it looks for, it fails without a word of why, or
-goes on with an empty one.
+If Trainer does not find an optimizer in the layout that it expects, it fails without a reason or
+continues with an empty one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def refuse_another_strategy(checkpoint: Path | None, config: RunConfig, ranks: i
     if parts not in (0, ranks):
         raise ConfigError(
             f"compute.processes {ranks}: {checkpoint.name} was written by {parts} ranks, and "
-            f"under {written} it takes as many to go on; resume with that, or `--from scratch`"
+            f"under {written} a resume needs as many; resume with that, or `--from scratch`"
         )
 
 

@@ -42,7 +42,7 @@ def weights_source(attempt: FrameworkRun) -> tuple[str, str]:
 def training_sequences(
     attempt: FrameworkRun, vocab_size: int, checkpoint: Path | None
 ) -> TokenSequences | StreamedItems:
-    """The run's training sequences, to go on with after the checkpoint.
+    """The run's training sequences, starting after the checkpoint.
 
     Raises:
         ConfigError: the tokens don't fit the model, or the position the data.

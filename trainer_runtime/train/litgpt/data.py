@@ -1,7 +1,7 @@
 """Our data as LitGPT's data modules, to be named in `litgpt.yaml` by `class_path`.
 
-LitGPT asks a module for two loaders. What it has no word for, the run asks here: to go on where a
-checkpoint stood, to tell the position, and for each source's fixed held-out batches.
+LitGPT asks a module for two loaders. What LitGPT has no interface for is added here: continuing
+from a checkpoint's position, reporting the position, and each source's fixed held-out batches.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class InstructionRows(RunData):
 
     @property
     def position(self) -> None:
-        """The order is fixed before the start, so the step tells it."""
+        """The order is fixed before the start, so the step determines it."""
         return None
 
     def train_dataloader(self) -> DataLoader[Any]:

@@ -66,5 +66,5 @@ def _of_messages(messages: list[Mapping[str, str]]) -> dict[str, str]:
             f"{len(turns)} messages. Use framework trl for conversations"
         )
     question, answer = (turn["content"] for turn in turns)
-    told = {"instruction": question, "output": answer}
-    return {**told, "sys_prompt": system[0]} if system else told
+    fields = {"instruction": question, "output": answer}
+    return {**fields, "sys_prompt": system[0]} if system else fields

@@ -1,7 +1,7 @@
-"""Fabric as a run needs it: LitGPT's commands make one each, and do everything through it.
+"""The Fabric of a run: each of LitGPT's commands makes one and does everything through it.
 
-So it is here, and not in their loops, that losses and gradients are seen before the weights change,
-and that a loop which asks for its next batch has the run look after what the last step left.
+Losses and gradients are therefore checked here, not in LitGPT's loops, before the weights change;
+and saves and evaluations run when a loop asks for its next batch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
         return super().setup_module(self._made_ready(module), **given)
 
     def setup_optimizers(self, *optimizers: Any) -> Any:
-        """The one optimizer, whose step is told before and after."""
+        """The single optimizer, with hooks before and after its step."""
         optimizer = super().setup_optimizers(*optimizers)
         take_step, loop = optimizer.step, self._loop
 
@@ -66,10 +66,10 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
         return optimizer
 
     def setup_dataloaders(self, *loaders: Any, **given: Any) -> Any:
-        """The training's comes first; each rank's share of it is the data module's."""
+        """The training loader comes first; the data module shares it out over the ranks."""
         given["use_distributed_sampler"] = False
         training, *others = [super(RunFabric, self).setup_dataloaders(x, **given) for x in loaders]
-        return [_AskingLoader(training, self._loop), *others]
+        return [_HookedLoader(training, self._loop), *others]
 
     def backward(self, tensor: Tensor, *arguments: Any, **given: Any) -> None:
         """Sums up the loss of a step, which LitGPT has divided by the accumulation."""
@@ -77,7 +77,7 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
         super().backward(tensor, *arguments, **given)
 
     def clip_gradients(self, module: Any, optimizer: Any, **given: Any) -> Tensor | None:
-        """Tells the norm before the clipping, and leaves it to the guard if that is no number."""
+        """Records the norm before clipping; the guard handles one that is not finite."""
         norm: Tensor | None = super().clip_gradients(
             module, optimizer, **given, error_if_nonfinite=False
         )
@@ -96,8 +96,8 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
         return torch.compile(plain) if config.compute.compile else plain
 
 
-class _AskingLoader:
-    """A loader that has the run look after the last step before it gives the next batch."""
+class _HookedLoader:
+    """A loader that runs `between_steps` before it gives the next batch."""
 
     def __init__(self, loader: Any, loop: Loop) -> None:
         self._loader, self._loop = loader, loop

@@ -1,4 +1,4 @@
-"""A run's part in a loop of LitGPT's: what happens before, after and between optimizer steps."""
+"""The hooks of a run in LitGPT's loops: before, after and between optimizer steps."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 
 class LoopLeftError(Exception):
-    """A signal came and the state is saved: the way out of LitGPT's loop."""
+    """Leaves LitGPT's loop after a signal, once the state is saved."""
 
 
 class Loop:
-    """Follows one attempt; LitGPT's own counts of steps are never asked."""
+    """Follows one attempt; LitGPT's own step counts are not used."""
 
     def __init__(self, attempt: FrameworkRun) -> None:
         """Raises: ConfigError: the checkpoint asked for is missing or damaged."""
@@ -32,21 +32,21 @@ class Loop:
         self._checkpoint = attempt.choose_checkpoint()
         self._loss = torch.zeros(())
         self.grad_norm: Tensor | None = None
-        self._looked_after: int | None = None
+        self._handled_step: int | None = None
         self._evaluated_step = attempt.step
         self._common = Trained.read_common(self._checkpoint) if self._checkpoint else {}
         self._validation_loss = self._common.get("validation_loss", math.nan)
         self._uncounted_steps = 0
 
     def serve(self, data: RunData, fabric: Any) -> None:
-        """Has the data go on where the checkpoint stood; before LitGPT makes its loaders."""
+        """Moves the data to the checkpoint's position; called before LitGPT makes its loaders."""
         self._data = data
         data.follow(self.attempt.config, fabric.global_rank, fabric.world_size)
         if self._checkpoint is not None:
             data.seek(self.attempt.step, self._common["position"])
 
     def begin(self, trained: Trained, parameters: int) -> None:
-        """Takes the checkpoint's state, once there is a model to put it into."""
+        """Loads the checkpoint's state once the model exists."""
         self._trained = trained
         self._data.fit_vocabulary(trained.model.config.padded_vocab_size)
         if self._checkpoint is not None:
@@ -54,11 +54,12 @@ class Loop:
         self.attempt.begin(parameters)
 
     def uncount_steps(self) -> None:
-        """For a loop that counts from 0 even when it goes on: its logs are put right."""
+        """Corrects the logs of a loop that counts from 0 even when it resumes."""
         self._uncounted_steps = self.attempt.step
         if self._uncounted_steps:
             self._trained.fabric.print(
-                f"LitGPT numbers its lines anew: its step 1 is step {self._uncounted_steps + 1}"
+                "LitGPT numbers its lines from 1 again: "
+                f"its step 1 is step {self._uncounted_steps + 1}"
             )
 
     def counted(
@@ -67,8 +68,8 @@ class Loop:
         """LitGPT's own metrics and iteration, with those of earlier attempts counted."""
         iterations = self._uncounted_steps * self.attempt.config.batch.accumulation
         behind = {"iter": iterations, "step": self._uncounted_steps}
-        told = {key: value + behind.get(key, 0) for key, value in metrics.items()}
-        return told, None if step is None else step + iterations
+        logged = {key: value + behind.get(key, 0) for key, value in metrics.items()}
+        return logged, None if step is None else step + iterations
 
     def learning_rate(self) -> float:
         """The schedule's rate for the step that comes."""
@@ -86,7 +87,7 @@ class Loop:
         self._loss = self._loss.to(loss.device) + loss.float()
 
     def before_step(self) -> None:
-        """Clips where LitGPT has not, and keeps a step that is no number from the weights.
+        """Clips if LitGPT has not, and raises on a non-finite step before it reaches the weights.
 
         Raises:
             NonFiniteError: the loss or the gradient is not finite; on every rank alike.
@@ -97,30 +98,30 @@ class Loop:
             trained.fabric.clip_gradients(trained.model, trained.optimizer, max_norm=longest)
         mean = trained.fabric.all_reduce(self._loss, reduce_op="mean")
         assert self.grad_norm is not None
-        self._told = {
+        self._step_values = {
             "loss": mean.item(),
             "lr": float(trained.optimizer.param_groups[0]["lr"]),
             "grad_norm": self.grad_norm.item(),
         }
         self._loss, self.grad_norm = torch.zeros(()), None
         # With fp16 an overflow only makes the scaler skip the step.
-        norm = None if config.precision == "fp16" else self._told["grad_norm"]
-        self.attempt.guard(self._told["loss"], norm)
+        norm = None if config.precision == "fp16" else self._step_values["grad_norm"]
+        self.attempt.guard(self._step_values["loss"], norm)
 
     def after_step(self) -> None:
-        self.attempt.end_step(self.attempt.step + 1, self._told)
+        self.attempt.end_step(self.attempt.step + 1, self._step_values)
 
     def between_steps(self) -> None:
-        """Evaluates, saves and ends where it is time to; asked before every batch.
+        """Evaluates, saves and stops when due; called before every batch.
 
         Raises:
             LoopLeftError: the training was asked to end.
             NonFiniteError: the held-out loss is not finite.
         """
-        step, is_first = self.attempt.step, self._looked_after is None
-        if step == self._looked_after:
+        step, is_first = self.attempt.step, self._handled_step is None
+        if step == self._handled_step:
             return
-        self._looked_after = step
+        self._handled_step = step
         if is_first and self._checkpoint is not None:
             self._trained.restore_random_state(self._checkpoint)
         elif not is_first:
@@ -168,9 +169,9 @@ class Loop:
             ]
             losses[source] = torch.stack(of_batches).mean().item()
         model.train()
-        self._tell(losses, time.perf_counter() - started_s)
+        self._record_evaluation(losses, time.perf_counter() - started_s)
 
-    def _tell(self, losses: Mapping[str, float], seconds: float) -> None:
+    def _record_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
         config = self.attempt.config
         weights = {source.name: source.weight for source in config.data.sources}
         total = sum(weights[name] for name in losses)
@@ -190,6 +191,6 @@ class Loop:
         write = partial(self._trained.save, folder, self.attempt.step, common)
         if self.attempt.world_size > 1:
             write()  # in which ranks wait for each other
-        elif not self.attempt.wrote(write, folder):
+        elif not self.attempt.try_write(write, folder):
             return
         self.attempt.saved(folder, time.perf_counter() - started_s)

@@ -25,7 +25,7 @@ def provide(config: RunConfig) -> None:
     several processes one converts and the others wait.
 
     Raises:
-        ConfigError: there is no such model, or LitGPT doesn't know its kind.
+        ConfigError: the model is missing, or LitGPT doesn't know its kind.
     """
     wanted = written.start_folder(config)
     if wanted is None:
@@ -39,7 +39,7 @@ def provide(config: RunConfig) -> None:
         model = config.model
         source = Path(model.path) if model.path else _downloaded(model)
         if not source.is_dir():
-            raise ConfigError(f"model.path {source} is no folder on this machine")
+            raise ConfigError(f"model.path {source} is not a folder on this machine")
         made = folder.with_name(f".making-{folder.name}")
         shutil.rmtree(made, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)

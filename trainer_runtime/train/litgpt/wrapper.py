@@ -107,9 +107,9 @@ def _fit_with_state(module: ModuleType, loop: Any) -> Callable[..., Any]:
 
     def fit(*, fabric: Any, state: dict[str, Any], **given: Any) -> Any:
         _begin(module, loop, fabric, state, given)
-        told = original(fabric=fabric, state=state, **given)
+        result = original(fabric=fabric, state=state, **given)
         loop.between_steps()
-        return told
+        return result
 
     return fit
 
@@ -121,9 +121,9 @@ def _fit_lora(module: ModuleType, loop: Any) -> Callable[..., Any]:
         _begin(module, loop, fabric, {"model": model, "optimizer": optimizer}, given)
         loop.uncount_steps()
         train = replace(train, max_steps=train.max_steps - loop.attempt.step)
-        told = original(fabric=fabric, model=model, optimizer=optimizer, train=train, **given)
+        result = original(fabric=fabric, model=model, optimizer=optimizer, train=train, **given)
         loop.between_steps()
-        return told
+        return result
 
     return fit
 
@@ -178,13 +178,13 @@ SEAMS = (
         "Config",
         (written.PRETRAIN,),
         _config,
-        "A model to go on from tells its own sizes; LitGPT knows those of its list alone.",
+        "A model to continue from brings its own sizes; LitGPT only knows those of its list.",
     ),
     Seam(
         "get_dataloaders",
         _EVERY,
         _get_dataloaders,
-        "The data goes on where the checkpoint stood, and each rank reads its share.",
+        "The data continues from the checkpoint's position, and each rank reads its share.",
     ),
     Seam(
         "fit",
@@ -263,7 +263,7 @@ def _begin(
 
 
 def _describe(module: ModuleType, model: Any, given: dict[str, Any], folder: Path) -> None:
-    """Puts beside weights what `litgpt generate` and the others look for, as LitGPT does."""
+    """Writes the files that `litgpt generate` and others expect next to weights, as LitGPT does."""
     source = given.get("checkpoint_dir") or given.get("tokenizer_dir")
     if source is not None:
         module.copy_config_files(source, folder)

@@ -1,8 +1,9 @@
 """One attempt at a training whose loop is a framework's: HF Trainer, TRL, LitGPT.
 
-The framework's callbacks tell a `FrameworkRun` what happens; it records, guards, says when to save
-and to stop, and makes the folders that the framework wrote into checkpoints that can be trusted.
-Of several ranks only rank 0 records; all of them ask, so that all decide alike.
+The framework's callbacks report to a `FrameworkRun`, which records events, guards against
+non-finite values, decides when to save and to stop, and seals the folders that the framework wrote
+into verified checkpoints. Only rank 0 records; every rank has to call it, so that all decide the
+same.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, StopRequestedError, ending
 from trainer_runtime.train.checkpoints import restore
-from trainer_runtime.train.checkpoints.checkpoint_store import Origin, Shelf, checkpoint_name
+from trainer_runtime.train.checkpoints.checkpoint_store import (
+    CheckpointStore,
+    Origin,
+    checkpoint_name,
+)
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.due import SavesDue
 from trainer_runtime.train.checkpoints.folder import remove_leftovers, seal_folder
@@ -47,30 +52,30 @@ from trainer_runtime.train.loop.signals import StopSignal
 
 _GIB = 2**30
 _LARGEST_EXPONENT = 700.0
-# The methods whose loss is the mean over tokens of the negative logarithm of their probability.
+# The methods whose loss is the mean negative log-likelihood per token.
 _PER_TOKEN = ("pretrain", "sft")
-# The strategies whose ranks write their parts of a checkpoint without each other.
+# The strategies whose ranks write their parts of a checkpoint independently.
 _WRITTEN_ALONE = ("single", "ddp")
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What belongs after a step. `stop`: save, then end."""
+    """The actions due after a step. `stop`: save, then end."""
 
     save: bool
     stop: bool
 
 
 def is_failed_write(error: BaseException) -> bool:
-    """Whether a disk refused what was written, in the words of Python, PyTorch or safetensors."""
+    """Whether a write failed, as Python, PyTorch or safetensors report it."""
     words = ("inline_container", "PytorchStreamWriter", "I/O error")
     return isinstance(error, OSError) or any(word in str(error) for word in words)
 
 
 def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str) -> int:
-    """Runs one attempt with the run's folder as working folder; the process's exit code.
+    """Runs one attempt with the run's folder as working folder; returns the process's exit code.
 
-    `choices` are those that the script was rendered by; a config that asks for others is refused.
+    `choices` are those that the script was rendered with; a config with others is refused.
     """
     stop = StopSignal()
     stop.install()
@@ -80,19 +85,19 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str
         try:
             refuse_another_script(attempt.config, choices)
             train(attempt)
-            attempt.ended()
+            attempt.check_end()
         finally:
             attempt.close()
 
     ranks.join()
     try:
-        return ranks.left_with(ending(whole))
+        return ranks.record_exit(ending(whole))
     except (Exception, SystemExit):
-        ranks.left_with(1)
+        ranks.record_exit(1)
         raise
     finally:
         stop.ignore()
-        # Else the interpreter looks through all that frameworks have made once more, for seconds.
+        # Otherwise the interpreter's last garbage collection takes seconds.
         gc.freeze()
 
 
@@ -127,7 +132,7 @@ class FrameworkRun:
 
     @property
     def writing_folder(self) -> Path:
-        """Where the framework is to write a checkpoint, in any subfolder, before `saved`."""
+        """Where the framework writes a checkpoint, in any subfolder, before `saved`."""
         return Path(WRITING)
 
     @property
@@ -144,28 +149,28 @@ class FrameworkRun:
         return sizes_of(self.config)
 
     def choose_checkpoint(self) -> Path | None:
-        """The folder of the newest checkpoint that verifies, None to start anew; before `begin`.
+        """The folder of the newest checkpoint that verifies, or None; called before `begin`.
 
-        Rank 0 reads every byte and tells the others.
+        Rank 0 reads every byte and broadcasts its choice.
 
         Raises:
             ConfigError: the checkpoint asked for is missing or damaged.
         """
-        step, skipped = self._ranks.told("resume", self._chosen)
+        step, skipped = self._ranks.broadcast("resume", self._chosen)
         self._skipped = [restore.Skipped(*entry) for entry in skipped]
         self._resumed = step is not None
         self.step = self._start_step = step or 0
         if self._events is not None:
             origin = Origin(self.config.attempt.number, self.config.sha256, self.step)
             retention = Retention.of(self.config.checkpoint)
-            self._shelf = Shelf(CHECKPOINTS, origin, retention, self._events)
+            self._store = CheckpointStore(CHECKPOINTS, origin, retention, self._events)
             self._due = SavesDue(
-                self.config, self._shelf, self._events, self.step, resumed=self._resumed
+                self.config, self._store, self._events, self.step, resumed=self._resumed
             )
         return None if step is None else CHECKPOINTS / checkpoint_name(step)
 
     def begin(self, parameters: int) -> None:
-        """Tells the start, once there is a model; `parameters` are those that are trained."""
+        """Records the start, once the model exists; `parameters` counts the trained ones."""
         self._cost = Cost(
             tokens_per_step=self.config.batch.tokens,
             flops_per_token=float(self.config.derived.flops_per_token or 6 * parameters),
@@ -199,7 +204,7 @@ class FrameworkRun:
         self.clock.resume()
 
     def guard(self, loss: float, grad_norm: float | None) -> None:
-        """Keeps a non-finite step from the weights; to be called before the optimizer's step.
+        """Stops a non-finite step; called before the optimizer's step.
 
         Raises:
             NonFiniteError: one of them is not finite; recorded as the attempt's last metrics.
@@ -214,43 +219,47 @@ class FrameworkRun:
             raise
 
     def end_step(self, step: int, values: Mapping[str, float]) -> None:
-        """Counts a finished step and records its `loss lr grad_norm` and whatever else it tells."""
+        """Counts a finished step and records its `loss`, `lr`, `grad_norm` and other values."""
         self.step = step
         step_time_s, data_time_s = self.clock.step_ended()
-        told = dict(values)
-        clip, norm = self.config.optimizer.grad_clip, told.get("grad_norm")
+        recorded = dict(values)
+        clip, norm = self.config.optimizer.grad_clip, recorded.get("grad_norm")
         if norm is not None:
-            told["clip_fraction"] = float(0.0 < clip < norm)
-        told.setdefault("tokens", step * self._cost.tokens_per_step)
-        told |= self._cost.speed(step_time_s, data_time_s, self._tokens_of_step(told["tokens"]))
+            recorded["clip_fraction"] = float(0.0 < clip < norm)
+        recorded.setdefault("tokens", step * self._cost.tokens_per_step)
+        recorded |= self._cost.speed(
+            step_time_s, data_time_s, self._tokens_of_step(recorded["tokens"])
+        )
         if torch.cuda.is_available():
-            told["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
-        self._emit("metric", step=step, values=told)
-        if "loss" in told:
-            self._measure({"loss": told["loss"]})
+            recorded["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
+        self._emit("metric", step=step, values=recorded)
+        if "loss" in recorded:
+            self._measure({"loss": recorded["loss"]})
 
-    def tell(self, values: Mapping[str, float]) -> None:
-        """Records what else is told of the present step, such as a summary at the end."""
+    def record_values(self, values: Mapping[str, float]) -> None:
+        """Records further values of the current step, such as a summary at the end."""
         self._emit("metric", step=self.step, values=dict(values))
 
     def end_evaluation(self, values: Mapping[str, float], seconds: float, batches: int) -> None:
-        """Records an evaluation after the present step: `val_loss`, `val_loss/<source>`, others.
+        """Records an evaluation after the current step: `val_loss`, `val_loss/<source>`, others.
 
         Raises:
             NonFiniteError: `val_loss` is not finite.
         """
-        told = dict(values)
-        loss = told.get("val_loss")
+        recorded = dict(values)
+        loss = recorded.get("val_loss")
         if loss is not None and self.config.method in _PER_TOKEN:
-            told.setdefault("val_perplexity", math.exp(min(loss, _LARGEST_EXPONENT)))
-        self._emit("eval", step=self.step, values=told, batches=batches, seconds=seconds)
-        self._measure({name: value for name, value in told.items() if self._rates(name)})
+            recorded.setdefault("val_perplexity", math.exp(min(loss, _LARGEST_EXPONENT)))
+        self._emit("eval", step=self.step, values=recorded, batches=batches, seconds=seconds)
+        self._measure({name: value for name, value in recorded.items() if self._rates(name)})
         if loss is not None:
             try:
                 nan_guard.check(self.step, loss)
             except nan_guard.NonFiniteError as error:
                 message = str(error)
-                self._emit("warning", code=error.code, step=self.step, message=message, values=told)
+                self._emit(
+                    "warning", code=error.code, step=self.step, message=message, values=recorded
+                )
                 raise
         self.clock.resume()
 
@@ -261,7 +270,7 @@ class FrameworkRun:
         return batches > 0 and (last or bool(every and self.step % every == 0))
 
     def due(self) -> Due:
-        """What belongs after the present step; the same on every rank, which all have to ask."""
+        """The actions due after the current step; every rank has to call it and gets the same."""
         save = self.is_main and self._due.is_due(self.step, self.clock.last_step_time_s)
         flags = save, bool(self._stop)
         save, stop = self._ranks.any_of(*flags, device=self._hardware.device)
@@ -269,15 +278,15 @@ class FrameworkRun:
         already = self.step == self._start_step and self._resumed
         return Due(save=(save or stop or last) and not already, stop=stop and not last)
 
-    def is_so_anywhere(self, flag: bool) -> bool:
-        """Whether any rank says so; all of them have to ask."""
+    def on_any_rank(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank; every rank has to call it."""
         return self._ranks.any_of(flag, device=self._hardware.device)[0]
 
-    def wrote(self, write: Callable[[], object], written: Path) -> bool:
-        """Has the framework write a checkpoint to `written`; whether all ranks could.
+    def try_write(self, write: Callable[[], object], written: Path) -> bool:
+        """Lets the framework write a checkpoint to `written`; whether all ranks succeeded.
 
-        Want of room costs that checkpoint alone, which is told; every rank has to ask. Where ranks
-        wait for each other while they write, it ends the attempt.
+        Every rank has to call it. A full disk costs only this checkpoint, and is reported; it ends
+        the attempt only where ranks wait for each other while they write.
         """
         if self._strategy not in _WRITTEN_ALONE:
             write()
@@ -289,23 +298,23 @@ class FrameworkRun:
             if not is_failed_write(error):
                 raise
             reason = str(error).partition("\n")[0]
-        if not self.is_so_anywhere(reason is not None):
+        if not self.on_any_rank(reason is not None):
             return True
         if self.is_main:
-            # What can't become a checkpoint would only take the room of the next one.
+            # An incomplete checkpoint would only take the disk space of the next one.
             shutil.rmtree(written, ignore_errors=True)
             self._wait()
-            self._shelf.failed(self.step, reason or "another rank could not write its part")
+            self._store.failed(self.step, reason or "another rank could not write its part")
             self._due.saved(self.step)
             self.clock.resume()
         return False
 
     def saved(self, written: Path, stall_s: float) -> None:
-        """Makes what all ranks have written below `written` the present step's checkpoint.
+        """Seals what all ranks have written below `written` as the current step's checkpoint.
 
-        Returns at once; digests, verification and pruning are a thread's. `written` is moved. Only
-        rank 0 acts; whoever calls sees to it that every rank has finished writing. `stall_s` is how
-        long the training has stood still for it so far.
+        Returns at once: a thread computes digests, verifies and prunes. `written` is moved. Only
+        rank 0 acts; the caller ensures that every rank has finished writing. `stall_s` is how long
+        the training has waited for it so far.
         """
         if not self.is_main:
             return
@@ -314,21 +323,21 @@ class FrameworkRun:
         stall_s += time.perf_counter() - waiting_s
         step, measured = self.step, self._measured_now()
         write = partial(self._seal, written)
-        self._in_flight = self._writer.submit(self._shelf.put, step, measured, write, stall_s)
+        self._in_flight = self._writer.submit(self._store.put, step, measured, write, stall_s)
         self._due.saved(step)
         self.clock.resume()
 
     def stopped(self) -> None:
-        """To be called when the loop was left since `due` said so and the state is saved."""
+        """Records that the loop was left because `due` said so, with the state saved."""
         self._stopped = True
 
     def completed(self, final: Path) -> None:
-        """Tells the end: waits for the last checkpoint, then makes of `final` the run's ./final.
+        """Completes the run: waits for the last checkpoint, then seals `final` as ./final.
 
-        The last thing that all ranks do: from here on they have no groups in common.
+        The last call of every rank: it destroys their process groups.
 
         Raises:
-            NotSavedError: one of them can't be written, or the target was not reached.
+            NotSavedError: a checkpoint can't be written, or the target was not reached.
         """
         if self.step < self.config.steps:
             raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
@@ -352,12 +361,12 @@ class FrameworkRun:
             self._emit("completed", step=self.step, final=FINAL.name)
         self._completed = True
 
-    def ended(self) -> None:
-        """Checks how the loop was left.
+    def check_end(self) -> None:
+        """Checks how the loop ended.
 
         Raises:
             StopRequestedError: on a signal, and the state was saved.
-            NotSavedError: neither so nor completed: a framework that returns is no completion.
+            NotSavedError: neither stopped nor completed, though the framework returned.
         """
         if self._stopped:
             self._ranks.leave()
@@ -368,7 +377,7 @@ class FrameworkRun:
             raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
 
     def close(self) -> None:
-        """Lets a save in flight come to its end, and the events reach the disk."""
+        """Waits for a save in flight and closes the event log."""
         self._writer.shutdown(wait=True)
         if self._events is not None:
             shutil.rmtree(self.writing_folder, ignore_errors=True)
@@ -379,18 +388,18 @@ class FrameworkRun:
         return self.config.compute.strategy
 
     def _rates(self, name: str) -> bool:
-        """Whether it belongs among the few values that say what a checkpoint is worth."""
+        """Whether a checkpoint's metrics include this value."""
         losses = ("val_loss", "val_perplexity")
         return name.partition("/")[0] in losses or name == self.config.checkpoint.metric
 
     def _tokens_of_step(self, tokens: float) -> float:
-        """Those counted since the last step; of an attempt's first step what the plan says."""
+        """The tokens counted since the last step; for the first step the planned number."""
         known, self._tokens = self._tokens, tokens
         return self._cost.tokens_per_step if known is None else tokens - known
 
     def _require_saved(self) -> None:
         self._wait()
-        last = self._shelf.last_verified
+        last = self._store.last_verified
         resumed_here = self._resumed and self.step == self._start_step
         if not resumed_here and (last is None or last.step != self.step):
             raise NotSavedError(
@@ -407,7 +416,7 @@ class FrameworkRun:
         try:
             return seal_folder(written, path, manifest, self._events.sync)
         except OSError:
-            shutil.rmtree(written, ignore_errors=True)  # as in `wrote`
+            shutil.rmtree(written, ignore_errors=True)  # as in `try_write`
             raise
 
     def _chosen(self) -> tuple[int | None, list[tuple[int, str]]]:

@@ -1,4 +1,4 @@
-"""Records what the steps and evaluations of an attempt tell, and stops at what is no number."""
+"""Records the values of an attempt's steps and evaluations, and stops at non-finite ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Recorder:
         try:
             nan_guard.check(step, loss, None if self._skips_overflow else grad_norm)
         except nan_guard.NonFiniteError as error:
-            self._tell_non_finite(error, learning_rate, loss, grad_norm)
+            self._record_non_finite(error, learning_rate, loss, grad_norm)
             raise
 
     def end_step(self, step: int, learning_rate: float, loss: Tensor, grad_norm: Tensor) -> None:
@@ -132,7 +132,7 @@ class Recorder:
             self._measured_at, self._measured = step, {}
         self._measured |= values
 
-    def _tell_non_finite(
+    def _record_non_finite(
         self, error: nan_guard.NonFiniteError, learning_rate: float, loss: float, grad_norm: float
     ) -> None:
         values = {"loss": loss, "lr": learning_rate, "grad_norm": grad_norm}

@@ -1,4 +1,4 @@
-"""What one optimizer step tells: the values of its `metric` event, and a line for people."""
+"""The report of one optimizer step: the values of its `metric` event, and a line for people."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Cost:
 
 
 class StepClock:
-    """Times steps; evaluation and saving stand outside."""
+    """Times steps, without evaluation and saving."""
 
     def __init__(self) -> None:
         self._mark_s = time.perf_counter()
@@ -57,7 +57,7 @@ class StepClock:
         self.last_step_time_s = 0.0
 
     def resume(self) -> None:
-        """Starts the time of a step anew, after whatever is not to be counted."""
+        """Restarts the time of a step, after work that must not be counted."""
         self._mark_s = time.perf_counter()
         self._data_time_s = 0.0
 

@@ -1,7 +1,7 @@
 """One attempt at a training: everything around the model and the loop.
 
 A script hands its loop to `run`, which turns the ways a training can end into exit codes. The loop
-asks the `TrainingRun` for steps and batches and tells it losses; the run resumes, guards, records,
+asks the `TrainingRun` for steps and batches and passes it losses; the run resumes, guards, records,
 and says when to evaluate and to save.
 """
 
@@ -25,7 +25,7 @@ from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import StopRequestedError, ending
 from trainer_runtime.train.checkpoints import random_state, restore
-from trainer_runtime.train.checkpoints.checkpointer import FINAL, Keeper
+from trainer_runtime.train.checkpoints.checkpointer import FINAL, Checkpointer
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
 from trainer_runtime.train.loop.recorder import Recorder
 from trainer_runtime.train.loop.report import Cost, Lines
@@ -81,14 +81,16 @@ class TrainingRun:
         self.step = 0
 
     def begin(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Takes the state to resume from, or of a new start, and tells which.
+        """Restores the state to resume from, or starts new, and records which.
 
         Raises:
             ConfigError: the checkpoint asked for is damaged, or is of another model.
         """
         self._optimizer = optimizer
-        self._keeper = Keeper(self.config, self._events, model, optimizer, self.scaler, self._data)
-        self.step, resumed, skipped = self._keeper.start()
+        self._checkpointer = Checkpointer(
+            self.config, self._events, model, optimizer, self.scaler, self._data
+        )
+        self.step, resumed, skipped = self._checkpointer.start()
         self._start_step = self.step
         parameters = sum(parameter.numel() for parameter in model.parameters())
         cost = Cost.of(self.config, parameters, self._hardware.peak_flops)
@@ -100,7 +102,7 @@ class TrainingRun:
             self.config.optimizer.grad_clip,
             skips_overflow=self.scaler.is_enabled(),
         )
-        self._tell_start(parameters, cost, resumed, skipped)
+        self._record_start(parameters, cost, resumed, skipped)
 
     def steps(self) -> Iterator[int]:
         """The numbers of the steps to do, from 1.
@@ -112,7 +114,7 @@ class TrainingRun:
         while self.step < self.config.steps:
             if self._stop:
                 self._recorder.catch_up()
-                self._keeper.save_last(self.step, self._recorder.measured(self.step))
+                self._checkpointer.save_last(self.step, self._recorder.measured(self.step))
                 raise StopRequestedError(f"{self._stop.name}: saved at step {self.step}")
             for skip in self.config.data.skip:
                 if skip.at_step == self.step:
@@ -164,7 +166,7 @@ class TrainingRun:
         self._recorder.end_step(self.step, self._present_rate, loss, grad_norm)
         steps_done = self.step - self._start_step
         if steps_done == 1:
-            self._keeper.first_step_done()
+            self._checkpointer.first_step_done()
         if steps_done == _WARM_STEPS:
             # What lives now lives to the end: the collector need not walk it again and again.
             gc.collect()
@@ -194,9 +196,9 @@ class TrainingRun:
 
     def save_if_due(self) -> None:
         """Saves where the cadence asks for it; the loop waits for a copy in memory only."""
-        if self._keeper.is_due(self.step, self._recorder.clock.last_step_time_s):
+        if self._checkpointer.is_due(self.step, self._recorder.clock.last_step_time_s):
             self._recorder.catch_up()
-            self._keeper.save(self.step, self._recorder.measured(self.step))
+            self._checkpointer.save(self.step, self._recorder.measured(self.step))
 
     def finish(self) -> None:
         """The last checkpoint, verified; then ./final; then `completed`.
@@ -206,14 +208,14 @@ class TrainingRun:
         """
         self._recorder.catch_up()
         metrics = self._recorder.measured(self.step)
-        self._keeper.save_last(self.step, metrics)
-        self._keeper.export(self.step, metrics)
+        self._checkpointer.save_last(self.step, metrics)
+        self._checkpointer.export(self.step, metrics)
         self._events.emit("completed", step=self.step, final=FINAL.name)
 
     def close(self) -> None:
         """Lets a save in flight come to its end, and the events reach the disk."""
-        if hasattr(self, "_keeper"):
-            self._keeper.close()
+        if hasattr(self, "_checkpointer"):
+            self._checkpointer.close()
         self._events.close()
 
     @property
@@ -231,7 +233,7 @@ class TrainingRun:
             targets.contiguous().pin_memory().to(self.device, non_blocking=True),
         )
 
-    def _tell_start(
+    def _record_start(
         self, parameters: int, cost: Cost, resumed: bool, skipped: list[restore.Skipped]
     ) -> None:
         self._events.emit(

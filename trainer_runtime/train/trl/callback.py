@@ -1,4 +1,4 @@
-"""Keeps our promises inside TRL's trainers, which tell more of a step than Trainer does."""
+"""Connects TRL's trainers, which log more of a step than Trainer does, to a run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 _EVALUATION = "eval_"
 _TOKENS = "num_tokens"
-# What events tell in their own way: `step_time_s`.
-_TOLD_OTHERWISE = ("step_time",)
+# Logged by events in their own way: `step_time_s`.
+_LOGGED_OTHERWISE = ("step_time",)
 
 
 class TrlCallback(TrainmasterCallback):
     """As Trainer's, with TRL's metrics under TRL's names; only `num_tokens` is our `tokens`.
 
-    `epochs_per_step`: how much of the rows a step reads. Trainer is given the whole run's as one.
+    `epochs_per_step`: the share of the rows that a step reads. Trainer gets the whole run's rows as
+    one epoch.
     """
 
     def __init__(self, attempt: FrameworkRun, epochs_per_step: float) -> None:
@@ -35,10 +36,10 @@ class TrlCallback(TrainmasterCallback):
         logs: Mapping[str, Any] | None = None,
         **trained: Any,
     ) -> None:
-        told = in_our_names(of_one_source(logs or {}, self._sources))
-        if "epoch" in told:
-            told["epoch"] = state.global_step * self._epochs_per_step
-        super().on_log(args, state, control, told, **trained)
+        logged = in_our_names(of_one_source(logs or {}, self._sources))
+        if "epoch" in logged:
+            logged["epoch"] = state.global_step * self._epochs_per_step
+        super().on_log(args, state, control, logged, **trained)
 
     def on_evaluate(
         self,
@@ -48,23 +49,23 @@ class TrlCallback(TrainmasterCallback):
         metrics: Mapping[str, Any] | None = None,
         **trained: Any,
     ) -> None:
-        told = in_our_names(of_one_source(metrics or {}, self._sources))
-        super().on_evaluate(args, state, control, told, **trained)
+        logged = in_our_names(of_one_source(metrics or {}, self._sources))
+        super().on_evaluate(args, state, control, logged, **trained)
 
 
 def in_our_names(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """`tokens` of a step; an evaluation has none of its own, and TRL repeats the training's."""
-    told = {name: value for name, value in logs.items() if not name.endswith(_TOLD_OTHERWISE)}
-    told.pop(f"{_EVALUATION}{_TOKENS}", None)
-    if _TOKENS in told:
-        told["tokens"] = told.pop(_TOKENS)
-    return told
+    """Logs under our names; an evaluation has no `tokens`, where TRL repeats the training's."""
+    logged = {name: value for name, value in logs.items() if not name.endswith(_LOGGED_OTHERWISE)}
+    logged.pop(f"{_EVALUATION}{_TOKENS}", None)
+    if _TOKENS in logged:
+        logged["tokens"] = logged.pop(_TOKENS)
+    return logged
 
 
 def of_one_source(logs: Mapping[str, Any], sources: list[str]) -> dict[str, Any]:
-    """TRL names its own values of an evaluation alike for every set: `eval_rewards/margins`.
+    """Renames evaluation values by source: TRL uses the same names for every set.
 
-    Of several sources they get the name of the one whose loss stands beside them.
+    With several sources, `eval_rewards/margins` gets the source whose loss is logged with it.
     """
     if len(sources) > 1:
         for source in sources:

@@ -1,4 +1,4 @@
-"""What a trainer of TRL is given: the tokenizer, and the model to begin with."""
+"""The inputs of TRL's trainers: the tokenizer and the initial model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def initial_model(
     described = attempt.config.model
     if path := described.path:
         if not (Path(path) / "config.json").is_file():
-            raise ConfigError(f"model.path {path} holds no model: there is no config.json in it")
+            raise ConfigError(f"model.path {path} holds no model: config.json is missing")
         source = path
     elif described.hub:
         source = described.hub

@@ -18,8 +18,8 @@ REWARD_NAME = "reward.py"
 def reward_functions(path: Path) -> list[RewardFunc]:
     """The functions of the file whose names begin with `reward` and that take completions.
 
-    In the file's order; planning looks for the same (`plan/spec/attached.py`), without running the
-    file.
+    In the file's order; planning finds the same ones (`plan/spec/attached.py`) without
+    running the file.
 
     Raises:
         ConfigError: the file is missing, can't be imported, or has no such function.

@@ -1,4 +1,4 @@
-"""Whether the rows of a data set are what a method of TRL learns from; said before it starts."""
+"""Checks before the start whether a data set's rows fit a method of TRL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refuse_unusable(rows: Dataset, method: str, tokenizer: PreTrainedTokenizerBa
 
 
 def fitting_prompts(rows: Dataset, tokenizer: PreTrainedTokenizerBase, at_most: int) -> Dataset:
-    """The rows whose prompt has at most so many tokens: what is generated needs the rest.
+    """The rows whose prompt has at most `at_most` tokens; the completion needs the rest.
 
     Raises:
         ConfigError: there are none.

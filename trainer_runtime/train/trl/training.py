@@ -66,9 +66,9 @@ def _evenly(rows: Any, at_most: int, source: str) -> Any:
 
 
 def _resume_token_count(trainer: Any, checkpoint: Path) -> None:
-    """TRL counts tokens from 0 in every process; what was read before goes on being counted."""
+    """Adds the tokens of earlier attempts: TRL counts from 0 in every process."""
     data = (checkpoint / _STATE).read_bytes()
     history = decode_fields(data, _STATE, max_bytes=MAX_DOCUMENT_BYTES).sections("log_history")
-    told = [entry.values["num_tokens"] for entry in history if "num_tokens" in entry.values]
-    if told:
-        trainer._total_train_tokens = told[-1]
+    counts = [entry.values["num_tokens"] for entry in history if "num_tokens" in entry.values]
+    if counts:
+        trainer._total_train_tokens = counts[-1]

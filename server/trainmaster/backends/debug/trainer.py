@@ -15,7 +15,7 @@ from typing import Any
 
 from trainer_runtime.box.files.files import AppendedLog, write_json
 from trainer_runtime.box.files.layout import RunFolder
-from trainer_runtime.core.checkpoints.pinned_checkpoints import held_steps
+from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
 from trainer_runtime.core.config import CheckpointConfig, RunConfig
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.manifest import (
@@ -266,7 +266,7 @@ class SimulatedTrainer(threading.Thread):
     def _prune(self) -> None:
         stored = [_stored(folder) for folder in sorted(self._run.checkpoints.glob("step-*"))]
         left = {entry.step for entry in stored if entry.step > self._step}
-        held = held_steps(self._run.root) - left
+        held = pinned_steps(self._run.root) - left
         for step in self._retention.to_prune(stored, self._step, left, held):
             shutil.rmtree(self._folder(step))
             self._emit("checkpoint", {"action": "pruned", "step": step})

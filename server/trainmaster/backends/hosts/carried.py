@@ -71,4 +71,4 @@ def _packed() -> bytes:
     with zipfile.ZipFile(archive, "w") as opened:
         for name, data in runtime_files().items():
             opened.writestr(zipfile.ZipInfo(name), data)
-    return zlib.compress(archive.getvalue(), 9)
+    return zlib.compress(archive.getvalue(), 6)

@@ -152,7 +152,7 @@ async def _nearer(endpoint: Endpoint, error: HostError) -> HostError:
 
 def _unreachable(endpoint: Endpoint, error: OSError) -> HostError:
     first = endpoint.hops[0]
-    told, fix = f"{endpoint.told(first)} can't be reached at {first.host}:{first.port}: ", ""
+    told, fix = f"{endpoint.describe(first)} can't be reached at {first.host}:{first.port}: ", ""
     if isinstance(error, socket.gaierror):
         told += f"the name is not known ({error.strerror})."
         fix = "Look whether the name is spelt rightly, and whether DNS or the VPN is up."

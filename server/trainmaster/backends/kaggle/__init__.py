@@ -1,1 +1,1 @@
-"""Kaggle kernels as a place where runs stay, session after session."""
+"""The Kaggle backend: a run as a series of sessions of one kernel."""

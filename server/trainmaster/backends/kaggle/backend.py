@@ -24,11 +24,12 @@ from trainmaster.backends.kaggle.follower import KernelFollower
 from trainmaster.backends.kaggle.machine_types import WORKING, documented
 from trainmaster.backends.kaggle.mounts import Mounting
 from trainmaster.backends.kaggle.outputs import Outputs
-from trainmaster.backends.kaggle.placement import Stay
+from trainmaster.backends.kaggle.placement import KagglePlacement
 from trainmaster.backends.kaggle.push import Pusher
 from trainmaster.backends.kaggle.sessions import DATA_SET, with_output
 from trainmaster.store import secret_values
-from trainmaster.store.control import IN_SESSIONS, Control
+from trainmaster.store.control import Control
+from trainmaster.store.control.runs import KAGGLE_LAUNCHER
 from trainmaster.store.mirror import Mirror
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
@@ -45,7 +46,7 @@ class KaggleBackend(InputReceiver, RunFiles):
     log, its files by its output. Alerts are sent from here, and no session is given an address."""
 
     name = "kaggle"
-    launcher_name = IN_SESSIONS
+    launcher_name = KAGGLE_LAUNCHER
 
     def __init__(
         self,
@@ -55,10 +56,10 @@ class KaggleBackend(InputReceiver, RunFiles):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._home = home
-        self._records = control.kernels
+        self._records = control.kaggle
         # A session's machine is new each time: any name will do, and one of the home's own keeps
         # apart those who share a machine, as tests do.
-        self._cache = f"/tmp/trainmaster-{control.boxes.home_id()}"
+        self._cache = f"/tmp/trainmaster-{control.instances.home_id()}"
         self._kaggle = kaggle
         self._clock = clock
         self._mirror = Mirror(home.mirror)
@@ -187,8 +188,8 @@ class KaggleBackend(InputReceiver, RunFiles):
     def _settings(self) -> KaggleSettings:
         return read_settings(self._home).kaggle
 
-    def _stay(self, run_id: str) -> Stay:
-        return Stay(run_id, self._home.kaggle(run_id))
+    def _stay(self, run_id: str) -> KagglePlacement:
+        return KagglePlacement(run_id, self._home.kaggle(run_id))
 
     def _outputs(self, run_id: str, what: str) -> Outputs:
         """The newest output.
@@ -205,4 +206,4 @@ class KaggleBackend(InputReceiver, RunFiles):
                 f"Wait for its end: `trainmaster status {run_id}` tells the deadline.",
                 retryable=True,
             )
-        return Outputs(self._kaggle, kept.body["ref"], self._stay(run_id).output)
+        return Outputs(self._kaggle, kept.ref, self._stay(run_id).output)

@@ -1,7 +1,7 @@
-"""What is asked of Kaggle, through the official client in a process of its own.
+"""The port to Kaggle's API, implemented by a worker process with the official client.
 
-That client prints to standard output and exits where it has no credentials: neither may reach a
-server that speaks MCP over the same pipes.
+That client prints to standard output, and exits without credentials: neither may affect a server
+that speaks MCP over the same pipes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainmaster.words.errors import CloudError
 
 
 class SourcesLeftOutError(CloudError):
-    """Kaggle took a push and started its session, but not all of its `sources`."""
+    """Kaggle accepted a push and started its session, but without some of its `sources`."""
 
     sources: tuple[str, ...] = ()
 
@@ -25,7 +25,7 @@ KernelState = Literal["queued", "running", "complete", "error", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """`ref`: `owner/slug`; `version`: that this push has made."""
+    """`ref`: `owner/slug`; `version`: the version created by this push."""
 
     ref: str
     version: int
@@ -34,7 +34,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class KernelStatus:
-    """`message`: Kaggle's own words on a failure."""
+    """`message`: Kaggle's description of a failure."""
 
     state: KernelState
     message: str | None = None
@@ -42,8 +42,8 @@ class KernelStatus:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What is known of a kernel besides its session. `version`: the newest, None where Kaggle does
-    not say. `marked`: its script holds the text that was asked for."""
+    """A kernel without its session. `version`: the newest, None if Kaggle does not state it.
+    `marked`: its script contains the requested text."""
 
     version: int | None
     title: str
@@ -52,11 +52,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Events of a kernel's log, (stream, data) each: those before `next_index`, where to go on.
+    """Events of a kernel's log, (stream, data) each, up to `next_index`, where the next page is.
 
-    They begin at the index that was asked for; earlier where the log turned out to be another than
-    what was read of it. An event need be no line: lines come in pieces, or without their ends.
-    `ended`: the log is whole.
+    They begin at the requested index, or earlier if the log has been replaced. An event can be a
+    part of a line, or contain several. `ended`: the log is complete.
     """
 
     events: Sequence[tuple[str, str]]
@@ -66,9 +65,9 @@ class LogPage:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """GPU time of the week in seconds; `refresh_t`: when it starts anew, Unix seconds.
+    """GPU time of the week in seconds; `refresh_t`: when the next week begins, Unix seconds.
 
-    `reserved_s`: what sessions that run now may still use.
+    `reserved_s`: time that running sessions may still use.
     """
 
     used_s: float
@@ -83,9 +82,9 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class KernelPush:
-    """A kernel version to be pushed. `slug` without its owner, who is the account's.
+    """A kernel version to push. `slug`: without its owner, the account.
 
-    `code`: the one script. `timeout_s`: after which Kaggle ends the session. `kernel_sources` and
+    `code`: the script. `timeout_s`: after this Kaggle ends the session. `kernel_sources` and
     `dataset_sources`: `owner/slug` each, mounted below /kaggle/input by their slug.
     """
 
@@ -101,55 +100,55 @@ class KernelPush:
 
 
 class Kaggle(Protocol):
-    """Raises, each of them: `CloudError`: `KAGGLE_KEY_MISSING`, `KAGGLE_KEY_REFUSED`,
-    `KAGGLE_UNREACHABLE` (what was asked for may have happened), `KAGGLE_REFUSED`,
+    """Each method raises `CloudError`: `KAGGLE_KEY_MISSING`, `KAGGLE_KEY_REFUSED`,
+    `KAGGLE_UNREACHABLE` (the request may have taken effect), `KAGGLE_REFUSED`,
     `PACKAGE_MISSING`."""
 
     async def account(self) -> str:
-        """The user name that kernels and data sets belong to."""
+        """The user name that owns the kernels and data sets."""
 
     async def push(self, push: KernelPush) -> Pushed:
-        """Push a version, which starts a session. Sent once.
+        """Push a version, which starts a session. Sent once, without retries.
 
         Raises:
-            SourcesLeftOutError: Kaggle took it, but not its sources.
+            SourcesLeftOutError: Kaggle accepted it without all of its sources.
         """
 
     async def status(self, ref: str) -> KernelStatus | None:
-        """How the newest version's session stands; None where there is no such kernel."""
+        """The state of the newest version's session; None if the kernel does not exist."""
 
     async def kernel(self, ref: str, marker: str) -> Kernel | None:
-        """A kernel's newest version, which tells whether a push whose reply was lost has arrived;
-        None where there is no such kernel. `marker`: a text that scripts of ours hold."""
+        """A kernel's newest version, which shows whether a push without a reply has arrived; None
+        if the kernel does not exist. `marker`: a text contained in Trainmaster's scripts."""
 
     async def log(self, ref: str, after: int, wait_s: float) -> LogPage:
-        """The newest session's log from an event's index on, 0 where a session is new; waits
-        `wait_s` for any. Nothing for a kernel that is not there."""
+        """The newest session's log after an event's index, 0 for a new session; waits `wait_s` for
+        the first event. Empty if the kernel does not exist."""
 
     async def outputs(self, ref: str) -> Sequence[str]:
-        """The names of the files that the newest session has left; none where it left none."""
+        """The names of the newest session's output files; empty if it has none."""
 
     async def fetch_output(self, ref: str, name: str, path: Path) -> None:
-        """Bring one output file here; `path` is replaced once it is whole."""
+        """Download one output file; `path` is replaced once it is complete."""
 
     async def quota(self) -> Quota:
         """This week's accelerator time."""
 
     async def put_dataset(self, slug: str, title: str, folder: Path) -> str:
-        """Make a private data set of a folder's files, or its next version; `owner/slug`, once it
-        can be mounted."""
+        """Create a private data set from a folder's files, or its next version; returns
+        `owner/slug` once it can be mounted."""
 
     async def dataset_state(self, slug: str) -> str | None:
-        """`ready`, `failed`, or a word for what is still to be done; None: there is none."""
+        """`ready`, `failed`, or a state of its processing; None if it does not exist."""
 
-    async def settled_dataset(self, slug: str) -> str | None:
-        """Its state once nothing is done to it any more, however long that takes."""
+    async def finished_dataset(self, slug: str) -> str | None:
+        """Its state after its processing has ended, without a timeout."""
 
     async def datasets(self, search: str) -> Mapping[str, Any]:
-        """Our own data sets by slug, with what the list tells of each."""
+        """The account's data sets by slug, with their fields in the list."""
 
     async def remove_dataset(self, slug: str) -> None:
-        """One that is gone is no error."""
+        """Remove a data set. Idempotent."""
 
     async def close(self) -> None:
-        """End the client's process; may be repeated."""
+        """End the client's process. Idempotent."""

@@ -1,4 +1,4 @@
-"""Where credentials for Kaggle are looked for: in the order in which its client does."""
+"""Find credentials for Kaggle, in the order of its official client."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ HOW_TO_GET = (
 
 
 def with_keys(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment, with what of the keys stands in the home's `secrets.env` only.
+    """The environment, with keys that only the home's `secrets.env` contains.
 
     Raises:
-        CloudError: `SECRET_INVALID`, that file can't be used.
+        CloudError: `SECRET_INVALID`, that file is invalid.
     """
     found = dict(environment)
     for name in VARIABLES:
@@ -37,7 +37,7 @@ def with_keys(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def key_places(environment: Mapping[str, str]) -> list[str]:
-    """The names of the places that hold credentials, the one that counts first; never a value."""
+    """The names of the places with credentials, by precedence; never a value."""
     folder = Path(environment.get("HOME") or Path.home()) / ".kaggle"
     files = {name: folder / name for name in ("access_token", "access_token.txt")}
     places = [TOKEN] if environment.get(TOKEN) else []
@@ -52,7 +52,7 @@ def key_places(environment: Mapping[str, str]) -> list[str]:
 
 
 def config_folder(environment: Mapping[str, str]) -> Path:
-    """Where `kaggle.json` is looked for."""
+    """The folder of `kaggle.json`."""
     if environment.get("KAGGLE_CONFIG_DIR"):
         return Path(environment["KAGGLE_CONFIG_DIR"])
     home = Path(environment.get("HOME") or Path.home())
@@ -62,7 +62,7 @@ def config_folder(environment: Mapping[str, str]) -> Path:
 
 
 def missing(environment: Mapping[str, str]) -> str:
-    """What was looked for and not found, as a sentence."""
+    """The message that lists the places without credentials."""
     half = [name for name in (USER, KEY) if environment.get(name)]
     if len(half) == 1:
         other = KEY if half[0] == USER else USER

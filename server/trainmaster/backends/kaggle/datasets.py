@@ -1,9 +1,8 @@
 """Private data sets at Kaggle: entries of a host's cache, and a run's secrets.
 
-What a session finds mounted is what a host's cache would hold, an entry a data set:
-`<kind>/<entry>/…`, and beside it `complete.json` where the entry is marked as whole by `.complete`,
-whose contents that is. A data set's name is a digest of its contents: it is sent once, and later
-runs find it.
+A session mounts one data set per cache entry: `<kind>/<entry>/…`, and next to it `complete.json`
+with the contents of `.complete`, if that marks the entry as complete. A data set's name is a digest
+of its contents: it is sent once and found by later runs.
 """
 
 from __future__ import annotations
@@ -29,31 +28,31 @@ from trainmaster.words.paths import Home
 
 _DIGITS = 32
 _CHUNK_BYTES = 1 << 20
-# Weights don't get smaller.
+# Weights don't compress.
 _DENSE = (".safetensors", ".gguf", ".parquet")
 _READY = "ready"
 
 
 class Datasets:
-    """Those of one account; safe to call from several processes at once."""
+    """The data sets of one account; safe for concurrent processes."""
 
     def __init__(self, home: Home, kaggle: Kaggle) -> None:
         self._home, self._kaggle = home, kaggle
 
     async def put(self, place: str, files: Sequence[TreeFile], *, mark: bool = False) -> str:
-        """The data set with an entry of the cache, `owner/slug`, sent first where there is none.
+        """The data set with a cache entry, `owner/slug`; uploaded if it does not exist.
 
-        `place`: the entry's below the cache, such as `data/<fingerprint>`; `files` by their names
-        in it; `mark`: it is one that `.complete` marks.
+        `place`: the entry's path in the cache, such as `data/<fingerprint>`; `files`: by their
+        names in it; `mark`: whether `.complete` marks the entry.
 
         Raises:
             CloudError: `KAGGLE_…`.
-            PlanError: `DATA_CHANGED`, a file is not any more what was listed.
+            PlanError: `DATA_CHANGED`, a file has changed since it was listed.
             OSError: a file can't be read.
         """
         marker = _marker(files) if mark else None
         slug = await asyncio.to_thread(_slug, place, files, marker)
-        if await self._kaggle.settled_dataset(slug) == _READY:
+        if await self._kaggle.finished_dataset(slug) == _READY:
             return f"{await self._kaggle.account()}/{slug}"
         with self._folder() as folder:
             await asyncio.to_thread(_pack, folder, place, files, marker)
@@ -66,16 +65,18 @@ class Datasets:
         return ref
 
     async def put_secrets(self, run_id: str, generation: int, files: Mapping[str, bytes]) -> str:
-        """The data set with what a run is given for a request, `owner/slug`; its own, and gone with
-        `remove_secrets`.
+        """Upload a run's secrets for a request as a data set, `owner/slug`; `remove_secrets`
+        removes it.
 
         Raises:
             CloudError: `KAGGLE_…`.
         """
         slug = f"{_secrets_of(run_id)}{generation}"
-        note = self._home.kaggle_secret(slug)  # what was sent is found again, come what may
+        note = self._home.kaggle_secret(
+            slug
+        )  # recorded first, so that it can be removed after a kill
         write_synced(note, b"", 0o600)
-        if await self._kaggle.settled_dataset(slug) == _READY:
+        if await self._kaggle.finished_dataset(slug) == _READY:
             return f"{await self._kaggle.account()}/{slug}"
         with self._folder() as folder:
             for name, data in files.items():
@@ -83,11 +84,10 @@ class Datasets:
             return await self._send(slug, folder)
 
     async def remove_secrets(self, run_id: str, *, but: int | None = None) -> bool:
-        """Remove what a run was given, for all requests `but` one, True if that was anything; may
-        be repeated.
+        """Remove a run's secrets for all requests `but` one; True if there were any. Idempotent.
 
         Raises:
-            CloudError: `KAGGLE_…`; what is left is removed the next time.
+            CloudError: `KAGGLE_…`; the next call removes the rest.
         """
         begin = _secrets_of(run_id)
         notes = sorted(self._home.kaggle_secret(begin).parent.glob(f"{begin}*"))
@@ -101,10 +101,10 @@ class Datasets:
         try:
             return await self._kaggle.put_dataset(slug, slug, folder)
         except CloudError as error:
-            # Somebody else was first, or our own request came through twice.
+            # Another process was first, or the request arrived twice.
             if error.code != "KAGGLE_REFUSED":
                 raise
-            if await self._kaggle.settled_dataset(slug) != _READY:
+            if await self._kaggle.finished_dataset(slug) != _READY:
                 raise
         return f"{await self._kaggle.account()}/{slug}"
 
@@ -132,27 +132,29 @@ def _sha256(file: TreeFile) -> str:
 
 
 def _secrets_of(run_id: str) -> str:
-    """What the names of all of a run's begin with; a generation follows."""
+    """The prefix of a run's data sets with secrets; a generation follows."""
     return f"tm-s-{hashlib.sha256(run_id.encode()).hexdigest()[:24]}-"
 
 
 def _marker(files: Sequence[TreeFile]) -> bytes:
-    """What `box.answer.receive` writes into `.complete` for these files."""
+    """The contents of `.complete` for these files, as the upload to a host writes it."""
     rows = json.dumps([[file.name, file.size_bytes, file.modified_ns] for file in files])
     digest = hashlib.sha256(rows.encode()).hexdigest()
     return f'{{"digest": "{digest}", "files": {rows}}}\n'.encode()
 
 
 def _pack(folder: Path, place: str, files: Sequence[TreeFile], marker: bytes | None) -> None:
-    """Lay the data set out: an archive, which Kaggle unpacks into a folder of its name."""
+    """Write the data set's files: an archive, which Kaggle unpacks into a folder of its name."""
     kind, _, entry = place.partition("/")
     with zipfile.ZipFile(folder / f"{kind}.zip", "w", compresslevel=1) as archive:
         for file in files:
-            told = zipfile.ZipInfo(f"{entry}/{file.name}")  # of no time: theirs may be before 1980
+            info = zipfile.ZipInfo(
+                f"{entry}/{file.name}"
+            )  # without mtime: zip can't store years before 1980
             is_dense = file.name.endswith(_DENSE)
-            told.compress_type = zipfile.ZIP_STORED if is_dense else zipfile.ZIP_DEFLATED
-            told.file_size = file.size_bytes
-            with archive.open(told, "w") as packed, _opened(file) as stream:
+            info.compress_type = zipfile.ZIP_STORED if is_dense else zipfile.ZIP_DEFLATED
+            info.file_size = file.size_bytes
+            with archive.open(info, "w") as packed, _opened(file) as stream:
                 shutil.copyfileobj(stream, packed, _CHUNK_BYTES)
     if marker is not None:
         write_synced(folder / CACHE_MARK, marker)

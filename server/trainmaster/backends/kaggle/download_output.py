@@ -1,4 +1,4 @@
-"""Brings a file of a kernel's output here. Part of the worker's process."""
+"""Download a file of a kernel's output. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _TRIES = 4
 
 
 def fetch_blob(address: str, path: Path) -> None:
-    """`path` is replaced once the file is here as a whole; what broke off is gone on with.
+    """Download to `path`, which is replaced at the end; a broken download is resumed.
 
     Raises:
-        requests.RequestException: it can't be had, or broke off too often.
+        requests.RequestException: it failed, or broke too often.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -39,9 +39,9 @@ def _fill(address: str, part: Path) -> None:
             ) as answer:
                 answer.raise_for_status()
                 validator = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-                goes_on = answer.status_code == requests.codes.partial_content
-                expected = _length(answer, have if goes_on else 0)
-                with part.open("ab" if goes_on else "wb") as file:
+                is_partial = answer.status_code == requests.codes.partial_content
+                expected = _length(answer, have if is_partial else 0)
+                with part.open("ab" if is_partial else "wb") as file:
                     for data in answer.iter_content(_CHUNK_BYTES):
                         file.write(data)
                     file.flush()
@@ -55,7 +55,7 @@ def _fill(address: str, part: Path) -> None:
 
 
 def _headers(have: int, validator: str | None) -> dict[str, str]:
-    # As it lies there, so that lengths can be compared.
+    # Uncompressed, so that lengths can be compared.
     headers = {"Accept-Encoding": "identity"}
     if have and validator:
         headers |= {"Range": f"bytes={have}-", "If-Range": validator}
@@ -63,5 +63,5 @@ def _headers(have: int, validator: str | None) -> dict[str, str]:
 
 
 def _length(answer: Any, before: int) -> int | None:
-    told = answer.headers.get("Content-Length")
-    return before + int(told) if told and told.isdigit() else None
+    length = answer.headers.get("Content-Length")
+    return before + int(length) if length and length.isdigit() else None

@@ -1,4 +1,4 @@
-"""What Kaggle's client raises, as errors that can be acted on. Part of the worker's process."""
+"""Map exceptions of Kaggle's client to errors. Runs in the worker process."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _REFUSED, _FORBIDDEN, _BUSY, _SERVER_ERROR = 401, 403, 429, 500
 
 
 class KeysMissingError(Exception):
-    """The client found no credentials that it would try."""
+    """The client found no credentials."""
 
 
 class RefusedError(Exception):
-    """Kaggle answered, and said no; the message is its own."""
+    """Kaggle refused; the message is Kaggle's."""
 
 
 def coded(error: BaseException) -> CloudError:
-    """The error that the operator's side raises."""
+    """The error for the client process."""
     if isinstance(error, CloudError):
         return error
     if isinstance(error, ImportError):
@@ -40,21 +40,21 @@ def coded(error: BaseException) -> CloudError:
 
 
 def http_status(error: BaseException) -> int | None:
-    """The status of the answer behind an error; the client hides some behind its own words."""
+    """The HTTP status behind an error; the client wraps some."""
     for cause in _chain(error):
         status = getattr(getattr(cause, "response", None), "status_code", None)
         if isinstance(status, int):
-            return _told_status(cause, status)
+            return _status_in_body(cause, status)
     return None
 
 
 def is_absent(error: BaseException) -> bool:
-    """True where Kaggle says that there is no such thing, or none that we may see."""
+    """Whether Kaggle reports that the resource does not exist, or is not accessible."""
     return http_status(error) in (_FORBIDDEN, 404)
 
 
 def key_refused() -> CloudError:
-    """Told with the place that the credentials came from."""
+    """The error with the place of the credentials."""
     places = key_places(os.environ) or ["the credentials"]
     message = f"Kaggle does not accept {places[0]}."
     fix = HOW_TO_GET
@@ -65,7 +65,7 @@ def key_refused() -> CloudError:
 
 
 def cleaned(words: object) -> str:
-    """Kaggle's words on one line, harmless, without anything that is secret."""
+    """Kaggle's message on one line, without control characters and secrets."""
     text = " ".join(str(words).split())
     for name in (TOKEN, KEY):
         value = os.environ.get(name)
@@ -80,8 +80,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__ or seen.__context__
 
 
-def _told_status(cause: BaseException, status: int) -> int:
-    """Kaggle may say 200 and put the code into the body."""
+def _status_in_body(cause: BaseException, status: int) -> int:
+    """Kaggle may answer 200 with the status in the body."""
     code = _body(cause).get("code")
     return code if isinstance(code, int) and code >= 400 else status
 
@@ -97,16 +97,16 @@ def _body(cause: BaseException) -> dict[str, object]:
 def _answered(status: int, error: BaseException) -> CloudError:
     bodies = map(_body, _chain(error))
     words = next((body["message"] for body in bodies if body.get("message")), "")
-    told = f"Kaggle answered with {status}" + (f": {cleaned(words)}" if words else "")
+    message = f"Kaggle answered with {status}" + (f": {cleaned(words)}" if words else "")
     if status == _BUSY:
-        return _unreachable(f"{told}: it takes no more requests for the moment.")
+        return _unreachable(f"{message}: it accepts no requests for the moment.")
     if status >= _SERVER_ERROR:
-        return _unreachable(f"{told}.")
-    return _refused(told)
+        return _unreachable(f"{message}.")
+    return _refused(message)
 
 
 def _by_kind(error: BaseException) -> CloudError:
-    """No status was seen: there was no answer, or none that can be read."""
+    """For an error without a status: no answer, or an unreadable one."""
     import requests
 
     if isinstance(error, requests.exceptions.JSONDecodeError):
@@ -120,11 +120,11 @@ def _by_kind(error: BaseException) -> CloudError:
     return _refused(f"{type(error).__name__}: {error}")
 
 
-def _unreachable(told: str) -> CloudError:
+def _unreachable(message: str) -> CloudError:
     return CloudError(
         "KAGGLE_UNREACHABLE",
-        told,
-        "Try again later; https://www.kaggle.com tells in a browser whether it is there.",
+        message,
+        "Try again later; open https://www.kaggle.com in a browser to check whether it is up.",
         retryable=True,
     )
 
@@ -132,8 +132,8 @@ def _unreachable(told: str) -> CloudError:
 def _refused(words: str) -> CloudError:
     return CloudError(
         "KAGGLE_REFUSED",
-        f"Kaggle refuses: {cleaned(words).rstrip('.')}.",
-        "Mend what it names; some things need a phone number that is verified in its settings.",
+        f"Kaggle refused: {cleaned(words).rstrip('.')}.",
+        "Fix what it names; some features need a verified phone number in Kaggle's settings.",
     )
 
 

@@ -1,11 +1,10 @@
-"""Following the runs at Kaggle: what their kernels' logs carry, copied into their mirrors, and what
-became of their sessions."""
+"""Follow runs at Kaggle: copy the data in their kernels' logs into their mirrors, and record the
+ends of their sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from trainer_runtime.core.kaggle.log_frames import Frame
 from trainer_runtime.core.protocol.finding import as_evidence
@@ -15,20 +14,20 @@ from trainmaster.backends.kaggle.client import Kaggle, KernelStatus
 from trainmaster.backends.kaggle.log_frames import LogLines
 from trainmaster.backends.kaggle.offline_supervisor import due_lines, write_lines
 from trainmaster.backends.kaggle.outputs import Outputs
-from trainmaster.backends.kaggle.placement import Stay
-from trainmaster.store.control_kaggle import KernelRecords, KernelSession, SessionState
+from trainmaster.backends.kaggle.placement import KagglePlacement
+from trainmaster.store.control.kaggle import KaggleRecords, KaggleSession, SessionState
 from trainmaster.store.mirror import MirrorWriter
 from trainmaster.words.errors import CloudError
 
-# A log that grows is asked for more at once; one that doesn't, and the status, every so often.
+# A growing log is read again at once; an idle log and the status at intervals.
 _LOG_EVERY_S = 1.0
 _STATUS_EVERY_S = 10.0
 _QUEUE_EVERY_S = 3.0
 _HEARD_EVERY_S = 10.0
 _PAGES_AT_A_TIME = 4
-# A log that is opened is told from its beginning: so long its news are waited for.
+# A newly opened log is sent from its beginning: wait this long for new events.
 _OPENING_S = 3.0
-# The end of an ended session's log: at a time, and in all.
+# Waits for the end of an ended session's log: per read, and in total.
 _LOG_END_S, _LOG_SETTLES_S = 5.0, 120.0
 _LIVING = ("queued", "running")
 _GONE = KernelStatus("error", "the kernel is gone")
@@ -36,7 +35,7 @@ _GONE = KernelStatus("error", "the kernel is gone")
 
 @dataclass(slots=True)
 class _Reading:
-    """How far one session's log was read by this follower."""
+    """This follower's position in one session's log."""
 
     lines: LogLines
     log_due_t: float = 0.0
@@ -55,26 +54,26 @@ class _Reading:
         return self.status is not None and self.status.state not in _LIVING
 
     @property
-    def patience_s(self) -> float:
-        """How long the next page of the log is waited for."""
+    def wait_s(self) -> float:
+        """How long to wait for the next page of the log."""
         if self.over:
             return _LOG_END_S
         return 0.0 if self.opened else _OPENING_S
 
 
 class KernelFollower:
-    """One look asks for at most four pages of each log, and is over soon where nothing is new."""
+    """One pass reads at most four pages of each log, and returns soon if nothing is new."""
 
     def __init__(
         self,
         kaggle: Kaggle,
-        records: KernelRecords,
-        stay: Callable[[str], Stay],
+        records: KaggleRecords,
+        placement_of: Callable[[str], KagglePlacement],
         clock: Callable[[], float],
     ) -> None:
         self._kaggle = kaggle
         self._records = records
-        self._stay = stay
+        self._placement_of = placement_of
         self._clock = clock
         self._readings: dict[tuple[str, int], _Reading] = {}
         self._settled: dict[str, tuple[int, int, int, bool]] = {}
@@ -83,7 +82,7 @@ class KernelFollower:
         news = News()
         for run_id, followed in placements.items():
             try:
-                await self._look(run_id, followed, news)
+                await self._follow_run(run_id, followed, news)
             except OSError:
                 news.failed.add(run_id)
         return news
@@ -91,68 +90,68 @@ class KernelFollower:
     async def close(self) -> None:
         return
 
-    async def _look(self, run_id: str, followed: Followed, news: News) -> None:
+    async def _follow_run(self, run_id: str, followed: Followed, news: News) -> None:
         writer = MirrorWriter(followed.mirror, followed.mask)
         session = self._records.newest(run_id)
         if session is not None and session.alive:
-            news.changed.setdefault(run_id, set())  # not read to its end before the session's
+            news.changed.setdefault(run_id, set())  # not read to its end before the session's end
             if session.state is not SessionState.INTENDED:
-                await self._look_at_session(session, writer, news)
+                await self._follow_session(session, writer, news)
             session = self._records.newest(run_id)
         if session is None or not session.alive:
             await self._settle(run_id, session, writer, news)
 
     async def _settle(
-        self, run_id: str, session: KernelSession | None, writer: MirrorWriter, news: News
+        self, run_id: str, session: KaggleSession | None, writer: MirrorWriter, news: News
     ) -> None:
-        """Between sessions; a journal that has been looked at is not folded again."""
-        stay = self._stay(run_id)
+        """Between sessions; a journal that was evaluated is not folded again."""
+        placement = self._placement_of(run_id)
         number = 0 if session is None else session.number
-        refused = stay.refusal is not None
-        seen = (number, stay.desired.generation, writer.size(JOURNAL), refused)
+        refused = placement.refusal is not None
+        seen = (number, placement.desired.generation, writer.size(JOURNAL), refused)
         if self._settled.get(run_id) == seen:
             return
-        lines = due_lines(stay, self._records, writer.mirror)
+        lines = due_lines(placement, self._records, writer.mirror)
         if lines:
             write_lines(writer, lines, self._clock())
             news.note(run_id, JOURNAL)
         self._settled[run_id] = seen
 
-    async def _look_at_session(
-        self, session: KernelSession, writer: MirrorWriter, news: News
+    async def _follow_session(
+        self, session: KaggleSession, writer: MirrorWriter, news: News
     ) -> None:
         key = (session.run_id, session.number)
         reading = self._readings.get(key)
         if reading is None:
-            begin = int(session.body.get("log_index", 0))
+            begin = session.log_index
             reading = self._readings[key] = _Reading(LogLines(begin))
         session = await self._ask_status(session, reading)
         try:
             session = await self._read_log(session, reading, writer, news)
         except CloudError:
-            if not (reading.over and self._has_told_all(session, reading)):
-                raise  # else it is not to be had, and the output has to do
-        session = await self._ask_status(session, reading)  # a whole log tells of an end
-        if reading.over and not news.more and self._has_told_all(session, reading):
+            if not (reading.over and self._is_complete(session, reading)):
+                raise  # otherwise it is unavailable, and the output replaces it
+        session = await self._ask_status(session, reading)  # a complete log may mean an end
+        if reading.over and not news.more and self._is_complete(session, reading):
             await self._finish(session, reading, writer, news)
             del self._readings[key]
 
-    def _has_told_all(self, session: KernelSession, reading: _Reading) -> bool:
-        """Whether nothing more is to be had of its log: of a killed session there is nothing else,
-        so it is waited for, within bounds."""
-        waited_s = self._clock() - float(session.body["over_t"])
+    def _is_complete(self, session: KaggleSession, reading: _Reading) -> bool:
+        """Whether its log has no further events. A killed session has no output, so its log is
+        awaited, within limits."""
+        waited_s = self._clock() - (session.over_t or 0.0)
         return reading.log_ended or reading.status is _GONE or waited_s > _LOG_SETTLES_S
 
     async def _read_log(
-        self, session: KernelSession, reading: _Reading, writer: MirrorWriter, news: News
-    ) -> KernelSession:
+        self, session: KaggleSession, reading: _Reading, writer: MirrorWriter, news: News
+    ) -> KaggleSession:
         now = self._clock()
         due = reading.over or now >= reading.log_due_t
         if reading.log_ended or reading.queued or not due:
             return session
         lines, grown = reading.lines, False
         for _ in range(_PAGES_AT_A_TIME):
-            page = await self._kaggle.log(session.body["ref"], lines.index, reading.patience_s)
+            page = await self._kaggle.log(session.ref, lines.index, reading.wait_s)
             reading.opened = True
             for frame in lines.frames(page.events, page.next_index):
                 self._take(session.run_id, frame, reading, writer, news)
@@ -163,23 +162,24 @@ class KernelFollower:
         else:
             news.more = True
         reading.log_due_t = now if grown else now + _LOG_EVERY_S
-        if reading.gap and not session.body.get("read_again"):
+        if reading.gap and not session.read_again:
             reading.lines, reading.gap, reading.log_ended = LogLines(0), False, False
-            news.more = True  # what was damaged on its way may come whole the second time
-            told: dict[str, Any] = {"log_index": 0, "read_again": True}
-            return self._records.change(session.run_id, session.number, **told)
+            news.more = True  # a damaged event may be correct in a second read
+            return self._records.change(
+                session.run_id, session.number, log_index=0, read_again=True
+            )
         return self._note_read(session, reading, now) if grown else session
 
-    def _note_read(self, session: KernelSession, reading: _Reading, now: float) -> KernelSession:
-        if now - session.body.get("heard_t", 0.0) < _HEARD_EVERY_S and not reading.log_ended:
+    def _note_read(self, session: KaggleSession, reading: _Reading, now: float) -> KaggleSession:
+        if now - (session.heard_t or 0.0) < _HEARD_EVERY_S and not reading.log_ended:
             return session
-        told: dict[str, Any] = {"heard_t": now, "log_index": reading.lines.safe_index}
-        return self._records.change(session.run_id, session.number, **told)
+        index = reading.lines.safe_index
+        return self._records.change(session.run_id, session.number, heard_t=now, log_index=index)
 
     def _take(
         self, run_id: str, frame: Frame, reading: _Reading, writer: MirrorWriter, news: News
     ) -> None:
-        """Skip what is there, cut off overlaps, and leave what comes behind a gap to the output."""
+        """Skip known data, cut overlaps, and leave data after a gap to the output."""
         if frame.whole:
             if is_replaced(frame.file):
                 writer.replace(frame.file, frame.data, frame.mtime_ns or None)
@@ -192,40 +192,40 @@ class KernelFollower:
             reading.gap = True
             return
         data = frame.data[size - frame.at :]
-        if data:  # masked over there already: nothing is held back
+        if data:  # masked on the host already
             writer.append(frame.file, data, final=True)
             news.note(run_id, frame.file)
 
-    async def _ask_status(self, session: KernelSession, reading: _Reading) -> KernelSession:
+    async def _ask_status(self, session: KaggleSession, reading: _Reading) -> KaggleSession:
         run_id, number, now = session.run_id, session.number, self._clock()
         if reading.over or (now < reading.status_due_t and not reading.log_ended):
             return session
-        reading.status = await self._kaggle.status(session.body["ref"]) or _GONE
+        reading.status = await self._kaggle.status(session.ref) or _GONE
         reading.status_due_t = now + (_QUEUE_EVERY_S if reading.queued else _STATUS_EVERY_S)
         if session.state is SessionState.PUSHED and not reading.queued:
             session = self._records.change(run_id, number, SessionState.RUNNING, running_t=now)
-        if reading.over and "over_t" not in session.body:
+        if reading.over and session.over_t is None:
             session = self._records.change(run_id, number, over_t=now)
         return session
 
     async def _finish(
         self,
-        session: KernelSession,
+        session: KaggleSession,
         reading: _Reading,
         writer: MirrorWriter,
         news: News,
     ) -> None:
-        """Take what the log lacked from the session's output, then note its end."""
+        """Complete the log's data from the session's output, then record its end."""
         status = reading.status or _GONE
-        stay = self._stay(session.run_id)
-        outputs = Outputs(self._kaggle, session.body["ref"], stay.output)
+        placement = self._placement_of(session.run_id)
+        outputs = Outputs(self._kaggle, session.ref, placement.output)
         kept = None
         if status.state == "complete":
             kept = await outputs.complete(writer, session, news)
-        words = [*reading.lines.words] or await self._last_words(session)
-        told = [word.encode(errors="replace") for word in reversed(words)]
+        words = [*reading.lines.words] or await self._last_lines(session)
+        lines = [word.encode(errors="replace") for word in reversed(words)]
         ended = status.state if status.state != "complete" else "over"
-        detail = next(iter(as_evidence(told)), None) if kept is None else None
+        detail = next(iter(as_evidence(lines)), None) if kept is None else None
         self._records.change(
             session.run_id,
             session.number,
@@ -237,12 +237,12 @@ class KernelFollower:
             **(kept or {}),
         )
 
-    async def _last_words(self, session: KernelSession) -> list[str]:
-        """Where this process has not read them itself."""
-        index = max(0, int(session.body.get("log_index", 0)) - 50)
+    async def _last_lines(self, session: KaggleSession) -> list[str]:
+        """The log's last lines, read again if this process has not read them."""
+        index = max(0, session.log_index - 50)
         lines = LogLines(index)
         try:
-            page = await self._kaggle.log(session.body["ref"], index, 0.0)
+            page = await self._kaggle.log(session.ref, index, 0.0)
         except CloudError:
             return []
         for _ in lines.frames(page.events, page.next_index):

@@ -1,4 +1,4 @@
-"""From the events of a kernel's log to the frames in it, and to what it says for people."""
+"""Extract the frames and the readable lines from the events of a kernel's log."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LONGEST_LINE = 1 << 20
 
 
 class LogLines:
-    """Events are parts of lines: one line may come in several, several in one.
+    """Joins events into lines: an event can be a part of a line, or contain several.
 
-    `safe_index`: up to which event everything was given out, so that another reader may begin
-    there. `words`: what the log said last besides frames.
+    `safe_index`: all events before it were returned, so another reader can begin there. `words`:
+    the last lines that are not frames.
     """
 
     def __init__(self, index: int) -> None:
@@ -24,9 +24,9 @@ class LogLines:
         self._partial: dict[str, str] = {}
 
     def frames(self, events: Sequence[tuple[str, str]], next_index: int) -> Iterator[Frame]:
-        """The frames that are whole by now; `next_index` is that behind the last event."""
+        """The frames that are complete now; `next_index`: after the last event."""
         first = next_index - len(events)
-        if first != self.index:  # the log is another one from here on
+        if first != self.index:  # the log was replaced
             self._partial.clear()
         for index, (stream, data) in enumerate(events, start=first + 1):
             for line in self._whole_lines(stream, data):

@@ -1,7 +1,7 @@
-"""A kernel's log as its stream tells it: cut off every few minutes, and told from the start then.
+"""A kernel's log from its stream, which breaks every few minutes and restarts at the beginning.
 
-Events are known by their index. What is told again must be what was told before; from the first
-event that differs, the log counts as another, and is handed on anew.
+Events are identified by their index. Repeated events must equal the earlier ones; if one differs,
+the log counts as a new log, and is returned from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainmaster.backends.kaggle.client import LogPage
 
 Read = Callable[[], Iterator[Mapping[str, Any]]]
 
-# Of what nobody has fetched yet; the reader waits then.
+# Unfetched events; the reader pauses at this size.
 _MOST_KEPT = 20_000
 _LARGEST_PAGE_BYTES = 2 << 20
 _TRIES = 3
@@ -25,11 +25,10 @@ _LONGEST_PAUSE_S = 15.0
 
 
 class LogStream:
-    """Read by a thread of its own, handed out in pages; the first `after` events are left out.
+    """Reads the stream in a thread, and returns it in pages, without the first `after` events.
 
-    `read` opens the stream anew; `is_over` asks whether the session has ended, since the stream's
-    end looks the same when it was cut off. `pause_s`: before the first try that follows one which
-    brought nothing.
+    `read` opens the stream; `is_over` asks whether the session has ended, since a broken stream
+    ends in the same way. `pause_s`: before the first retry after an empty read.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class LogStream:
         self._kept: deque[tuple[str, str]] = deque()
         self._marks = array("L")
         self._again: int | None = None
-        self._told: int | None = None
+        self._returned: int | None = None
         self._ended = False
         self._closed = False
         self._failure: Exception | None = None
@@ -49,21 +48,21 @@ class LogStream:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def serves(self, after: int) -> bool:
-        """False where only a new stream has what comes after an index."""
+        """False if only a new stream has the events after an index."""
         with self._changed:
-            begins_anew = after == 0 and self._ended and self._told is not None
+            restarts = after == 0 and self._ended and self._returned is not None
             known = self._again is not None or self._base <= after <= self._end
-            return known and not begins_anew and not self._closed
+            return known and not restarts and not self._closed
 
     def page(self, after: int, wait_s: float) -> LogPage:
-        """What follows `after`, once there is any; all before it may be forgotten.
+        """The events after `after`, once there are any; earlier ones may be dropped.
 
         Raises:
-            LookupError: it was forgotten, since somebody else was further.
-            Exception: that which the stream could not be read for; nothing is left to tell.
+            LookupError: the events were dropped, since another reader was further.
+            Exception: why the stream could not be read; no events are left.
         """
         with self._changed:
-            if self._again is not None and after == self._told:
+            if self._again is not None and after == self._returned:
                 self._again = None
             self._forget(self._first(after))
             self._changed.wait_for(lambda: self._end > self._first(after) or self._is_done, wait_s)
@@ -74,11 +73,11 @@ class LogStream:
                 self._closed = True
                 raise self._failure
             events = self._from(first)
-            self._told = first + len(events)
-            return LogPage(events, self._told, self._ended and self._told == self._end)
+            self._returned = first + len(events)
+            return LogPage(events, self._returned, self._ended and self._returned == self._end)
 
     def close(self) -> None:
-        """Nobody asks for it any more; the thread ends with the next event."""
+        """Stop reading; the thread ends with the next event."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -92,7 +91,7 @@ class LogStream:
         return self._ended or self._closed or self._failure is not None
 
     def _first(self, after: int) -> int:
-        """Where whoever has what comes before `after` goes on."""
+        """The index where a reader that has the events before `after` continues."""
         return after if self._again is None else self._again
 
     def _from(self, first: int) -> list[tuple[str, str]]:
@@ -119,7 +118,7 @@ class LogStream:
             problem: Exception | None = None
             over, count = False, 0
             try:
-                over = self._is_over()  # asked first: what is read after it is whole
+                over = self._is_over()  # asked first: what is read afterwards is complete
                 count = self._read_through()
             except Exception as error:
                 over, problem = False, error
@@ -166,7 +165,7 @@ class LogStream:
             self._changed.notify_all()
 
     def _begin_again(self, place: int) -> None:
-        """The log is another one from here on."""
+        """Begin a new log at `place`."""
         with self._changed:
             del self._marks[place:]
             index = self._unseen + place
@@ -174,4 +173,4 @@ class LogStream:
                 self._kept.pop()
             self._base = min(self._base, index)
             self._again = index if self._again is None else min(self._again, index)
-            self._told = None
+            self._returned = None

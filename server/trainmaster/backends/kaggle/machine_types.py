@@ -1,4 +1,4 @@
-"""What Kaggle documents of its machines: nothing can be measured before a session runs."""
+"""Kaggle's machine types as documented: nothing can be measured before a session runs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from trainmaster.words.settings import KaggleSettings
 WORKING = "/kaggle/working"
 _HOUR_S = 3600.0
 _T4 = ("Tesla T4", 15.0, 7.5)
-# By the start of an accelerator's name at Kaggle: how many of which GPU, its memory, capability.
+# By the prefix of Kaggle's accelerator name: number of GPUs, model, memory, capability.
 _GPUS: dict[str, tuple[int, tuple[str, float, float]]] = {
     "nvidiateslat4": (2, _T4),
     "nvidial4": (4, ("NVIDIA L4", 22.5, 8.9)),
 }
-_TORCH = "2.6.0"  # any that computes there is taken as it is
+_TORCH = "2.6.0"  # any version that works there is accepted
 _FIRST_BF16 = 8.0
 
 
 def documented(settings: KaggleSettings, quota: Quota, cache: str, now: float) -> HostFacts:
-    """The machine that a session with accelerators gets, by Kaggle's documentation; `cache` lies
-    outside of what becomes the output."""
+    """The documented machine of a session with accelerators; `cache`: outside of the session's
+    output."""
     count, (name, memory_gib, capability) = _gpus(settings.accelerator)
     gpus = tuple(
         GpuFacts(
@@ -53,7 +53,7 @@ def documented(settings: KaggleSettings, quota: Quota, cache: str, now: float) -
 
 
 def _gpus(accelerator: str) -> tuple[int, tuple[str, float, float]]:
-    """Of an accelerator that is not known, what most accounts get."""
+    """For an unknown accelerator, the most common one."""
     asked = accelerator.lower()
     return next((found for name, found in _GPUS.items() if asked.startswith(name)), (2, _T4))
 

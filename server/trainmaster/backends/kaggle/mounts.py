@@ -1,4 +1,4 @@
-"""The private data sets that a run's sessions are given: what its cache is to hold, its secrets."""
+"""The private data sets for a run's sessions: cache entries and secrets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.kaggle.datasets import Datasets
-from trainmaster.backends.kaggle.placement import Stay
-from trainmaster.store.control_kaggle import KernelRecords
+from trainmaster.backends.kaggle.placement import KagglePlacement
+from trainmaster.store.control.kaggle import KaggleRecords
 
 
 @dataclass(frozen=True, slots=True)
 class Mounts:
-    """`owner/slug` each; `secrets`: None where the run has none."""
+    """`owner/slug` each; `secrets`: None if the run has none."""
 
     cache: tuple[str, ...] = ()
     secrets: str | None = None
@@ -27,57 +27,57 @@ class Mounts:
 
 
 class Mounting:
-    """Which data set holds what stands on record once it is whole at Kaggle."""
+    """Records which data sets are complete at Kaggle, and for what."""
 
-    def __init__(self, datasets: Datasets, records: KernelRecords) -> None:
+    def __init__(self, datasets: Datasets, records: KaggleRecords) -> None:
         self._datasets = datasets
         self._records = records
 
-    def mounts(self, stay: Stay) -> Mounts | None:
-        """What a run's next session is given; None while anything of it is still to be sent."""
-        config = stay.config
+    def mounts(self, placement: KagglePlacement) -> Mounts | None:
+        """The mounts of a run's next session; None while an upload is pending."""
+        config = placement.config
         cache = [self._records.dataset(place) for place in _wanted(config)]
-        secrets = self._records.dataset(f"secrets/{stay.run_id}")
+        secrets = self._records.dataset(f"secrets/{placement.run_id}")
         known = tuple(ref for ref in cache if ref is not None)
         if len(known) < len(cache) or (config.get("secrets") and secrets is None):
             return None
         return Mounts(known, secrets if config.get("secrets") else None)
 
-    def lacks_secrets(self, stay: Stay) -> bool:
-        known = self._records.dataset(f"secrets/{stay.run_id}")
-        return bool(stay.config.get("secrets")) and known is None
+    def lacks_secrets(self, placement: KagglePlacement) -> bool:
+        known = self._records.dataset(f"secrets/{placement.run_id}")
+        return bool(placement.config.get("secrets")) and known is None
 
-    def forget(self, stay: Stay, refs: Collection[str]) -> None:
-        """Data sets that are not at Kaggle any more: they are sent anew."""
-        for place in (*_wanted(stay.config), f"secrets/{stay.run_id}"):
+    def forget(self, placement: KagglePlacement, refs: Collection[str]) -> None:
+        """Forget data sets that no longer exist at Kaggle: they are uploaded again."""
+        for place in (*_wanted(placement.config), f"secrets/{placement.run_id}"):
             if self._records.dataset(place) in refs:
-                self._records.note_dataset(place, None)
+                self._records.remove_dataset(place)
 
     def has(self, place: str) -> bool:
         return self._records.dataset(place) is not None
 
     async def put(self, place: str, files: Sequence[TreeFile], *, mark: bool) -> None:
-        """Have a data set with an entry of the cache; raises what `Datasets.put` does."""
+        """Upload a cache entry and record its data set; raises as `Datasets.put`."""
         if not self.has(place):
-            self._records.note_dataset(place, await self._datasets.put(place, files, mark=mark))
+            self._records.put_dataset(place, await self._datasets.put(place, files, mark=mark))
 
     async def put_secrets(self, run_id: str, generation: int, values: Mapping[str, str]) -> None:
-        """Have the secrets for a request in a data set of their own, and those for others gone."""
+        """Upload the secrets for a request, and remove those for others."""
         given = {"v": 1, "generation": generation, "values": dict(values)}
         files = {"secrets.json": json.dumps(given).encode()}
         ref = await self._datasets.put_secrets(run_id, generation, files)
-        self._records.note_dataset(f"secrets/{run_id}", ref)
+        self._records.put_dataset(f"secrets/{run_id}", ref)
         await self._datasets.remove_secrets(run_id, but=generation)
 
     async def remove_secrets(self, run_id: str) -> bool:
         """True if there were any."""
         removed = await self._datasets.remove_secrets(run_id)
-        self._records.note_dataset(f"secrets/{run_id}", None)
+        self._records.remove_dataset(f"secrets/{run_id}")
         return removed
 
 
 def _wanted(config: Mapping[str, Any]) -> Iterator[str]:
-    """The entries of the cache that come from this machine."""
+    """The cache entries that this machine provides."""
     data, cache = config["data"], str(config["data"]["cache_dir"])
     if data.get("upload"):
         yield f"{'data' if data['prepare'] == 'here' else 'sources'}/{data['fingerprint']}"

@@ -1,6 +1,6 @@
-"""The calls to Kaggle, by its own client: the one module that imports it.
+"""Calls to Kaggle through its official client; no other module imports that.
 
-Part of the worker's process: importing it asks Kaggle, prints, and may end the process.
+Runs in the worker process: the import calls Kaggle, prints, and may exit.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from trainmaster.backends.kaggle.log_stream import LogStream
 _Found = TypeVar("_Found")
 
 _CONNECT_S, _ANSWER_S = 15.0, 90.0
-# A log's stream says nothing for as long as the kernel does; Kaggle cuts it off before this.
+# A log's stream is silent while the kernel is; Kaggle ends it earlier than this.
 _SILENCE_S = 300.0
 _FILES_A_PAGE = 100
-# How long the addresses of output files are taken to hold.
+# Assumed validity of the URLs of output files.
 _ADDRESSES_HOLD_S = 300.0
 _STATES: dict[str, KernelState] = {
     "QUEUED": "queued",
@@ -57,7 +57,7 @@ _CODE_FILE = "kernel.py"
 
 
 class _Bounded(HTTPAdapter):
-    """Bounds the waits of requests that bring none."""
+    """Sets timeouts for requests without one."""
 
     def send(
         self, request: Any, stream: bool = False, timeout: Any = None, *others: Any, **more: Any
@@ -76,7 +76,7 @@ class _Api(KaggleApi):  # type: ignore[misc]
         return client
 
     def _upload_file(self, file_name: str, *arguments: Any, **settings: Any) -> Any:
-        """The client itself goes on without a file that didn't get there."""
+        """Raise for a failed upload, which the client ignores."""
         sent = super()._upload_file(file_name, *arguments, **settings)
         if sent is None:
             raise ConnectionError(f"{file_name} could not be sent")
@@ -84,7 +84,7 @@ class _Api(KaggleApi):  # type: ignore[misc]
 
 
 class Official:
-    """What the worker is asked for; each method is a request by its name, and answers in JSON."""
+    """The worker's requests: each method is one, and returns JSON."""
 
     def __init__(self) -> None:
         self._api = _Api()
@@ -100,12 +100,12 @@ class Official:
     def push(
         self, metadata: Mapping[str, Any], code: str, timeout_s: int, accelerator: str | None
     ) -> Mapping[str, Any]:
-        """`metadata`: kernel-metadata.json, without the owner and the file that `code` goes to."""
+        """`metadata`: kernel-metadata.json without the owner and the file of `code`."""
         ref = f"{self.account()}/{metadata['slug']}"
-        told = {key: value for key, value in metadata.items() if key != "slug"}
+        fields = {key: value for key, value in metadata.items() if key != "slug"}
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, _CODE_FILE).write_text(code, encoding="utf-8")
-            document = {"id": ref, "code_file": _CODE_FILE, **told}
+            document = {"id": ref, "code_file": _CODE_FILE, **fields}
             Path(folder, "kernel-metadata.json").write_text(json.dumps(document))
             saved = self._asked(
                 lambda: self._api.kernels_push(folder, timeout=str(timeout_s), acc=accelerator)
@@ -119,11 +119,11 @@ class Official:
         return {"ref": ref, "version": version, "url": saved.url, "invalid": sources}
 
     def status(self, ref: str) -> Mapping[str, Any] | None:
-        told = self._unless_absent(lambda: self._api.kernels_status(ref))
-        if told is None:
+        answer = self._unless_absent(lambda: self._api.kernels_status(ref))
+        if answer is None:
             return None
-        message = cleaned(told.failure_message) if told.failure_message else None
-        return {"state": _STATES[told.status.name], "message": message}
+        message = cleaned(answer.failure_message) if answer.failure_message else None
+        return {"state": _STATES[answer.status.name], "message": message}
 
     def kernel(self, ref: str, marker: str) -> Mapping[str, Any] | None:
         def asked() -> Any:
@@ -160,7 +160,7 @@ class Official:
         return sorted(self._list_outputs(ref))
 
     def fetch_output(self, ref: str, name: str, path: str) -> None:
-        """An address that is known may be spent: then it is asked for once more."""
+        """Download an output file; an expired URL is requested again once."""
         listed_t, addresses = self._addresses.get(ref, (0.0, {}))
         is_known = name in addresses and time.monotonic() - listed_t < _ADDRESSES_HOLD_S
         try:
@@ -176,8 +176,8 @@ class Official:
         fetch_blob(listed[name], Path(path))
 
     def quota(self) -> Mapping[str, Any]:
-        told = self._asked(self._api.quota_view)
-        gpu, refresh = told.gpu_quota, told.quota_refresh_time
+        answer = self._asked(self._api.quota_view)
+        gpu, refresh = answer.gpu_quota, answer.quota_refresh_time
         used, reserved, total = (
             part.total_seconds() if part else 0.0
             for part in (gpu.time_used, gpu.time_reserved, gpu.total_time_allowed)
@@ -191,8 +191,7 @@ class Official:
         }
 
     def save_dataset(self, slug: str, title: str, folder: str) -> str:
-        """Create it, or its next version where it is there; folders travel as archives, which
-        Kaggle unpacks."""
+        """Create it, or its next version; folders are sent as archives, which Kaggle unpacks."""
         ref = f"{self.account()}/{slug}"
         is_there = self.dataset_state(slug) not in (None, "deleted")
         with tempfile.TemporaryDirectory() as staged:
@@ -223,8 +222,8 @@ class Official:
                 request.owner_slug, request.dataset_slug = owner, slug
                 return client.datasets.dataset_api_client.get_dataset_status(request)
 
-        told = self._unless_absent(asked)
-        return None if told is None else str(told.status.name.lower())
+        answer = self._unless_absent(asked)
+        return None if answer is None else str(answer.status.name.lower())
 
     def datasets(self, search: str) -> Mapping[str, Any]:
         found: dict[str, Any] = {}
@@ -240,8 +239,8 @@ class Official:
             page = self._asked(asked)
             for item in page.datasets or ():
                 updated = item.last_updated.timestamp() if item.last_updated else None
-                told = {"total_bytes": item.total_bytes, "updated_t": updated}
-                found[item.ref.split("/")[-1]] = {"ref": item.ref, "title": item.title, **told}
+                state = {"total_bytes": item.total_bytes, "updated_t": updated}
+                found[item.ref.split("/")[-1]] = {"ref": item.ref, "title": item.title, **state}
             token = page.next_page_token or ""
         return found
 
@@ -284,8 +283,8 @@ class Official:
 
     def _open_stream(self, ref: str, after: int) -> LogStream:
         def is_over() -> bool:
-            told = self.status(ref)
-            return told is not None and told["state"] in _OVER
+            answer = self.status(ref)
+            return answer is not None and answer["state"] in _OVER
 
         return LogStream(lambda: self._api.kernels_logs_stream(ref), is_over, after)
 
@@ -296,8 +295,8 @@ class Official:
             stream.close()
 
     def _asked(self, call: Callable[[], _Found]) -> _Found:
-        """What a call finds. One that is refused for its credentials has done nothing: it is made
-        once more with what they are by then, since a session's token grows old."""
+        """The result of a call. A call refused for its credentials is made once more with fresh
+        ones: a session's token expires."""
         self._sign_in()
         try:
             return call()

@@ -1,7 +1,7 @@
-"""What this side writes into a run's journal while no session of it is alive.
+"""Write a run's journal on behalf of its supervisor while no session is alive.
 
-A supervisor that isn't there can answer no request. The next session gets the journal as it is
-mirrored, so what stands in it from here is history to that one's supervisor too.
+Without a supervisor no request is answered. The next session gets the mirrored journal, so its
+supervisor sees these lines as history.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState, PlacementState
-from trainmaster.backends.kaggle.placement import Stay, record_of
+from trainmaster.backends.kaggle.placement import KagglePlacement, record_of
 from trainmaster.backends.kaggle.sessions import given_up, is_wanted
-from trainmaster.store.control_kaggle import KernelRecords
+from trainmaster.store.control.kaggle import KaggleRecords
 from trainmaster.store.mirror import MirrorWriter, PlacementMirror
 
 NO_PROGRESS, UNUSABLE = "no_progress", "unusable"
@@ -23,17 +23,17 @@ NO_PROGRESS, UNUSABLE = "no_progress", "unusable"
 Lines = Sequence[tuple[str, Mapping[str, Any]]]
 
 
-def due_lines(stay: Stay, records: KernelRecords, mirror: PlacementMirror) -> Lines:
-    """What the supervisor of a run without a session would answer; empty where nothing is due."""
-    desired = stay.desired
+def due_lines(placement: KagglePlacement, records: KaggleRecords, mirror: PlacementMirror) -> Lines:
+    """The lines that a supervisor would write for the newest request; empty if none are due."""
+    desired = placement.desired
     record = record_of(mirror)
     is_over = record.state in ENDED_PLACEMENTS
     lines: list[tuple[str, Mapping[str, Any]]] = []
     if desired.state is DesiredState.STOPPED and desired.generation > record.generation:
         lines.append(_stopped(desired.generation, is_over))
     elif is_wanted(record, desired):
-        refusal = stay.refusal
-        why = given_up(records.of_run(stay.run_id), desired.generation)
+        refusal = placement.refusal
+        why = given_up(records.of_run(placement.run_id), desired.generation)
         if refusal is not None:
             lines.append(_state(PlacementState.FAILED, UNUSABLE, refusal, desired.generation))
         elif why is not None:
@@ -62,5 +62,5 @@ def _stopped(generation: int, is_over: bool) -> tuple[str, Mapping[str, Any]]:
 def _state(
     state: PlacementState, reason: str, detail: str | None, generation: int
 ) -> tuple[str, Mapping[str, Any]]:
-    told = {"state": state.value, "reason": reason, "detail": detail, "generation": generation}
-    return "state", told
+    line = {"state": state.value, "reason": reason, "detail": detail, "generation": generation}
+    return "state", line

@@ -1,4 +1,4 @@
-"""What sessions have left: fetched file by file, as it is needed."""
+"""Outputs of sessions, fetched file by file on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer_runtime.core.protocol.followed_files import (
 )
 from trainmaster.backends.follower import News
 from trainmaster.backends.kaggle.client import Kaggle
-from trainmaster.store.control_kaggle import KernelSession
+from trainmaster.store.control.kaggle import KaggleSession
 from trainmaster.store.mirror import MirrorWriter
 
 _INDEX = "checkpoints_index.json"
@@ -25,7 +25,7 @@ _BELOW = f"{RUN_FOLDER}/"
 
 
 class Outputs:
-    """The output of a kernel's newest whole session; `folder`: where files of it are kept here."""
+    """The output of a kernel's newest complete session; `folder`: local copies of its files."""
 
     def __init__(self, kaggle: Kaggle, ref: str, folder: Path) -> None:
         self._kaggle = kaggle
@@ -33,12 +33,12 @@ class Outputs:
         self._folder = folder
 
     async def names(self) -> list[str]:
-        """The files of the run's folder, by their paths in it."""
+        """The paths of the files in the run's folder."""
         names = await self._kaggle.outputs(self._ref)
         return sorted(name.removeprefix(_BELOW) for name in names if name.startswith(_BELOW))
 
     async def fetch(self, name: str) -> Path:
-        """One file of the run's folder; what was fetched before is not fetched again."""
+        """Fetch one file of the run's folder, unless it was fetched before."""
         path = self._folder / name
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,17 +46,17 @@ class Outputs:
         return path
 
     async def complete(
-        self, writer: MirrorWriter, session: KernelSession, news: News
+        self, writer: MirrorWriter, session: KaggleSession, news: News
     ) -> dict[str, Any] | None:
-        """Bring the mirror to what the session's files say; what is to be known of the output.
+        """Complete the mirror from the session's files; returns facts about the output.
 
-        None where it has no run's folder. What earlier outputs had is not fetched again.
+        None without a run's folder. Files of earlier outputs are not fetched again.
         """
         names = await self.names()
         if JOURNAL not in names:
             return None
         shutil.rmtree(self._folder, ignore_errors=True)
-        known = int(session.body.get("newest_attempt", 0))
+        known = session.newest_attempt
         for name in _in_order(names, known):
             data = (await self.fetch(name)).read_bytes()
             if is_replaced(name):
@@ -71,7 +71,7 @@ class Outputs:
 
 
 def _in_order(names: Sequence[str], known_attempts: int) -> list[str]:
-    """The followed files of the session's own attempts; the journal last, as it tells of ends."""
+    """The followed files of the session's attempts; the journal last, since it records ends."""
     wanted = [
         name
         for name in names
@@ -81,12 +81,12 @@ def _in_order(names: Sequence[str], known_attempts: int) -> list[str]:
 
 
 def _take_missing(writer: MirrorWriter, name: str, data: bytes) -> bool:
-    """Append what the mirror lacks; where it has something else, the file begins anew."""
+    """Append missing data to the mirror; a file that differs is replaced."""
     size, tail = writer.size(name), writer.tail(name)
     if len(data) < size:
         return False
     if data[size - len(tail) : size] != tail:
-        writer.begin_anew(name, None)
+        writer.rotate(name, None)
         size = 0
     writer.append(name, data[size:], final=True)
     return True

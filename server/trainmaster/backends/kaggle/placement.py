@@ -1,4 +1,4 @@
-"""A run's stay at Kaggle as this side has it: what is pushed with each session, and the journal."""
+"""A run's placement at Kaggle: the bundle for its sessions, and its journal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _REFUSED = "upload_refused.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """`folder` of the home holds the run's bundle, frozen when it was placed, in `run/`."""
+class KagglePlacement:
+    """`folder` in the home holds the run's bundle in `run/`, as it was at the launch."""
 
     run_id: str
     folder: Path
@@ -36,11 +36,11 @@ class Stay:
 
     @property
     def output(self) -> Path:
-        """Where files of outputs are kept once they were fetched."""
+        """The folder of fetched output files."""
         return self.folder / "output"
 
     def place(self, files: Mapping[str, bytes]) -> None:
-        """Lay the bundle down, wholly or not at all."""
+        """Write the bundle atomically."""
         if self.bundle.is_dir():
             return
         arriving = self.folder / f".run.{os.getpid()}"
@@ -57,30 +57,30 @@ class Stay:
     @property
     def desired(self) -> Desired:
         """Raises:
-        HostError: `UNSUPPORTED`, the bundle is gone.
+        HostError: `UNSUPPORTED`, the bundle was removed.
         """
         try:
             return Desired.of(decode_fields((self.bundle / _DESIRED).read_bytes(), _DESIRED))
         except FileNotFoundError:
             raise HostError(
                 "UNSUPPORTED",
-                f"What is pushed for {self.run_id} is not in this home any more.",
-                "Launch it anew.",
+                f"The bundle of {self.run_id} is no longer in this home.",
+                "Launch it again.",
             ) from None
 
     def refuse(self, message: str) -> None:
-        """Note why what its sessions are to find can't be sent for the newest request."""
-        told = {"generation": self.desired.generation, "message": message}
-        write_atomic(self.folder / _REFUSED, json.dumps(told).encode())
+        """Record why the uploads for the newest request failed."""
+        refused = {"generation": self.desired.generation, "message": message}
+        write_atomic(self.folder / _REFUSED, json.dumps(refused).encode())
 
     @property
     def refusal(self) -> str | None:
-        """Why the newest request can't be met."""
+        """Why the newest request can't be met, if it can't."""
         try:
-            told = json.loads((self.folder / _REFUSED).read_bytes())
+            refused = json.loads((self.folder / _REFUSED).read_bytes())
         except FileNotFoundError:
             return None
-        return str(told["message"]) if told["generation"] == self.desired.generation else None
+        return str(refused["message"]) if refused["generation"] == self.desired.generation else None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Stay:
         return bool(self.config["compute"]["device"] == "cuda")
 
     def files(self) -> dict[str, bytes]:
-        """What each session is given besides the request."""
+        """The files of each session besides the request."""
         return {
             path.relative_to(self.bundle).as_posix(): path.read_bytes()
             for path in sorted(self.bundle.rglob("*"))
@@ -100,14 +100,14 @@ class Stay:
         }
 
     def remove(self) -> int:
-        """Remove it from the home; bytes freed."""
+        """Remove it from the home; returns the bytes freed."""
         freed = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
         shutil.rmtree(self.folder, ignore_errors=True)
         return freed
 
 
 def record_of(mirror: PlacementMirror) -> Record:
-    """The journal as far as it is mirrored, folded."""
+    """The record from the mirrored journal."""
     record = Record()
     lines, _ = complete_lines(mirror.read(JOURNAL, 0, mirror.size(JOURNAL)))
     for line in lines:

@@ -1,4 +1,4 @@
-"""Kaggle through its own client, which lives in a process beside this one (`worker.py`)."""
+"""The Kaggle client in a worker process (`worker.py`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trainmaster.words.paths import Home
 
 _MODULE = "trainmaster.backends.kaggle.worker"
 _LONGEST_ANSWER_BYTES = 64 << 20
-# Plans begin with the quota, and a tool's call lasts 45 seconds at most.
+# Plans read the quota first, and a tool call lasts at most 45 seconds.
 _QUOTA_S = 25.0
 _FETCH_S = 3600.0
 _UPLOAD_S = 6 * 3600.0
@@ -40,10 +40,10 @@ _SETTLED = ("ready", "failed", "deleted", None)
 
 
 class KaggleProcess:
-    """Implements `client.Kaggle`. One process, started with the first request, and again when it
-    has died; several requests at once. Keys: from `environment`, None for our own, then the home's
-    `secrets.env`, then Kaggle's own files; only the process is given them. `answer_s`: how long an
-    answer is waited for that isn't one of the long ones."""
+    """Implements `client.Kaggle` with one process, started at the first request and restarted when
+    it has died; requests are concurrent. Keys come from `environment` (None: this process's), the
+    home's `secrets.env`, then Kaggle's files; only the worker gets them. `answer_s`: timeout of
+    short requests."""
 
     answer_s = 120.0
 
@@ -75,29 +75,29 @@ class KaggleProcess:
             "model_sources": [],
         }
         accelerator = push.accelerator if push.gpu else None
-        told = await self._ask(
+        found = await self._ask(
             "push",
             metadata=metadata,
             code=push.code,
             timeout_s=push.timeout_s,
             accelerator=accelerator,
         )
-        if told["invalid"]:
-            raise _left_out(told["ref"], tuple(map(str, told["invalid"])))
-        return Pushed(told["ref"], told["version"], told["url"])
+        if found["invalid"]:
+            raise _left_out(found["ref"], tuple(map(str, found["invalid"])))
+        return Pushed(found["ref"], found["version"], found["url"])
 
     async def status(self, ref: str) -> KernelStatus | None:
-        told = await self._ask("status", ref=ref)
-        return None if told is None else KernelStatus(**told)
+        found = await self._ask("status", ref=ref)
+        return None if found is None else KernelStatus(**found)
 
     async def kernel(self, ref: str, marker: str) -> Kernel | None:
-        told = await self._ask("kernel", ref=ref, marker=marker)
-        return None if told is None else Kernel(**told)
+        found = await self._ask("kernel", ref=ref, marker=marker)
+        return None if found is None else Kernel(**found)
 
     async def log(self, ref: str, after: int, wait_s: float) -> LogPage:
-        told = await self._ask("log", self.answer_s + wait_s, ref=ref, after=after, wait_s=wait_s)
-        events = [(stream, data) for stream, data in told["events"]]
-        return LogPage(events, told["next_index"], told["ended"])
+        found = await self._ask("log", self.answer_s + wait_s, ref=ref, after=after, wait_s=wait_s)
+        events = [(stream, data) for stream, data in found["events"]]
+        return LogPage(events, found["next_index"], found["ended"])
 
     async def outputs(self, ref: str) -> Sequence[str]:
         found: list[str] = await self._ask("outputs", ref=ref)
@@ -112,11 +112,11 @@ class KaggleProcess:
     async def put_dataset(self, slug: str, title: str, folder: Path) -> str:
         place = str(folder.absolute())
         ref = str(await self._ask("save_dataset", _UPLOAD_S, slug=slug, title=title, folder=place))
-        if await self.settled_dataset(slug) != "ready":
+        if await self.finished_dataset(slug) != "ready":
             raise CloudError(
                 "KAGGLE_REFUSED",
                 f"Kaggle could not process the data set {ref}.",
-                "Look at it on Kaggle's page; the next try sends it anew.",
+                "Check it on Kaggle's page; the next attempt sends it again.",
             )
         return ref
 
@@ -124,7 +124,7 @@ class KaggleProcess:
         found: str | None = await self._ask("dataset_state", slug=slug)
         return found
 
-    async def settled_dataset(self, slug: str) -> str | None:
+    async def finished_dataset(self, slug: str) -> str | None:
         pause_s = 0.25
         try:
             async with asyncio.timeout(_PROCESSING_S):
@@ -160,18 +160,18 @@ class KaggleProcess:
             raise _gone("Kaggle's client gave no answer in time.") from None
         except CloudError as error:
             if error.code in ("KAGGLE_KEY_MISSING", "KAGGLE_KEY_REFUSED", "PACKAGE_MISSING"):
-                await self._retire(process)  # the next one looks anew
+                await self._retire(process)  # the next one reads the credentials again
             raise
 
     async def _retire(self, process: _Process) -> None:
-        """Ask it nothing more; what others wait for may still come."""
+        """Send it no further requests; pending answers may still arrive."""
         if self._process is process:
             self._process = None
         await process.end_when_idle()
 
 
 class _Process:
-    """One worker, and who waits for its answers."""
+    """One worker process, and its pending answers."""
 
     def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
         self._process, self._folder = process, folder
@@ -184,7 +184,7 @@ class _Process:
     async def start(cls, home: Home, environment: Mapping[str, str]) -> _Process:
         """Raises: `CloudError`: `SECRET_INVALID`."""
         given = with_keys(home, environment)
-        folder = new_folder(home)  # also for archives, which may not fit into /tmp
+        folder = new_folder(home)  # in the home: archives may not fit into /tmp
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, *SAFELY, "-m", _MODULE),
             stdin=asyncio.subprocess.PIPE,
@@ -206,7 +206,7 @@ class _Process:
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             assert self._process.stdin is not None
-            with suppress(OSError):  # the reader tells those who wait
+            with suppress(OSError):  # the reader fails the pending answers
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
                 await self._process.stdin.drain()
             if self.is_over:
@@ -234,14 +234,14 @@ class _Process:
         assert self._process.stdout is not None
         try:
             while line := await self._process.stdout.readline():
-                told = json.loads(line)
-                answer = self._waiting.get(told["id"])
+                reply = json.loads(line)
+                answer = self._waiting.get(reply["id"])
                 if answer is None or answer.done():
                     continue
-                if "error" in told:
-                    answer.set_exception(_error(told["error"]))
+                if "error" in reply:
+                    answer.set_exception(_error(reply["error"]))
                 else:
-                    answer.set_result(told["found"])
+                    answer.set_result(reply["found"])
         finally:
             for answer in self._waiting.values():
                 if not answer.done():
@@ -251,23 +251,23 @@ class _Process:
 def _left_out(ref: str, sources: tuple[str, ...]) -> SourcesLeftOutError:
     error = SourcesLeftOutError(
         "KAGGLE_REFUSED",
-        f"Kaggle took the kernel {ref}, but not its sources {', '.join(sources)}.",
-        "Look on Kaggle's page whether they are there and belong to the same account.",
+        f"Kaggle accepted the kernel {ref} without its sources {', '.join(sources)}.",
+        "Check on Kaggle's page that they exist and belong to the same account.",
     )
     error.sources = sources
     return error
 
 
-def _error(told: Mapping[str, Any]) -> CloudError:
+def _error(record: Mapping[str, Any]) -> CloudError:
     return CloudError(
-        told["code"], told["message"], told["fix"], retryable=bool(told.get("retryable"))
+        record["code"], record["message"], record["fix"], retryable=bool(record.get("retryable"))
     )
 
 
-def _gone(told: str) -> CloudError:
+def _gone(reason: str) -> CloudError:
     return CloudError(
         "KAGGLE_UNREACHABLE",
-        f"{told} What was asked for may have happened.",
-        "Try again: what is on Kaggle is looked at first.",
+        f"{reason} The request may have taken effect.",
+        "Try again: the state at Kaggle is checked first.",
         retryable=True,
     )

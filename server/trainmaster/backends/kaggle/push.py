@@ -1,4 +1,4 @@
-"""Pushing a run's next session, once: the intent stands on record before Kaggle is asked."""
+"""Push a run's next session, once: the intent is recorded before the request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer_runtime.core.protocol.followed_files import JOURNAL
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends.kaggle.client import Kaggle, KernelPush, Quota
 from trainmaster.backends.kaggle.mounts import Mounts
-from trainmaster.backends.kaggle.placement import Stay, record_of
+from trainmaster.backends.kaggle.placement import KagglePlacement, record_of
 from trainmaster.backends.kaggle.session_markers import session_of_log
 from trainmaster.backends.kaggle.sessions import (
     DATA_SET,
@@ -24,18 +24,25 @@ from trainmaster.backends.kaggle.sessions import (
     with_output,
 )
 from trainmaster.plan.kaggle_script import kernel_script
-from trainmaster.store.control_kaggle import KernelRecords, KernelSession, SessionState, Waiting
+from trainmaster.store.control.kaggle import (
+    KaggleRecords,
+    KaggleSession,
+    QuotaRecord,
+    SessionRequest,
+    SessionState,
+    Waiting,
+)
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import CloudError
 from trainmaster.words.settings import KaggleSettings
 
-# A push whose answer was lost may come through so much later.
+# A push without a reply may take effect this much later.
 _SETTLES_S = 120.0
-# That the quota is spent is believed for so long, a refusal of a push likewise.
+# How long a used-up quota, or a refused push, is assumed to last.
 _QUOTA_HOLDS_S = 600.0
 _REFUSAL_HOLDS_S = 300.0
-# What stands in every script of ours.
+# Contained in every script of Trainmaster.
 MARKER = "One session of a Trainmaster run, as a Kaggle kernel."
 
 
@@ -45,7 +52,7 @@ class Pusher:
     def __init__(
         self,
         kaggle: Kaggle,
-        records: KernelRecords,
+        records: KaggleRecords,
         settings: Callable[[], KaggleSettings],
         clock: Callable[[], float],
     ) -> None:
@@ -56,7 +63,7 @@ class Pusher:
 
     async def refuse_taken_slug(self, run_id: str) -> None:
         """Raises:
-        CloudError: `KERNEL_EXISTS`, somebody has made a kernel of the run's name.
+        CloudError: `KERNEL_EXISTS`, another kernel has the run's name.
         """
         if self._records.newest(run_id) is not None:
             return
@@ -64,101 +71,102 @@ class Pusher:
         if await self._kaggle.status(ref) is not None:
             raise CloudError(
                 "KERNEL_EXISTS",
-                f"There is a kernel {ref} already, and it isn't this run's.",
-                "Launch once more, which takes another name, or delete that kernel at Kaggle.",
+                f"The kernel {ref} exists already and does not belong to this run.",
+                "Launch again, which uses another name, or delete that kernel at Kaggle.",
             )
 
-    async def push_next(self, stay: Stay, mirror: PlacementMirror, mounts: Mounts | None) -> bool:
-        """Push a session where one is due; True if one was.
+    async def push_next(
+        self, placement: KagglePlacement, mirror: PlacementMirror, mounts: Mounts | None
+    ) -> bool:
+        """Push a session if one is due; True if it was pushed.
 
         Raises:
             CloudError: Kaggle refuses or can't be reached.
         """
-        sessions = self._records.of_run(stay.run_id)
-        desired = stay.desired
+        sessions = self._records.of_run(placement.run_id)
+        desired = placement.desired
         if sessions and sessions[-1].alive:
-            return await self._resolve(stay, mirror, mounts, sessions[-1])
+            return await self._resolve(placement, mirror, mounts, sessions[-1])
         record = await asyncio.to_thread(record_of, mirror)
-        refused = stay.refusal or given_up(sessions, desired.generation)
+        refused = placement.refusal or given_up(sessions, desired.generation)
         if refused or not is_wanted(record, desired):
             return False
         if mounts is None:
-            self._records.wait_for(stay.run_id, Waiting(DATA_SET))
+            self._records.wait_for(placement.run_id, Waiting(DATA_SET))
             return False
-        limit_s = await self._limit_s(stay)
+        limit_s = await self._limit_s(placement)
         if limit_s is None:
             return False
-        body = {
-            "ref": f"{await self._kaggle.account()}/{slug_of(stay.run_id)}",
-            "generation": desired.generation,
-            "limit_s": limit_s,
-            "newest_attempt": max(mirror.attempts(), default=0),
-        }
-        session = self._records.intend(stay.run_id, self._clock(), body)
+        wanted = SessionRequest(
+            ref=f"{await self._kaggle.account()}/{slug_of(placement.run_id)}",
+            generation=desired.generation,
+            limit_s=limit_s,
+            newest_attempt=max(mirror.attempts(), default=0),
+        )
+        session = self._records.intend(placement.run_id, self._clock(), wanted)
         if session is None:
             return False
-        await self._push(stay, mirror, mounts, session)
+        await self._push(placement, mirror, mounts, session)
         return True
 
     async def quota(self) -> Quota:
-        """The week's quota as Kaggle tells it now, which is noted."""
+        """The week's current quota, which is recorded."""
         quota = await self._kaggle.quota()
-        self._records.note_quota(
-            {
-                "left_s": quota.left_s,
-                "total_s": quota.total_s,
-                "refresh_t": quota.refresh_t,
-                "t": self._clock(),
-            }
+        self._records.put_quota(
+            QuotaRecord(quota.left_s, quota.total_s, quota.refresh_t, self._clock())
         )
         return quota
 
-    async def _limit_s(self, stay: Stay) -> float | None:
-        """How long the session may last; None, and noted why, where none is to be pushed now."""
-        now, waiting = self._clock(), self._records.waiting(stay.run_id)
+    async def _limit_s(self, placement: KagglePlacement) -> float | None:
+        """The session's time limit; None if none can be pushed now, with the reason recorded."""
+        now, waiting = self._clock(), self._records.waiting(placement.run_id)
         if waiting is not None and waiting.reason != QUOTA and now < (waiting.until_t or 0.0):
             return None
-        if not stay.wants_gpu:
+        if not placement.wants_gpu:
             return limit_of(self._settings(), None)
         known = self._records.quota()
         is_spent = waiting is not None and waiting.reason == QUOTA
-        if not is_spent or known is None or now - known["t"] > _QUOTA_HOLDS_S:
-            await self.quota()
-            known = self._records.quota() or {}
-        limit_s = limit_of(self._settings(), known["left_s"])
+        if not is_spent or known is None or now - known.t > _QUOTA_HOLDS_S:
+            quota = await self.quota()
+            known = QuotaRecord(quota.left_s, quota.total_s, quota.refresh_t, now)
+        limit_s = limit_of(self._settings(), known.left_s)
         if limit_s is None:
-            self._records.wait_for(stay.run_id, Waiting(QUOTA, known["refresh_t"]))
+            self._records.wait_for(placement.run_id, Waiting(QUOTA, known.refresh_t))
         return limit_s
 
     async def _resolve(
-        self, stay: Stay, mirror: PlacementMirror, mounts: Mounts | None, session: KernelSession
+        self,
+        placement: KagglePlacement,
+        mirror: PlacementMirror,
+        mounts: Mounts | None,
+        session: KaggleSession,
     ) -> bool:
-        """What became of a push that nobody saw answered; it is sent again only where it surely
-        did not come through."""
+        """Find out whether a push without a reply arrived; it is sent again only if it certainly
+        did not."""
         if session.state is not SessionState.INTENDED:
             return False
-        sent_t = session.body.get("sent_t")
+        sent_t = session.sent_t
         if sent_t is not None:
             if await self._arrived(session):
                 return True
             if self._clock() - sent_t < _SETTLES_S:
                 return False
-        if stay.desired.state is not DesiredState.RUNNING:
-            self._records.withdraw(stay.run_id, session.number)
+        if placement.desired.state is not DesiredState.RUNNING:
+            self._records.withdraw(placement.run_id, session.number)
             return False
         if mounts is None:
             return False
-        await self._push(stay, mirror, mounts, session)
+        await self._push(placement, mirror, mounts, session)
         return True
 
-    async def _arrived(self, session: KernelSession) -> bool:
-        """Whether the newest version of the run's kernel is this session, which is then noted."""
-        ref = session.body["ref"]
+    async def _arrived(self, session: KaggleSession) -> bool:
+        """Whether the newest version of the run's kernel is this session; records it if so."""
+        ref = session.ref
         kernel = await self._kaggle.kernel(ref, MARKER)
         if kernel is None:
             return False
         before = self._records.of_run(session.run_id)[:-1]
-        known = max((int(one.body.get("version") or 0) for one in before), default=0)
+        known = max((one.version or 0 for one in before), default=0)
         if kernel.version is None:
             log = await self._kaggle.log(ref, 0, 0.0)
             if session_of_log(log.events) != session.number:
@@ -170,24 +178,28 @@ class Pusher:
         return True
 
     async def _push(
-        self, stay: Stay, mirror: PlacementMirror, mounts: Mounts, session: KernelSession
+        self,
+        placement: KagglePlacement,
+        mirror: PlacementMirror,
+        mounts: Mounts,
+        session: KaggleSession,
     ) -> None:
-        last = with_output(self._records.of_run(stay.run_id))
-        push = await asyncio.to_thread(self._described, stay, mirror, mounts, session, last)
+        last = with_output(self._records.of_run(placement.run_id))
+        push = await asyncio.to_thread(self._described, placement, mirror, mounts, session, last)
         now = self._clock()
-        self._records.change(stay.run_id, session.number, sent_t=now)
+        self._records.change(placement.run_id, session.number, sent_t=now)
         try:
             pushed = await self._kaggle.push(push)
         except CloudError as error:
             if error.outcome_unknown:
-                raise
+                raise  # it may have taken effect
             if not await self._arrived(session):
-                self._records.withdraw(stay.run_id, session.number)
-                told = Waiting(f"{error.code}: {error.message}", now + _REFUSAL_HOLDS_S)
-                self._records.wait_for(stay.run_id, told)
+                self._records.withdraw(placement.run_id, session.number)
+                waiting = Waiting(f"{error.code}: {error.message}", now + _REFUSAL_HOLDS_S)
+                self._records.wait_for(placement.run_id, waiting)
             raise
         self._records.change(
-            stay.run_id,
+            placement.run_id,
             session.number,
             SessionState.PUSHED,
             ref=pushed.ref,
@@ -198,44 +210,44 @@ class Pusher:
 
     def _described(
         self,
-        stay: Stay,
+        placement: KagglePlacement,
         mirror: PlacementMirror,
         mounts: Mounts,
-        session: KernelSession,
-        last: KernelSession | None,
+        session: KaggleSession,
+        last: KaggleSession | None,
     ) -> KernelPush:
-        """`last`: the newest session that left an output."""
+        """`last`: the newest session with an output."""
         settings = self._settings()
-        slug = slug_of(stay.run_id)
-        has_bytes = 0 if last is None else int(last.body["journal_bytes"])
+        slug = slug_of(placement.run_id)
+        has_bytes = 0 if last is None else last.journal_bytes
         size = mirror.size(JOURNAL)
         order = KernelOrder(
-            run_id=stay.run_id,
+            run_id=placement.run_id,
             number=session.number,
-            limit_s=session.body["limit_s"],
+            limit_s=session.limit_s,
             margin_s=settings.margin_minutes * 60,
             previous=None if last is None else slug,
             journal_bytes=size,
             carried=_carried(mirror, has_bytes, size),
-            newest_attempt=session.body["newest_attempt"],
+            newest_attempt=session.newest_attempt,
             cache=tuple(ref.rpartition("/")[2] for ref in mounts.cache),
             secrets=None if mounts.secrets is None else mounts.secrets.rpartition("/")[2],
         )
         return KernelPush(
             slug=slug,
             title=slug,
-            code=kernel_script(order, stay.files(), stay.desired, find_assets()),
-            timeout_s=max(1, round(session.body["limit_s"])),
-            gpu=stay.wants_gpu,
+            code=kernel_script(order, placement.files(), placement.desired, find_assets()),
+            timeout_s=max(1, round(session.limit_s)),
+            gpu=placement.wants_gpu,
             internet=settings.internet,
-            accelerator=settings.accelerator if stay.wants_gpu else None,
-            kernel_sources=() if last is None else (session.body["ref"],),
+            accelerator=settings.accelerator if placement.wants_gpu else None,
+            kernel_sources=() if last is None else (session.ref,),
             dataset_sources=mounts.sources,
         )
 
 
 def _carried(mirror: PlacementMirror, begin: int, end: int) -> CarriedJournal | None:
-    """The part of the journal that no output has, as a frame has it."""
+    """The part of the journal that no output contains, as a frame."""
     if end <= begin:
         return None
     data = mirror.read(JOURNAL, begin, end - begin)

@@ -1,4 +1,4 @@
-"""How a run at Kaggle stands, from its sessions: what its box alone can't tell. Pure."""
+"""The status of a run at Kaggle, from its sessions and its journal. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
 from trainmaster.backends.kaggle.sessions import DATA_SET, QUOTA
-from trainmaster.store.control_kaggle import KernelSession, SessionState, Waiting
+from trainmaster.store.control.kaggle import KaggleSession, SessionState, Waiting
 from trainmaster.words.errors import StateError
 
 KAGGLE_QUEUE = "kaggle_queue"
@@ -17,14 +17,14 @@ BETWEEN_SESSIONS = "between_sessions"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`session`: the newest; None before the first was pushed. `waiting`: why none is pushed."""
+    """`session`: the newest; None before the first push. `waiting`: why none is pushed."""
 
-    session: KernelSession | None
+    session: KaggleSession | None
     waiting: Waiting | None
 
     @property
     def runs(self) -> bool:
-        """Whether a session is running as far as anybody knows."""
+        """Whether a session is running, as far as known."""
         return self.session is not None and self.session.state is SessionState.RUNNING
 
     @property
@@ -33,24 +33,25 @@ class Standing:
 
     @property
     def heard_t(self) -> float:
-        """When the newest session was last heard to live: its log may come late and at once."""
-        body = {} if self.session is None else self.session.body
-        return max(float(body.get("running_t", 0.0)), float(body.get("heard_t", 0.0)))
+        """The newest session's last sign of life; its log may arrive late and in one piece."""
+        if self.session is None:
+            return 0.0
+        return max(self.session.running_t or 0.0, self.session.heard_t or 0.0)
 
-    def state(self, told: RunState, desired: Desired, heartbeat_t: float | None) -> RunState:
-        """The run's state, where `told` is what its journal makes of it."""
-        if told in ENDED_RUNS and self._is_unheard(heartbeat_t):
+    def state(self, recorded: RunState, desired: Desired, heartbeat_t: float | None) -> RunState:
+        """The run's state; `recorded`: its state by the journal."""
+        if recorded in ENDED_RUNS and self._is_unheard(heartbeat_t):
             return RunState.STOPPING if desired.state is DesiredState.STOPPED else RunState.QUEUED
-        if told in ENDED_RUNS or desired.state is DesiredState.STOPPED:
-            return told
+        if recorded in ENDED_RUNS or desired.state is DesiredState.STOPPED:
+            return recorded
         if not self.runs:
             return RunState.QUEUED
         if heartbeat_t is None:
             return RunState.PREPARING
-        return RunState.RECOVERING if self._is_unheard(heartbeat_t) else told
+        return RunState.RECOVERING if self._is_unheard(heartbeat_t) else recorded
 
     def _is_unheard(self, heartbeat_t: float | None) -> bool:
-        """Whether a session is alive that has not said a word yet."""
+        """Whether a live session has not sent a line yet."""
         session = self.session
         if session is None or not session.alive:
             return False
@@ -65,26 +66,26 @@ class Standing:
 
     @property
     def lacks_data(self) -> bool:
-        """Whether data sets have to be there before the next session can be."""
+        """Whether the next session waits for data sets."""
         return self.waiting is not None and self.waiting.reason == DATA_SET and not self.alive
 
-    def seen_to(self, desired: Desired) -> int:
-        """What counts up whenever data sets have to be seen to again: requests and sessions."""
+    def data_generation(self, desired: Desired) -> int:
+        """A counter that grows when data sets must be checked again: with requests and sessions."""
         return desired.generation + (0 if self.session is None else self.session.number)
 
     @property
     def resumes_at(self) -> float | None:
-        """When the quota starts anew, where that is what a session waits for; Unix seconds."""
+        """When the quota renews, if the next session waits for that; Unix seconds."""
         waits = self.waiting is not None and self.waiting.reason == QUOTA and not self.alive
         return self.waiting.until_t if waits and self.waiting is not None else None
 
     @property
     def left_behind(self) -> str | None:
-        """What stays at Kaggle of a run that is cleaned: nothing of an account goes unasked."""
+        """What remains at Kaggle after a clean: nothing is removed there automatically."""
         if self.session is None:
             return None
         return (
-            f"The kernel {self.session.body['ref']} and the private data sets with its data stay "
+            f"The kernel {self.session.ref} and the private data sets with its data remain "
             "at Kaggle: delete them on its page if nothing needs them."
         )
 
@@ -94,11 +95,11 @@ class Standing:
         """
         if self.session is None or not self.session.alive:
             return
-        hours = self.session.body["limit_s"] / 3600
+        hours = self.session.limit_s / 3600
         until = in_utc(self.session.deadline_t) or f"{hours:.3g} hours after it begins"
         raise StateError(
             "UNSUPPORTED",
-            f"Kaggle has no way to end a session: this one goes on until {until} at most.",
+            f"Kaggle has no way to end a session: this one runs until {until} at most.",
             f"`trainmaster stop {run_id} --after-session` keeps the next one from starting; in a "
             "browser, Kaggle's page of the kernel can cancel it.",
         )

@@ -1,4 +1,4 @@
-"""Folders for what is on its way to Kaggle: in the home, whose disk has room for it."""
+"""Temporary folders for uploads to Kaggle, in the home, whose disk has enough space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainmaster.words.paths import Home
 
 
 def new_folder(home: Home) -> Path:
-    """An empty one, its owner's alone; those of processes that have died are removed."""
+    """Create an empty folder with mode 0700; removes those of ended processes."""
     parent = home.kaggle_clients
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for folder in parent.iterdir():

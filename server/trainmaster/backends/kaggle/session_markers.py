@@ -1,4 +1,4 @@
-"""What tells sessions of one kernel apart: the line that each begins its log with."""
+"""The first line of each session's log, which identifies the session."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _BEGINS = re.compile(r"^\S* ?Session ([1-9]\d{0,8}) of run ", re.MULTILINE)
 
 
 def session_of_log(events: Sequence[tuple[str, str]]) -> int | None:
-    """The number of the session that a log is of; None where it does not say (yet)."""
+    """The session number in a log; None if it has none yet."""
     found = _BEGINS.search("".join(data for _, data in events))
     return None if found is None else int(found.group(1))

@@ -1,4 +1,4 @@
-"""Which session of a run is due, and for how long: pure."""
+"""Which session of a run is due, and its time limit. Pure."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Sequence
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState
-from trainmaster.store.control_kaggle import KernelSession
+from trainmaster.store.control.kaggle import KaggleSession
 from trainmaster.words.settings import KaggleSettings
 
 HOUR_S = 3600.0
 QUOTA = "quota"
 DATA_SET = "data_set"
-# So many sessions in a row bring no newer verified checkpoint before the run is given up.
+# Consecutive sessions without a newer verified checkpoint before the run is given up.
 MOST_BARREN = 3
-# A session that leaves less than this for training is not worth its start.
+# Minimum training time of a session.
 _LEAST_TRAINING_S = 1800.0
 _LONGEST_NAME = 36  # a slug has 50 characters
 
 
 def slug_of(run_id: str) -> str:
-    """The slug of a run's one kernel: the same each time, and nobody else's."""
+    """The slug of a run's kernel: stable and unique."""
     name, _, unique = run_id.rpartition("-")
     safe = re.sub(r"[^a-z0-9]+", "-", name.lower())[:_LONGEST_NAME].strip("-")
     return "-".join(part for part in ("tm", safe, unique) if part)
 
 
 def limit_of(settings: KaggleSettings, quota_left_s: float | None) -> float | None:
-    """How long the next session may last; None where the quota leaves no time worth a start.
+    """The time limit of the next session; None if the quota leaves too little time.
 
-    `quota_left_s`: None for a kernel that uses no accelerator, which no quota bounds.
+    `quota_left_s`: None for a kernel without accelerator, which has no quota.
     """
     whole_s = settings.session_hours * HOUR_S
     limit_s = whole_s if quota_left_s is None else min(whole_s, quota_left_s)
@@ -41,15 +41,15 @@ def limit_of(settings: KaggleSettings, quota_left_s: float | None) -> float | No
 
 
 def is_wanted(record: Record, desired: Desired) -> bool:
-    """Whether a run should be training: asked for, and not over."""
+    """Whether a run should be training: requested and not ended."""
     if desired.state is not DesiredState.RUNNING:
         return False
     return record.state not in ENDED_PLACEMENTS or record.generation < desired.generation
 
 
-def given_up(sessions: Sequence[KernelSession], generation: int) -> str | None:
-    """Why no further session is pushed for a request: the last ones came to nothing."""
-    ended = [one for one in sessions if not one.alive and one.body["generation"] == generation]
+def given_up(sessions: Sequence[KaggleSession], generation: int) -> str | None:
+    """Why no further session is pushed for a request: the last ones made no progress."""
+    ended = [one for one in sessions if not one.alive and one.generation == generation]
     barren = 0
     for index in range(len(ended) - 1, -1, -1):
         if _has_progressed(ended[index], ended[:index]):
@@ -57,18 +57,18 @@ def given_up(sessions: Sequence[KernelSession], generation: int) -> str | None:
         barren += 1
     if barren < MOST_BARREN:
         return None
-    told = f"{barren} sessions in a row brought no newer verified checkpoint"
-    detail = ended[-1].body.get("detail")
-    return f"{told}; the last: {detail}" if detail else told
+    reason = f"{barren} sessions in a row brought no newer verified checkpoint"
+    detail = ended[-1].detail
+    return f"{reason}; the last: {detail}" if detail else reason
 
 
-def with_output(sessions: Sequence[KernelSession]) -> KernelSession | None:
-    """The newest session that has left an output."""
-    return next((one for one in reversed(sessions) if one.body.get("output")), None)
+def with_output(sessions: Sequence[KaggleSession]) -> KaggleSession | None:
+    """The newest session with an output."""
+    return next((one for one in reversed(sessions) if one.output), None)
 
 
-def _has_progressed(session: KernelSession, earlier: Sequence[KernelSession]) -> bool:
-    """Only what a session's output holds can be gone on from."""
-    step = session.body.get("verified_step")
-    before = [one.body.get("verified_step") for one in earlier]
+def _has_progressed(session: KaggleSession, earlier: Sequence[KaggleSession]) -> bool:
+    """A resume needs a checkpoint in a session's output."""
+    step = session.verified_step
+    before = [one.verified_step for one in earlier]
     return step is not None and all(known is None or step > known for known in before)

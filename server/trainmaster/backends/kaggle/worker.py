@@ -1,7 +1,7 @@
-"""The process that talks to Kaggle: a request in JSON a line in, an answer a line out.
+"""The worker process for Kaggle's client: one JSON request per input line, one reply per line.
 
-Its own standard output and errors lead nowhere: the client prints there, and asks people. Requests
-are done side by side. It ends with its input, thus with whoever started it.
+Its standard output and errors are discarded, since the client prints and prompts there. Requests
+run concurrently. It ends with its input, and so with its parent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainmaster.backends.kaggle.error_mapping import coded
 
 
 class Worker:
-    """`answers`: where they go, in place of standard output."""
+    """`answers`: the stream for replies, instead of standard output."""
 
     def __init__(self, answers: io.RawIOBase) -> None:
         self._answers = answers
@@ -27,7 +27,7 @@ class Worker:
         self._official: Any = None
 
     def take(self, line: bytes) -> None:
-        """Begin with a request; the answer comes when it comes."""
+        """Start a request; its reply is written when it is done."""
         request = json.loads(line)
         threading.Thread(target=self._answer, args=(request,), daemon=True).start()
 
@@ -35,7 +35,7 @@ class Worker:
         try:
             call: Callable[..., Any] = getattr(self._open(), request["do"])
             answer = {"id": request["id"], "found": call(**request["with"])}
-        except BaseException as error:  # also SystemExit, by which the client gives up
+        except BaseException as error:  # also SystemExit, which the client raises
             answer = {"id": request["id"], "error": coded(error).to_dict()}
         data = json.dumps(answer).encode() + b"\n"
         with self._writing:
@@ -63,7 +63,7 @@ def main() -> None:
     worker = Worker(answers)
     for line in requests:
         worker.take(line)
-    os._exit(0)  # what is on its way has nobody left to hear of it
+    os._exit(0)  # pending requests have no reader
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The ways to a machine over SSH."""
+"""SSH transports."""
 
 from trainmaster.backends.ssh.transport import Completed, Stream, Transport
 

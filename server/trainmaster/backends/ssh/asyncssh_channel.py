@@ -32,7 +32,7 @@ class AsyncChannel:
         return await self._receive(self._process.stderr, limit)
 
     async def write(self, data: bytes) -> None:
-        # Whoever has ended tells by its output and its code, not by what it no longer takes.
+        # Output and exit code show how a command ended, not input that it no longer reads.
         try:
             self._process.stdin.write(data)
             await self._process.stdin.drain()
@@ -47,8 +47,8 @@ class AsyncChannel:
 
     async def end(self) -> int:
         await self._process.wait_closed()
-        told = self._process.exit_signal
-        code = exit_code(self._process.exit_status, told[0] if told else None)
+        signal = self._process.exit_signal
+        code = exit_code(self._process.exit_status, signal[0] if signal else None)
         if code is None:
             raise link_lost(self._host, "it closed before the command had ended")
         return code

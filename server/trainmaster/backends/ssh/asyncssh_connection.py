@@ -13,8 +13,8 @@ from trainmaster.backends.ssh.error_mapping import (
     CONNECT_TIMEOUT_S,
     KEEPALIVE_EVERY_S,
     KEEPALIVE_MISSES,
+    authentication_refused,
     no_common_algorithm,
-    not_let_in,
     reason_of,
     unreachable,
 )
@@ -22,13 +22,13 @@ from trainmaster.backends.ssh.host_keys import Pins, pin_of
 from trainmaster.backends.ssh.private_keys import HopKeys
 from trainmaster.words.errors import HostError
 
-# An empty list would be taken for "look into ~/.ssh/known_hosts"; this one trusts nobody, so that
-# every key comes before the pins.
+# asyncssh reads ~/.ssh/known_hosts for an empty list. This one trusts no key, so that every key is
+# checked against the pins.
 _NOBODY: tuple[list[str], list[str], list[str]] = ([], [], [])
 
 
 class AsyncConnection:
-    """A connection, and those through which it goes."""
+    """A connection, and those of its jump hosts."""
 
     def __init__(self, connections: Sequence[asyncssh.SSHClientConnection]) -> None:
         self._connections = list(connections)
@@ -38,14 +38,14 @@ class AsyncConnection:
         return self._connections[-1]
 
     async def close(self) -> None:
-        """End all of them, the target's first; may be repeated."""
+        """Close all of them, the target's first. Idempotent."""
         for connection in reversed(self._connections):
             connection.close()
             await connection.wait_closed()
 
 
 async def connect(endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins) -> AsyncConnection:
-    """Connect through every hop; each one's host key is pinned or compared before keys are shown.
+    """Connect through every hop; each host key is pinned or compared before authentication.
 
     Raises:
         HostError: `HOST_UNREACHABLE`, `HOST_KEY_CHANGED`, `AUTH_FAILED`.
@@ -62,7 +62,7 @@ async def connect(endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins) -
 
 
 class _Attempt:
-    """One hop's connection in the making."""
+    """A connection attempt to one hop."""
 
     def __init__(self, endpoint: Endpoint, hop: Hop, keys: HopKeys, pins: Pins) -> None:
         self._endpoint, self._hop, self._keys, self._pins = endpoint, hop, keys, pins
@@ -78,16 +78,16 @@ class _Attempt:
         except HostError:
             raise
         except (OSError, asyncssh.Error) as error:
-            raise self._told(error) from error
+            raise self._mapped(error) from error
         finally:
             if agent is not None:
                 agent.close()
 
     def check(self, key: asyncssh.SSHKey) -> bool:
-        """Ask the pins about the host's key."""
+        """Check the host's key against the pins."""
         pin = pin_of(self._hop.pin_name, key.public_data)
         try:
-            self._pins.accept(pin, self._endpoint.told(self._hop))
+            self._pins.accept(pin, self._endpoint.describe(self._hop))
         except HostError as refusal:
             self.refusal = refusal
             return False
@@ -113,7 +113,7 @@ class _Attempt:
             client_keys=await self._pairs(agent) or None,
             agent_path=None,
             agent_forwarding=False,
-            # Of the usual ciphers this one is the fastest in Python: a third more than the default.
+            # The fastest of the common ciphers in Python: a third faster than the default.
             encryption_algs="^aes128-gcm@openssh.com,aes256-gcm@openssh.com",
             preferred_auth="publickey",
             keepalive_interval=KEEPALIVE_EVERY_S,
@@ -121,7 +121,7 @@ class _Attempt:
         )
 
     async def _pairs(self, agent: asyncssh.SSHAgentClient | None) -> list[asyncssh.SSHKeyPair]:
-        """The keys to show, in order."""
+        """The keys to try, in order."""
         own: list[asyncssh.SSHKeyPair] = []
         for opened in self._keys.files:
             certificates = [str(opened.certificate)] if opened.certificate else []
@@ -136,19 +136,19 @@ class _Attempt:
             held.sort(key=lambda pair: order.get(pair.public_data, len(order)))
         return own + held if self._keys.files_first else held + own
 
-    def _told(self, error: OSError | asyncssh.Error) -> HostError:
+    def _mapped(self, error: OSError | asyncssh.Error) -> HostError:
         if self.refusal is not None:
             return self.refusal
         reason = reason_of(error)
         if isinstance(error, asyncssh.PermissionDenied) or "authentication failures" in reason:
-            return not_let_in(self._endpoint, self._hop, self._keys.named)
+            return authentication_refused(self._endpoint, self._hop, self._keys.named)
         if isinstance(error, asyncssh.KeyExchangeFailed):
             return no_common_algorithm(self._endpoint, self._hop, reason)
         return unreachable(self._endpoint, self._hop, reason)
 
 
 class _PinningClient(asyncssh.SSHClient):
-    """Has the host's key judged by an attempt's pins."""
+    """Checks the host's key by an attempt's pins."""
 
     def __init__(self, attempt: _Attempt) -> None:
         self._attempt = attempt

@@ -1,4 +1,4 @@
-"""Files by SFTP over an asyncssh connection."""
+"""Files through SFTP over an asyncssh connection."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LOST = (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection)
 
 
 class SftpUnusable(Exception):
-    """SFTP can't do this, or can't tell why not; commands can."""
+    """SFTP can't do this, or gives no reason for a failure; a command does."""
 
 
 class AsyncSftp:
-    """Raises, each method: `HostError`; `SftpUnusable`."""
+    """Each method raises `HostError` or `SftpUnusable`."""
 
     def __init__(self, host: str, client: asyncssh.SFTPClient) -> None:
         self._host = host
@@ -33,11 +33,11 @@ class AsyncSftp:
 
     @classmethod
     async def start(cls, host: str, connection: asyncssh.SSHClientConnection) -> AsyncSftp:
-        """Start the server's SFTP.
+        """Open an SFTP session.
 
         Raises:
-            SftpUnusable: where it has none, or its login shell prints into it.
-            ChannelOpenError: where no more channels may be open at a time.
+            SftpUnusable: it has none, or its login shell prints into it.
+            ChannelOpenError: the server allows no further channel.
         """
         try:
             async with asyncio.timeout(_START_S):
@@ -50,16 +50,16 @@ class AsyncSftp:
             raise SftpUnusable from error
 
     def end(self) -> None:
-        """Give its channel back."""
+        """Close its channel."""
         self._client.exit()
 
     async def put(self, path: str, data: bytes, mode: int) -> None:
         target, temporary = wire_bytes(path), wire_bytes(temporary_path(path))
-        with self._told(path, writing=True):
+        with self._mapped_errors(path, writing=True):
             file = await self._client.open(temporary, "xb", asyncssh.SFTPAttrs(permissions=0o600))
             try:
                 await file.write(data, 0)
-                # Sent at once, done in this order: half of the way's latency is saved.
+                # Sent together and executed in order: saves half of the latency.
                 await asyncio.gather(file.chmod(mode), _sync(file))
                 await file.close()
                 await self._client.posix_rename(temporary, target)
@@ -68,7 +68,7 @@ class AsyncSftp:
                 raise
 
     async def get(self, path: str, offset: int, limit: int) -> bytes | None:
-        with self._told(path):
+        with self._mapped_errors(path):
             try:
                 file = await self._client.open(wire_bytes(path), "rb")
             except _ABSENT:
@@ -79,30 +79,30 @@ class AsyncSftp:
                 await file.close()
 
     async def size(self, path: str) -> int | None:
-        with self._told(path):
+        with self._mapped_errors(path):
             try:
                 return (await self._client.stat(wire_bytes(path))).size
             except _ABSENT:
                 return None
 
     async def names(self, folder: str) -> list[str]:
-        with self._told(folder):
+        with self._mapped_errors(folder):
             try:
                 found = await self._client.listdir(wire_bytes(folder))
             except _ABSENT:
                 return []
-        told = (bytes(name) for name in found if name not in (b".", b".."))
-        return sorted(name.decode("utf-8", "surrogateescape") for name in told)
+        names = (bytes(name) for name in found if name not in (b".", b".."))
+        return sorted(name.decode("utf-8", "surrogateescape") for name in names)
 
     async def _discard(self, file: asyncssh.SFTPClientFile, temporary: bytes) -> None:
         for gone in (file.close(), self._client.remove(temporary)):
             try:
                 await gone
             except asyncssh.SFTPError:
-                continue  # what went wrong before is what counts
+                continue  # report the first error
 
     @contextmanager
-    def _told(self, path: str, *, writing: bool = False) -> Iterator[None]:
+    def _mapped_errors(self, path: str, *, writing: bool = False) -> Iterator[None]:
         refused = not_written if writing else not_read
         try:
             yield
@@ -111,9 +111,9 @@ class AsyncSftp:
         except _DENIED as error:
             raise refused(self._host, path, "permission denied") from error
         except _ABSENT as error:
-            raise refused(self._host, path, "there is no such folder") from error
+            raise refused(self._host, path, "the folder does not exist") from error
         except asyncssh.SFTPError as error:
-            raise SftpUnusable from error  # a full disk, and all else, are one failure in SFTP 3
+            raise SftpUnusable from error  # SFTP 3 has one code for all other failures
         except (OSError, asyncssh.Error) as error:
             raise link_lost(self._host, str(error)) from error
 

@@ -1,4 +1,4 @@
-"""The usual transport: asyncssh, one connection, everything over channels of it."""
+"""The default transport: asyncssh, one connection, a channel per command."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from trainmaster.backends.ssh.shell import shell_unusable
 
 Answer = TypeVar("Answer")
 
-# Errors tell what it would log; without a handler its warnings would end up on the terminal.
+# Errors carry what it would log; without a handler its warnings would reach the terminal.
 logging.getLogger("asyncssh").addHandler(logging.NullHandler())
 
 
 class AsyncsshTransport(ChannelTransport):
-    """A `Transport` over a connection that stands; `host` is the name that messages use."""
+    """A `Transport` over an open connection; `host` is the name for messages."""
 
-    tells_signals = True
+    reports_signals = True
 
     def __init__(self, host: str, connection: AsyncConnection) -> None:
         super().__init__(host)
@@ -36,7 +36,7 @@ class AsyncsshTransport(ChannelTransport):
         self._sftp_starting = asyncio.Lock()
 
     async def has_sftp(self) -> bool:
-        """Whether files go by SFTP; by commands otherwise."""
+        """Whether files use SFTP; otherwise they use commands."""
         return await self._started_sftp() is not None
 
     async def open_channel(self, line: bytes) -> AsyncChannel | None:
@@ -83,7 +83,7 @@ class AsyncsshTransport(ChannelTransport):
         by_sftp: Callable[[AsyncSftp], Awaitable[Answer]],
         by_command: Callable[[], Awaitable[Answer]],
     ) -> Answer:
-        """By SFTP; by command where the machine has none, and where only a command tells why."""
+        """By SFTP; by command if the machine has none, or if SFTP gave no reason for a failure."""
         sftp = await self._started_sftp()
         if sftp is not None:
             with suppress(SftpUnusable):

@@ -1,4 +1,4 @@
-"""A command over a channel, whatever carries it: what comes before its own output is taken off."""
+"""A command over a channel of any transport; output before the command's own is removed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from trainmaster.words.errors import HostError
 
 _PIECE_BYTES = 1 << 18
 _KEPT_ERRORS_BYTES = 1 << 20
-_SOON_S = 5.0
+_KILL_S = 5.0
 
 
 class Channel(Protocol):
-    """A command's pipes and its end. Raises, each method but `close`: `HostError` `LINK_LOST`."""
+    """A command's pipes and exit code. Each method but `close` raises `HostError` `LINK_LOST`."""
 
     async def read(self, limit: int) -> bytes:
         """At most `limit` bytes of standard output; empty once it has ended."""
@@ -25,7 +25,7 @@ class Channel(Protocol):
         """The same of standard error."""
 
     async def write(self, data: bytes) -> None:
-        """Send `data`; what the command no longer takes is dropped."""
+        """Send `data`; input that the command no longer reads is dropped."""
 
     async def finish(self) -> None:
         """Close standard input."""
@@ -34,11 +34,11 @@ class Channel(Protocol):
         """Wait for the exit code."""
 
     async def close(self) -> None:
-        """Give the channel up; never raises."""
+        """Close the channel; never raises."""
 
 
 class ChannelCommand:
-    """A `Stream`. `kill` ends the process that has a number, over another channel."""
+    """A `Stream`. `kill` kills a process by its pid, over another channel."""
 
     def __init__(
         self, host: str, channel: Channel, framed: Framed, kill: Callable[[int], Awaitable[None]]
@@ -47,9 +47,9 @@ class ChannelCommand:
         self._channel = channel
         self._kill = kill
         self._opening = Opening(framed.marker)
-        self._letter = framed.letter  # goes out with the first that is written or read
+        self._letter = framed.letter  # sent with the first write or read
         self._writing = asyncio.Lock()
-        self._ahead: bytes | None = None  # output that came with the marker; None before it
+        self._ahead: bytes | None = None  # output received with the marker; None before it
         self._code: int | None = None
         self._errors = asyncio.create_task(self._collect_errors(Opening(framed.marker)))
 
@@ -83,13 +83,13 @@ class ChannelCommand:
     async def leave(self) -> None:
         """Close the channel, and end a command that has not ended; never raises."""
         with suppress(HostError, TimeoutError):
-            async with asyncio.timeout(_SOON_S):
+            async with asyncio.timeout(_KILL_S):
                 await self._end_process()
         self._errors.cancel()
         await self._channel.close()
 
     async def _end_process(self) -> None:
-        """What neither reads nor writes would not notice that nobody listens any more."""
+        """Kill the process: one without reads and writes would not notice the closed channel."""
         if self._code is not None:
             return
         if self._ahead is None:
@@ -106,9 +106,9 @@ class ChannelCommand:
         raise shell_unusable(self._host, self._opening.noise + b"\n" + said)
 
     async def _collect_errors(self, opening: Opening) -> bytes:
-        """The command's own errors, of many the last; all that was said where it never began."""
+        """The end of the command's own errors; all output if the command never began."""
         kept: bytes | None = None
-        with suppress(HostError):  # whoever reads the output learns of a broken link
+        with suppress(HostError):  # reading the output raises it
             while data := await self._channel.read_errors(_PIECE_BYTES):
                 kept = opening.take(data) if kept is None else (kept + data)[-_KEPT_ERRORS_BYTES:]
         return opening.noise if kept is None else kept

@@ -1,4 +1,4 @@
-"""What all transports have in common whose commands run over channels of one connection."""
+"""The base of transports that run commands over channels of one connection."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from trainmaster.words.errors import HostError
 Answer = TypeVar("Answer")
 
 _PIECE_BYTES = 1 << 18
-# This shell waits for the command and ends with its code, or with the one for the signal that has
-# ended it. What it says itself about that end is nobody's output.
+# This shell waits for the command and exits with its code, or with the code for its signal. The
+# shell's own message about a signal is discarded.
 _WITNESS = (
     command_line(["/bin/sh", "-c", 'exec 3>&2 2>/dev/null;"$@" 2>&3 3>&-;exit $?', "sh"]).encode()
     + b" "
@@ -40,12 +40,12 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
 
 class ChannelTransport(ABC):
-    """A `Transport` but for the connection: commands, and files through commands.
+    """A `Transport` without the connection: commands, and files through commands.
 
-    `tells_signals`: whether its channels know which signal has ended a command.
+    `reports_signals`: whether its channels report the signal that ended a command.
     """
 
-    tells_signals: ClassVar[bool] = False
+    reports_signals: ClassVar[bool] = False
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -54,20 +54,20 @@ class ChannelTransport(ABC):
 
     @abstractmethod
     async def open_channel(self, line: bytes) -> Channel | None:
-        """Have the login shell run `line`; None where the server takes no more channels now.
+        """Have the login shell run `line`; None if the server allows no further channel now.
 
         Raises:
             HostError: `LINK_LOST`.
         """
 
     async def make_room(self) -> None:
-        """Give back a channel that no command has, where there is one: commands can do all that
-        SFTP can, but not the other way round."""
+        """Close a channel that no command uses, such as SFTP's: commands can replace SFTP, not the
+        other way round."""
         return
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """End the connection; may be repeated."""
+        """Close the connection. Idempotent."""
 
     async def run(
         self,
@@ -131,8 +131,8 @@ class ChannelTransport(ABC):
             await asyncio.shield(self._in_background(running.leave()))
 
     async def _begun(self, framed: Framed) -> ChannelCommand | None:
-        """Start a command. Whoever is cancelled meanwhile leaves none behind that nobody knows."""
-        line = framed.line if self.tells_signals else _WITNESS + framed.line
+        """Start a command. A cancellation meanwhile leaves no unknown command behind."""
+        line = framed.line if self.reports_signals else _WITNESS + framed.line
         opening = asyncio.create_task(self.open_channel(line))
         try:
             channel = await asyncio.shield(opening)
@@ -151,7 +151,7 @@ class ChannelTransport(ABC):
                 await ChannelCommand(self._host, channel, framed, self._kill).leave()
 
     async def _when_free(self, opening: Callable[[], Awaitable[Answer | None]]) -> Answer:
-        """Open a channel; waits where the server lets no more of them be open at a time."""
+        """Open a channel; waits while the server allows no further one."""
         loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
         begun = loop.time()
         while (opened := await opening()) is None:
@@ -164,7 +164,7 @@ class ChannelTransport(ABC):
         return opened
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Work that goes on when whoever began it is cancelled."""
+        """Start work that continues when its caller is cancelled."""
         task = asyncio.create_task(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)

@@ -1,4 +1,4 @@
-"""From a host's record to a connection: the one place that knows which transports there are."""
+"""Connect to a host by its record: the registry of transports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainmaster.backends.ssh.private_keys import (
     HopKeys,
     collect_keys,
     locked_keys,
-    nothing_to_show,
+    needs_unlocking,
     unlock,
 )
 from trainmaster.backends.ssh.transport import Transport
@@ -30,12 +30,12 @@ async def open_transport(
 ) -> Transport:
     """Connect to a host by the transport that its record names.
 
-    `pins` is the host's own known_hosts file. Of the `environment` (this process's own where None)
-    count HOME, under which the user's OpenSSH configuration and keys lie, SSH_AUTH_SOCK,
-    TRAINMASTER_KEY_PASSPHRASE and, for the system's ssh, all of it.
+    `pins` is the host's known_hosts file. From `environment` (None: this process's) come HOME, with
+    the user's OpenSSH configuration and keys, SSH_AUTH_SOCK and TRAINMASTER_KEY_PASSPHRASE; the
+    system's ssh gets all of it.
 
     Raises:
-        UsageError: `UNSAFE_NAME` or `BAD_ARGUMENT` where an address can't be used.
+        UsageError: `UNSAFE_NAME` or `BAD_ARGUMENT`, an address is invalid.
         HostError: `HOST_UNREACHABLE`, `HOST_KEY_CHANGED`, `AUTH_FAILED`, `KEY_LOCKED`,
             `TRANSPORT_MISSING`.
     """
@@ -53,10 +53,10 @@ async def open_transport(
 async def _with_keys(
     connect: Connect, endpoint: Endpoint, pins: Pins, environment: Mapping[str, str]
 ) -> Transport:
-    """Connect with the keys that are open; a person is asked only where those don't do."""
+    """Connect with the unlocked keys; ask for a passphrase only if those are refused."""
     keys = await collect_keys(endpoint, environment)
     locked = locked_keys(keys)
-    if not nothing_to_show(keys):
+    if not needs_unlocking(keys):
         try:
             return await connect(endpoint, keys, pins)
         except HostError as error:

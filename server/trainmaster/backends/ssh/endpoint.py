@@ -1,4 +1,4 @@
-"""From a host's record and the user's OpenSSH configuration to what is needed to connect."""
+"""Resolve a host's record and the user's OpenSSH configuration into an endpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError, UsageError
 
 SSH_PORT = 22
-# What OpenSSH itself tries where nothing names a key.
+# OpenSSH's defaults for an unnamed key.
 DEFAULT_IDENTITIES = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 LONGEST_CHAIN = 8
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -25,7 +25,7 @@ _PORT = re.compile(r"[0-9]{1,5}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[user@]host[:port]`, taken apart and safe to hand to any program."""
+    """A parsed `[user@]host[:port]`, safe as an argument of any program."""
 
     host: str
     user: str | None = None
@@ -34,12 +34,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One machine on the way.
+    """One machine on the path to a host.
 
-    `named` is what the record or the configuration calls it, `host` its name or number on the
-    network. `identities` are private keys that are there, in the order in which they are tried;
-    `chosen` tells that somebody named them. `agent` is the agent's socket; `identities_only` that
-    no other key of the agent's may be shown.
+    `named`: its name in the record or the configuration; `host`: its name or number on the network.
+    `identities`: existing private keys, in order; `chosen`: whether they were configured.
+    `agent`: the agent's socket; `identities_only`: use no other keys of the agent.
     """
 
     named: str
@@ -54,7 +53,7 @@ class Hop:
 
     @property
     def pin_name(self) -> str:
-        """How OpenSSH's known_hosts files call it: port 22 has no brackets."""
+        """Its name in known_hosts files: port 22 has no brackets."""
         return self.host if self.port == SSH_PORT else f"[{self.host}]:{self.port}"
 
     @property
@@ -65,9 +64,9 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The way to a host: the machine itself and, in order, those through which it is reached.
+    """The path to a host: the machine itself and, in order, its jump hosts.
 
-    `home` is the user's home here, `config` their OpenSSH configuration where there is one.
+    `home` is the user's home here, `config` their OpenSSH configuration, if any.
     """
 
     name: str
@@ -80,17 +79,17 @@ class Endpoint:
     def hops(self) -> tuple[Hop, ...]:
         return (*self.jumps, self.target)
 
-    def told(self, hop: Hop) -> str:
-        """How messages call one of the hops."""
+    def describe(self, hop: Hop) -> str:
+        """A hop's name in messages."""
         return self.name if hop is self.target else f"{self.name}'s jump host {hop.host}"
 
 
 def parse_address(text: str) -> Address:
-    """Take `[user@]host[:port]` apart; IPv6 addresses with a port stand in brackets.
+    """Parse `[user@]host[:port]`; IPv6 addresses with a port need brackets.
 
     Raises:
-        UsageError: `UNSAFE_NAME` where a part could be taken for something else by a shell or a
-            program, `BAD_ARGUMENT` where the port is none.
+        UsageError: `UNSAFE_NAME`, a part has a meaning to shells or programs; `BAD_ARGUMENT`, the
+            port is invalid.
     """
     user, at, place = text.removeprefix("ssh://").rpartition("@")
     host, port = _part_port(place, text)
@@ -101,14 +100,14 @@ def parse_address(text: str) -> Address:
     if port is not None and not (_PORT.fullmatch(port) and 0 < int(port) < 65536):
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{text!r} ends in no port.",
+            f"{text!r} does not end in a valid port.",
             "Give a port from 1 to 65535: USER@ADDRESS:PORT, and IPv6 addresses in brackets.",
         )
     return Address(host, user or None, int(port) if port else None)
 
 
 def parse_jumps(text: str) -> list[Address]:
-    """Take `[user@]host[:port]` with commas between them apart; `none` is none.
+    """Parse comma-separated `[user@]host[:port]`; `none` is an empty list.
 
     Raises:
         UsageError: as `parse_address`.
@@ -119,14 +118,14 @@ def parse_jumps(text: str) -> list[Address]:
 
 
 def find_endpoint(record: HostRecord, environment: Mapping[str, str]) -> Endpoint:
-    """The way to a host; reads the user's configuration and looks which keys are there.
+    """The path to a host, from its record, the user's configuration and the existing keys.
 
-    What the record says comes before what the configuration says.
+    The record takes precedence over the configuration.
 
     Raises:
-        UsageError: `UNSAFE_NAME` or `BAD_ARGUMENT` where a name can't be used.
-        HostError: `AUTH_FAILED` where the record's key isn't there; `HOST_UNREACHABLE` where the
-            configuration can't be read, or its jump hosts lead in a circle.
+        UsageError: `UNSAFE_NAME` or `BAD_ARGUMENT`, a name is invalid.
+        HostError: `AUTH_FAILED`, the record's key does not exist; `HOST_UNREACHABLE`, the
+            configuration can't be read, or its jump hosts form a cycle.
     """
     home = Path(environment.get("HOME") or "~").expanduser()
     config = home / ".ssh" / "config"
@@ -147,16 +146,16 @@ class _Finder:
         key = self._own_key(record)
         target = self._hop(wanted, settings, key)
         jumps = self._jumps(settings, record.jump, ())
-        if key is not None:  # it is all that the record can name, so it is shown on the way too
+        if key is not None:  # the record has one key, so jump hosts get it, too
             jumps = tuple(hop if hop.chosen else _with_key(hop, key) for hop in jumps)
         return Endpoint(record.name, target, jumps, self.home, self.config)
 
     def _jumps(
         self, settings: HostSettings, named: str | None, seen: Sequence[Address]
     ) -> tuple[Hop, ...]:
-        """The hops before a machine: `named`, or what the configuration says about it.
+        """The hops before a machine: `named`, or those of the configuration.
 
-        As with OpenSSH, the first of them may itself be reached through others.
+        As with OpenSSH, the first of them may have its own jump hosts.
         """
         text = named or settings.proxy_jump
         addresses = parse_jumps(text) if text else []
@@ -166,7 +165,7 @@ class _Finder:
             raise HostError(
                 "HOST_UNREACHABLE",
                 f"The jump host {addresses[0].host} is reached through itself.",
-                f"Mend the ProxyJump lines in {self.config}.",
+                f"Fix the ProxyJump lines in {self.config}.",
             )
         found = [(address, self._settings(address)) for address in addresses]
         hops = [self._hop(address, known, None) for address, known in found]
@@ -199,8 +198,8 @@ class _Finder:
         if not key.is_file():
             raise HostError(
                 "AUTH_FAILED",
-                f"The private key of {record.name}, {key}, is not there.",
-                "Put it there, or add the host again with another --key.",
+                f"The private key of {record.name}, {key}, does not exist.",
+                "Restore it, or add the host again with another --key.",
             )
         return key
 
@@ -255,7 +254,7 @@ def _bracketed(host: str) -> str:
 def _unsafe(text: str) -> UsageError:
     return UsageError(
         "UNSAFE_NAME",
-        f"{text!r} is no address that can be used.",
-        "Give USER@ADDRESS[:PORT]: letters, digits, dots, dashes and underscores, no dash first; "
+        f"{text!r} is not a valid address.",
+        "Give USER@ADDRESS[:PORT]: letters, digits, dots, dashes and underscores, no leading dash; "
         "IPv6 addresses with a port in brackets.",
     )

@@ -1,4 +1,4 @@
-"""Why a connection was not made, or did not last: the same words whatever the transport."""
+"""Connection errors, with the same messages for all transports."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 from trainmaster.words.errors import HostError
 
 CONNECT_TIMEOUT_S = 15
-# A partition is seen after about 15 s; what stands still for a shorter time is waited for.
+# A partition is detected after about 15 s; shorter pauses are tolerated.
 KEEPALIVE_EVERY_S = 5
 KEEPALIVE_MISSES = 3
 
 
 def unreachable(endpoint: Endpoint, hop: Hop, reason: str) -> HostError:
-    """Refused, no route, no such name, no answer in time."""
+    """The error for a refused connection, no route, an unknown name, or a timeout."""
     return HostError(
         "HOST_UNREACHABLE",
-        f"{endpoint.told(hop)} ({hop.shown}) can't be reached: {_one_line(reason)}.",
+        f"{endpoint.describe(hop)} ({hop.shown}) can't be reached: {_one_line(reason)}.",
         "Check that it is up, and its address, port and network: "
         f"`ssh -p {hop.port} {hop.user}@{hop.host}` must get there from here.",
         retryable=True,
@@ -27,7 +27,7 @@ def unreachable(endpoint: Endpoint, hop: Hop, reason: str) -> HostError:
 
 
 def reason_of(error: BaseException) -> str:
-    """What the system or a library says about a failure, without its numbers."""
+    """The message of the system or a library, without error numbers."""
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_TIMEOUT_S} s"
     if isinstance(error, OSError) and error.errno and error.errno > 0:
@@ -38,42 +38,42 @@ def reason_of(error: BaseException) -> str:
 
 
 def no_common_algorithm(endpoint: Endpoint, hop: Hop, reason: str) -> HostError:
-    """Both sides speak SSH, but share no way of doing so."""
+    """The error for two SSH implementations without a common algorithm."""
     return HostError(
         "HOST_UNREACHABLE",
-        f"{endpoint.told(hop)} ({hop.shown}) speaks another SSH than this transport: "
+        f"{endpoint.describe(hop)} ({hop.shown}) has no algorithm in common with this transport: "
         f"{_one_line(reason)}.",
         "Add the host again with another --transport (openssh, paramiko, asyncssh).",
     )
 
 
-def not_let_in(endpoint: Endpoint, hop: Hop, tried: Sequence[str]) -> HostError:
-    """The host took none of the keys; `tried` names them."""
+def authentication_refused(endpoint: Endpoint, hop: Hop, tried: Sequence[str]) -> HostError:
+    """The error for a host that accepted none of the keys `tried`."""
     keys = ", ".join(tried) if tried else "no key, for there is none"
     return HostError(
         "AUTH_FAILED",
-        f"{endpoint.told(hop)} does not let {hop.user} in; tried were: {keys}.",
-        f"Put your public key into {hop.user}'s ~/.ssh/authorized_keys there, or give another "
-        "--key or user. Passwords, one-time codes and hardware keys take --transport openssh.",
+        f"{endpoint.describe(hop)} refuses {hop.user}; tried: {keys}.",
+        f"Add your public key to {hop.user}'s ~/.ssh/authorized_keys there, or give another "
+        "--key or user. Passwords, one-time codes and hardware keys need --transport openssh.",
     )
 
 
 def link_lost(host: str, reason: str) -> HostError:
-    """A connection that stood has broken."""
+    """The error for an established connection that broke."""
     return HostError(
         "LINK_LOST",
         f"The connection to {host} broke: {_one_line(reason)}.",
-        "Try again; what runs on the host goes on without the connection.",
+        "Try again; processes on the host continue without the connection.",
         retryable=True,
     )
 
 
 def no_channel(host: str) -> HostError:
-    """The server has let no more commands run over the connection for a long time."""
+    """The error for a server that has allowed no further command for a long time."""
     return HostError(
         "HOST_UNREACHABLE",
-        f"{host} lets no more commands run at a time over one connection.",
-        "Raise MaxSessions in its sshd_config (10 is usual), or let fewer commands run at once.",
+        f"{host} allows no further commands over one connection.",
+        "Raise MaxSessions in its sshd_config (10 is usual), or run fewer commands at once.",
         retryable=True,
     )
 
@@ -87,5 +87,5 @@ def not_installed(transport: str, remedy: str) -> HostError:
 
 
 def _one_line(reason: str) -> str:
-    """The reason as it may be shown: part of it may be the other side's own words."""
+    """A reason on one line without control characters: the server may have chosen its text."""
     return shown(" ".join(reason.split()).encode()).rstrip(". ") or "no reason was given"

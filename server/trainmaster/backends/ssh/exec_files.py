@@ -1,4 +1,4 @@
-"""Files through commands, where a machine has no SFTP: the tools of any POSIX shell."""
+"""Files through POSIX shell commands, for machines without SFTP."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Capture = Callable[[Sequence[str], bytes], Awaitable[Captured]]
 
 _ABSENT = 3
 _PLAIN_WORDS = "LC_ALL=C; export LC_ALL; "
-# One line each: what has several goes a longer way through a login shell (see shell.py).
-# A connection that breaks looks like the end of the input: only the whole length may take the place
-# of what was there. `mv` would move into a folder.
+# One line each: a script of several lines takes a slower path through a login shell (see shell.py).
+# A broken connection resembles the end of the input, so a file is replaced only at full length.
+# Without the check of `-d`, `mv` would move into a folder.
 _PUT = (
     'umask 077; trap "rm -f \\"\\$1\\"" EXIT; '
     'if [ -d "$2" ]; then echo "it is a folder" >&2; exit 1; fi; '
@@ -24,7 +24,7 @@ _PUT = (
     'sync "$1" 2> /dev/null; chmod "$4" "$1" && mv -f "$1" "$2"'
 )
 _GET = (
-    '[ -e "$1" ] || exit 3; if [ ! -f "$1" ]; then echo "it is no file" >&2; exit 1; fi; '
+    '[ -e "$1" ] || exit 3; if [ ! -f "$1" ]; then echo "it is not a file" >&2; exit 1; fi; '
     'exec < "$1" || exit 1; tail -c "+$2" 2> /dev/null | head -c "$3"'
 )
 _SIZE = '[ -e "$1" ] || exit 3; ls -dLn "$1"'
@@ -37,7 +37,7 @@ _NAMES = (
 
 
 class ExecFiles:
-    """`capture` runs a command with some standard input to its end; `host` is for messages."""
+    """`capture` runs a command with standard input; `host` is the name for messages."""
 
     def __init__(self, host: str, capture: Capture) -> None:
         self._host = host
@@ -49,14 +49,14 @@ class ExecFiles:
             _PUT, _plain(temporary), _plain(path), str(len(data)), f"{mode:o}", stdin=data
         )
         if done.code != 0:
-            raise not_written(self._host, path, _said(done))
+            raise not_written(self._host, path, _reason(done))
 
     async def get(self, path: str, offset: int, limit: int) -> bytes | None:
         done = await self._sh(_GET, _plain(path), str(offset + 1), str(limit))
         if done.code == _ABSENT:
             return None
         if done.code != 0:
-            raise not_read(self._host, path, _said(done))
+            raise not_read(self._host, path, _reason(done))
         return done.output
 
     async def size(self, path: str) -> int | None:
@@ -66,14 +66,14 @@ class ExecFiles:
         try:
             return int(done.output.split(None, 5)[4])
         except (IndexError, ValueError):
-            raise not_read(self._host, path, _said(done)) from None
+            raise not_read(self._host, path, _reason(done)) from None
 
     async def names(self, folder: str) -> list[str]:
         done = await self._sh(_NAMES, _plain(folder))
         if done.code == _ABSENT:
             return []
         if done.code != 0:
-            raise not_read(self._host, folder, _said(done))
+            raise not_read(self._host, folder, _reason(done))
         found = done.output.split(b"\0")[:-1]
         return sorted(name.decode("utf-8", "surrogateescape") for name in found)
 
@@ -83,14 +83,14 @@ class ExecFiles:
 
 
 def temporary_path(path: str) -> str:
-    """Beside `path`: what is written there takes its place by being renamed."""
+    """A temporary path next to `path`, for a write and a rename."""
     return posixpath.join(posixpath.dirname(path), f".tm-{secrets.token_hex(6)}")
 
 
 def _plain(path: str) -> str:
-    """The path as no program takes it for an option."""
+    """The path in a form that no program takes for an option."""
     return path if path.startswith("/") else f"./{path}"
 
 
-def _said(done: Captured) -> str:
+def _reason(done: Captured) -> str:
     return done.errors.strip() or f"exit code {done.code}"

@@ -1,6 +1,6 @@
-"""The keys that a host is known by: pinned at first use, and never changed unseen.
+"""Pinned host keys: pinned at first use; a change is refused until it is trusted explicitly.
 
-A host's pins are a file of its own in OpenSSH's known_hosts format, a line per hop on the way.
+Each host has its own file in OpenSSH's known_hosts format, with a line per hop.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from trainer_runtime.core.files.durable import sync_folder, write_atomic
 from trainmaster.words.errors import HostError
 
-# A key of the kind on the left signs by any of the algorithms on the right.
+# From a kind of key to its signature algorithms.
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One key of one hop; `hop` is written as in known_hosts: `host` or `[host]:port`."""
+    """One key of one hop; `hop` as in known_hosts: `host` or `[host]:port`."""
 
     hop: str
     kind: str
@@ -42,7 +42,7 @@ class Pin:
 
 
 class Pins:
-    """The pins of one host, in one file; whoever reads it sees all of a change or nothing."""
+    """The pins of one host, in one file; changes are atomic for readers."""
 
     def __init__(self, path: Path, host: str) -> None:
         self.path = path
@@ -52,8 +52,7 @@ class Pins:
         """Every pin, in the file's order.
 
         Raises:
-            HostError: `HOST_KEY_CHANGED` where a line is damaged: it may be the one that would
-                have refused.
+            HostError: `HOST_KEY_CHANGED`, a line is damaged: it could be the one that refuses.
         """
         try:
             text = self.path.read_text()
@@ -64,23 +63,23 @@ class Pins:
     def of(self, hop: str) -> list[Pin]:
         return [pin for pin in self.all() if pin.hop == hop]
 
-    def accept(self, pin: Pin, told: str) -> None:
-        """Let a hop's key pass: pin it where none is pinned, compare it where one is.
+    def accept(self, pin: Pin, label: str) -> None:
+        """Accept a hop's key: pin it if none is pinned, otherwise compare it.
 
-        `told` is how a message calls the hop.
+        `label` is the hop's name in messages.
 
         Raises:
             HostError: `HOST_KEY_CHANGED`.
         """
-        if self._passes(pin, told):
+        if self._passes(pin, label):
             return
-        with self._locked():  # of several processes at first use, one pins and the others compare
-            if not self._passes(pin, told):
+        with self._locked():  # of several processes at first use, one pins, the others compare
+            if not self._passes(pin, label):
                 text = "".join(known.line for known in [*self.all(), pin])
                 write_atomic(self.path, text.encode(), 0o600)
 
     def forget(self) -> list[Pin]:
-        """Drop all pins, so that the next connection pins anew; those that there were."""
+        """Remove all pins, so that the next connection pins the keys again; returns them."""
         with self._locked():
             try:
                 known = self.all()
@@ -91,30 +90,30 @@ class Pins:
         return known
 
     def order(self, hop: str, algorithms: Sequence[str]) -> list[str]:
-        """Algorithms for host keys with the pinned kinds first.
+        """Host key algorithms with the pinned kinds first.
 
-        A server that has several keys then shows the one that is known. The others stay, so that
-        an impostor's key is seen and named.
+        A server with several keys then presents the pinned one. The others remain, so that an
+        impostor's key is received and reported.
         """
         kinds = [pin.kind for pin in self.of(hop)]
         first = [name for kind in kinds for name in _ALGORITHMS.get(kind, (kind,))]
         return sorted(algorithms, key=lambda name: name not in first)
 
-    def changed(self, hop: str, told: str, kind: str, fingerprint: str) -> HostError:
-        """The refusal of a key that is another than the pinned one."""
+    def changed(self, hop: str, label: str, kind: str, fingerprint: str) -> HostError:
+        """The error for a key that differs from the pinned one."""
         known = " or ".join(pin.fingerprint for pin in self.of(hop))
         return HostError(
             "HOST_KEY_CHANGED",
-            f"{told} ({hop}) shows the {kind} key {fingerprint}, but {known} was pinned. "
-            "Somebody may stand in between.",
-            f"Where the machine was really set up anew, run `trainmaster hosts trust {self._host}`."
-            " Compare the fingerprint first.",
+            f"{label} ({hop}) presents the {kind} key {fingerprint}, but {known} was pinned. "
+            "The connection may be intercepted.",
+            f"If the machine was reinstalled, compare the fingerprint, then run "
+            f"`trainmaster hosts trust {self._host}`.",
         )
 
-    def _passes(self, pin: Pin, told: str) -> bool:
+    def _passes(self, pin: Pin, label: str) -> bool:
         known = self.of(pin.hop)
         if known and pin not in known:
-            raise self.changed(pin.hop, told, pin.kind, pin.fingerprint)
+            raise self.changed(pin.hop, label, pin.kind, pin.fingerprint)
         return bool(known)
 
     def _parse(self, line: str) -> Iterator[Pin]:
@@ -126,9 +125,9 @@ class Pins:
         except (ValueError, binascii.Error) as error:
             raise HostError(
                 "HOST_KEY_CHANGED",
-                f"The pinned keys of {self._host} are damaged: {self.path} has a line that is none "
-                "of known_hosts.",
-                f"Run `trainmaster hosts trust {self._host}` to pin its key anew.",
+                f"The pinned keys of {self._host} are damaged: {self.path} has a line that is "
+                "not in known_hosts format.",
+                f"Run `trainmaster hosts trust {self._host}` to pin its key again.",
             ) from error
         for hop in hops.split(","):
             yield Pin(hop, kind, key)
@@ -139,13 +138,13 @@ class Pins:
         lock = self.path.with_name(f".{self.path.name}.lock")
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # held for a file's write, so nobody waits long
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # held only while the file is written
             yield
         finally:
             os.close(descriptor)
 
 
 def pin_of(hop: str, key: bytes) -> Pin:
-    """A pin from a key as it goes over the wire, which begins with its own kind."""
+    """A pin from a key in wire format, which begins with its kind."""
     length = int.from_bytes(key[:4], "big")
     return Pin(hop, key[4 : 4 + length].decode("ascii", errors="replace"), key)

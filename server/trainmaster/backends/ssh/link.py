@@ -1,4 +1,4 @@
-"""The link to a host: one connection, made when it is needed, and made again when it breaks."""
+"""The link to a host: one connection, opened on demand, and opened again when it breaks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trainmaster.words.errors import HostError
 
 Answer = TypeVar("Answer")
 
-# sshd lets ten sessions of a connection run at a time: SFTP keeps one, ending a command takes one.
+# sshd allows ten sessions per connection: SFTP holds one, killing a command takes one.
 CHANNELS = 8
 REPEAT_FOR_S = 8.0
-# What was never reached is more likely wrong than away.
+# A host that was never reached more likely has a wrong address than an outage.
 REPEAT_AT_FIRST_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
@@ -27,7 +27,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 class Link:
     """At most one connection to a host at a time, for one event loop.
 
-    `pins` is the host's own known_hosts file. `answered` is called after whatever the host did.
+    `pins` is the host's known_hosts file. `answered` is called after each successful use.
     """
 
     def __init__(
@@ -35,16 +35,16 @@ class Link:
     ) -> None:
         self._record = record
         self._pins = pins
-        self._bond: _Bond | None = None
+        self._bond: _LoopLink | None = None
         self._was_reached = False
         self._answered = answered
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Transport]:
-        """The transport, for one command or file at a time; eight may use it at once.
+        """The transport, for one command or file; at most eight users at once.
 
         Raises:
-            HostError: as `open_transport`, where no connection stands and none can be made.
+            HostError: as `open_transport`, if no connection is open and none can be opened.
         """
         bond = self._bound()
         async with bond.channels:
@@ -59,7 +59,7 @@ class Link:
             self._answered()
 
     async def repeat(self, work: Callable[[Transport], Awaitable[Answer]]) -> Answer:
-        """Do with the transport what may be done more than once; see `persist`."""
+        """Do idempotent work with the transport; see `persist`."""
 
         async def once() -> Answer:
             async with self.use() as transport:
@@ -68,11 +68,11 @@ class Link:
         return await self.persist(once)
 
     async def persist(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Do what may be done more than once, again and again where the connection breaks.
+        """Do idempotent work, and retry it when the connection breaks.
 
         Raises:
-            HostError: `LINK_LOST`, `HOST_UNREACHABLE` where that lasts for 8 s (2 s where the host
-                was not reached before); all others at once.
+            HostError: `LINK_LOST`, `HOST_UNREACHABLE` after 8 s of retries (2 s if the host was not
+                reached before); all others at once.
         """
         loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
         begun = loop.time()
@@ -85,26 +85,26 @@ class Link:
                 if not error.unanswered or not error.retryable:
                     raise
                 if over:
-                    self._was_reached = False  # whoever asks next is told sooner
+                    self._was_reached = False  # the next caller fails sooner
                     raise
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def disconnect(self) -> None:
-        """End the connection, where there is one; the next use makes another."""
+        """Close the connection, if any; the next use opens another."""
         bond, self._bond = self._bond, None
         if bond is not None and bond.loop is asyncio.get_running_loop():
             await bond.close()
 
-    def _bound(self) -> _Bond:
-        """What belongs to the running event loop; what another loop had can't be used or ended."""
+    def _bound(self) -> _LoopLink:
+        """The link on the running event loop; another loop's can't be used or closed."""
         loop = asyncio.get_running_loop()
         if self._bond is None or self._bond.loop is not loop:
-            self._bond = _Bond(loop, lambda: open_transport(self._record, self._pins))
+            self._bond = _LoopLink(loop, lambda: open_transport(self._record, self._pins))
         return self._bond
 
 
-class _Bond:
+class _LoopLink:
     """A link's connection on one event loop."""
 
     def __init__(
@@ -116,14 +116,16 @@ class _Bond:
         self._opening: asyncio.Task[Transport] | None = None
 
     async def transport(self) -> Transport:
-        """The connection; all who wait for it share one attempt, and its failure."""
+        """The connection; concurrent callers share one attempt, and its failure."""
         if self._opening is None or _has_failed(self._opening):
             self._opening = self.loop.create_task(self._opened())
-            self._opening.add_done_callback(_has_failed)  # seen, also when nobody waits any more
+            self._opening.add_done_callback(
+                _has_failed
+            )  # retrieves the error, also without a waiter
         return await asyncio.shield(self._opening)
 
     async def drop(self, broken: Transport) -> None:
-        """Forget a connection that broke, where nobody has made another yet."""
+        """Drop a broken connection, unless it was replaced already."""
         opening = self._opening
         if opening is not None and opening.done() and not _has_failed(opening):
             if opening.result() is not broken:

@@ -1,8 +1,8 @@
-"""The configuration under which the system's ssh connects to one hop.
+"""The ssh_config with which the system's ssh connects to one hop.
 
-Each hop has a file of its own: options on the command line would not reach jump hosts, and a
-`Host` block could not tell two hops at one address apart. What stands here comes first and so
-counts; all else (GSSAPI, ProxyCommand, ciphers, hardware keys …) is the user's own, included.
+Each hop has its own file: options on the command line would not reach jump hosts, and a `Host`
+block can't distinguish two hops at one address. These settings come first and take precedence; the
+user's configuration is included for the rest (GSSAPI, ProxyCommand, ciphers, hardware keys …).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainmaster.backends.ssh.error_mapping import (
 )
 
 _SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
-# Nothing may judge host keys but the pins, nothing be forwarded, nothing asked where nobody is.
+# Only the pins decide about host keys; no forwarding; no questions without a terminal.
 _ALWAYS = {
     "IgnoreUnknown": "KnownHostsCommand",
     "GlobalKnownHostsFile": "/dev/null",
@@ -48,8 +48,8 @@ _ALWAYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
-    """Whether ssh may ask: a person (`terminal`), or only for a passphrase (`passphrase`)."""
+class Prompts:
+    """What ssh may ask for: anything on a `terminal`, or only a key's `passphrase`."""
 
     terminal: bool = False
     passphrase: bool = False
@@ -57,7 +57,7 @@ class Manners:
     @property
     def options(self) -> dict[str, str]:
         if self.passphrase:
-            # What answers knows but the passphrase: no server must be able to ask for it.
+            # SSH_ASKPASS only knows the passphrase: no server must be able to ask for it.
             return {
                 "BatchMode": "no",
                 "PasswordAuthentication": "no",
@@ -71,8 +71,7 @@ def config_file(folder: Path, place: int) -> Path:
 
 
 def log_file(folder: Path, place: int) -> Path:
-    """What ssh says about the hop at that place of the way; each has its own, so that it is known
-    which of them refused."""
+    """The log of the hop at `place`; one per hop, to know which of them refused."""
     return folder / f"{place}.log"
 
 
@@ -81,9 +80,9 @@ def known_hosts_file(folder: Path) -> Path:
 
 
 def hop_config(
-    endpoint: Endpoint, place: int, folder: Path, *, pinned: bool, manners: Manners
+    endpoint: Endpoint, place: int, folder: Path, *, pinned: bool, manners: Prompts
 ) -> str:
-    """The text of the configuration for the hop at `place`; one that isn't `pinned` will be."""
+    """The configuration for the hop at `place`; a key that isn't `pinned` gets pinned."""
     hop = endpoint.hops[place]
     options = {
         **_ALWAYS,
@@ -105,7 +104,7 @@ def hop_config(
 
 
 def _way(endpoint: Endpoint, place: int, folder: Path) -> dict[str, str]:
-    """How the hop is reached: through the one before it, or by the user's own ProxyCommand."""
+    """How to reach the hop: through the one before it, or by the user's ProxyCommand."""
     if place > 0:
         before = place - 1
         files = ["-F", str(config_file(folder, before)), "-E", str(log_file(folder, before))]
@@ -123,7 +122,7 @@ def _included(endpoint: Endpoint) -> Iterator[Path]:
 
 
 def _literal(text: str) -> str:
-    """A name in which ssh replaces nothing; IPv6 zones have a percent sign."""
+    """A name with escaped percent signs, as in IPv6 zones: ssh expands others."""
     return text.replace("%", "%%")
 
 

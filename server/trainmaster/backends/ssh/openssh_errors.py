@@ -1,4 +1,4 @@
-"""Why the system's ssh did not connect, told apart by its own words (LC_ALL=C)."""
+"""Why the system's ssh did not connect, by its messages (LC_ALL=C)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Cause = Literal["key_changed", "not_let_in", "no_common_algorithm", "unreachable"]
+Cause = Literal["key_changed", "authentication_refused", "no_common_algorithm", "unreachable"]
 
 _CHANGED = re.compile(
     r"fingerprint for the (\S+) key sent by the remote host is\s+(SHA256:[\w+/]+)"
@@ -17,11 +17,14 @@ _SIGNS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
         "key_changed",
         re.compile(r"HOST IDENTIFICATION HAS CHANGED|host key is known for|Host key veri"),
     ),
-    ("not_let_in", re.compile(r"Permission denied|Too many authentication failures|No more auth")),
+    (
+        "authentication_refused",
+        re.compile(r"Permission denied|Too many authentication failures|No more auth"),
+    ),
     ("no_common_algorithm", re.compile(r"Unable to negotiate with")),
 )
 _BEYOND = re.compile(r"open failed: (?:connect failed: )?(.+)")
-# How ssh gives up on a connection; it complains of other things too, and goes on.
+# ssh's messages before it gives up; after others it continues.
 _GIVEN_UP = re.compile(
     r"^(?:ssh: |kex_exchange_identification|ssh_dispatch_run_fatal|banner exchange|Timeout|"
     r"Connection (?:closed|reset|timed out)|Received disconnect|Disconnected from)",
@@ -31,8 +34,8 @@ _GIVEN_UP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`place` is the hop's on the way; `kind` and `fingerprint` are of the key that it showed, None
-    where ssh did not say."""
+    """`place`: the index of the hop; `kind` and `fingerprint`: of the key that it presented, None
+    if ssh did not log them."""
 
     cause: Cause
     place: int
@@ -42,9 +45,9 @@ class Failure:
 
 
 def find_failure(logs: Sequence[str], said: str) -> Failure:
-    """The failure in what ssh logged about each hop, in order, and `said` on standard error.
+    """The failure in ssh's logs of the hops, in order, and in its standard error `said`.
 
-    The first hop with something to complain about is the one; whatever follows is its echo.
+    The first hop with a failure counts; later ones are consequences.
     """
     for place, log in enumerate(logs):
         for cause, sign in _SIGNS:

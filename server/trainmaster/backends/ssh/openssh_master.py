@@ -1,8 +1,8 @@
-"""The system's ssh as a connection: one master process, shared by all commands.
+"""A connection through the system's ssh: one master process, shared by all commands.
 
-The master is left to itself once it is connected (ControlPersist), and lives for as long as
-somebody is connected to its socket. This process holds such a connection, so that a process that is
-killed takes its master with it.
+The master runs in the background once it is connected (ControlPersist), for as long as a client is
+connected to its socket. This process holds such a connection, so that the master ends with it, also
+after a kill.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pathlib import Path
 from trainmaster.backends.ssh.endpoint import Endpoint
 from trainmaster.backends.ssh.error_mapping import (
     CONNECT_TIMEOUT_S,
+    authentication_refused,
     no_common_algorithm,
     not_installed,
-    not_let_in,
     reason_of,
     unreachable,
 )
 from trainmaster.backends.ssh.host_keys import Pins
 from trainmaster.backends.ssh.openssh_config import (
-    Manners,
+    Prompts,
     config_file,
     hop_config,
     known_hosts_file,
@@ -39,14 +39,14 @@ from trainmaster.backends.ssh.private_keys import (
     key_locked,
     on_terminal,
 )
-from trainmaster.backends.ssh.scratch_folder import OwnFolder
+from trainmaster.backends.ssh.scratch_folder import ScratchFolder
 from trainmaster.words.errors import HostError
 
-_LONELY_S = 10  # how long a master outlives the process that held it
-_PERSON_S = 120  # for as long as a person may look for a token
+_PERSIST_S = 10  # how long a master outlives its holder
+_TOKEN_S = 120  # time for a user to enter a one-time code
 _END_S = 5.0
-_GREETING_BYTES = 12  # the master's hello: length, type and version, 4 bytes each
-# Knows one answer and gives it to one question: any other could be a server's.
+_GREETING_BYTES = 12  # the master's greeting: length, type and version, 4 bytes each
+# Answers only the question for the passphrase: others could come from a server.
 _ANSWER = """\
 #!/bin/sh
 case "$1" in
@@ -57,36 +57,40 @@ esac
 
 
 class SshMaster:
-    """A connected master; `folder` holds its socket and what it was told."""
+    """A connected master; `folder` holds its socket and configuration."""
 
     def __init__(
-        self, program: str, folder: OwnFolder, held: socket.socket, environment: Mapping[str, str]
+        self,
+        program: str,
+        folder: ScratchFolder,
+        held: socket.socket,
+        environment: Mapping[str, str],
     ) -> None:
         self.environment = _without_passphrase(environment)
         self._program = program
         self._folder = folder.path
         self._held = held
-        # For whoever is forgotten without being closed: the socket closes by itself.
+        # If it is never closed: the socket closes with the object.
         self._last_will = weakref.finalize(self, folder.remove)
 
     def session(self, line: bytes) -> list[str | bytes]:
-        """The program that runs one command over the connection, and over nothing else.
+        """The arguments of ssh for one command over the connection.
 
-        Without the master it fails: its ProxyCommand leads nowhere.
+        Without the master it fails: its ProxyCommand is invalid.
         """
         options = ["-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-o", "ForwardAgent=no"]
         control = ["-S", str(_control(self._folder))]
         return [self._program, "-F", "/dev/null", *control, *options, "-T", "--", "host", line]
 
     async def alive(self) -> bool:
-        """Whether the master still answers: after the link is lost, none does."""
+        """Whether the master still answers: after a lost link it does not."""
         with suppress(OSError, TimeoutError):
             (await _hold(self._folder)).close()
             return True
         return False
 
     async def close(self) -> None:
-        """End the master and wait for its end; may be repeated."""
+        """End the master and wait for its end. Idempotent."""
         if self._held.fileno() < 0:
             return
         with suppress(OSError):
@@ -108,7 +112,7 @@ class SshMaster:
 
 
 async def start_master(endpoint: Endpoint, pins: Pins, environment: Mapping[str, str]) -> SshMaster:
-    """Connect; each hop's host key is pinned or compared before keys are shown.
+    """Connect; each host key is pinned or compared before authentication.
 
     Raises:
         HostError: `TRANSPORT_MISSING`, `HOST_UNREACHABLE`, `HOST_KEY_CHANGED`, `AUTH_FAILED`,
@@ -118,7 +122,7 @@ async def start_master(endpoint: Endpoint, pins: Pins, environment: Mapping[str,
     if program is None:
         remedy = "Install OpenSSH's client (Debian: `apt install openssh-client`)."
         raise not_installed("openssh", remedy)
-    folder = OwnFolder()
+    folder = ScratchFolder()
     try:
         await _Start(endpoint, pins, environment, folder.path).run(program)
         held = await _hold(folder.path)
@@ -132,7 +136,7 @@ async def start_master(endpoint: Endpoint, pins: Pins, environment: Mapping[str,
 
 
 class _Start:
-    """A master in the making."""
+    """The start of a master."""
 
     def __init__(
         self, endpoint: Endpoint, pins: Pins, environment: Mapping[str, str], folder: Path
@@ -143,30 +147,30 @@ class _Start:
         self._environment = environment
 
     async def run(self, program: str) -> None:
-        """Start the master, and keep what ssh has learnt whether it got in or not."""
+        """Start the master; keys that ssh accepted are pinned even if the login fails."""
         failed = await self._attempt(program)
         self._take_over_pins()
         if failed:
             raise await self._refusal(failed)
 
     async def _attempt(self, program: str) -> Failure | None:
-        self._write_files(Manners(self._terminal, self._passphrase))
+        self._write_files(Prompts(self._terminal, self._passphrase))
         last = len(self._endpoint.jumps)
         command = [program, "-F", str(config_file(self._folder, last))]
         command += ["-E", str(log_file(self._folder, last)), "-M", "-N", "-f"]
         command += ["-o", f"ControlPath={_control(self._folder)}"]
-        command += ["-o", f"ControlPersist={_LONELY_S}"]
+        command += ["-o", f"ControlPersist={_PERSIST_S}"]
         process = await asyncio.create_subprocess_exec(
             *(*command, "--", self._endpoint.target.named),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             env=self._ssh_environment(),
-            start_new_session=not self._terminal,  # without a terminal, ssh finds nobody to ask
+            start_new_session=not self._terminal,  # without a terminal, ssh can't ask
         )
         patience_s = CONNECT_TIMEOUT_S * len(self._endpoint.hops) + _END_S
         try:
-            async with asyncio.timeout(patience_s + (_PERSON_S if self._terminal else 0)):
+            async with asyncio.timeout(patience_s + (_TOKEN_S if self._terminal else 0)):
                 _, said = await process.communicate()
         finally:
             if process.returncode is None:
@@ -176,7 +180,7 @@ class _Start:
             return None
         return find_failure(self._logs(), said.decode(errors="replace"))
 
-    def _write_files(self, manners: Manners) -> None:
+    def _write_files(self, manners: Prompts) -> None:
         known = self._pins.all()
         known_hosts_file(self._folder).write_text("".join(pin.line for pin in known))
         _answer(self._folder).write_text(_ANSWER)
@@ -194,7 +198,7 @@ class _Start:
             environment[PASSPHRASE_VARIABLE] = self._environment[PASSPHRASE_VARIABLE]
             environment["SSH_ASKPASS"] = str(_answer(self._folder))
             environment["SSH_ASKPASS_REQUIRE"] = "force"
-            environment.setdefault("DISPLAY", ":0")  # before 8.4, ssh asked only where there is one
+            environment.setdefault("DISPLAY", ":0")  # before 8.4, ssh asked only with a display
         return environment
 
     def _logs(self) -> list[str]:
@@ -202,7 +206,7 @@ class _Start:
         return [path.read_text(errors="replace") if path.exists() else "" for path in paths]
 
     def _take_over_pins(self) -> None:
-        """What ssh has accepted at first use goes into the pins, whether it got in or not."""
+        """Pin the keys that ssh accepted at first use, even if the login failed."""
         for pin in Pins(known_hosts_file(self._folder), self._endpoint.name).all():
             self._pins.accept(pin, self._endpoint.name)
 
@@ -211,7 +215,7 @@ class _Start:
         if failed.cause == "key_changed":
             return self._pins.changed(
                 hop.pin_name,
-                endpoint.told(hop),
+                endpoint.describe(hop),
                 failed.kind or "unnamed",
                 failed.fingerprint or "(ssh does not say which)",
             )
@@ -222,15 +226,15 @@ class _Start:
         locked = (await collect_keys(endpoint, self._environment))[hop].locked
         if locked and not self._terminal:
             return key_locked(locked[0], self._environment)
-        return not_let_in(endpoint, hop, [str(path) for path in hop.identities])
+        return authentication_refused(endpoint, hop, [str(path) for path in hop.identities])
 
 
 async def _hold(folder: Path) -> socket.socket:
-    """A connection to the master, by which it stays; it has said hello.
+    """A connection to the master, which keeps it running; it has sent its greeting.
 
     Raises:
-        OSError: there is no master, or it is just ending.
-        TimeoutError: it does not say hello.
+        OSError: no master runs, or it is ending.
+        TimeoutError: it sends no greeting.
     """
     loop = asyncio.get_running_loop()
     held = socket.socket(socket.AF_UNIX)
@@ -239,7 +243,7 @@ async def _hold(folder: Path) -> socket.socket:
         async with asyncio.timeout(_END_S):
             await loop.sock_connect(held, str(_control(folder)))
             if not await loop.sock_recv(held, _GREETING_BYTES):
-                raise ConnectionResetError("the connection ended as soon as it was made")
+                raise ConnectionResetError("the connection closed at once")
     except BaseException:
         held.close()
         raise

@@ -1,4 +1,4 @@
-"""The transport over the system's own ssh: for whatever only that can log in with."""
+"""The transport over the system's ssh, for logins that only it supports."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainmaster.backends.ssh.error_mapping import link_lost
 from trainmaster.backends.ssh.host_keys import Pins
 from trainmaster.backends.ssh.openssh_master import SshMaster, start_master
 
-_FAILED = 255  # ssh's own exit code, and that of a command that a signal has ended
+_FAILED = 255  # the exit code of a failing ssh, and of a command ended by a signal
 _REFUSED = b"Session open refused by peer"
 _PIECE_BYTES = 1 << 18
 _END_S = 5.0
 
 
 class OpensshTransport(ChannelTransport):
-    """A `Transport` over a master that stands; each command is an ssh process of its own."""
+    """A `Transport` over a connected master; each command is an ssh process."""
 
     def __init__(self, host: str, master: SshMaster) -> None:
         super().__init__(host)
@@ -39,7 +39,7 @@ class OpensshTransport(ChannelTransport):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=self._master.environment,
-            start_new_session=True,  # an interrupt from the keyboard is ours to handle
+            start_new_session=True,  # keyboard interrupts are handled by this process
         )
         channel = SshProcess(self._host, self._master, process)
         try:
@@ -56,7 +56,7 @@ class OpensshTransport(ChannelTransport):
 
 
 class SshProcess:
-    """An ssh process, which joins the master, as a channel."""
+    """An ssh process that uses the master, as a channel."""
 
     def __init__(self, host: str, master: SshMaster, process: asyncio.subprocess.Process) -> None:
         if process.stdin is None or process.stdout is None or process.stderr is None:
@@ -66,7 +66,7 @@ class SshProcess:
         self._ahead = self._errors_ahead = b""
 
     async def begin(self) -> bool:
-        """Wait until something comes; False where the server took no more channels.
+        """Wait for the first output; False if the server allows no further channel.
 
         Raises:
             HostError: `LINK_LOST`.
@@ -86,7 +86,7 @@ class SshProcess:
             return piece
         if piece := await self._output.read(limit):
             return piece
-        await self.end()  # an output that just breaks off looks like one that has ended
+        await self.end()  # a broken output resembles an ended one
         return b""
 
     async def read_errors(self, limit: int) -> bytes:
@@ -96,7 +96,7 @@ class SshProcess:
         return await self._errors.read(limit)
 
     async def write(self, data: bytes) -> None:
-        # Whoever has ended tells by its output and its code, not by what it no longer takes.
+        # Output and exit code show how a command ended, not input that it no longer reads.
         try:
             self._input.write(data)
             await self._input.drain()
@@ -117,7 +117,7 @@ class SshProcess:
         with suppress(ProcessLookupError):
             self._process.kill()
         self._input.close()
-        # asyncio notes a process's end only once its outputs have been read to theirs.
+        # asyncio reports a process's end only after its outputs were read completely.
         with suppress(TimeoutError):
             async with asyncio.timeout(_END_S):
                 await asyncio.gather(_drain(self._output), _drain(self._errors))

@@ -1,4 +1,4 @@
-"""A paramiko channel, read when something has come, so that no thread waits for it."""
+"""A paramiko channel that is read when data has arrived, so that no thread blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PIECE_BYTES = 1 << 18
 
 
 class InThread(Protocol):
-    """Does blocking work in a thread of the transport's own."""
+    """Runs blocking work in a thread of the transport."""
 
     async def __call__(self, work: Callable[[], Answer]) -> Answer: ...
 
@@ -48,9 +48,9 @@ class ParaChannel:
         return await self._taken(self._errors, limit)
 
     async def write(self, data: bytes) -> None:
-        # Whoever has ended tells by its output and its code, not by what it no longer takes.
+        # Output and exit code show how a command ended, not input that it no longer reads.
         try:
-            # paramiko copies all that is left to send at every packet: it gets little at a time.
+            # paramiko copies the rest of the data for every packet: send small pieces.
             for begin in range(0, len(data), _PIECE_BYTES):
                 piece = data[begin : begin + _PIECE_BYTES]
                 await self._in_thread(partial(self._channel.sendall, piece))
@@ -73,11 +73,11 @@ class ParaChannel:
     async def _taken(self, source: _Source, limit: int) -> bytes:
         try:
             return await source.read(limit, self._over)
-        except BROKEN as error:  # taking tells the other side that there is room
+        except BROKEN as error:  # reading sends a window update
             raise link_lost(self._host, reason_of(error)) from error
 
     def _check_link(self) -> None:
-        """A channel that closes without the command's code was not closed by the command."""
+        """Raise if the channel closed without an exit code: the link broke."""
         if self._channel.closed and self._channel.exit_status < 0:
             raise link_lost(self._host, "the channel closed before the command had ended")
 
@@ -86,7 +86,7 @@ class ParaChannel:
 
 
 class _Source:
-    """One of a channel's outputs."""
+    """Standard output or standard error of a channel."""
 
     def __init__(
         self, ready: Callable[[], bool], take: Callable[[int], bytes], in_thread: InThread
@@ -97,13 +97,13 @@ class _Source:
         self._ahead = b""
 
     async def read(self, limit: int, over: Callable[[], bool]) -> bytes:
-        """What has come, or comes next; empty once that is all. May be cancelled without loss."""
+        """The next data; empty at the end. Can be cancelled without loss."""
         while not self._ahead:
             self.arrival.forget()
             ended = over()
             if self._taking is None and self._ready():
-                # Taking makes room on the way, which may have to be told over a link that stands
-                # still: nothing for the event loop's thread.
+                # Reading may send a window update, which blocks on a stalled link: not in the
+                # event loop's thread.
                 self._taking = asyncio.create_task(
                     self._in_thread(lambda: self._take(_PIECE_BYTES))
                 )
@@ -119,7 +119,7 @@ class _Source:
 
 
 class _Arrival(threading.Event):
-    """Set by paramiko's thread when something has come or nothing more will; awaited here."""
+    """Set by paramiko's thread when data has arrived or the output has ended; awaited here."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _Arrival(threading.Event):
 
     def set(self) -> None:
         super().set()
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._seen.set)
 
     def forget(self) -> None:

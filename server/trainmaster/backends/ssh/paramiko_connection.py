@@ -1,4 +1,4 @@
-"""A paramiko connection to an endpoint, hop by hop. All of it blocks: it belongs into a thread."""
+"""A paramiko connection to an endpoint, hop by hop. All of it blocks: run it in a thread."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import paramiko
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 from trainmaster.backends.ssh.error_mapping import (
     CONNECT_TIMEOUT_S,
+    authentication_refused,
     no_common_algorithm,
-    not_let_in,
     reason_of,
     unreachable,
 )
@@ -26,7 +26,7 @@ _KINDS: dict[bytes, type[paramiko.PKey]] = {
     b"ssh-rsa": paramiko.RSAKey,
 }
 BROKEN = (OSError, EOFError, paramiko.SSHException)
-# Errors tell what it would log; without a handler its warnings would end up on the terminal.
+# Errors carry what it would log; without a handler its warnings would reach the terminal.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
@@ -35,7 +35,7 @@ def connect_all(
 ) -> list[paramiko.Transport]:
     """Connect through every hop, the target's connection being the last.
 
-    Each hop's host key is pinned or compared before keys are shown.
+    Each host key is pinned or compared before authentication.
 
     Raises:
         HostError: `HOST_UNREACHABLE`, `HOST_KEY_CHANGED`, `AUTH_FAILED`.
@@ -52,7 +52,7 @@ def connect_all(
 
 
 def close_all(connections: Sequence[paramiko.Transport]) -> None:
-    """End connections, the target's first; may be repeated."""
+    """Close connections, the target's first. Idempotent."""
     for connection in reversed(connections):
         connection.close()
 
@@ -63,13 +63,13 @@ def _connect(
     connection: paramiko.Transport | None = None
     try:
         connection = paramiko.Transport(_way_to(hop, through))
-        # By its own measures, paramiko waits for up to half a minute on the way in.
+        # By default, paramiko waits up to half a minute while connecting.
         connection.banner_timeout = connection.auth_timeout = CONNECT_TIMEOUT_S
         security = connection.get_security_options()
         security.key_types = pins.order(hop.pin_name, security.key_types)
         connection.start_client(timeout=CONNECT_TIMEOUT_S)
         key = connection.get_remote_server_key().asbytes()
-        pins.accept(pin_of(hop.pin_name, key), endpoint.told(hop))
+        pins.accept(pin_of(hop.pin_name, key), endpoint.describe(hop))
         return connection
     except (HostError, *BROKEN) as error:
         if connection is not None:
@@ -91,7 +91,7 @@ def _way_to(
     if hop.proxy_command is not None:
         return paramiko.ProxyCommand(hop.proxy_command)
     opened = socket.create_connection((hop.host, hop.port), CONNECT_TIMEOUT_S)
-    # Without this, every command waits for an acknowledgement that the other side delays: 40 ms.
+    # Without this, every command waits 40 ms for a delayed acknowledgement.
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
 
@@ -101,10 +101,10 @@ def _log_in(connection: paramiko.Transport, endpoint: Endpoint, hop: Hop, keys: 
         if _logged_in(connection, hop, keys):
             return
     except BROKEN as error:
-        # Whoever shows too many keys is thrown out.
+        # Servers disconnect after too many keys.
         if not isinstance(error, paramiko.SSHException) or connection.is_active():
             raise unreachable(endpoint, hop, reason_of(error)) from error
-    raise not_let_in(endpoint, hop, keys.named)
+    raise authentication_refused(endpoint, hop, keys.named)
 
 
 def _logged_in(connection: paramiko.Transport, hop: Hop, keys: HopKeys) -> bool:
@@ -126,9 +126,9 @@ def _logged_in(connection: paramiko.Transport, hop: Hop, keys: HopKeys) -> bool:
 
 
 def paramiko_key(opened: OpenKey) -> paramiko.PKey:
-    """An opened key as paramiko has it; its passphrase was asked for and used elsewhere."""
+    """An opened key as a paramiko key."""
     kind = _KINDS.get(opened.key.algorithm, paramiko.ECDSAKey)
-    # Of a key without comment and padding, paramiko drops all that there is.
+    # paramiko drops a key without comment and padding.
     opened.key.set_comment("trainmaster")
     key = kind.from_private_key(io.StringIO(opened.key.export_private_key("openssh").decode()))
     if opened.certificate is not None:
@@ -147,11 +147,11 @@ def _agent_keys(keys: HopKeys) -> list[paramiko.AgentKey]:
 
 
 class _Agent(paramiko.agent.AgentSSH):
-    """The agent at a socket; `paramiko.Agent` knows only that of SSH_AUTH_SOCK."""
+    """The agent at a socket; `paramiko.Agent` supports SSH_AUTH_SOCK alone."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(CONNECT_TIMEOUT_S)
         connection.connect(path)
-        self._connect(connection)  # type: ignore[attr-defined]  # as paramiko.Agent itself does
+        self._connect(connection)  # type: ignore[attr-defined]  # as paramiko.Agent does

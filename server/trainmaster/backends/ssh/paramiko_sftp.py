@@ -1,4 +1,4 @@
-"""Reading files by SFTP over a paramiko connection. All of it blocks: it belongs into a thread."""
+"""Read files through SFTP over a paramiko connection. All of it blocks: run it in a thread."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _START_S = 20.0
 
 
 class SftpUnusable(Exception):
-    """SFTP can't do this, or can't tell why not; commands can."""
+    """SFTP can't do this, or gives no reason for a failure; a command does."""
 
 
 class ParaSftp:
-    """Raises, each method: `HostError`; `SftpUnusable`."""
+    """Each method raises `HostError` or `SftpUnusable`."""
 
     def __init__(self, host: str, client: paramiko.SFTPClient) -> None:
         self._host = host
@@ -28,10 +28,10 @@ class ParaSftp:
 
     @classmethod
     def start(cls, host: str, connection: paramiko.Transport) -> ParaSftp:
-        """Start the server's SFTP.
+        """Open an SFTP session.
 
         Raises:
-            SftpUnusable: where it has none, or its login shell prints into it.
+            SftpUnusable: it has none, or its login shell prints into it.
         """
         channel: paramiko.Channel | None = None
         try:
@@ -39,7 +39,7 @@ class ParaSftp:
             channel.settimeout(_START_S)
             channel.invoke_subsystem("sftp")
             client = paramiko.SFTPClient(channel)
-            channel.settimeout(None)  # a link that is lost ends what waits for it
+            channel.settimeout(None)  # a lost link ends a blocked read
             return cls(host, client)
         except (*BROKEN, paramiko.SFTPError) as error:
             if channel is not None:
@@ -47,11 +47,11 @@ class ParaSftp:
             raise SftpUnusable from error
 
     def end(self) -> None:
-        """Give its channel back."""
+        """Close its channel."""
         self._client.close()
 
     def get(self, path: str, offset: int, limit: int) -> bytes | None:
-        with self._told(path):
+        with self._mapped_errors(path):
             try:
                 file = self._client.open(wire_bytes(path), "rb")
             except FileNotFoundError:
@@ -61,14 +61,14 @@ class ParaSftp:
                 return file.read(limit)
 
     def size(self, path: str) -> int | None:
-        with self._told(path):
+        with self._mapped_errors(path):
             try:
                 return self._client.stat(wire_bytes(path)).st_size
             except FileNotFoundError:
                 return None
 
     def names(self, folder: str) -> list[str]:
-        with self._told(folder):
+        with self._mapped_errors(folder):
             try:
                 found = [entry.filename for entry in self._client.listdir_iter(wire_bytes(folder))]
             except FileNotFoundError:
@@ -76,14 +76,14 @@ class ParaSftp:
         return sorted(name for name in found if name not in (".", ".."))
 
     @contextmanager
-    def _told(self, path: str) -> Iterator[None]:
+    def _mapped_errors(self, path: str) -> Iterator[None]:
         try:
             yield
         except PermissionError as error:
             raise not_read(self._host, path, "permission denied") from error
         except UnicodeError as error:
-            raise SftpUnusable from error  # names that are no text
+            raise SftpUnusable from error  # names that are not UTF-8
         except OSError as error:
-            raise SftpUnusable from error  # all other failures are one in SFTP 3
+            raise SftpUnusable from error  # SFTP 3 has one code for all other failures
         except (EOFError, paramiko.SSHException) as error:
             raise link_lost(self._host, str(error)) from error

@@ -1,4 +1,4 @@
-"""The transport over paramiko: for servers that the others can't talk to."""
+"""The transport over paramiko, for servers that the others do not support."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from trainmaster.backends.ssh.shell import shell_unusable
 
 Answer = TypeVar("Answer")
 
-# What blocks is short, but for writing to a command that does not read and waiting for the end of
-# one that has closed its output: enough for all sessions that a server lets be open.
+# Most blocking work is short. Writing to a command that does not read, and waiting for a command
+# that has closed its output, are not: enough threads for all sessions that servers allow.
 _THREADS = 32
 _OPEN_S = 20.0
-# paramiko asks for a file piece by piece, each after the last has come: a command is faster.
+# paramiko requests a file in sequential pieces: a command is faster.
 _LARGE_BYTES = 1 << 17
 
 
 class ParamikoTransport(ChannelTransport):
-    """A `Transport` over connections that stand, the target's being the last."""
+    """A `Transport` over open connections; the last one is the target's."""
 
     def __init__(self, host: str, connections: Sequence[paramiko.Transport]) -> None:
         super().__init__(host)
@@ -48,7 +48,7 @@ class ParamikoTransport(ChannelTransport):
         self._sftp: ParaSftp | None = None
         self._sftp_usable = True
         self._one_opens = asyncio.Lock()
-        self._one_at_a_time = asyncio.Lock()  # paramiko's SFTP mixes up answers otherwise
+        self._one_at_a_time = asyncio.Lock()  # paramiko's SFTP is not safe for concurrent use
         self._watch = asyncio.create_task(self._keep_alive())
         self._last_will = weakref.finalize(self, close_all, connections)
 
@@ -57,7 +57,7 @@ class ParamikoTransport(ChannelTransport):
         cls, endpoint: Endpoint, keys: Mapping[Hop, HopKeys], pins: Pins
     ) -> ParamikoTransport:
         """Raises: `HostError`, as `connect_all`."""
-        connecting: Future[Sequence[paramiko.Transport]] = _in_thread_of_its_own(
+        connecting: Future[Sequence[paramiko.Transport]] = _in_daemon_thread(
             lambda: connect_all(endpoint, keys, pins)
         )
         try:
@@ -68,7 +68,7 @@ class ParamikoTransport(ChannelTransport):
 
     async def open_channel(self, line: bytes) -> ParaChannel | None:
         try:
-            # Several refusals at a time are mixed up by paramiko, and may end the connection.
+            # paramiko confuses concurrent refusals, which can end the connection.
             async with self._one_opens:
                 channel = await self._in_thread(lambda: self._target.open_session(timeout=_OPEN_S))
         except BROKEN as error:
@@ -84,7 +84,7 @@ class ParamikoTransport(ChannelTransport):
             raise link_lost(self._host, reason_of(error)) from error
         return opened
 
-    # Files are written by command: paramiko's SFTP can't have the server write them to its disk.
+    # Files are written by command: paramiko's SFTP has no fsync.
 
     async def get(self, path: str, offset: int, limit: int) -> bytes | None:
         if limit <= _LARGE_BYTES:
@@ -137,12 +137,13 @@ class ParamikoTransport(ChannelTransport):
     async def _in_thread(self, work: Callable[[], Answer]) -> Answer:
         try:
             begun = self._threads.submit(work)
-        except RuntimeError as error:  # the threads are gone with the connection
+        except RuntimeError as error:  # the threads end with the connection
             raise link_lost(self._host, "it was ended from here") from error
         return await asyncio.wrap_future(begun)
 
     async def _keep_alive(self) -> None:
-        """End the connection where the other side does not answer: paramiko only ever asks."""
+        """Close the connection if the server stops answering: paramiko sends keepalives but ignores
+        missing answers."""
         while self._target.is_active():
             await asyncio.sleep(KEEPALIVE_EVERY_S)
             asking = asyncio.to_thread(self._target.global_request, "keepalive@openssh.com")
@@ -153,20 +154,19 @@ class ParamikoTransport(ChannelTransport):
         await asyncio.to_thread(close_all, self._connections)
 
 
-def _in_thread_of_its_own(work: Callable[[], Answer]) -> Future[Answer]:
-    """Begin work that may outlive whoever wants it: it keeps no thread from others, and no process
-    from ending."""
-    told: Future[Answer] = Future()
-    told.set_running_or_notify_cancel()  # from here on, it can't be cancelled
+def _in_daemon_thread(work: Callable[[], Answer]) -> Future[Answer]:
+    """Start work that may outlive its caller, in a daemon thread outside the pool."""
+    future: Future[Answer] = Future()
+    future.set_running_or_notify_cancel()  # from here on, it can't be cancelled
 
-    def work_and_tell() -> None:
+    def work_and_report() -> None:
         try:
-            told.set_result(work())
+            future.set_result(work())
         except BaseException as error:
-            told.set_exception(error)
+            future.set_exception(error)
 
-    Thread(target=work_and_tell, name="trainmaster-connecting", daemon=True).start()
-    return told
+    Thread(target=work_and_report, name="trainmaster-connecting", daemon=True).start()
+    return future
 
 
 def _close_made(connecting: Future[Sequence[paramiko.Transport]]) -> None:

@@ -1,6 +1,6 @@
 """The user's private keys: files, an agent, and passphrases.
 
-Whatever the transport, keys are read and opened here, once; a passphrase goes nowhere else.
+All transports get their keys from here; passphrases do not leave this module.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 PASSPHRASE_VARIABLE = "TRAINMASTER_KEY_PASSPHRASE"
 _MAGIC = b"openssh-key-v1\0"
-# Opened by a person's passphrase, kept for as long as the process lives: whoever was asked once
-# is not asked again at every reconnection. By path and time of change.
+# Keys opened with a typed passphrase, by path and mtime, for the process's lifetime: a reconnection
+# asks no second time.
 _opened_by_hand: dict[tuple[Path, int], SSHKey] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class OpenKey:
-    """A private key that can sign; `certificate` is its OpenSSH certificate where one lies by."""
+    """A private key that can sign; `certificate`: its OpenSSH certificate, if any."""
 
     path: Path
     key: SSHKey
@@ -39,10 +39,10 @@ class OpenKey:
 
 @dataclass(frozen=True, slots=True)
 class HopKeys:
-    """What may be shown to one hop.
+    """The keys to try at one hop.
 
-    `files` are keys of this machine, `agent_keys` the public keys of the agent's, in order;
-    `files_first` tells which of the two come first. `locked` are files that nothing opens.
+    `files`: keys on this machine; `agent_keys`: public keys of the agent, in order; `files_first`:
+    which of the two to try first; `locked`: files without a known passphrase.
     """
 
     files: tuple[OpenKey, ...] = ()
@@ -53,17 +53,17 @@ class HopKeys:
 
     @property
     def named(self) -> list[str]:
-        """The keys as messages name them."""
+        """The keys' names in messages."""
         agent = [f"{len(self.agent_keys)} of the agent's"] if self.agent_keys else []
         return [*(str(opened.path) for opened in self.files), *agent]
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a key file tells about itself without a passphrase.
+    """The content of a key file that is readable without a passphrase.
 
-    `public` is the public key as it goes over the wire, where the file or the one beside it says
-    it; `data` the private key's file, None where the file holds only the public one.
+    `public`: the public key in wire format, if the file or the .pub file contains it; `data`: the
+    private key's file, None for a file with only the public key.
     """
 
     path: Path
@@ -73,34 +73,34 @@ class Identity:
 
 
 async def collect_keys(endpoint: Endpoint, environment: Mapping[str, str]) -> dict[Hop, HopKeys]:
-    """The keys for every hop; asks nobody."""
+    """The keys for every hop, without prompts."""
     passphrase = environment.get(PASSPHRASE_VARIABLE) or None
     return {hop: await _hop_keys(hop, passphrase) for hop in endpoint.hops}
 
 
 def locked_keys(keys: Mapping[Hop, HopKeys]) -> list[Path]:
-    """The key files that nothing opens yet, each once."""
+    """The locked key files, each once."""
     return list(dict.fromkeys(path for of_hop in keys.values() for path in of_hop.locked))
 
 
-def nothing_to_show(keys: Mapping[Hop, HopKeys]) -> bool:
-    """Whether a hop could be shown a key only if somebody opened it."""
+def needs_unlocking(keys: Mapping[Hop, HopKeys]) -> bool:
+    """Whether a hop has only locked keys."""
     return any(
         of_hop.locked and not of_hop.files and not of_hop.agent_keys for of_hop in keys.values()
     )
 
 
 async def unlock(paths: Sequence[Path], environment: Mapping[str, str]) -> None:
-    """Have a person open key files, on a terminal; later `collect_keys` finds them open.
+    """Ask for passphrases on a terminal; later calls of `collect_keys` find the keys open.
 
     Raises:
-        HostError: `KEY_LOCKED` where there is no terminal, or the passphrase is wrong.
+        HostError: `KEY_LOCKED`, no terminal, or a wrong passphrase.
     """
     for path in paths:
         if not on_terminal():
             raise key_locked(path, environment)
-        told = f"Passphrase for {path}: "
-        given = await asyncio.to_thread(getpass.getpass, told)
+        prompt = f"Passphrase for {path}: "
+        given = await asyncio.to_thread(getpass.getpass, prompt)
         identity = await asyncio.to_thread(read_identity, path)
         key = await asyncio.to_thread(_open, identity, given)
         if key is None:
@@ -113,7 +113,7 @@ async def unlock(paths: Sequence[Path], environment: Mapping[str, str]) -> None:
 
 
 def key_locked(path: Path, environment: Mapping[str, str]) -> HostError:
-    """The refusal for a key that nothing opens."""
+    """The error for a locked key."""
     wrong = environment.get(PASSPHRASE_VARIABLE)
     message = f"The private key {path} needs its passphrase, and nobody is there to ask."
     if wrong:
@@ -127,12 +127,12 @@ def key_locked(path: Path, environment: Mapping[str, str]) -> HostError:
 
 
 def on_terminal() -> bool:
-    """Whether a person can be asked."""
+    """Whether a prompt is possible."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def read_identity(path: Path) -> Identity | None:
-    """What a key file says about itself; None where it can't be read or holds no key."""
+    """Parse a key file; None if it can't be read or holds no key."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -168,7 +168,7 @@ async def _hop_keys(hop: Hop, passphrase: str | None) -> HopKeys:
 
 
 async def _agent_keys(socket: str) -> list[bytes]:
-    """The public keys that an agent holds; none where it does not answer."""
+    """The public keys in an agent; empty if it does not answer."""
     import asyncssh
 
     agent = asyncssh.SSHAgentClient(socket)
@@ -181,9 +181,9 @@ async def _agent_keys(socket: str) -> list[bytes]:
 
 
 def _open(identity: Identity | None, passphrase: str | None) -> SSHKey | None:
-    """The private key; None where the passphrase isn't its own or the file is damaged.
+    """The private key; None for a wrong passphrase or a damaged file.
 
-    Keys that sit in hardware (`sk-…`) can only be used through the agent or the system's ssh.
+    Hardware keys (`sk-…`) work only through the agent or the system's ssh.
     """
     import asyncssh
 
@@ -220,7 +220,7 @@ def _public_line(data: bytes) -> bytes | None:
 def _openssh_header(data: bytes) -> tuple[bytes | None, bool]:
     """The public key, and whether the private one is encrypted, by OpenSSH's PROTOCOL.key.
 
-    For other formats (None, False): they tell only in words.
+    (None, False) for other formats: they have no such header.
     """
     body = b"".join(line for line in data.splitlines() if not line.startswith(b"-----"))
     try:

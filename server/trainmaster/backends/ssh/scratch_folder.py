@@ -1,4 +1,4 @@
-"""A folder of this process's own that nobody needs once it is gone, however it ended."""
+"""A temporary folder of this process, removed also after a kill."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 from trainer_runtime.core.files.durable import try_lock
 
-# A unix socket's path may have 104 bytes on some systems, and ssh adds 17 while it makes it.
+# A unix socket's path has at most 104 bytes on some systems, and ssh adds 17 while creating it.
 _LONGEST_PATH = 80
 _PREFIX = "tm-ssh-"
 _LOCK = "lock"
-# Between a folder's making and its locking lies much less.
+# Much longer than from a folder's creation to its lock.
 _YOUNG_S = 60.0
 
 
-class OwnFolder:
-    """A new folder, its owner's alone, at `path`: in the usual place unless its path is too long.
+class ScratchFolder:
+    """A new folder with mode 0700 at `path`: in the default location unless that path is too long.
 
-    Those of processes that were killed are removed when another is made.
+    Creating one removes those of killed processes.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class OwnFolder:
         self._lock = try_lock(self.path / _LOCK)
 
     def remove(self) -> None:
-        """Remove it with what it holds; may be repeated."""
+        """Remove it and its contents. Idempotent."""
         shutil.rmtree(self.path, ignore_errors=True)
         lock, self._lock = self._lock, None
         if lock is not None:
@@ -43,7 +43,7 @@ class OwnFolder:
 
 
 def sweep() -> None:
-    """Remove the folders of this user whose processes are gone."""
+    """Remove this user's folders of ended processes."""
     for place in {tempfile.gettempdir(), "/tmp"}:
         for folder in Path(place).glob(f"{_PREFIX}*"):
             with suppress(OSError):

@@ -1,9 +1,9 @@
-"""Commands through a login shell, whichever it is and whatever it prints.
+"""Run commands through any login shell, whatever it prints.
 
-What goes over the wire is `/bin/sh -c SCRIPT sh A B … FOLDER COMMAND…`. The script prints A and B
-joined, as no shell that echoes its commands would, and its process number: replies count from
-there on. Words that no login shell would pass on unharmed, and too many of them, go ahead of the
-command's standard input instead, as one line (the letter) that the script reads.
+The wire format is `/bin/sh -c SCRIPT sh A B … FOLDER COMMAND…`. The script prints A and B joined,
+which a shell that echoes its commands does not, and its pid: the command's output begins there.
+Words that a login shell would change, and long commands, are sent before the command's standard
+input instead, as one line (the letter) that the script reads.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Captured:
 
 
 class Opening:
-    """What comes before a command's own output or errors, taken off as it arrives.
+    """Removes what precedes a command's own output or errors.
 
-    `pid` is the command's process number, None until the marker has come.
+    `pid`: the command's pid, None until the marker has arrived.
     """
 
     def __init__(self, marker: bytes) -> None:
@@ -62,7 +62,7 @@ class Opening:
         self._marker = marker + b" "
 
     def take(self, data: bytes) -> bytes | None:
-        """The command's own part of `data`; None as long as that has not begun."""
+        """The command's own part of `data`; None before the marker."""
         self.noise += data
         begin = self.noise.find(self._marker)
         end = self.noise.find(b"\n", begin)
@@ -75,10 +75,10 @@ class Opening:
 
 
 def frame(command: Sequence[str], folder: str | None) -> Framed:
-    """The command as it goes over the wire.
+    """The command in wire format.
 
     Raises:
-        UsageError: `UNSAFE_NAME` where a word can't be an argument.
+        UsageError: `UNSAFE_NAME`, a word can't be an argument.
     """
     halves = ("tm", secrets.token_hex(8))
     entered = folder if folder is None or folder.startswith("/") else f"./{folder}"
@@ -86,7 +86,7 @@ def frame(command: Sequence[str], folder: str | None) -> Framed:
     called = ["/bin/sh", "-c", _SCRIPT, "sh", *halves]
     marker = "".join(halves).encode()
     line = _line([*(word.encode() for word in called), b"", *words])
-    # No quoting makes tcsh pass a line's end on as the others do.
+    # No quoting makes tcsh pass a newline like the others do.
     if len(line) <= _LONGEST_LINE_BYTES and not any(b"\n" in word for word in words):
         return Framed(line, b"", marker)
     letter = b" ".join(_quoted(word) for word in words)
@@ -94,20 +94,20 @@ def frame(command: Sequence[str], folder: str | None) -> Framed:
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """The words as sh, bash, dash, zsh, fish and tcsh all read them; lines' ends not in tcsh.
+    """The words quoted for sh, bash, dash, zsh, fish and tcsh; newlines not for tcsh.
 
     Raises:
-        UsageError: `UNSAFE_NAME` where a word can't be an argument.
+        UsageError: `UNSAFE_NAME`, a word can't be an argument.
     """
     line = _line([wire_bytes(argument) for argument in arguments])
     return line.decode("utf-8", "surrogateescape")
 
 
 def wire_bytes(text: str) -> bytes:
-    """A word or path as the machine knows it: UTF-8, or the very bytes that it once gave.
+    """A word or path as bytes: UTF-8, or the bytes that the machine sent.
 
     Raises:
-        UsageError: `UNSAFE_NAME` where no machine could know it.
+        UsageError: `UNSAFE_NAME`, it can't be encoded.
     """
     try:
         encoded = text.encode("utf-8", "surrogateescape")
@@ -116,14 +116,14 @@ def wire_bytes(text: str) -> bytes:
     if b"\0" in encoded:
         raise UsageError(
             "UNSAFE_NAME",
-            f"{text[:100]!r} holds what no argument and no path can hold.",
-            "Take the zero bytes and half characters out of it.",
+            f"{text[:100]!r} contains characters that arguments and paths can't contain.",
+            "Remove zero bytes and lone surrogates.",
         )
     return encoded
 
 
 def exit_code(status: int | None, signal_name: str | None) -> int | None:
-    """The code by which shells tell an end; None where the machine told of none."""
+    """The exit code as shells report it; None if the machine reported none."""
     if signal_name is not None:
         number = getattr(signal, f"SIG{signal_name}", signal.SIGKILL)
         return _BY_SIGNAL + int(number)
@@ -131,24 +131,24 @@ def exit_code(status: int | None, signal_name: str | None) -> int | None:
 
 
 def kill_command(pid: int) -> list[str]:
-    """The command that ends another; `kill` itself is no program on every machine."""
+    """The command that kills a process; some machines have `kill` only as a shell builtin."""
     return ["/bin/sh", "-c", _KILL, "sh", str(pid)]
 
 
 def no_answer(timeout_s: float) -> str:
-    """What stands in the errors of a command that did not end in time."""
+    """The error text of a command that did not end in time."""
     return f"no answer within {timeout_s:.0f} s"
 
 
 def shell_unusable(name: str, noise: bytes) -> HostError:
-    """The error for a login shell that ends before the command begins; `noise`: all it said."""
+    """The error for a login shell that ends before the command begins; `noise`: its output."""
     lines = [shown(line).strip() for line in noise.splitlines()]
-    told = " ".join(line for line in lines if line)[-300:]
+    output = " ".join(line for line in lines if line)[-300:]
     return HostError(
         "SHELL_UNUSABLE",
-        f"The login shell of {name} lets no command through; "
-        + (f"it says: {told}" if told else "it says nothing."),
-        "Log in by hand and see that `ssh HOST true` works; give the user a usual shell.",
+        f"The login shell of {name} runs no command; "
+        + (f"it printed: {output}" if output else "it printed nothing."),
+        "Log in by hand and check that `ssh HOST true` works; set a standard shell for the user.",
     )
 
 
@@ -166,5 +166,5 @@ def _escaped(word: bytes) -> bytes:
 
 
 def _quoted(word: bytes) -> bytes:
-    """A word for the script's `eval`, on one line: `$n` is a line's end."""
+    """A word for the script's `eval`, on one line: `$n` is a newline."""
     return b"'" + word.replace(b"'", b"'\\''").replace(b"\n", b"'\"$n\"'") + b"'"

@@ -1,4 +1,4 @@
-"""What every way to a machine can do: the port below SSH hosts, one contract for all of them."""
+"""The port that every SSH transport implements."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Completed:
 class Stream(Protocol):
     """A command while it runs: bytes into its standard input, bytes from its standard output.
 
-    Raises, each method: `HostError` `LINK_LOST`.
+    Each method raises `HostError` `LINK_LOST`.
     """
 
     async def write(self, data: bytes) -> None:
-        """Send `data`; waits as long as the other side takes no more."""
+        """Send `data`; waits while the command does not read."""
 
     async def finish(self) -> None:
         """Close the command's standard input."""
@@ -33,18 +33,18 @@ class Stream(Protocol):
         """At most `limit` bytes, as soon as there are any; empty once the output has ended."""
 
     async def end(self) -> tuple[int, str]:
-        """Wait for the command's end: its exit code and what it said on standard error."""
+        """Wait for the command's end: its exit code and standard error."""
 
 
 class Transport(Protocol):
-    """One connection to a machine. Commands are argument lists; paths are the machine's own.
+    """One connection to a machine. Commands are argument lists; paths are the machine's.
 
-    Whatever the login shell is and prints before a command, arguments arrive exactly and outputs
-    hold nothing but the command's own.
+    With any login shell, whatever it prints, arguments arrive unchanged and outputs contain only
+    the command's own.
 
-    Raises, each method: `HostError`: `LINK_LOST` where the connection breaks on the way (the
-    command may or may not have run), `SHELL_UNUSABLE` where the login shell lets no command pass,
-    `DISK_FULL` and `ROOT_NOT_WRITABLE` where the machine refuses to write.
+    Each method raises `HostError`: `LINK_LOST`, the connection broke (the command may have run);
+    `SHELL_UNUSABLE`, the login shell runs no command; `DISK_FULL` and `ROOT_NOT_WRITABLE`, the
+    machine refuses to write.
     """
 
     async def run(
@@ -57,26 +57,26 @@ class Transport(Protocol):
     ) -> Completed:
         """Run a command to its end in `folder` (the login folder where None).
 
-        Code 124 where it does not end within `timeout_s`, 126 where `folder` can't be entered, 127
-        where there is no such program.
+        Code 124: it did not end within `timeout_s`; 126: `folder` can't be entered; 127: the
+        program does not exist.
         """
 
     def stream(
         self, command: Sequence[str], *, folder: str | None = None
     ) -> AbstractAsyncContextManager[Stream]:
-        """A running command; leaving the context ends it where it has not ended."""
+        """A running command; leaving the context ends it."""
 
     async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        """Replace a file, wholly or not at all; its folder must be there."""
+        """Replace a file atomically; its folder must exist."""
 
     async def get(self, path: str, offset: int, limit: int) -> bytes | None:
-        """At most `limit` bytes of a file from `offset` on; None where there is no such file."""
+        """At most `limit` bytes of a file from `offset` on; None if the file does not exist."""
 
     async def size(self, path: str) -> int | None:
-        """A file's length in bytes; None where there is none."""
+        """A file's length in bytes; None if it does not exist."""
 
     async def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; none where there is no such folder."""
+        """The sorted names in a folder; empty if it does not exist."""
 
     async def disconnect(self) -> None:
-        """End the connection; may be repeated."""
+        """Close the connection. Idempotent."""

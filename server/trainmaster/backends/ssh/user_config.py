@@ -1,4 +1,4 @@
-"""What the user's OpenSSH configuration says about one machine."""
+"""Settings for one machine from the user's OpenSSH configuration."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ AGENT_VARIABLE = "SSH_AUTH_SOCK"
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """The settings that every transport heeds; None where the configuration is silent.
+    """The settings that every transport uses; None if not configured.
 
-    `identity_agent` is a socket's path or a `$VARIABLE` that holds it, None for no agent at all.
+    `identity_agent` is a socket's path or a `$VARIABLE` with it; None for no agent.
     """
 
     host: str | None = None
@@ -30,13 +30,12 @@ class HostSettings:
 
 
 def read_user_config(path: Path, named: str, user: str | None, port: int | None) -> HostSettings:
-    """The settings for a machine that is called `named`, with Host, Match and Include as OpenSSH
-    takes them.
+    """The settings for the machine `named`, with Host, Match and Include as in OpenSSH.
 
     Raises:
-        HostError: `HOST_UNREACHABLE` where the file can't be understood.
+        HostError: `HOST_UNREACHABLE`, the file can't be parsed.
     """
-    # asyncssh's reader is what asyncssh itself uses; with it, all transports go by one reading.
+    # asyncssh's parser, for all transports, so that they agree.
     from asyncssh.config import SSHClientConfig
 
     chosen = (getpass.getuser(), user or (), named, port or ())
@@ -48,7 +47,7 @@ def read_user_config(path: Path, named: str, user: str | None, port: int | None)
         raise HostError(
             "HOST_UNREACHABLE",
             f"The OpenSSH configuration {path} can't be used: {error}.",
-            "Mend the file; `ssh -G HOST` tells how OpenSSH reads it.",
+            "Fix the file; `ssh -G HOST` shows how OpenSSH reads it.",
         ) from error
     identities = cast("list[str] | None", found.get("IdentityFile"))
     return HostSettings(

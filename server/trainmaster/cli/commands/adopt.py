@@ -19,11 +19,13 @@ def adopt(
     ],
     *,
     spec: Annotated[
-        str | None, typer.Option("--spec", metavar="SPEC", help="How it is to go on.")
+        str | None, typer.Option("--spec", metavar="SPEC", help="The spec of the new run.")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="PATH", help="What it trains on; the rest as DIR tells it."),
+        typer.Option(
+            "--data", metavar="PATH", help="The training data; everything else is read from DIR."
+        ),
     ] = None,
     start: Annotated[
         str, typer.Option("--from", metavar="latest|STEP", help="Which checkpoint it begins with.")
@@ -43,11 +45,11 @@ def adopt(
         typer.Option("--python", metavar="PATH", help="An interpreter there that has PyTorch."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Look and check; write and start nothing.")
+        bool, typer.Option("--dry-run", help="Check only; write and start nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take over the output of nanoGPT, LitGPT or HF. Verifies its checkpoints, goes on from one."""
+    """Continue from the output of nanoGPT, LitGPT or HF. Verifies its checkpoints first."""
     from trainmaster.cli.views import adopt as adopting_views  # noqa: F401 (it registers the view)
     from trainmaster.runs.adopt import AdoptOptions
     from trainmaster.runs.adopt import adopt as service

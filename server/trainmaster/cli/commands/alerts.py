@@ -12,14 +12,14 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.runs import Answer
+    from trainmaster.words.answers.base import Answer
 
 OneRun = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="A run's id or name; every run without.")
 ]
 
 alerts = typer.Typer(
-    help="List alerts. They tell somebody when a run fails, falls silent or meets a condition.",
+    help="List alerts: messages sent when a run fails, falls silent or meets a condition.",
     rich_markup_mode=None,
     add_completion=False,
 )
@@ -27,7 +27,7 @@ alerts = typer.Typer(
 
 @alerts.callback(invoke_without_command=True)
 def list_all(context: typer.Context, as_json: AsJson = False) -> None:
-    """List alerts. They tell somebody when a run fails, falls silent or meets a condition."""
+    """List alerts: messages sent when a run fails, falls silent or meets a condition."""
     if context.invoked_subcommand is not None:
         return
     from trainmaster.runs.list_alerts import list_alerts as service
@@ -62,7 +62,7 @@ def add(
     ] = "warning",
     as_json: AsJson = False,
 ) -> None:
-    """Add an alert to a run, also one that is going on, or to every run. It counts from now on."""
+    """Add an alert to a run, or to every run. It applies from now on."""
     from trainmaster.runs import alerts as service
 
     answer = ask(

@@ -27,7 +27,7 @@ def approve(
     if approval is None:
         show(ask(service.list_waiting), as_json)
         return
-    quoted = ask(lambda workspace: service.look_up(workspace, approval))
+    quoted = ask(lambda workspace: service.find_quote(workspace, approval))
     if not confirmed and not quoted.approved:
         if not somebody_answers(as_json):
             raise SpendError(

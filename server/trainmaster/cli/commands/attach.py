@@ -30,7 +30,7 @@ def attach(
     ] = None,
     start: Annotated[
         str,
-        typer.Option("--from", metavar="start|end", help="All it has told, or what is to come."),
+        typer.Option("--from", metavar="start|end", help="The log's start, or only new lines."),
     ] = "start",
     name: Annotated[
         str | None, typer.Option("--name", help="What the run is to be called.")

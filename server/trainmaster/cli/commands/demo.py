@@ -51,9 +51,9 @@ def demo_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Train a small GPT on the Python standard library's source, and kill it half-way."""
-    told = ask(lambda workspace: _Demo(workspace, steps, as_json).run(), tells_itself=True)
+    summary = ask(lambda workspace: _Demo(workspace, steps, as_json).run(), shows_progress=True)
     if as_json:
-        print(json.dumps(told, separators=(",", ":")))
+        print(json.dumps(summary, separators=(",", ":")))
 
 
 def _say_to_stderr(text: str) -> None:
@@ -121,7 +121,7 @@ class _Demo:
         return answer
 
     async def _say_progress(self, status: StatusAnswer) -> None:
-        """A line now and then, where there is no terminal to draw a bar on."""
+        """Progress lines, where no terminal can draw a bar."""
         if time.monotonic() >= self._progress_due:
             self._progress_due = time.monotonic() + _PROGRESS_EVERY_S
             self._say(describe(status))
@@ -177,6 +177,8 @@ class _Demo:
         done = subprocess.run(
             [sys.executable, "train.py", "--sample", _PROMPT, "--tokens", "300"],
             cwd=folder,
+            # A model this small gains nothing by more threads; on a busy machine it loses by them.
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             timeout=120,
@@ -230,6 +232,6 @@ def _failed(what: str) -> StateError:
     return StateError(
         "INTERNAL",
         f"The demonstration failed: {what}.",
-        "`trainmaster status` and `trainmaster logs` of the run tell more; `trainmaster doctor` "
+        "`trainmaster status` and `trainmaster logs` of the run show more; `trainmaster doctor` "
         "checks this machine.",
     )

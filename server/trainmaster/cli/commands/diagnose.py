@@ -19,7 +19,7 @@ def diagnose(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong. Tells the first cause first, with evidence and patches."""
+    """Find what is wrong. Lists the first cause first, with evidence and patches."""
     import trainmaster.cli.views.diagnosis  # noqa: F401 - registers what people see of it
     from trainmaster.runs.diagnosis import service
 

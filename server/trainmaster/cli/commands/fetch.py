@@ -27,17 +27,18 @@ def fetch(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Bring files of a run here. Each is checked; what was interrupted goes on when repeated."""
+    """Download files of a run. Each is verified; repeat the command to resume an interrupted
+    one."""
     from trainmaster.runs import fetch as service
 
     show = _show if is_for_a_person(sys.stderr) and not as_json else None
     if show is not None:
-        print("Looking for the files ...", file=sys.stderr, flush=True)
+        print("Listing the files ...", file=sys.stderr, flush=True)
     answer = ask(
         lambda workspace: service.fetch(
             workspace, run, pattern, folder.expanduser().absolute(), on_progress=show
         ),
-        tells_itself=show is not None,
+        shows_progress=show is not None,
     )
     emit(answer, as_json)
 
@@ -45,5 +46,5 @@ def fetch(
 def _show(done_bytes: int, total_bytes: int) -> None:
     share = 100 * done_bytes // max(1, total_bytes)
     end = "\n" if done_bytes >= total_bytes else ""
-    told = f"\r{done_bytes / 2**20:,.1f} of {total_bytes / 2**20:,.1f} MiB ({share} %)"
-    print(told, end=end, file=sys.stderr, flush=True)
+    progress = f"\r{done_bytes / 2**20:,.1f} of {total_bytes / 2**20:,.1f} MiB ({share} %)"
+    print(progress, end=end, file=sys.stderr, flush=True)

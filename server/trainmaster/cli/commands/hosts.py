@@ -12,12 +12,12 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.runs import Answer
+    from trainmaster.words.answers.base import Answer
 
 HostName = Annotated[str, typer.Argument(metavar="NAME", help="What the host is called here.")]
 
 hosts = typer.Typer(
-    help="List hosts. The machines that runs may stay at, and how they were last found.",
+    help="List hosts, and their state at the last check.",
     rich_markup_mode=None,
     add_completion=False,
 )
@@ -25,7 +25,7 @@ hosts = typer.Typer(
 
 @hosts.callback(invoke_without_command=True)
 def list_hosts(context: typer.Context, as_json: AsJson = False) -> None:
-    """List hosts. The machines that runs may stay at, and how they were last found."""
+    """List hosts, and their state at the last check."""
     if context.invoked_subcommand is not None:
         return
     from trainmaster.machines import registry as service
@@ -119,7 +119,7 @@ def remove(
 @acts("hosts gc")
 def gc(
     name: HostName,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List only; remove nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove from a host's cache what no run uses: data, environments, uploads."""

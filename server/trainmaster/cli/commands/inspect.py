@@ -16,12 +16,13 @@ def inspect(
     allow_py_spy: Annotated[
         bool,
         typer.Option(
-            "--allow-py-spy", help="Let py-spy read an attached training's process, which goes on."
+            "--allow-py-spy",
+            help="Let py-spy read an attached training's process; it keeps running.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look where a run's processes stand. Tells a hang from a slow step, and what it hangs in."""
+    """Show what a run's processes execute. Distinguishes a hang from a slow step, and its cause."""
     from trainmaster.cli.views import inspection  # noqa: F401 (registers the view)
     from trainmaster.runs.inspect.service import inspect_run
 

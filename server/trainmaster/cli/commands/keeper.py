@@ -13,15 +13,15 @@ from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 
 keeper = typer.Typer(
-    help="Have `tick` called while nobody looks: by the user's systemd, or cron. Tells its status.",
+    help="Run `tick` on a timer: by the user's systemd, or cron. Shows its status.",
     rich_markup_mode=None,
     add_completion=False,
 )
 
 
 @keeper.callback(invoke_without_command=True)
-def tell(context: typer.Context, as_json: AsJson = False) -> None:
-    """Have `tick` called while nobody looks: by the user's systemd, or cron. Tells its status."""
+def show_status(context: typer.Context, as_json: AsJson = False) -> None:
+    """Run `tick` on a timer: by the user's systemd, or cron. Shows its status."""
     if context.invoked_subcommand is None:
         status(as_json)
 
@@ -55,7 +55,7 @@ def remove(as_json: AsJson = False) -> None:
 
 @keeper.command()
 def status(as_json: AsJson = False) -> None:
-    """Tell whether a keeper is installed, when it was last at it, and whether it is overdue."""
+    """Show whether a keeper is installed, when it last ran, and whether it is overdue."""
     from trainmaster.keeper import service
 
     show(ask(lambda workspace: service.status(workspace, os.environ)), as_json)

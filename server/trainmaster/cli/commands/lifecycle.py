@@ -20,7 +20,7 @@ def stop(
         bool,
         typer.Option(
             "--after-session",
-            help="At Kaggle: let the session that is alive go on, and start no other.",
+            help="At Kaggle: let the current session finish, and start no other.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -50,7 +50,7 @@ def resume(
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option("--host", help="Go on there, from what is mirrored of the run here."),
+        typer.Option("--host", help="Continue there, from what is mirrored here."),
     ] = None,
     abandon: Annotated[
         bool,
@@ -59,8 +59,8 @@ def resume(
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start an ended run again. Takes the newest verified checkpoint unless told otherwise."""
-    from trainmaster.machines.renting.instances import advance_box
+    """Start an ended run again. Takes the newest verified checkpoint by default."""
+    from trainmaster.machines.renting.instances import advance_instance
     from trainmaster.runs import resume as service
 
     answer = ask(
@@ -72,7 +72,7 @@ def resume(
             apply=apply,
             host=host,
             abandon=abandon,
-            refresh_instance=advance_box,
+            refresh_instance=advance_instance,
             idempotency_key=idempotency_key,
         )
     )
@@ -81,10 +81,10 @@ def resume(
 
 def checkpoints(
     run: Run,
-    verify: Annotated[bool, typer.Option("--verify", help="Read every byte anew.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every byte again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List checkpoints. Tells their integrity, and which one a resume would take."""
+    """List checkpoints, their integrity, and the one that a resume would take."""
     from trainmaster.runs.status import list_checkpoints
 
     emit(ask(lambda workspace: list_checkpoints(workspace, run, verify=verify)), as_json)

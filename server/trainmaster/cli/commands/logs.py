@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
     from trainmaster.words.answers.runs import LogAnswer
 
-_LOOK_AGAIN_AFTER_S = 1.0
+_REREAD_AFTER_S = 1.0
 
 
 def logs(
     run_or_file: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run, or a log file.")],
     *,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on printing until the run ends.")
+        bool, typer.Option("-f", "--follow", help="Keep printing until the run ends.")
     ] = False,
     cursor: Cursor = None,
     grep: Annotated[
@@ -34,7 +34,7 @@ def logs(
     stream: Annotated[
         Literal["train", "setup", "supervisor"], typer.Option("--stream", help="Whose log.")
     ] = "train",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many lines.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of lines.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Read a log. Prints its last lines, or with --cursor the lines after it.
@@ -60,7 +60,7 @@ def logs(
             await _until_the_end(workspace, run_or_file, first, read_and_print)
 
     if follow:
-        ask(read_on, tells_itself=True)
+        ask(read_on, shows_progress=True)
     else:
         emit_log(ask(lambda workspace: read(workspace, cursor)), as_json)
 
@@ -91,11 +91,9 @@ async def _until_the_end(
 async def _pause(workspace: Workspace, run_or_file: str) -> bool:
     """Let some time pass; whether the run has ended by then."""
     if Path(run_or_file).is_file():
-        await asyncio.sleep(_LOOK_AGAIN_AFTER_S)
+        await asyncio.sleep(_REREAD_AFTER_S)
         return False
     from trainmaster.runs.wait import wait_for_event
 
-    waited = await wait_for_event(
-        workspace, run_or_file, until=("end",), timeout_s=_LOOK_AGAIN_AFTER_S
-    )
+    waited = await wait_for_event(workspace, run_or_file, until=("end",), timeout_s=_REREAD_AFTER_S)
     return waited.event != "timeout"

@@ -1,4 +1,4 @@
-"""`doctor`, `tick`, `replay` and, unlisted, `transfer` and `tend`: what keeps Trainmaster well."""
+"""`doctor`, `tick`, `replay` and, unlisted, `transfer` and `provision-worker`: maintenance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainmaster.cli.parameters import AsJson, Run
 from trainmaster.cli.run_service import ask
 
 if TYPE_CHECKING:
-    from trainmaster.words.answers.runs import Answer
+    from trainmaster.words.answers.base import Answer
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -30,12 +30,12 @@ def tick(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do what is due for every run and rented box, once. Meant for a timer: see `keeper`."""
+    """Do what is due for every run and rented instance, once. Meant for a timer: see `keeper`."""
     from trainmaster.keeper import tick as service
     from trainmaster.store.action_log import discard_action
 
     answer = ask(lambda workspace: service.tick(workspace, every=every))
-    if not any(row.did for row in (*answer.runs, *(answer.boxes or ()))):
+    if not any(row.did for row in (*answer.runs, *(answer.instances or ()))):
         discard_action()
     show(answer, as_json)
 
@@ -64,25 +64,25 @@ def transfer(
             lambda workspace: service.transfer(
                 workspace, run, lock_descriptor=descriptor, advance=advance
             ),
-            tells_itself=True,
+            shows_progress=True,
         ),
         as_json,
     )
 
 
-def tend(
-    box: Annotated[str, typer.Argument(metavar="BOX", help="The tag of a rented box.")],
+def provision_worker(
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="The tag of a rented instance.")],
     lock_descriptor: Annotated[
-        int | None, typer.Option("--lock-descriptor", help="The box's lock, where it is held.")
+        int | None, typer.Option("--lock-descriptor", help="The instance's lock, if it is held.")
     ] = None,
 ) -> None:
-    """See to a rented box until nothing is due for it. Started by itself where something is."""
+    """Advance a rented instance until no step is pending. Started automatically."""
     from trainmaster.machines.renting import instances as service
 
     descriptor = lock_descriptor
     ask(
-        lambda workspace: service.tend(workspace, box, lock_descriptor=descriptor),
-        tells_itself=True,
+        lambda workspace: service.provision_worker(workspace, tag, lock_descriptor=descriptor),
+        shows_progress=True,
     )
 
 

@@ -16,9 +16,10 @@ def offers(
     gpu: Annotated[
         str | None, typer.Option("--gpu", metavar="NAME", help="Such as h100; any without it.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="GPUs in one box.")] = 1,
+    count: Annotated[int, typer.Option("--count", min=1, help="GPUs in one instance.")] = 1,
     max_usd_h: Annotated[
-        float | None, typer.Option("--max-usd-h", min=0, help="What the box may cost an hour.")
+        float | None,
+        typer.Option("--max-usd-h", min=0, help="Maximum price of the instance per hour."),
     ] = None,
     region: Annotated[
         str | None, typer.Option("--region", help="As the provider calls it; any without it.")

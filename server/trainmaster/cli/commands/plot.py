@@ -40,8 +40,8 @@ def plot(
 ) -> None:
     """Draw the curves of runs or logs: into a PNG, or without -o into the terminal."""
     from trainmaster.cli.views import plot as plotting_views  # noqa: F401  (what people see of the answer)
-    from trainmaster.metrics.plots.answer import as_axis
     from trainmaster.runs.plot import plot_runs, sketch_runs
+    from trainmaster.words.answers.plot import as_axis
 
     along = as_axis(axis)
     if output is not None:

@@ -24,7 +24,7 @@ def runs(
     label: Annotated[
         str | None, typer.Option("--label", metavar="KEY=VALUE", help="Only runs with this label.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of runs.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
@@ -164,6 +164,6 @@ def wait(
             )
 
     with showing_progress(as_json) as on_progress:
-        answer = ask(wait_here, tells_itself=True)
+        answer = ask(wait_here, shows_progress=True)
     emit(answer, as_json)
     raise typer.Exit(exit_code(answer, wanted))

@@ -24,7 +24,7 @@ _LEAST_DISK_GIB = 5.0
 
 
 async def examine(workspace: Workspace) -> DoctorAnswer:
-    """Look at what Trainmaster and a local training need; nothing is changed."""
+    """Check what Trainmaster and a local training need; changes nothing."""
     checks = [_python(), _window(), _sdk(), _settings(workspace)]
     try:
         facts = await workspace.backend(LOCAL).facts(None)
@@ -73,9 +73,9 @@ def _settings(workspace: Workspace) -> DoctorCheck:
         found, remedy = error.message, error.fix
         return DoctorCheck(name="settings", ok=False, found=found, remedy=remedy, needed=True)
     allowed = ", ".join(settings.secrets.allow) or "none"
-    told = f"secrets allowed: {allowed}; downloads: {settings.download_root(workspace.home)}"
+    summary = f"secrets allowed: {allowed}; downloads: {settings.download_root(workspace.home)}"
     there = str(path) if path.exists() else f"no {path}, so the defaults"
-    return DoctorCheck(name="settings", ok=True, found=f"{there}: {told}", needed=True)
+    return DoctorCheck(name="settings", ok=True, found=f"{there}: {summary}", needed=True)
 
 
 def _sdk() -> DoctorCheck:

@@ -13,31 +13,33 @@ from trainmaster.words.errors import StateError
 
 
 async def keeping_checks(workspace: Workspace, environment: Mapping[str, str]) -> list[DoctorCheck]:
-    """Whether something is done while nobody looks, and which providers could be asked."""
+    """Whether the keeper runs, and which providers could be asked."""
     return [await _keeper(workspace, environment), _keys(workspace, environment)]
 
 
 async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> DoctorCheck:
-    told = await service.status(workspace, environment)
-    if not told.installed:
+    state = await service.status(workspace, environment)
+    if not state.installed:
         return DoctorCheck(
             name="keeper",
             ok=False,
             found="not installed",
-            remedy="`trainmaster keeper install`: what is due is done while nobody looks, too.",
+            remedy="`trainmaster keeper install`: what is due is then done unattended, too.",
             needed=False,
         )
-    last = f"last tick {told.last_tick_at}, {told.last_tick}" if told.last_tick else "no tick yet"
-    lacking = ", ".join(told.put_into_secrets_env or ())
+    last = (
+        f"last tick {state.last_tick_at}, {state.last_tick}" if state.last_tick else "no tick yet"
+    )
+    lacking = ", ".join(state.put_into_secrets_env or ())
     remedies = [
-        *([told.next_step] if told.next_step else []),
+        *([state.next_step] if state.next_step else []),
         *([f"Put into {workspace.home.secrets_env}: {lacking}."] if lacking else []),
-        *(told.hints or ()),
+        *(state.hints or ()),
     ]
     return DoctorCheck(
         name="keeper",
-        ok=not told.overdue and told.last_tick != "failed" and not lacking,
-        found=f"{told.by}, every {told.every}; {last}",
+        ok=not state.overdue and state.last_tick != "failed" and not lacking,
+        found=f"{state.by}, every {state.every}; {last}",
         remedy=" ".join(remedies) or None,
         needed=False,
     )

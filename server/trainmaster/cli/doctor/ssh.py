@@ -26,8 +26,8 @@ async def _program(environment: Mapping[str, str]) -> DoctorCheck:
     if path is None:
         remedy = "Install OpenSSH's client for hosts with `--transport openssh`; others need none."
         return DoctorCheck(name="ssh", ok=False, found="not there", remedy=remedy, needed=False)
-    _, told = await _answer(environment, path, "-V")
-    version = _VERSION.search(told)
+    _, output = await _answer(environment, path, "-V")
+    version = _VERSION.search(output)
     found = f"{version.group() if version else 'version unknown'} at {path}"
     return DoctorCheck(name="ssh", ok=True, found=found, needed=False)
 
@@ -42,9 +42,9 @@ async def _agent(environment: Mapping[str, str]) -> DoctorCheck:
             remedy=remedy,
             needed=False,
         )
-    code, told = await _answer(environment, "ssh-add", "-l")
+    code, output = await _answer(environment, "ssh-add", "-l")
     if code == 0:
-        count = len(told.splitlines())
+        count = len(output.splitlines())
         found = f"{count} key" if count == 1 else f"{count} keys"
         return DoctorCheck(name="ssh agent", ok=True, found=found, needed=False)
     found = "holds no keys" if code == _NO_KEYS else "does not answer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmaster.cli.format import size, value
 from trainmaster.cli.views.views import Block, Grid, named, pairs, view
-from trainmaster.runs.adopt.answers import AdoptAnswer
+from trainmaster.words.answers.adopt import AdoptAnswer
 
 
 @view.register
@@ -24,7 +24,7 @@ def _(answer: AdoptAnswer) -> list[Block]:
     return [
         f"{answer.folder}: output of {answer.framework}",
         Grid(("step", "path", "size", "metrics", "verified"), rows),
-        *(["Goes on from step " + value(answer.resume_from)] * (answer.resume_from is not None)),
+        *(["Continues from step " + value(answer.resume_from)] * (answer.resume_from is not None)),
         *([begun] if answer.run_id else []),
         *named("Starting spec", answer.spec),
         *(["The spec:", *answer.spec_text.splitlines()] if answer.spec_text else []),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.duration import spoken_duration
-from trainmaster.alerts.answers import (
+from trainmaster.cli.views.views import Block, Grid, view
+from trainmaster.words.answers.alerts import (
     AlertAddedAnswer,
     AlertMessageRow,
     AlertRemovedAnswer,
@@ -11,7 +12,6 @@ from trainmaster.alerts.answers import (
     AlertsAnswer,
     AlertTestAnswer,
 )
-from trainmaster.cli.views.views import Block, Grid, view
 
 
 @view.register
@@ -33,8 +33,8 @@ def _(answer: AlertsAnswer) -> list[Block]:
 def _(answer: AlertAddedAnswer) -> list[Block]:
     row: AlertRow = answer.alert
     return [
-        f"{row.name} ({row.severity}): {row.when}, told to {row.to} by the {row.sender}",
-        *(["The box has not been reached yet; it is told when it can be."] * bool(answer.pending)),
+        f"{row.name} ({row.severity}): {row.when}, sent to {row.to} by the {row.sender}",
+        *(["The host has not been reached yet; delivery is pending."] * bool(answer.pending)),
         *([row.problem] if row.problem else []),
         *([f"Note: {answer.note}"] if answer.note else []),
         f"Next: {answer.next_step}",
@@ -43,7 +43,7 @@ def _(answer: AlertAddedAnswer) -> list[Block]:
 
 @view.register
 def _(answer: AlertRemovedAnswer) -> list[Block]:
-    pending = "; the box is told when it can be reached" if answer.pending else ""
+    pending = "; delivered when the host can be reached" if answer.pending else ""
     return [f"Removed {answer.name} of {answer.run_id or 'every run'}{pending}"]
 
 

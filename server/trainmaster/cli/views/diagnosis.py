@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from trainmaster.cli.format import size, value
 from trainmaster.cli.views.views import Block, view
-from trainmaster.runs.diagnosis.answer import DiagnosisAnswer, FindingAnswer, PatchAnswer
+from trainmaster.words.answers.diagnosis import DiagnosisAnswer, FindingAnswer, PatchAnswer
 
 
 @view.register
@@ -16,7 +16,7 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
     for finding in answer.findings:
         blocks += _finding(finding)
     if answer.read_bytes == 0:
-        return ["The file is empty: there is nothing to tell of it yet."]
+        return ["The file is empty."]
     if answer.reason is not None:
         blocks.append(f"Failed: {answer.reason}.")
         blocks += [f"  > {line}" for line in answer.evidence or ()]
@@ -27,7 +27,7 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
     if answer.read_bytes is not None:
         blocks.append(f"Read {size(answer.read_bytes)}.")
     if answer.series_until_step is not None:
-        blocks.append(f"Its series were looked at up to step {value(answer.series_until_step)}.")
+        blocks.append(f"Its series were read up to step {value(answer.series_until_step)}.")
     if answer.next_step is not None:
         blocks.append(f"Next: {answer.next_step}")
     return blocks

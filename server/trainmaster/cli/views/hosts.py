@@ -74,7 +74,7 @@ def _(answer: HostTrustAnswer) -> list[Block]:
 def _(answer: HostRemovedAnswer) -> list[Block]:
     return [
         f"Removed {answer.host}; nothing on it was touched.",
-        *(f"{run_id} goes on there; nobody follows it any more." for run_id in answer.abandoned),
+        *(f"{run_id} continues there, and is no longer followed." for run_id in answer.abandoned),
         *([answer.next_step] if answer.next_step else []),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import value
 from trainmaster.cli.views.views import Block, Grid, view
-from trainmaster.runs.inspect.answer import InspectionAnswer, RanksSeen
+from trainmaster.words.answers.inspect import InspectionAnswer, RanksSeen
 
 _STATES = {
     "R": "computing",

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from trainmaster.cli.format import value
 from trainmaster.cli.views.views import Block, Grid, view
-from trainmaster.keeper.answers import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.hosts import DoctorAnswer
+from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.runs import ReplayAnswer
 
 
@@ -49,9 +49,9 @@ def _(answer: TickAnswer) -> list[Block]:
     if answer.note is not None:
         return [answer.note]
     runs = [(row.run_id, row.state, ", ".join(row.did)) for row in answer.runs]
-    boxes = [(row.box, ", ".join(row.did)) for row in answer.boxes or ()]
+    instances = [(row.instance, ", ".join(row.did)) for row in answer.instances or ()]
     grids: list[Block] = [Grid(("run", "state", "did"), runs)] if runs else []
-    grids += [Grid(("box", "did"), boxes)] if boxes else []
+    grids += [Grid(("instance", "did"), instances)] if instances else []
     return grids or ["Nothing is due."]
 
 

@@ -1,4 +1,4 @@
-"""What people see of offers."""
+"""Text of the answer about offers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _(answer: OffersAnswer) -> list[Block]:
     blocks: list[Block] = [_grid(listed)] if listed.offer else []
     if listed.offer:
         sources = ", ".join(answer.sources.values())
-        blocks.append(f"Prices of {min(listed.priced_at)}, told by {sources}")
+        blocks.append(f"Prices of {min(listed.priced_at)}, from {sources}")
     blocks += [f"{value(answer.more)} more; raise --limit."] * bool(answer.more)
     blocks += [f"Not asked: {name}: {why}" for name, why in (answer.not_asked or {}).items()]
     blocks += [f"Why not: {answer.spec_problem}"] * bool(answer.spec_problem)
@@ -29,8 +29,8 @@ def _grid(listed: OfferColumns) -> Grid:
         "$/B tokens": [_figure(price, "?") for price in listed.usd_per_btok or ()],
         "machine": [_machine(listed, at) for at in range(len(listed.offer))],
     }
-    told = {name: cells for name, cells in columns.items() if any(cells)}
-    return Grid(tuple(told), list(zip(*told.values(), strict=True)))
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    return Grid(tuple(shown), list(zip(*shown.values(), strict=True)))
 
 
 def _gpus(listed: OfferColumns, at: int) -> str:

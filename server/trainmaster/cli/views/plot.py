@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmaster.cli.format import size, value
 from trainmaster.cli.views.views import Block, view
-from trainmaster.metrics.plots.answer import PlotAnswer
+from trainmaster.words.answers.plot import PlotAnswer
 
 
 @view.register
@@ -15,5 +15,5 @@ def _(answer: PlotAnswer) -> list[Block]:
     return [
         f"{answer.path}: {size(answer.size_bytes or 0)}, {', '.join(answer.keys)} of "
         f"{', '.join(answer.runs)}, {points} points",
-        *(f"Marked: {run}: {'; '.join(told)}" for run, told in (answer.marks or {}).items()),
+        *(f"Marked: {run}: {'; '.join(marks)}" for run, marks in (answer.marks or {}).items()),
     ]

@@ -1,4 +1,4 @@
-"""What people see of rented boxes, of what they cost, and of what waits to be approved."""
+"""Text of answers about rented instances, their costs, and pending approvals."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from trainmaster.cli.format import usd
 from trainmaster.cli.views.views import Block, Grid, view
 from trainmaster.machines.approvals import ApprovalAnswer, ApprovalsAnswer
 from trainmaster.words.answers.rentals import (
-    BoxRow,
     CostsAnswer,
+    InstanceRow,
+    OrphanRow,
     ProvisionAnswer,
     ReleaseAnswer,
-    StrayRow,
 )
 
 
 @view.register
 def _(answer: ApprovalsAnswer) -> list[Block]:
     if not answer.waiting:
-        return ["Nothing waits for an approval."]
+        return ["No approval is pending."]
     rows = [(row.id, row.action, usd(row.usd), row.expires_at, row.text) for row in answer.waiting]
     return [
         Grid(("id", "action", "USD at most", "good until", "what"), rows),
@@ -33,54 +33,72 @@ def _(answer: ApprovalAnswer) -> list[Block]:
 @view.register
 def _(answer: ProvisionAnswer) -> list[Block]:
     return [
-        f"{answer.host}: {answer.state}, {answer.box} at {answer.provider}",
+        f"{answer.host}: {answer.state}, {answer.instance} at {answer.provider}",
         f"{usd(answer.usd_per_h)} USD an hour, {usd(answer.budget_usd)} at most, "
         f"lease until {answer.lease_ends_at}",
-        f"At its end: {answer.own_timer}",
-        *_told(answer.reason, answer.next_step),
+        f"At its end: {answer.lease_timer}",
+        *_notes(answer.reason, answer.next_step),
     ]
 
 
 @view.register
 def _(answer: ReleaseAnswer) -> list[Block]:
-    brought = [f"Brought here before: {', '.join(answer.mirrored)}"] if answer.mirrored else []
+    brought = [f"Copied here before: {', '.join(answer.mirrored)}"] if answer.mirrored else []
     return [
-        f"{answer.host}: {answer.state}, {answer.box}; {usd(answer.spent_usd)} USD spent",
+        f"{answer.host}: {answer.state}, {answer.instance}; {usd(answer.spent_usd)} USD spent",
         *brought,
-        *_told(None, answer.next_step),
+        *_notes(None, answer.next_step),
     ]
 
 
 @view.register
 def _(answer: CostsAnswer) -> list[Block]:
     blocks: list[Block] = [
-        f"{usd(answer.spent_usd)} USD spent, {usd(answer.committed_usd)} more may come of open "
-        f"leases; {usd(answer.max_usd_total)} allowed in all"
+        f"{usd(answer.spent_usd)} USD spent, {usd(answer.committed_usd)} committed to open "
+        f"leases; {usd(answer.max_usd_total)} allowed in total"
     ]
-    if answer.boxes:
-        columns = ("host", "provider", "state", "USD/h", "spent", "budget", "until (UTC)", "box")
-        blocks.append(Grid(columns, [_box(row) for row in answer.boxes]))
+    if answer.instances:
+        columns = (
+            "host",
+            "provider",
+            "state",
+            "USD/h",
+            "spent",
+            "budget",
+            "until (UTC)",
+            "instance",
+        )
+        blocks.append(Grid(columns, [_instance(row) for row in answer.instances]))
     if answer.runs:
         blocks.append(Grid(("run", "USD"), [(run, usd(cost)) for run, cost in answer.runs.items()]))
-    blocks += [f"{row.host}: {row.state}, {row.reason}" for row in answer.boxes if row.reason]
-    blocks += [_stray(row) for row in answer.strays or ()]
+    blocks += [f"{row.host}: {row.state}, {row.reason}" for row in answer.instances if row.reason]
+    blocks += [_orphan(row) for row in answer.orphans or ()]
     blocks += [f"{name} was not asked: {why}" for name, why in (answer.not_asked or {}).items()]
-    return [*blocks, *_told(None, answer.next_step)]
+    return [*blocks, *_notes(None, answer.next_step)]
 
 
-def _box(row: BoxRow) -> tuple[str, ...]:
+def _instance(row: InstanceRow) -> tuple[str, ...]:
     spent, budget = usd(row.spent_usd), usd(row.budget_usd)
     until = (row.ended_at or row.lease_ends_at)[5:16].replace("T", " ")
-    return (row.host, row.provider, row.state, usd(row.usd_per_h), spent, budget, until, row.box)
-
-
-def _stray(row: StrayRow) -> str:
-    whose = "of this home" if row.of_this_home else "of another home"
     return (
-        f"Stray: {row.box} at {row.provider} ({row.provider_id}), {usd(row.usd_per_h)} USD an "
-        f"hour, {whose}: no record knows it"
+        row.host,
+        row.provider,
+        row.state,
+        usd(row.usd_per_h),
+        spent,
+        budget,
+        until,
+        row.instance,
     )
 
 
-def _told(reason: str | None, next_step: str | None) -> list[str]:
+def _orphan(row: OrphanRow) -> str:
+    whose = "of this home" if row.of_this_home else "of another home"
+    return (
+        f"Orphan: {row.instance} at {row.provider} ({row.provider_id}), "
+        f"{usd(row.usd_per_h)} USD an hour, {whose}, without a record here"
+    )
+
+
+def _notes(reason: str | None, next_step: str | None) -> list[str]:
     return [*([reason] if reason else []), *([f"Next: {next_step}"] if next_step else [])]

@@ -10,9 +10,9 @@ from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import preparing, setting, size, usd, value
 from trainmaster.cli.views.metrics import ranked_runs, remarks
+from trainmaster.words.answers.base import Answer
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.runs import (
-    Answer,
     CheckpointsAnswer,
     CleanAnswer,
     FetchAnswer,
@@ -47,8 +47,8 @@ def _(answer: LaunchAnswer) -> list[Block]:
     reason = f" ({answer.reason})" if answer.reason else ""
     return [
         f"{answer.run_id}: {answer.state}{reason}, attempt {answer.attempt} on {answer.host}",
-        *named("The quota starts anew at", answer.resumes_at),
-        *(["The host could not be reached yet; it is told when it can be."] * bool(answer.pending)),
+        *named("The quota resets at", answer.resumes_at),
+        *(["The host could not be reached yet; delivery is pending."] * bool(answer.pending)),
         *named("Applied", answer.applied),
         *(f"Warning: {warning}" for warning in answer.warnings or ()),
         *named("Note", answer.note),
@@ -149,7 +149,7 @@ def _(answer: CheckpointsAnswer) -> list[Block]:
         for row in answer.checkpoints
     ]
     if answer.not_ours:
-        took = "As its log tells. They are not ours: whoever started it can verify and resume them."
+        took = "As its log reports. Only the training's owner can verify and resume them."
     elif answer.resume_from is None:
         took = "A resume would start from scratch."
     else:
@@ -247,7 +247,7 @@ def _preparation(answer: StatusAnswer) -> Iterable[Block]:
 
 def _session(answer: StatusAnswer) -> Iterable[Block]:
     if answer.resumes_at is not None:
-        yield f"The quota starts anew at {answer.resumes_at}"
+        yield f"The quota resets at {answer.resumes_at}"
     row = answer.session
     if row is None:
         return

@@ -1,4 +1,4 @@
-"""Who rents out machines: the one port that services see, and which provider a name means."""
+"""Providers of rented instances behind one port, and the registry of their names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trainmaster.machines.clouds import lambda_, runpod, vast
-from trainmaster.machines.clouds.cloud import Box, BoxRequest, Cloud, Offer, Wanted
+from trainmaster.machines.clouds.cloud import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.clouds.http import DEFAULT_PACE, Account, Api, Pace
 from trainmaster.store.secret_values import find_value
 from trainmaster.words.errors import CloudError, StateError, UsageError
@@ -16,7 +16,7 @@ from trainmaster.words.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class _Provider:
-    """`key_name`: where the key to its API is looked for: the environment, then the home's
+    """`key_name`: the variable of its API key, read from the environment, then from the home's
     secrets.env."""
 
     client: Callable[[Api], Cloud]
@@ -45,19 +45,19 @@ def open_cloud(
     environment: Mapping[str, str],
     pace: Pace | None = None,
 ) -> Cloud:
-    """The client of a provider, of one event loop; connects to nothing yet. `pace`: another than
+    """The client of a provider, bound to one event loop; it does not connect yet. `pace` replaces
     the provider's.
 
     Raises:
         UsageError: `CLOUD_UNKNOWN`.
-        CloudError: `CLOUD_KEY_MISSING`, naming the variable and where a key is to be had;
-            `CLOUD_KEY_REFUSED`, what stands there is none.
-        StateError: `SECRET_INVALID`, `SETTINGS_NOT_READABLE`: where it would be sent to.
+        CloudError: `CLOUD_KEY_MISSING`, naming the variable and where to create a key;
+            `CLOUD_KEY_REFUSED`, the value can't be a key.
+        StateError: `SECRET_INVALID`; `SETTINGS_NOT_READABLE`, the key would be sent unencrypted.
     """
     provider = _PROVIDERS.get(name)
     if provider is None:
-        there_are = f"There are {', '.join(NAMES)}."
-        raise UsageError("CLOUD_UNKNOWN", f"No provider is called {name!r}.", there_are)
+        message = f"{name!r} is not a known provider."
+        raise UsageError("CLOUD_UNKNOWN", message, f"Use one of {', '.join(NAMES)}.")
     configured = {str(known): url for known, url in settings.cloud_urls.items()}
     account = Account(
         provider=name,
@@ -79,20 +79,19 @@ def _key(name: str, provider: _Provider, home: Home, environment: Mapping[str, s
             raise
         raise CloudError(
             "CLOUD_KEY_MISSING",
-            f"There is no key for {name}: {variable} is neither in the environment nor in "
+            f"No key for {name}: {variable} is neither in the environment nor in "
             f"{home.secrets_env}.",
-            f"Make one at {provider.key_page}, and put it as a line {variable}=… into "
+            f"Create one at {provider.key_page}, and add the line {variable}=… to "
             f"{home.secrets_env} (mode 0600).",
         ) from None
 
 
 __all__ = [
     "KEY_NAMES",
-    "KEY_PAGES",
     "NAMES",
-    "Box",
-    "BoxRequest",
     "Cloud",
+    "Instance",
+    "InstanceRequest",
     "Offer",
     "Wanted",
     "open_cloud",

@@ -1,4 +1,4 @@
-"""The port behind which every provider of machines looks alike."""
+"""The port that every provider of rented instances implements."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Literal, Protocol
 from trainer_runtime.core.lease.lease import OwnEnd
 
 CloudName = Literal["runpod", "vast", "lambda"]
-BoxState = Literal["starting", "running", "stopped", "ending"]
+InstanceState = Literal["starting", "running", "stopped", "ending"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked for; None and 1 ask for nothing in particular.
+    """A filter for offers; None accepts anything.
 
-    `gpu`: a name of `core.environment.gpus`; `count` GPUs in one box; `max_usd_h` for the whole box
-    and hour.
+    `gpu`: a name of `core.environment.gpus`; `count`: GPUs in one instance; `max_usd_h`: dollars
+    per hour of the whole instance.
     """
 
     gpu: str | None = None
@@ -30,14 +30,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A kind of machine that may be rented now.
+    """A machine type that can be rented now; None for what the provider does not state.
 
-    `offer_id` is the provider's own word, which `create` takes. `gpu`: its name in
-    `core.environment.gpus`, the provider's own in small letters where that table lacks it.
-    `gpu_memory_gib` of one GPU; `disk_gib`: the most that may be asked for, None where the provider
-    does not say. `usd_per_h`:
-    of the whole box, its disk included where `disk_gib` was wanted. `priced_t`: Unix time at which
-    `source`, the address that was asked, said so.
+    `offer_id` is the provider's id, which `create` takes. `gpu`: its name in
+    `core.environment.gpus`, or `gpu_name`, the provider's name, in lower case. `gpu_memory_gib` of
+    one GPU; `disk_gib`: the maximum. `usd_per_h` of the whole instance, with the disk if a size was
+    requested. `priced_t`: Unix time of the price; `source`: the URL that returned it.
     """
 
     provider: CloudName
@@ -57,7 +55,7 @@ class Offer:
 
     @property
     def name(self) -> str:
-        """What commands call it: `runpod:ID`."""
+        """Its name in commands: `runpod:ID`."""
         return f"{self.provider}:{self.offer_id}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,12 +67,12 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxRequest:
-    """What a box is created with. `tag` is unique, and stands in the box's name at the provider.
+class InstanceRequest:
+    """How to create an instance. `tag` is unique, and becomes the instance's name at the provider.
 
-    `public_key`: in OpenSSH's format, of whoever is to be let in. `image`: None for the provider's
-    (or our) default. `environment`: plain variables of the box; never secrets of the operator's.
-    `max_usd_per_h`: the quote; a provider that asks for more by now is not taken.
+    `public_key`: in OpenSSH format; its owner can log in. `image`: None for the provider's default,
+    or Trainmaster's. `environment`: plain variables of the instance, never secrets.
+    `max_usd_per_h`: the quote; a higher price is refused.
     """
 
     tag: str
@@ -87,17 +85,17 @@ class BoxRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
-    """A box as its provider lists it. `tag`: the name that it was created with, "" without one.
+class Instance:
+    """An instance as its provider lists it. `tag`: its name there, "" if it has none.
 
-    `address`, `port` and `user`: where SSH would be answered, None until the provider tells.
-    `usd_per_h`: what it costs by the hour now, None where the provider does not say.
+    `address`, `port` and `user`: for SSH; None until the provider states them. `usd_per_h`: its
+    current price, None if the provider does not state it.
     """
 
     provider: CloudName
     provider_id: str
     tag: str
-    state: BoxState
+    state: InstanceState
     address: str | None = None
     port: int | None = None
     user: str = "root"
@@ -106,46 +104,47 @@ class Box:
 
 
 class Cloud(Protocol):
-    """One provider. Only `create` may not be repeated blindly: none of them knows idempotency keys.
+    """The client of one provider. All methods but `create` can be repeated: no provider supports
+    idempotency keys.
 
-    Raises, each of them: `CloudError`: `CLOUD_KEY_REFUSED`, `CLOUD_UNREACHABLE` (also for a reply
-    that was lost: what was asked for may have happened), `CLOUD_BUSY` (429), `CLOUD_ODD_REPLY`,
+    Each method raises `CloudError`: `CLOUD_KEY_REFUSED`, `CLOUD_UNREACHABLE` (also if the reply was
+    lost, so that the request may have taken effect), `RATE_LIMITED` (429), `INVALID_RESPONSE`,
     `CLOUD_REFUSED`.
 
-    `left_out`: how many of the last `offers` had no price or were otherwise not to be read.
+    `left_out`: how many of the last `offers` had no price or could not be read.
     """
 
     name: CloudName
     left_out: int
 
     async def offers(self, wanted: Wanted) -> Sequence[Offer]:
-        """What could be rented now, cheapest first. `interruptible` ones, or the others."""
+        """Offers that match, cheapest first: interruptible ones or on-demand ones, never both."""
 
     async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
-        """One offer as it stands now, with a disk of that size; None where there is none."""
+        """One offer at its current price with a disk of that size; None if it no longer exists."""
 
-    async def create(self, offer: Offer, request: BoxRequest) -> str:
-        """Rent a box; its id at the provider. Sent once, whatever happens.
+    async def create(self, offer: Offer, request: InstanceRequest) -> str:
+        """Rent an instance and return its id. The request is sent once, without retries.
 
-        After `CLOUD_UNREACHABLE` and `CLOUD_ODD_REPLY` it is open whether there is a box: only
-        `boxes` tells. After any other error there is none.
+        After `CLOUD_UNREACHABLE` and `INVALID_RESPONSE` the instance may exist; `instances` shows
+        it. After any other error it does not.
 
         Raises:
             CloudError: also `NO_CAPACITY`, `PRICE_ABOVE_QUOTE`.
         """
 
-    async def boxes(self) -> Sequence[Box]:
-        """Every box of the account that is not ended, whoever created it."""
+    async def instances(self) -> Sequence[Instance]:
+        """All instances of the account that have not ended, also those of other tools."""
 
-    async def box(self, provider_id: str) -> Box | None:
-        """One box; None where the provider has none of this id any more."""
+    async def instance(self, provider_id: str) -> Instance | None:
+        """One instance; None if the provider has none with this id, or it has ended."""
 
     async def end(self, provider_id: str) -> None:
-        """Have a box ended for good, its disk included; one that is gone is no error."""
+        """End an instance and delete its disk. Idempotent: one that has ended raises no error."""
 
-    def own_end(self, provider_id: str) -> OwnEnd | None:
-        """How the box can end itself by a key that is good for nothing else, as
-        `core.lease.lease.Lease.own_end` holds it; None where the provider has no such key."""
+    def self_termination(self, provider_id: str) -> OwnEnd | None:
+        """The request by which the instance can end itself, with a key limited to that, in the form
+        of `core.lease.lease.Lease.own_end`; None if the provider has no such key."""
 
     async def disconnect(self) -> None:
-        """Let go of connections; may be repeated."""
+        """Close connections. Idempotent."""

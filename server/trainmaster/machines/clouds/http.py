@@ -1,7 +1,7 @@
-"""A provider's JSON API: a key, bounds, and every way of failing made one of our errors.
+"""Client of a provider's JSON API: authentication, limits, retries, and errors as `CloudError`.
 
-What only reads or ends may be repeated, and is, a few times; what creates is sent once. Redirects
-are not followed: the key is for one address.
+Requests that read or end are retried a few times; requests that create are sent once. Redirects
+are not followed: the key is meant for one address.
 """
 
 from __future__ import annotations
@@ -15,29 +15,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from trainer_runtime.core.protocol.text import shown
-from trainmaster.machines.clouds.replies import Described, readable
+from trainmaster.machines.clouds.replies import InstanceReply, readable
 from trainmaster.words.errors import CloudError, StateError
 
 if TYPE_CHECKING:
     import httpx
 
-Row = TypeVar("Row", bound=Described)
+Row = TypeVar("Row", bound=InstanceReply)
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _REPLY_S = 30.0
 _CONNECT_S = 10.0
 _LONGEST_PAUSE_S = 10.0
-_LARGEST_REPLY_BYTES = 16 << 20
-_LONGEST_WORDS = 300
-_REPEATED = ("GET", "DELETE")
-_PLACES_OF_WORDS = ("detail", "message", "msg", "error", "title")
+_MAX_REPLY_BYTES = 16 << 20
+_MAX_TEXT_CHARS = 300
+_RETRIED = ("GET", "DELETE")
+_MESSAGE_FIELDS = ("detail", "message", "msg", "error", "title")
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`pauses_s`: before the second and each further try of what may be repeated; `spacing_s`:
-    from the start of one request to the next; `call_s` bounds a call with all its tries (a tool
-    answers within 45 seconds)."""
+    """`pauses_s`: before each retry; `spacing_s`: minimum time between the starts of two requests;
+    `call_s`: limit of a call with all its retries (a tool answers within 45 seconds)."""
 
     pauses_s: tuple[float, ...] = (0.5, 2.0)
     spacing_s: float = 0.0
@@ -46,8 +45,8 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whose API it is and what opens it; `variable` is where the key is looked for, `key_page`
-    where one is made; `path_end`: what the provider wants after every path."""
+    """A provider's address and API key. `variable`: the environment variable of the key;
+    `key_page`: where to create one; `path_end`: suffix of every path."""
 
     provider: str
     base_url: str
@@ -58,12 +57,12 @@ class Account:
 
 
 class Refusal(Exception):
-    """A reply with an error status that the provider's own client may understand better."""
+    """A reply with a 4xx status that the provider's client may handle."""
 
-    def __init__(self, status: int, words: str, code: str) -> None:
-        super().__init__(f"{status} {code} {words}")
+    def __init__(self, status: int, message: str, code: str) -> None:
+        super().__init__(f"{status} {code} {message}")
         self.status = status
-        self.words = words
+        self.message = message
         self.code = code
 
 
@@ -71,7 +70,7 @@ DEFAULT_PACE = Pace()
 
 
 class Api:
-    """Connects at the first call; of one event loop."""
+    """Connects at the first call; bound to one event loop."""
 
     def __init__(self, account: Account, pace: Pace = DEFAULT_PACE) -> None:
         self._account = account
@@ -81,11 +80,10 @@ class Api:
         _refuse_unusable(account)
 
     def url(self, *segments: str) -> str:
-        """The address of a resource; what a provider called it becomes one segment, whatever
-        stands in it."""
+        """The URL of a resource; each segment is quoted, so that an id can't change the path."""
         for segment in segments:
             if segment in ("", ".", ".."):
-                raise self._error("CLOUD_ODD_REPLY", f"has something called {segment!r}", _ODD_FIX)
+                raise self.invalid(f"returned the id {segment!r}")
         quoted = [quote(segment, safe="") for segment in segments]
         return "/".join([self._account.base_url.rstrip("/"), *quoted]) + self._account.path_end
 
@@ -95,95 +93,99 @@ class Api:
         *segments: str,
         query: Mapping[str, str] | None = None,
         body: Any = None,
-        repeated: bool | None = None,
+        retried: bool | None = None,
     ) -> Any:
-        """What the API answers, as JSON; None for a reply without content.
+        """The parsed JSON reply; None for a reply without content.
 
-        `repeated`: whether it may be sent again; so are GET and DELETE, and nothing else, where
-        that is not said.
+        `retried`: whether the request may be sent again; by default GET and DELETE are.
 
         Raises:
-            Refusal: any other 4xx than those below; `refused` makes an error of it.
-            CloudError: `CLOUD_KEY_REFUSED`, `CLOUD_BUSY`, `CLOUD_UNREACHABLE`, `CLOUD_ODD_REPLY`.
+            Refusal: any other 4xx status; `refused` converts it.
+            CloudError: `CLOUD_KEY_REFUSED`, `RATE_LIMITED`, `CLOUD_UNREACHABLE`,
+                `INVALID_RESPONSE`.
         """
-        may_repeat = method in _REPEATED if repeated is None else repeated
+        may_retry = method in _RETRIED if retried is None else retried
         once = partial(self._once, method, self.url(*segments), query, body)
         try:
             async with asyncio.timeout(self._pace.call_s):
-                return await (self._repeatedly(once) if may_repeat else once())
+                return await (self._with_retries(once) if may_retry else once())
         except TimeoutError:
             raise self._unreachable(f"no answer within {self._pace.call_s:g} s") from None
 
     async def read(self, *segments: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """What a GET answers: an object.
+        """The object that a GET returns.
 
         Raises:
             CloudError: as `call`, and `CLOUD_REFUSED`.
         """
-        return self.as_object(await self.asked("GET", *segments, query=query))
+        return self.as_object(await self.request("GET", *segments, query=query))
 
-    async def asked(self, method: str, *segments: str, **how: Any) -> Any:
-        """As `call`, where no refusal means anything in particular."""
+    async def request(self, method: str, *segments: str, **options: Any) -> Any:
+        """As `call`, with `CLOUD_REFUSED` instead of `Refusal`."""
         try:
-            return await self.call(method, *segments, **how)
+            return await self.call(method, *segments, **options)
         except Refusal as refusal:
             raise self.refused(refusal) from None
 
-    async def known(self, *segments: str) -> dict[str, Any] | None:
-        """As `read`; None where there is no such thing, which only a 404 tells."""
+    async def find(self, *segments: str) -> dict[str, Any] | None:
+        """As `read`; None for a 404."""
         try:
             return self.as_object(await self.call("GET", *segments))
         except Refusal as refusal:
-            self._pass_missing(refusal)
+            self._accept_missing(refusal)
             return None
 
-    async def end(self, method: str, *segments: str, **how: Any) -> None:
-        """As `asked`, of what may have ended before."""
+    async def end(self, method: str, *segments: str, **options: Any) -> None:
+        """As `request`; a 404 means that the resource has ended already."""
         try:
-            await self.call(method, *segments, **how)
+            await self.call(method, *segments, **options)
         except Refusal as refusal:
-            self._pass_missing(refusal)
+            self._accept_missing(refusal)
 
     def as_object(self, reply: Any) -> dict[str, Any]:
         if not isinstance(reply, dict):
-            raise self.odd("answers with something that is no object")
+            raise self.invalid("returned JSON that is not an object")
         return reply
 
-    def described(self, row: Any, kind: type[Row]) -> Row:
-        """A box as it is described, which has to have an id."""
+    def parse_instance(self, row: Any, kind: type[Row]) -> Row:
+        """An instance's row; it must have an id."""
         found, _ = readable([row], kind)
         if not found or not found[0].id:
-            raise self.odd("describes a box without an id")
+            raise self.invalid("returned an instance without an id")
         return found[0]
 
     def refused(self, refusal: Refusal) -> CloudError:
-        """`CLOUD_REFUSED`, with the provider's words."""
+        """`CLOUD_REFUSED`, with the provider's message."""
         return self._error(
             "CLOUD_REFUSED",
-            f"refuses: {refusal.words or 'without a word'} (status {refusal.status})",
-            "The reason is the provider's own: change what is asked for, or look at the account.",
+            f"refused: {refusal.message or 'no reason given'} (status {refusal.status})",
+            "Change the request, or check the account in the provider's console.",
         )
 
-    def odd(self, what: str) -> CloudError:
-        """`CLOUD_ODD_REPLY`; `what` goes on after the provider's name."""
-        return self._error("CLOUD_ODD_REPLY", what, _ODD_FIX)
+    def invalid(self, problem: str) -> CloudError:
+        """`INVALID_RESPONSE`; `problem` follows the provider's name in the message."""
+        return self._error(
+            "INVALID_RESPONSE",
+            problem,
+            "Check the provider's console. Its API may have changed: try a newer Trainmaster.",
+        )
 
     async def disconnect(self) -> None:
-        """Let go of connections; may be repeated."""
+        """Close connections. Idempotent."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
-    def _pass_missing(self, refusal: Refusal) -> None:
+    def _accept_missing(self, refusal: Refusal) -> None:
         if refusal.status != 404:
             raise self.refused(refusal) from None
 
-    async def _repeatedly(self, once: Callable[[], Awaitable[Any]]) -> Any:
+    async def _with_retries(self, once: Callable[[], Awaitable[Any]]) -> Any:
         for pause_s in self._pace.pauses_s:
             try:
                 return await once()
             except CloudError as error:
-                wait_s = max(pause_s, error.after_s if isinstance(error, _Busy) else 0.0)
+                wait_s = max(pause_s, error.after_s if isinstance(error, _RateLimited) else 0.0)
                 if not error.retryable or wait_s > _LONGEST_PAUSE_S:
                     raise
             await asyncio.sleep(wait_s)
@@ -192,26 +194,26 @@ class Api:
     async def _once(self, method: str, url: str, query: Mapping[str, str] | None, body: Any) -> Any:
         import httpx
 
-        await self._take_turn()
+        await self._wait_for_slot()
         try:
-            request = self._opened().stream(method, url, params=query, json=body)
+            request = self._connected_client().stream(method, url, params=query, json=body)
             async with request as reply:
                 content = bytearray()
                 async for piece in reply.aiter_bytes():
                     content += piece
-                    if len(content) > _LARGEST_REPLY_BYTES:
-                        raise self.odd("gives an answer that has no end")
-                return self._read(reply, bytes(content))
+                    if len(content) > _MAX_REPLY_BYTES:
+                        raise self.invalid("returned a reply larger than 16 MiB")
+                return self._parse(reply, bytes(content))
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise self._unreachable(_words(str(error)) or type(error).__name__) from None
+            raise self._unreachable(_plain_text(str(error)) or type(error).__name__) from None
 
-    async def _take_turn(self) -> None:
+    async def _wait_for_slot(self) -> None:
         now_t = asyncio.get_running_loop().time()
         begin_t = max(now_t, self._next_t)
         self._next_t = begin_t + self._pace.spacing_s
         await asyncio.sleep(begin_t - now_t)
 
-    def _opened(self) -> httpx.AsyncClient:
+    def _connected_client(self) -> httpx.AsyncClient:
         import httpx
 
         if self._client is None:
@@ -219,33 +221,33 @@ class Api:
             self._client = httpx.AsyncClient(
                 timeout=httpx.Timeout(_REPLY_S, connect=_CONNECT_S),
                 headers={"Authorization": f"Bearer {self._account.key}"},
-                trust_env=not _is_loopback(url),  # no proxy on the way home
-                verify=_is_encrypted(url),  # certificates take their time to load
+                trust_env=not _is_loopback(url),  # no proxy for loopback
+                verify=_is_encrypted(url),  # loading certificates is slow
             )
         return self._client
 
-    def _read(self, reply: httpx.Response, content: bytes) -> Any:
+    def _parse(self, reply: httpx.Response, content: bytes) -> Any:
         status = reply.status_code
         if status in (401, 403):
-            raise self._key_refused(status, self.told(content)[0])
+            raise self._key_refused(status, self.problem_of(content)[0])
         if status == 429:
-            raise self._busy(reply.headers.get("Retry-After", ""))
+            raise self._rate_limited(reply.headers.get("Retry-After", ""))
         if status >= 500:
-            told = self.told(content)[0]
-            raise self._unreachable(f"status {status}{': ' if told else ''}{told}")
+            message = self.problem_of(content)[0]
+            raise self._unreachable(f"status {status}{': ' if message else ''}{message}")
         if status >= 400:
-            raise Refusal(status, *self.told(content))
+            raise Refusal(status, *self.problem_of(content))
         if not 200 <= status < 300:
-            raise self.odd(f"answers with status {status}")
+            raise self.invalid(f"returned status {status}")
         if not content:
             return None
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
-            raise self.odd("answers with something that is no JSON") from None
+            raise self.invalid("returned a reply that is not JSON") from None
 
-    def told(self, content: bytes) -> tuple[str, str]:
-        """The words and the code of an error reply, of whatever form it is."""
+    def problem_of(self, content: bytes) -> tuple[str, str]:
+        """The message and the code of an error reply, in any of the providers' forms."""
         try:
             document = json.loads(content)
         except (ValueError, RecursionError):
@@ -253,31 +255,31 @@ class Api:
         if not isinstance(document, dict):
             return "", ""
         inner = document.get("error")
-        places = inner if isinstance(inner, dict) else document
-        found = [places[name] for name in _PLACES_OF_WORDS if isinstance(places.get(name), str)]
-        details = places.get("errors")
+        source = inner if isinstance(inner, dict) else document
+        found = [source[name] for name in _MESSAGE_FIELDS if isinstance(source.get(name), str)]
+        details = source.get("errors")
         listed = details[:3] if isinstance(details, list) else []
-        code = places.get("code", inner if isinstance(inner, str) else "")
-        words = [*found[:1], *(item for item in listed if isinstance(item, str))]
-        return self._clean("; ".join(words)), str(code)[:100]
+        code = source.get("code", inner if isinstance(inner, str) else "")
+        messages = [*found[:1], *(item for item in listed if isinstance(item, str))]
+        return self._clean("; ".join(messages)), str(code)[:100]
 
-    def _clean(self, words: str) -> str:
-        return _words(words.replace(self._account.key, "***"))
+    def _clean(self, text: str) -> str:
+        return _plain_text(text.replace(self._account.key, "***"))
 
-    def _key_refused(self, status: int, words: str) -> CloudError:
-        told = f": {words}" if words else ""
+    def _key_refused(self, status: int, message: str) -> CloudError:
+        detail = f": {message}" if message else ""
         return self._error(
             "CLOUD_KEY_REFUSED",
-            f"does not accept the key in {self._account.variable} (status {status}{told})",
-            f"Make one that may rent machines at {self._account.key_page}, and put it into the "
-            f"environment or secrets.env as {self._account.variable}.",
+            f"does not accept the key in {self._account.variable} (status {status}{detail})",
+            f"Create a key that may rent machines at {self._account.key_page}, and set "
+            f"{self._account.variable} in the environment or in secrets.env.",
         )
 
-    def _busy(self, retry_after: str) -> _Busy:
+    def _rate_limited(self, retry_after: str) -> _RateLimited:
         after_s = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
-        told = f" for {after_s:.0f} s" if after_s else ""
-        message = f"{self._account.provider} takes no more requests{told} (status 429)."
-        error = _Busy("CLOUD_BUSY", message, "Try again in a while.", retryable=True)
+        pause = f" for {after_s:.0f} s" if after_s else ""
+        message = f"{self._account.provider} accepts no requests{pause} (status 429)."
+        error = _RateLimited("RATE_LIMITED", message, "Try again later.", retryable=True)
         error.after_s = after_s
         return error
 
@@ -285,39 +287,32 @@ class Api:
         where = urlsplit(self._account.base_url).hostname
         return self._error(
             "CLOUD_UNREACHABLE",
-            f"gives no answer at {where}: {reason}",
+            f"does not answer at {where}: {reason}",
             "Check the connection and the provider's status page, then try again.",
             retryable=True,
         )
 
-    def _error(self, code: str, told: str, fix: str, retryable: bool = False) -> CloudError:
-        return CloudError(code, f"{self._account.provider} {told}.", fix, retryable=retryable)
+    def _error(self, code: str, problem: str, fix: str, retryable: bool = False) -> CloudError:
+        return CloudError(code, f"{self._account.provider} {problem}.", fix, retryable=retryable)
 
 
-class _Busy(CloudError):
+class _RateLimited(CloudError):
     after_s: float = 0.0
-
-
-_ODD_FIX = (
-    "Look at the provider's own console; its API may have changed, and a newer Trainmaster may "
-    "know it."
-)
 
 
 def _refuse_unusable(account: Account) -> None:
     if not account.key.isascii() or not account.key.isprintable() or " " in account.key:
         raise CloudError(
             "CLOUD_KEY_REFUSED",
-            f"The value of {account.variable} is no key: there are blanks or other characters in "
-            "it that no key has.",
-            f"Copy the key anew from {account.key_page}.",
+            f"The value of {account.variable} is not a valid key: it contains blanks or other "
+            "characters that keys do not have.",
+            f"Copy the key again from {account.key_page}.",
         )
     if not _is_encrypted(account.base_url) and not _is_loopback(account.base_url):
         raise StateError(
             "SETTINGS_NOT_READABLE",
-            f"The settings would send the key of {account.provider} over a line that everybody on "
-            "the way can read.",
-            "Let cloud_urls name an https address.",
+            f"The settings would send the key of {account.provider} unencrypted.",
+            "Set an https address in cloud_urls.",
             field=f"cloud_urls.{account.provider}",
         )
 
@@ -330,7 +325,7 @@ def _is_loopback(url: str) -> bool:
     return urlsplit(url).hostname in LOOPBACK
 
 
-def _words(text: str) -> str:
-    """A provider's words as they may be shown."""
+def _plain_text(text: str) -> str:
+    """A provider's message on one line, without control characters, of limited length."""
     clean = " ".join(shown(" ".join(text.split()).encode()).split()).rstrip(".")
-    return clean if len(clean) <= _LONGEST_WORDS else clean[:_LONGEST_WORDS] + "…"
+    return clean if len(clean) <= _MAX_TEXT_CHARS else clean[:_MAX_TEXT_CHARS] + "…"

@@ -1,4 +1,4 @@
-"""Lambda's instances: whole virtual machines, always with their own disk.
+"""Lambda's instances: whole virtual machines, each with its own disk.
 
 Source: version 1.10.0 of its API's description, as of 2026-08-22 (github.com/api-evangelist/
 lambda-labs, openapi/).
@@ -16,20 +16,27 @@ from typing import Any
 from pydantic import Field
 
 from trainer_runtime.core.lease.lease import OwnEnd
-from trainmaster.machines.clouds.cloud import Box, BoxRequest, BoxState, CloudName, Offer, Wanted
+from trainmaster.machines.clouds.cloud import (
+    CloudName,
+    Instance,
+    InstanceRequest,
+    InstanceState,
+    Offer,
+    Wanted,
+)
 from trainmaster.machines.clouds.http import Api, Pace, Refusal
 from trainmaster.machines.clouds.offering import (
     fitting,
     gpu_name,
     in_region,
     no_capacity,
-    refuse_dearer,
+    refuse_higher_price,
 )
 from trainmaster.machines.clouds.replies import (
     Address,
     Count,
-    Described,
     Figure,
+    InstanceReply,
     Name,
     Reply,
     Rows,
@@ -46,10 +53,10 @@ TAG_KEY = "trainmaster"
 NO_CAPACITY = "instance-operations/launch/insufficient-capacity"
 _MEMORY = re.compile(r"\((\d{1,4}) GB")
 _GONE = "terminated"
-_STATES: dict[str, BoxState] = {
+_STATES: dict[str, InstanceState] = {
     "booting": "starting",
     "active": "running",
-    "unhealthy": "running",  # SSH tells whether it can be used
+    "unhealthy": "running",  # SSH shows whether it can be used
     "terminating": "ending",
     "preempted": "stopped",
 }
@@ -82,7 +89,7 @@ class _Priced(Reply):
     price_cents_per_hour: Figure = None
 
 
-class _Instance(Described):
+class _LambdaInstance(InstanceReply):
     name: Name = ""
     status: Name = ""
     ip: Address = None
@@ -95,7 +102,7 @@ class _SshKey(Reply):
 
 
 class Lambda:
-    """Machines of one type are alike in all regions; an offer's is one that has some left."""
+    """Lambda has one price per type; an offer names a region with capacity."""
 
     name: CloudName = "lambda"
 
@@ -110,43 +117,45 @@ class Lambda:
     async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
         return await self._offer(offer_id, None)
 
-    async def create(self, offer: Offer, request: BoxRequest) -> str:
+    async def create(self, offer: Offer, request: InstanceRequest) -> str:
         now = await self._offer(offer.offer_id, request.region or offer.region)
         if now is None:
-            raise no_capacity(offer, "it is not offered any more")
-        refuse_dearer(now.usd_per_h, offer, request)
+            raise no_capacity(offer, "it is no longer offered")
+        refuse_higher_price(now.usd_per_h, offer, request)
         key_name = await self._key_name(request.public_key)
         body = _body(now, key_name, request)
         try:
             reply = await self._api.call("POST", "instance-operations", "launch", body=body)
         except Refusal as refusal:
             if refusal.code == NO_CAPACITY:
-                raise no_capacity(offer, refusal.words) from None
+                raise no_capacity(offer, refusal.message) from None
             raise self._api.refused(refusal) from None
         data = self._api.as_object(reply).get("data")
         created = data.get("instance_ids") if isinstance(data, dict) else None
         if not isinstance(created, list) or len(created) != 1 or not isinstance(created[0], str):
-            raise self._api.odd("has created something, and does not say what")
+            raise self._api.invalid("created an instance without returning its id")
         return created[0]
 
-    async def boxes(self) -> Sequence[Box]:
-        instances = [self._api.described(row, _Instance) for row in await self._list("instances")]
-        return [_box(instance) for instance in instances if instance.status != _GONE]
+    async def instances(self) -> Sequence[Instance]:
+        instances = [
+            self._api.parse_instance(row, _LambdaInstance) for row in await self._list("instances")
+        ]
+        return [_instance(instance) for instance in instances if instance.status != _GONE]
 
-    async def box(self, provider_id: str) -> Box | None:
-        reply = await self._api.known("instances", provider_id)
+    async def instance(self, provider_id: str) -> Instance | None:
+        reply = await self._api.find("instances", provider_id)
         if reply is None:
             return None
-        instance = self._api.described(reply.get("data"), _Instance)
-        return None if instance.status == _GONE else _box(instance)
+        instance = self._api.parse_instance(reply.get("data"), _LambdaInstance)
+        return None if instance.status == _GONE else _instance(instance)
 
     async def end(self, provider_id: str) -> None:
         body = {"instance_ids": [provider_id]}
-        # Ending what is ended changes nothing: it may be sent again though it is a POST.
-        await self._api.end("POST", "instance-operations", "terminate", body=body, repeated=True)
+        # Idempotent although it is a POST: ending an ended instance changes nothing.
+        await self._api.end("POST", "instance-operations", "terminate", body=body, retried=True)
 
-    def own_end(self, provider_id: str) -> OwnEnd | None:
-        """None: a box has no key, and goes on being billed when it powers itself off."""
+    def self_termination(self, provider_id: str) -> OwnEnd | None:
+        """None: an instance has no key, and is still billed after it powers itself off."""
         return None
 
     async def disconnect(self) -> None:
@@ -155,7 +164,7 @@ class Lambda:
     async def _offers(self, region: str | None) -> list[Offer]:
         data = (await self._api.read("instance-types")).get("data")
         if not isinstance(data, dict):
-            raise self._api.odd("lists no types of instances")
+            raise self._api.invalid("returned no list of instance types")
         offered, unreadable = readable(list(data.values()), _Offered)
         self.left_out += unreadable
         return list(self._of_types(offered, region))
@@ -194,7 +203,7 @@ class Lambda:
         return next((offer for offer in offers if offer.offer_id == offer_id), None)
 
     async def _key_name(self, public_key: str) -> str:
-        """The name under which the account knows a key; it is made known where it isn't."""
+        """The name of a public key in the account; the key is added if it is missing."""
         words = public_key.split()[:2]
         known = await self._known_key(words)
         if known is not None:
@@ -204,7 +213,7 @@ class Lambda:
         try:
             await self._api.call("POST", "ssh-keys", body=body)
         except Refusal as refusal:
-            # Another process of ours may have been quicker.
+            # Another process may have added it first.
             if await self._known_key(words) is None:
                 raise self._api.refused(refusal) from None
         return body["name"]
@@ -216,11 +225,11 @@ class Lambda:
     async def _list(self, *segments: str) -> list[Any]:
         rows = (await self._api.read(*segments)).get("data")
         if not isinstance(rows, list):
-            raise self._api.odd(f"lists no {segments[-1]}")
+            raise self._api.invalid(f"returned no list of {segments[-1]}")
         return rows
 
 
-def _body(now: Offer, key_name: str, request: BoxRequest) -> dict[str, Any]:
+def _body(now: Offer, key_name: str, request: InstanceRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "region_name": now.region,
         "instance_type_name": now.offer_id,
@@ -236,20 +245,20 @@ def _body(now: Offer, key_name: str, request: BoxRequest) -> dict[str, Any]:
 
 
 def _cloud_config(environment: Mapping[str, str]) -> str:
-    """What cloud-init makes variables of every session of; YAML takes JSON as it is."""
+    """A cloud-init document that sets variables for all sessions; JSON is valid YAML."""
     lines = "".join(f"{name}={json.dumps(value)}\n" for name, value in environment.items())
     file = {"path": "/etc/environment", "append": True, "content": lines}
     return "#cloud-config\n" + json.dumps({"write_files": [file]}) + "\n"
 
 
-def _box(instance: _Instance) -> Box:
-    return Box(
+def _instance(row: _LambdaInstance) -> Instance:
+    return Instance(
         provider="lambda",
-        provider_id=instance.id,
-        tag=instance.name,
-        state=_STATES.get(instance.status, "starting"),
-        address=instance.ip,
-        port=SSH_PORT if instance.ip else None,
+        provider_id=row.id,
+        tag=row.name,
+        state=_STATES.get(row.status, "starting"),
+        address=row.ip,
+        port=SSH_PORT if row.ip else None,
         user=USER,
-        usd_per_h=(instance.instance_type.price_cents_per_hour or 0) / 100 or None,
+        usd_per_h=(row.instance_type.price_cents_per_hour or 0) / 100 or None,
     )

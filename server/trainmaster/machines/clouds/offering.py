@@ -1,4 +1,4 @@
-"""Offers of all providers alike: which are wanted, what they are called, why one isn't taken."""
+"""Shared by all providers: filter and sort offers, name GPUs, refuse a higher price."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ import re
 from collections.abc import Iterable
 
 from trainer_runtime.core.environment.gpus import find_gpu
-from trainmaster.machines.clouds.cloud import BoxRequest, Offer, Wanted
+from trainmaster.machines.clouds.cloud import InstanceRequest, Offer, Wanted
 from trainmaster.words.errors import CloudError
 
 GB_PER_GIB = 1.073741824
 MIB_PER_GIB = 1024
 _ROUNDING_USD = 1e-6
-_NOT_PLAIN = re.compile(r"[^a-z0-9]+")
+_NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
 
 def fitting(offers: Iterable[Offer], wanted: Wanted) -> list[Offer]:
-    """The wanted ones, cheapest first."""
+    """The offers that match, cheapest first."""
     found = (offer for offer in offers if _fits(offer, wanted))
     return sorted(found, key=lambda offer: (offer.usd_per_h, offer.offer_id))
 
 
 def gpu_name(provider_name: str, memory_gib: float | None = None) -> str:
-    """A GPU's name in `core.environment.gpus`, else the provider's own in plain small letters."""
+    """A GPU's name in `core.environment.gpus`, or the provider's name as a slug."""
     known = find_gpu(provider_name, memory_gib)
-    return known.name if known else plain(provider_name)
+    return known.name if known else slug(provider_name)
 
 
-def plain(words: str) -> str:
-    """Words of a provider's as one of a command's."""
-    return _NOT_PLAIN.sub("-", words.lower()).strip("-")
+def slug(text: str) -> str:
+    """A provider's name in lower case, with hyphens for all other characters."""
+    return _NOT_SLUG.sub("-", text.lower()).strip("-")
 
 
 def dollars(usd_per_h: float) -> float:
-    """A price to the millionth, rounded up: who agrees to it has agreed to the exact one."""
+    """A price rounded up to the millionth: agreement to it covers the exact price."""
     return math.ceil(usd_per_h * 1e6 - _ROUNDING_USD) / 1e6
 
 
 def in_region(region: str | None, wanted: str | None) -> bool:
-    """Whether a region, such as `US-TX-3`, lies in the wanted one, such as `us` or `us-tx`."""
+    """Whether a region such as `US-TX-3` lies in the wanted one, such as `us` or `us-tx`."""
     if wanted is None:
         return True
-    return f"{plain(region or '')}-".startswith(f"{plain(wanted)}-")
+    return f"{slug(region or '')}-".startswith(f"{slug(wanted)}-")
 
 
-def refuse_dearer(usd_per_h: float, offer: Offer, request: BoxRequest) -> None:
+def refuse_higher_price(usd_per_h: float, offer: Offer, request: InstanceRequest) -> None:
     """
     Raises:
         CloudError: `PRICE_ABOVE_QUOTE`.
@@ -53,17 +53,16 @@ def refuse_dearer(usd_per_h: float, offer: Offer, request: BoxRequest) -> None:
     if usd_per_h > request.max_usd_per_h + _ROUNDING_USD:
         raise CloudError(
             "PRICE_ABOVE_QUOTE",
-            f"{offer.name} costs {usd_per_h:.3f} dollars an hour by now; the quote was "
+            f"{offer.name} now costs {usd_per_h:.3f} dollars an hour; the quote was "
             f"{request.max_usd_per_h:.3f}.",
-            "Look at the offers again (`trainmaster offers`), and take one at its new price.",
+            "List the offers again (`trainmaster offers`), and take one at its current price.",
         )
 
 
-def no_capacity(offer: Offer, told: str) -> CloudError:
-    """`NO_CAPACITY`; `told` is why."""
+def no_capacity(offer: Offer, reason: str) -> CloudError:
     return CloudError(
         "NO_CAPACITY",
-        f"{offer.provider} has no {offer.count} x {offer.gpu_name} free: {told}.",
+        f"{offer.provider} has no {offer.count} x {offer.gpu_name} free: {reason}.",
         "Take another offer (`trainmaster offers`), or try again later.",
         retryable=True,
     )

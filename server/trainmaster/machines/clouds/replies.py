@@ -1,7 +1,7 @@
-"""Providers' replies, taken apart: only what is used, and nothing that is not what it should be.
+"""Parse providers' replies: only the fields that are used, each checked.
 
-A figure that is no number is as good as none; an unknown word is kept, so that a new one of theirs
-does not hide a box.
+An invalid number counts as missing. An unknown status is kept, so that a new one at the provider
+does not hide an instance.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pydantic import (
 
 from trainer_runtime.core.protocol.text import shown
 
-# What may become a word of a command line: an ssh client takes a leading dash for an option.
+# Values that become arguments of commands: ssh takes a leading dash for an option.
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_LONGEST_NAME = 80
+_MAX_NAME_CHARS = 80
 _LARGEST_FIGURE = 1e9
 
 
 class Reply(BaseModel):
-    """A part of a reply; what is not named here is ignored."""
+    """A part of a reply; other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -49,12 +49,12 @@ def figure(value: Any) -> float | None:
 
 
 def name(value: Any) -> str:
-    """A name as it may be shown and compared; "" for what is none."""
-    return shown(value.encode(errors="replace"))[:_LONGEST_NAME] if isinstance(value, str) else ""
+    """A name without control characters; "" for anything but a string."""
+    return shown(value.encode(errors="replace"))[:_MAX_NAME_CHARS] if isinstance(value, str) else ""
 
 
 def _id(value: Any) -> Any:
-    """Some providers number their machines."""
+    """Some providers use numbers as ids."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if is_number else value
 
@@ -79,17 +79,17 @@ def _rows(value: Any) -> list[Any]:
 
 
 def _time(value: Any) -> float | None:
-    """Unix seconds, of those or of an ISO date."""
+    """Unix seconds from a number or an ISO date."""
     if not isinstance(value, str):
         return figure(value)
     try:
-        told = datetime.fromisoformat(value)
-        return (told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp()
+        parsed = datetime.fromisoformat(value)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
-# What is sent back to the provider, or typed by somebody, is taken as it is or not at all.
+# Values that are sent back to the provider, or typed by users, must match exactly.
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 Label = Annotated[str, StringConstraints(pattern=r"^[!-~]([ -~]{0,98}[!-~])?$")]
 Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 53)]
@@ -103,14 +103,14 @@ Time = Annotated[float | None, BeforeValidator(_time)]
 Rows = Annotated[list[Any], BeforeValidator(_rows)]
 
 
-class Described(Reply):
-    """A box."""
+class InstanceReply(Reply):
+    """A part of a reply that describes an instance."""
 
     id: Id
 
 
 def readable(rows: Sequence[Any], kind: type[Row]) -> tuple[list[Row], int]:
-    """Those rows that can be read, and how many can't."""
+    """The rows that parse, and how many do not."""
     found = []
     for row in rows:
         try:
@@ -121,5 +121,5 @@ def readable(rows: Sequence[Any], kind: type[Row]) -> tuple[list[Row], int]:
 
 
 def is_safe_id(provider_id: str) -> bool:
-    """Whether an id may stand in a box's own command."""
+    """Whether an id is safe in a command that runs on the instance."""
     return _SAFE_ID.fullmatch(provider_id) is not None

@@ -1,4 +1,4 @@
-"""RunPod's pods, by version 2 of its REST API.
+"""RunPod's pods, through version 2 of its REST API.
 
 Sources: api-reference-v2/openapi.json and pods/pricing.mdx of github.com/runpod/docs, 2026-08-20.
 """
@@ -14,7 +14,14 @@ from typing import Any
 from pydantic import Field
 
 from trainer_runtime.core.lease.lease import OwnEnd
-from trainmaster.machines.clouds.cloud import Box, BoxRequest, BoxState, CloudName, Offer, Wanted
+from trainmaster.machines.clouds.cloud import (
+    CloudName,
+    Instance,
+    InstanceRequest,
+    InstanceState,
+    Offer,
+    Wanted,
+)
 from trainmaster.machines.clouds.http import Api, Refusal
 from trainmaster.machines.clouds.offering import (
     GB_PER_GIB,
@@ -23,13 +30,13 @@ from trainmaster.machines.clouds.offering import (
     gpu_name,
     in_region,
     no_capacity,
-    plain,
-    refuse_dearer,
+    refuse_higher_price,
+    slug,
 )
 from trainmaster.machines.clouds.replies import (
     Address,
-    Described,
     Figure,
+    InstanceReply,
     Label,
     Name,
     Port,
@@ -45,16 +52,16 @@ from trainmaster.words.errors import CloudError
 
 BASE_URL = "https://api.runpod.io/v2"
 KEY_PAGE = "https://www.console.runpod.io/user/settings"
-# One of those that start an sshd for PUBLIC_KEY.
+# Starts an sshd that accepts PUBLIC_KEY.
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 OLDEST_CUDA = "12.8"  # the image's
-# Of a running pod's own disk: 0.10 dollars per GB and month (pods/pricing.mdx).
+# A running pod's disk: 0.10 dollars per GB and month (pods/pricing.mdx).
 DISK_USD_PER_GB_H = 0.10 / 720
 CLOUDS = ("secure", "community")
-# A box's own key is good for this pod alone (pods/templates/environment-variables.mdx).
+# A pod's own key is limited to that pod (pods/templates/environment-variables.mdx).
 POD_KEY = "RUNPOD_API_KEY"
 _OFFER_ID = re.compile(r"([a-z0-9-]+):(\d{1,3})x:(secure|community)")
-_STATES: dict[str, BoxState] = {
+_STATES: dict[str, InstanceState] = {
     "PROVISIONING": "starting",
     "STARTING": "starting",
     "RUNNING": "running",
@@ -62,7 +69,7 @@ _STATES: dict[str, BoxState] = {
     "ERROR": "stopped",
 }
 _GONE = "TERMINATED"
-# Too little of something has no code of its own, only words, under the status of a bad request.
+# A lack of capacity has no error code, only a message with status 400.
 _NO_CAPACITY = re.compile(r"capacity|no (longer )?(any )?(instance|resource|machine)|availab", re.I)
 
 
@@ -98,7 +105,7 @@ class _Ssh(Reply):
     direct: _Endpoint | None = None
 
 
-class _Pod(Described):
+class _Pod(InstanceReply):
     name: Name = ""
     status: Name = ""
     ssh: _Ssh | None = None
@@ -107,7 +114,7 @@ class _Pod(Described):
 
 
 class RunPod:
-    """Pods on GPUs that are not taken away: version 2 of the API knows no others."""
+    """On-demand pods: version 2 of the API has no interruptible ones."""
 
     name: CloudName = "runpod"
 
@@ -125,43 +132,43 @@ class RunPod:
     async def offer(self, offer_id: str, disk_gib: float | None = None) -> Offer | None:
         return await self._offer(offer_id, disk_gib, None)
 
-    async def create(self, offer: Offer, request: BoxRequest) -> str:
+    async def create(self, offer: Offer, request: InstanceRequest) -> str:
         region = request.region or offer.region
         now = await self._offer(offer.offer_id, request.disk_gib, region)
         if now is None:
-            raise no_capacity(offer, "it is not offered any more")
-        refuse_dearer(now.usd_per_h, offer, request)
+            raise no_capacity(offer, "it is no longer offered")
+        refuse_higher_price(now.usd_per_h, offer, request)
         try:
             reply = await self._api.call("POST", "pods", body=_body(now, request))
         except Refusal as refusal:
-            if refusal.status == 400 and _NO_CAPACITY.search(refusal.words):
-                raise no_capacity(offer, refusal.words) from None
+            if refusal.status == 400 and _NO_CAPACITY.search(refusal.message):
+                raise no_capacity(offer, refusal.message) from None
             raise self._api.refused(refusal) from None
-        pod = self._api.described(reply, _Pod)
-        await self._end_dearer(pod, offer, request)
+        pod = self._api.parse_instance(reply, _Pod)
+        await self._end_if_more_expensive(pod, offer, request)
         return pod.id
 
-    async def boxes(self) -> Sequence[Box]:
+    async def instances(self) -> Sequence[Instance]:
         rows = (await self._api.read("pods")).get("pods")
         if not isinstance(rows, list):
-            raise self._api.odd("lists no pods")
-        pods = [self._api.described(row, _Pod) for row in rows]
-        return [_box(pod) for pod in pods if pod.status != _GONE]
+            raise self._api.invalid("returned no list of pods")
+        pods = [self._api.parse_instance(row, _Pod) for row in rows]
+        return [_instance(pod) for pod in pods if pod.status != _GONE]
 
-    async def box(self, provider_id: str) -> Box | None:
-        reply = await self._api.known("pods", provider_id)
+    async def instance(self, provider_id: str) -> Instance | None:
+        reply = await self._api.find("pods", provider_id)
         if reply is None:
             return None
-        pod = self._api.described(reply, _Pod)
-        return None if pod.status == _GONE else _box(pod)
+        pod = self._api.parse_instance(reply, _Pod)
+        return None if pod.status == _GONE else _instance(pod)
 
     async def end(self, provider_id: str) -> None:
         await self._api.end("DELETE", "pods", provider_id)
 
-    def own_end(self, provider_id: str) -> OwnEnd | None:
+    def self_termination(self, provider_id: str) -> OwnEnd | None:
         if not is_safe_id(provider_id):
             return None
-        # What is documented is the program; that the pod's key opens this API too is not.
+        # Only the program is documented; whether the pod's key works for this API is not.
         program = OwnEnd("command", command=("runpodctl", "pod", "delete", provider_id))
         url = self._api.url("pods", provider_id)
         return OwnEnd("http", method="DELETE", url=url, key_variable=POD_KEY, otherwise=program)
@@ -188,7 +195,7 @@ class RunPod:
         }
         rows = (await self._api.read("catalog", "gpus", query=query)).get("gpus")
         if not isinstance(rows, list):
-            raise self._api.odd("lists no GPUs")
+            raise self._api.invalid("returned no list of GPUs")
         kinds, unreadable = readable(rows, _GpuType)
         self.left_out += unreadable
         return list(self._of_kinds(kinds, cloud, wanted))
@@ -208,7 +215,7 @@ class RunPod:
                 continue
             yield Offer(
                 provider=self.name,
-                offer_id=f"{plain(kind.id)}:{wanted.count}x:{cloud}",
+                offer_id=f"{slug(kind.id)}:{wanted.count}x:{cloud}",
                 gpu=gpu_name(kind.id, kind.memory),
                 gpu_name=kind.id,
                 count=wanted.count,
@@ -219,26 +226,30 @@ class RunPod:
                 region=region,
             )
 
-    async def _end_dearer(self, pod: _Pod, offer: Offer, request: BoxRequest) -> None:
+    async def _end_if_more_expensive(
+        self, pod: _Pod, offer: Offer, request: InstanceRequest
+    ) -> None:
         try:
-            refuse_dearer(pod.cost or 0.0, offer, request)
+            refuse_higher_price(pod.cost or 0.0, offer, request)
         except CloudError:
             try:
                 await self.end(pod.id)
             except CloudError as error:
-                told = f"has created a box above the quote, which can't be ended: {error.message}"
-                raise self._api.odd(told) from None
+                problem = (
+                    f"created an instance above the quote that can't be ended: {error.message}"
+                )
+                raise self._api.invalid(problem) from None
             raise
 
 
 def _is_free(kind: _GpuType, cloud: str, count: int) -> bool:
-    most = kind.maxCount.get(cloud)
-    enough = not isinstance(most, int) or most >= count
+    max_count = kind.maxCount.get(cloud)
+    enough = not isinstance(max_count, int) or max_count >= count
     return kind.manufacturer in ("NVIDIA", "") and enough and kind.availability != "NONE"
 
 
 def _region(kind: _GpuType, wanted: str | None) -> str | None:
-    """The data center to ask for; None where any will do, or where none is in the wanted region."""
+    """The data center to request; None for any, or if none is free in the wanted region."""
     if wanted is None:
         return None
     centers, _ = readable(kind.dataCenters, _DataCenter)
@@ -251,8 +262,8 @@ def _region(kind: _GpuType, wanted: str | None) -> str | None:
     return free[0].id if free else None
 
 
-def _body(now: Offer, request: BoxRequest) -> dict[str, Any]:
-    """What creates the pod. Its own PUBLIC_KEY is what lets us in: no key of the account's."""
+def _body(now: Offer, request: InstanceRequest) -> dict[str, Any]:
+    """The create request. PUBLIC_KEY allows the login; the account's keys are not used."""
     cloud = now.offer_id.rpartition(":")[2].upper()
     gpu: dict[str, Any] = {"id": now.gpu_name, "count": now.count}
     if request.image is None:
@@ -270,16 +281,16 @@ def _body(now: Offer, request: BoxRequest) -> dict[str, Any]:
     return {**body, "dataCenterIds": [now.region]} if now.region else body
 
 
-def _box(pod: _Pod) -> Box:
+def _instance(pod: _Pod) -> Instance:
     direct = pod.ssh.direct if pod.ssh else None
-    told = direct is not None and direct.host is not None and direct.port is not None
-    return Box(
+    is_reachable = direct is not None and direct.host is not None and direct.port is not None
+    return Instance(
         provider="runpod",
         provider_id=pod.id,
         tag=pod.name,
         state=_STATES.get(pod.status, "starting"),
-        address=direct.host if direct and told else None,
-        port=direct.port if direct and told else None,
+        address=direct.host if direct and is_reachable else None,
+        port=direct.port if direct and is_reachable else None,
         user=(direct.username if direct else None) or "root",
         usd_per_h=pod.cost,
         created_t=pod.createdAt,

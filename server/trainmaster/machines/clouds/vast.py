@@ -1,4 +1,4 @@
-"""Vast's instances: other people's machines, by a market's prices.
+"""Vast's instances: other people's machines at market prices.
 
 Sources: api-reference/openapi.yaml, api-reference/*.mdx and guides/instances/docker-environment.mdx
 of github.com/vast-ai/docs, 2026-08-07.
@@ -19,7 +19,14 @@ from pydantic import BeforeValidator, Field
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.lease.lease import OwnEnd
-from trainmaster.machines.clouds.cloud import Box, BoxRequest, BoxState, CloudName, Offer, Wanted
+from trainmaster.machines.clouds.cloud import (
+    CloudName,
+    Instance,
+    InstanceRequest,
+    InstanceState,
+    Offer,
+    Wanted,
+)
 from trainmaster.machines.clouds.http import Api, Refusal
 from trainmaster.machines.clouds.offering import (
     GB_PER_GIB,
@@ -28,13 +35,13 @@ from trainmaster.machines.clouds.offering import (
     fitting,
     gpu_name,
     no_capacity,
-    refuse_dearer,
+    refuse_higher_price,
 )
 from trainmaster.machines.clouds.replies import (
     Address,
     Count,
-    Described,
     Figure,
+    InstanceReply,
     Name,
     Port,
     Reply,
@@ -45,21 +52,25 @@ from trainmaster.words.errors import CloudError
 
 BASE_URL = "https://console.vast.ai/api"
 KEY_PAGE = "https://cloud.vast.ai/manage-keys/"
-PATH_END = "/"  # as all examples of its documentation have it
+PATH_END = "/"  # as in all examples of its documentation
 IMAGE = "vastai/base-image:@vastai-automatic-tag"
-# A box's own key starts, stops and destroys that box alone (api-reference/hello-world.mdx).
-BOX_KEY = "CONTAINER_API_KEY"
-# Runs on the box when it boots; its first argument is the key to let in. So no key of the account's
-# is needed, and a box that was created is one that lets us in.
-LET_IN = (
+# An instance's own key is limited to that instance (api-reference/hello-world.mdx).
+INSTANCE_KEY = "CONTAINER_API_KEY"
+# Runs when the instance boots, with the public key as argument, so that no key of the account is
+# needed and every created instance accepts this one.
+ADD_KEY = (
     "umask 077; mkdir -p ~/.ssh && "
     "touch ~/.ssh/authorized_keys && printf '\\n%s\\n' \"$1\" >> ~/.ssh/authorized_keys"
 )
 _OFFER_ID = re.compile(r"(\d{1,18})(:bid)?")
-_MOST_OFFERS = 500
+_MAX_OFFERS = 500
 _PAGE = 25  # the most that a page of instances holds
-_MOST_PAGES = 400
-_STATES: dict[str, BoxState] = {"running": "running", "stopped": "stopped", "exited": "stopped"}
+_MAX_PAGES = 400
+_STATES: dict[str, InstanceState] = {
+    "running": "running",
+    "stopped": "stopped",
+    "exited": "stopped",
+}
 _TAKEN = ("no_such_ask",)
 _BID_TOO_LOW = "invalid_price"
 
@@ -87,7 +98,7 @@ def _ports(value: Any) -> Any:
     return value if isinstance(value, dict) else {}
 
 
-class _Instance(Described):
+class _VastInstance(InstanceReply):
     label: Name = ""
     actual_status: Name = ""
     intended_status: Name = ""
@@ -100,7 +111,7 @@ class _Instance(Described):
 
 
 class Vast:
-    """Offers of verified machines that can be reached directly. Traffic costs extra there."""
+    """Offers of verified machines with a direct address. Vast also charges for traffic."""
 
     name: CloudName = "vast"
 
@@ -117,12 +128,12 @@ class Vast:
         found = await self._ask(offer_id, disk_gib)
         return found[0] if found else None
 
-    async def create(self, offer: Offer, request: BoxRequest) -> str:
+    async def create(self, offer: Offer, request: InstanceRequest) -> str:
         found = await self._ask(offer.offer_id, request.disk_gib)
         if found is None:
-            raise no_capacity(offer, "it is not offered any more")
+            raise no_capacity(offer, "it is no longer offered")
         now, without_disk = found
-        refuse_dearer(now.usd_per_h, offer, request)
+        refuse_higher_price(now.usd_per_h, offer, request)
         body = _body(now, without_disk, request)
         ask_id = offer.offer_id.partition(":")[0]
         try:
@@ -132,32 +143,32 @@ class Vast:
             raise self._not_created(refusal, offer, request) from None
         created = self._api.as_object(reply).get("new_contract")
         if isinstance(created, bool) or not isinstance(created, int):
-            raise self._api.odd("has created something, and does not say what")
+            raise self._api.invalid("created an instance without returning its id")
         return str(created)
 
-    async def boxes(self) -> Sequence[Box]:
-        found: list[Box] = []
+    async def instances(self) -> Sequence[Instance]:
+        found: list[Instance] = []
         token: str | None = None
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             query = {"limit": str(_PAGE), **({"after_token": token} if token else {})}
             reply = await self._api.read("v1", "instances", query=query)
             rows = reply.get("instances")
             if not isinstance(rows, list):
-                raise self._api.odd("lists no instances")
-            found += [_box(self._api.described(row, _Instance)) for row in rows]
+                raise self._api.invalid("returned no list of instances")
+            found += [_instance(self._api.parse_instance(row, _VastInstance)) for row in rows]
             token = reply.get("next_token")
             if not token:
                 return found
-        raise self._api.odd("lists instances without end")
+        raise self._api.invalid("returned an endless list of instances")
 
-    async def box(self, provider_id: str) -> Box | None:
-        reply = await self._api.known("v0", "instances", provider_id)
+    async def instance(self, provider_id: str) -> Instance | None:
+        reply = await self._api.find("v0", "instances", provider_id)
         if reply is None:
             return None
         if "instances" not in reply:
-            raise self._api.odd("does not say whether there is an instance")
+            raise self._api.invalid("did not state whether the instance exists")
         row = reply["instances"]
-        return _box(self._api.described(row, _Instance)) if row else None
+        return _instance(self._api.parse_instance(row, _VastInstance)) if row else None
 
     async def end(self, provider_id: str) -> None:
         try:
@@ -167,11 +178,11 @@ class Vast:
             if refusal.status != 404:
                 raise self._api.refused(refusal) from None
 
-    def own_end(self, provider_id: str) -> OwnEnd | None:
+    def self_termination(self, provider_id: str) -> OwnEnd | None:
         if not (provider_id.isascii() and provider_id.isdigit()):
             return None
         url = self._api.url("v0", "instances", provider_id)
-        return OwnEnd("http", method="DELETE", url=url, key_variable=BOX_KEY)
+        return OwnEnd("http", method="DELETE", url=url, key_variable=INSTANCE_KEY)
 
     async def disconnect(self) -> None:
         await self._api.disconnect()
@@ -187,7 +198,7 @@ class Vast:
     async def _asks(
         self, query: Mapping[str, Any], interruptible: bool
     ) -> list[tuple[Offer, float]]:
-        """Offers, each with what it costs without its disk."""
+        """Offers, each with its price without the disk."""
         body = {
             "verified": {"eq": True},
             "rentable": {"eq": True},
@@ -195,15 +206,15 @@ class Vast:
             "direct_port_count": {"gte": 1},
             "gpu_arch": {"eq": "nvidia"},
             "order": [["dph_total", "asc"], ["id", "asc"]],
-            "limit": _MOST_OFFERS,
+            "limit": _MAX_OFFERS,
             **({"type": "bid"} if interruptible else {}),
             **query,
         }
-        # A search: it may be sent again though it is a POST.
-        reply = await self._api.asked("POST", "v0", "bundles", body=body, repeated=True)
+        # A search: it can be retried although it is a POST.
+        reply = await self._api.request("POST", "v0", "bundles", body=body, retried=True)
         rows = self._api.as_object(reply).get("offers")
         if not isinstance(rows, list):
-            raise self._api.odd("lists no offers")
+            raise self._api.invalid("returned no list of offers")
         asks, unreadable = readable(rows, _Ask)
         self.left_out += unreadable
         priced_t, source = time.time(), self._api.url("v0", "bundles")
@@ -217,30 +228,30 @@ class Vast:
         return found
 
     def _refuse_unsuccessful(self, reply: Any) -> None:
-        """Some refusals come under the status of a success."""
+        """Vast sends some refusals with a success status."""
         if isinstance(reply, dict) and reply.get("success") is False:
-            words, code = self._api.told(json.dumps(reply).encode())
-            raise Refusal(200, words, code)
+            message, code = self._api.problem_of(json.dumps(reply).encode())
+            raise Refusal(200, message, code)
 
-    def _not_created(self, refusal: Refusal, offer: Offer, request: BoxRequest) -> CloudError:
+    def _not_created(self, refusal: Refusal, offer: Offer, request: InstanceRequest) -> CloudError:
         if refusal.status in (404, 410) or refusal.code in _TAKEN:
-            return no_capacity(offer, refusal.words or "it is taken")
+            return no_capacity(offer, refusal.message or "it is taken")
         if refusal.code == _BID_TOO_LOW:
             return CloudError(
                 "PRICE_ABOVE_QUOTE",
-                f"{offer.name} is not to be had for {request.max_usd_per_h:.3f} dollars an hour "
-                f"any more: {refusal.words}.",
-                "Look at the offers again (`trainmaster offers`), and take one at its new price.",
+                f"{offer.name} is no longer available for {request.max_usd_per_h:.3f} dollars an "
+                f"hour: {refusal.message}.",
+                "List the offers again (`trainmaster offers`), and take one at its current price.",
             )
         return self._api.refused(refusal)
 
 
 def _query(wanted: Wanted) -> dict[str, Any]:
-    """Narrow enough that what is wanted is among the first offers; `fitting` does the rest."""
+    """Narrow enough that matching offers are among the first; `fitting` filters them."""
     query: dict[str, Any] = {**_of_disk(wanted.disk_gib), "num_gpus": {"eq": wanted.count}}
     gpu = find_gpu(wanted.gpu) if wanted.gpu else None
     if gpu is not None:
-        # What a machine says it has is a little more, or a little less, than can be allocated.
+        # Machines report slightly more or less memory than can be allocated.
         memory_mib = gpu.memory_gib * MIB_PER_GIB
         query["gpu_ram"] = {"gte": round(memory_mib * 0.9), "lte": round(memory_mib * 1.25)}
     if wanted.max_usd_h is not None:
@@ -275,7 +286,7 @@ def _offer(ask: _Ask, interruptible: bool, priced_t: float, source: str) -> Offe
     if ask.cpu_ram:
         offer = replace(offer, memory_gib=round(ask.cpu_ram / MIB_PER_GIB * share, 1))
     if ask.disk_space:
-        offer = replace(offer, disk_gib=math.floor(ask.disk_space / GB_PER_GIB))
+        offer = replace(offer, disk_gib=int(ask.disk_space / GB_PER_GIB))
     return offer
 
 
@@ -285,7 +296,7 @@ def _region(geolocation: str) -> str | None:
     return "-".join(part for part in (country, place) if part) or None
 
 
-def _body(now: Offer, without_disk: float, request: BoxRequest) -> dict[str, Any]:
+def _body(now: Offer, without_disk: float, request: InstanceRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "image": request.image or IMAGE,
         "disk": math.ceil(request.disk_gib * GB_PER_GIB),
@@ -293,36 +304,36 @@ def _body(now: Offer, without_disk: float, request: BoxRequest) -> dict[str, Any
         "runtype": "ssh_direct",
         "target_state": "running",
         "cancel_unavail": True,
-        "onstart": shlex.join(["sh", "-c", LET_IN, "sh", request.public_key.strip()]),
+        "onstart": shlex.join(["sh", "-c", ADD_KEY, "sh", request.public_key.strip()]),
     }
     if request.environment:
         body["env"] = dict(request.environment)
     if now.interruptible:
-        # What is bid is paid, and the disk besides: all of what was agreed to, so that it lasts.
+        # The bid is paid in full, plus the disk: bid all of the quote, so as not to be outbid.
         body["price"] = round(without_disk + max(0.0, request.max_usd_per_h - now.usd_per_h), 6)
     return body
 
 
-def _box(instance: _Instance) -> Box:
-    address, port = instance.public_ipaddr, _direct_port(instance)
+def _instance(row: _VastInstance) -> Instance:
+    address, port = row.public_ipaddr, _direct_port(row)
     if address is None or port is None:
-        address, port = instance.ssh_host, instance.ssh_port
-    told = address is not None and port is not None
-    state = _STATES.get(instance.actual_status, "starting")
-    return Box(
+        address, port = row.ssh_host, row.ssh_port
+    is_reachable = address is not None and port is not None
+    state = _STATES.get(row.actual_status, "starting")
+    return Instance(
         provider="vast",
-        provider_id=instance.id,
-        tag=instance.label,
-        # Whoever is outbid is told to stop.
-        state="stopped" if instance.intended_status == "stopped" else state,
-        address=address if told else None,
-        port=port if told else None,
-        usd_per_h=instance.dph_total,
-        created_t=instance.start_date,
+        provider_id=row.id,
+        tag=row.label,
+        # An outbid instance is set to stop.
+        state="stopped" if row.intended_status == "stopped" else state,
+        address=address if is_reachable else None,
+        port=port if is_reachable else None,
+        usd_per_h=row.dph_total,
+        created_t=row.start_date,
     )
 
 
-def _direct_port(instance: _Instance) -> int | None:
-    published = instance.ports.get("22/tcp")
+def _direct_port(row: _VastInstance) -> int | None:
+    published = row.ports.get("22/tcp")
     found, _ = readable(published if isinstance(published, list) else [], _Published)
     return next((one.HostPort for one in found if one.HostPort), None)

@@ -1,1 +1,1 @@
-"""Renting boxes and giving them back: offers, quotes, leases, what was spent, and what was lost."""
+"""Renting: offers, quotes, instances and their leases, from the first request to the release."""

@@ -1,19 +1,23 @@
-"""What the settings allow to be spent, looked at before anything is rented."""
+"""Spending caps from the settings, checked before anything is rented."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from trainmaster.runs.cost import committed_usd, spent_usd
-from trainmaster.store.control_instances import RentedBox
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.words.errors import SpendError
 from trainmaster.words.settings import Settings
 
 
 def refuse_beyond_caps(
-    settings: Settings, boxes: Sequence[RentedBox], usd_per_h: float, hours: float, now: float
+    settings: Settings,
+    instances: Sequence[RentedInstance],
+    usd_per_h: float,
+    hours: float,
+    now: float,
 ) -> None:
-    """Refuse a box that would break a cap beside those that are on record.
+    """Refuse an instance that would exceed a cap together with those on record.
 
     Raises:
         SpendError: `SPEND_CAP`, naming the setting.
@@ -22,22 +26,22 @@ def refuse_beyond_caps(
         raise _beyond("max_usd_h", f"{usd_per_h:.2f} $ an hour", f"{settings.max_usd_h:.2f} $")
     if hours > settings.max_hours:
         raise _beyond("max_hours", f"a lease of {hours:g} h", f"{settings.max_hours:g} h")
-    spent = sum(spent_usd(box, now) for box in boxes)
-    committed = sum(committed_usd(box, now) for box in boxes)
+    spent = sum(spent_usd(instance, now) for instance in instances)
+    committed = sum(committed_usd(instance, now) for instance in instances)
     total = spent + committed + usd_per_h * hours
     if total > settings.max_usd_total:
-        told = (
-            f"{usd_per_h * hours:.2f} $ beside {spent:.2f} $ that were spent and "
-            f"{committed:.2f} $ that open leases may still come to"
+        need = (
+            f"{usd_per_h * hours:.2f} $, on top of {spent:.2f} $ spent and {committed:.2f} $ "
+            "committed to open leases"
         )
-        raise _beyond("max_usd_total", told, f"{settings.max_usd_total:.2f} $")
+        raise _beyond("max_usd_total", need, f"{settings.max_usd_total:.2f} $")
 
 
-def _beyond(setting: str, told: str, cap: str) -> SpendError:
-    others = ", give boxes back (`trainmaster costs` lists them)" * (setting == "max_usd_total")
+def _beyond(setting: str, need: str, cap: str) -> SpendError:
+    release = ", release instances (`trainmaster costs` lists them)" * (setting == "max_usd_total")
     return SpendError(
         "SPEND_CAP",
-        f"It would take {told}; `{setting}` allows {cap}.",
-        f"Take less{others}, or let whoever owns the settings raise `{setting}`: no tool can.",
+        f"It would take {need}; `{setting}` allows {cap}.",
+        f"Request less{release}, or have the owner of the settings raise `{setting}`: no tool can.",
         field=setting,
     )

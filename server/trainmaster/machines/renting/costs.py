@@ -1,4 +1,4 @@
-"""What renting has cost so far, and may yet come to: by box and by run, and what nobody knew of."""
+"""Costs of renting so far, and committed costs: by instance and by run, and orphans."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ import time
 from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.machines.renting.instance_answers import reason_of
 from trainmaster.runs.cost import committed_usd, spans_of, spent_usd, usd_of
-from trainmaster.store.control_instances import RentedBox
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import BoxRow, CostsAnswer, ReconcileAnswer
+from trainmaster.words.answers.rentals import CostsAnswer, InstanceRow, ReconcileAnswer
 from trainmaster.words.settings import read_settings
 
 
 async def list_costs(workspace: Workspace, found: ReconcileAnswer | None = None) -> CostsAnswer:
-    """The boxes on record, open ones first, and the runs that were on them. Only reads.
+    """The instances on record, open ones first, and the runs that were on them. Only reads.
 
-    `found`: what `reconcile` has just found at the providers, which is told with them.
+    `found`: what `reconcile` has just found at the providers, which is listed with them.
     """
     now = time.time()
-    boxes = workspace.control.boxes.boxes()
-    shown = [box for box in boxes if box.open or spent_usd(box, now) > 0]
-    shown.sort(key=lambda box: (not box.open, -box.intended_t))
+    instances = workspace.control.instances.all()
+    shown = [one for one in instances if one.open or spent_usd(one, now) > 0]
+    shown.sort(key=lambda one: (not one.open, -one.intended_t))
     runs = {
-        run.run_id: round(usd_of(spans_of(workspace, run), boxes, now), 4)
+        run.run_id: round(usd_of(spans_of(workspace, run), instances, now), 4)
         for run in workspace.control.runs()
-        if any(box.host == run.host for box in boxes)
+        if any(instance.host == run.host for instance in instances)
     }
     return CostsAnswer(
-        spent_usd=round(sum(spent_usd(box, now) for box in boxes), 4),
-        committed_usd=round(sum(committed_usd(box, now) for box in boxes), 4),
+        spent_usd=round(sum(spent_usd(one, now) for one in instances), 4),
+        committed_usd=round(sum(committed_usd(one, now) for one in instances), 4),
         max_usd_total=read_settings(workspace.home).max_usd_total,
-        boxes=[_row(box, now) for box in shown],
+        instances=[_row(one, now) for one in shown],
         runs={run_id: usd for run_id, usd in runs.items() if usd > 0},
-        strays=found.strays if found else None,
+        orphans=found.orphans if found else None,
         not_asked=found.not_asked if found else None,
         next_step=found.next_step if found else None,
     )
 
 
-def _row(box: RentedBox, now: float) -> BoxRow:
-    return BoxRow(
-        box=box.tag,
-        host=box.host,
-        provider=box.provider,
-        state=box.state.value,
-        usd_per_h=round(box.usd_per_h, 4),
-        spent_usd=round(spent_usd(box, now), 4),
-        budget_usd=round(box.budget_usd, 2),
-        lease_ends_at=in_utc(box.lease_end_t),
-        ended_at=in_utc(box.ended_t),
-        reason=reason_of(box),
+def _row(instance: RentedInstance, now: float) -> InstanceRow:
+    return InstanceRow(
+        instance=instance.tag,
+        host=instance.host,
+        provider=instance.provider,
+        state=instance.state.value,
+        usd_per_h=round(instance.usd_per_h, 4),
+        spent_usd=round(spent_usd(instance, now), 4),
+        budget_usd=round(instance.budget_usd, 2),
+        lease_ends_at=in_utc(instance.lease_end_t),
+        ended_at=in_utc(instance.ended_t),
+        reason=reason_of(instance),
     )

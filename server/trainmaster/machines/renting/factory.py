@@ -1,4 +1,4 @@
-"""Which provider's client is meant, wherever a service is not given another."""
+"""Creates the client of a provider, unless a service is given another factory."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import CloudError
 from trainmaster.words.settings import read_settings
 
-# A provider's client by its name.
-Opener = Callable[[str], Cloud]
-Told = TypeVar("Told")
-# Of one provider, wherever somebody waits: a tool's call may ask somebody after it, and do things.
+# From a provider's name to its client.
+CloudFactory = Callable[[str], Cloud]
+Result = TypeVar("Result")
+# For one provider while a user waits: a tool call may ask the user afterwards, then act.
 ANSWERS_WITHIN_S = 20.0
 
 
-def opener(workspace: Workspace, opened: Opener | None) -> Opener:
-    """`opened`, or what opens the real ones by the home's settings and this process's keys.
+def cloud_factory(workspace: Workspace, factory: CloudFactory | None) -> CloudFactory:
+    """`factory`, or one for the real providers with the home's settings and this process's keys.
 
-    Raises, what it gives:
+    The factory raises:
         UsageError: `CLOUD_UNKNOWN`.
         CloudError: `CLOUD_KEY_MISSING`.
     """
-    if opened is not None:
-        return opened
+    if factory is not None:
+        return factory
     settings = read_settings(workspace.home)
     return lambda name: open_cloud(name, workspace.home, settings, os.environ)
 
 
-async def in_time(
-    provider: str, asked: Awaitable[Told], within_s: float = ANSWERS_WITHIN_S
-) -> Told:
-    """What a provider answers, however often it is tried.
+async def with_timeout(
+    provider: str, call: Awaitable[Result], within_s: float = ANSWERS_WITHIN_S
+) -> Result:
+    """The result of a provider call, all its retries included.
 
     Raises:
-        CloudError: `CLOUD_UNREACHABLE` where there is no answer in time.
+        CloudError: `CLOUD_UNREACHABLE`, no answer in time.
     """
     try:
         async with asyncio.timeout(within_s):
-            return await asked
+            return await call
     except TimeoutError:
         raise CloudError(
             "CLOUD_UNREACHABLE",
             f"{provider} gave no answer within {within_s:.0f} s.",
-            "Try again, or look at the provider's status page.",
+            "Try again, or check the provider's status page.",
             retryable=True,
         ) from None

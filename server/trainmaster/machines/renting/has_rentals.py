@@ -1,4 +1,4 @@
-"""Whether boxes are rented here at all: cheap to ask, before anything heavy is imported."""
+"""Whether this home rents instances: a cheap check before heavy imports."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 
 
-def is_renting(workspace: Workspace, environment: Mapping[str, str]) -> bool:
-    """Whether there may be anything to look after."""
-    if workspace.control.boxes.boxes(only_open=True):
+def has_rentals(workspace: Workspace, environment: Mapping[str, str]) -> bool:
+    """Whether an instance is open, or a provider has a key and may list orphans."""
+    if workspace.control.instances.all(only_open=True):
         return True
     try:
         return bool(where_kept(workspace.home, KEY_NAMES.values(), environment))

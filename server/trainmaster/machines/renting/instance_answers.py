@@ -1,69 +1,62 @@
-"""Rented boxes as answers tell of them."""
+"""Rented instances as answers of tools and commands."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.runs.cost import spent_usd
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import RecordedError, RentedInstance, RentState
 from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
 from trainmaster.words.errors import CloudError
 
 
-def provisioned(box: RentedBox) -> ProvisionAnswer:
+def provision_answer(instance: RentedInstance) -> ProvisionAnswer:
     return ProvisionAnswer(
-        box=box.tag,
-        host=box.host,
-        state=box.state.value,
-        provider=box.provider,
-        usd_per_h=round(box.usd_per_h, 4),
-        budget_usd=round(box.budget_usd, 2),
-        lease_ends_at=in_utc(box.lease_end_t),
-        own_timer=box.body["own_timer"],
-        reason=reason_of(box),
-        next_step=_next_step(box),
+        instance=instance.tag,
+        host=instance.host,
+        state=instance.state.value,
+        provider=instance.provider,
+        usd_per_h=round(instance.usd_per_h, 4),
+        budget_usd=round(instance.budget_usd, 2),
+        lease_ends_at=in_utc(instance.lease_end_t),
+        lease_timer=instance.lease_timer,
+        reason=reason_of(instance),
+        next_step=_next_step(instance),
     )
 
 
-def released(box: RentedBox) -> ReleaseAnswer:
-    again = f"It goes on by itself; look again: `trainmaster release {box.host}`."
+def release_answer(instance: RentedInstance) -> ReleaseAnswer:
+    again = f"It continues in the background; check with `trainmaster release {instance.host}`."
     return ReleaseAnswer(
-        box=box.tag,
-        host=box.host,
-        state=box.state.value,
-        mirrored=list(box.body.get("mirrored") or ()) or None,
-        spent_usd=round(spent_usd(box, time.time()), 4),
-        next_step=again if box.open else None,
+        instance=instance.tag,
+        host=instance.host,
+        state=instance.state.value,
+        mirrored=list(instance.mirrored_runs) or None,
+        spent_usd=round(spent_usd(instance, time.time()), 4),
+        next_step=again if instance.open else None,
     )
 
 
-def reason_of(box: RentedBox) -> str | None:
-    """Why a box is in its state, where that needs telling."""
-    trouble, waits_for = box.body.get("trouble"), box.body.get("waits_for")
-    if box.open and trouble is not None:
-        return f"{trouble['code']}: {trouble['message']}"
-    if box.state is RentState.CREATED:
-        return str(waits_for) if waits_for else "it boots"
-    reason = box.body.get("reason")
-    return None if reason is None else str(reason)
+def reason_of(instance: RentedInstance) -> str | None:
+    """Why an instance is in its state, unless the state explains itself."""
+    if instance.open and instance.last_error is not None:
+        return f"{instance.last_error.code}: {instance.last_error.message}"
+    if instance.state is RentState.CREATED:
+        return instance.boot_problem or "it is booting"
+    return instance.end_reason
 
 
-def told_error(told: Mapping[str, Any]) -> CloudError:
-    """The error that a record keeps."""
-    return CloudError(
-        told["code"], told["message"], told["fix"], bool(told["retryable"]), told.get("field")
-    )
+def recorded_error(record: RecordedError) -> CloudError:
+    return CloudError(record.code, record.message, record.fix, record.retryable, record.field)
 
 
-def _next_step(box: RentedBox) -> str:
-    if box.state is RentState.READY:
-        return f"Launch there: `trainmaster launch SPEC --host {box.host}`."
-    if box.state is RentState.ENDED:
+def _next_step(instance: RentedInstance) -> str:
+    if instance.state is RentState.READY:
+        return f"Launch there: `trainmaster launch SPEC --host {instance.host}`."
+    if instance.state is RentState.ENDED:
         return "Take another: `trainmaster offers`."
     return (
-        "It goes on by itself; `trainmaster hosts` shows it once it is ready, and the same request "
-        "with the same idempotency key tells how it stands, or why there is none."
+        "It continues in the background. `trainmaster hosts` shows it once it is ready; repeat the "
+        "request with the same idempotency key for its state, or for why it failed."
     )

@@ -1,4 +1,4 @@
-"""The key that lets this home into the boxes that it rents: made once, known to nobody else."""
+"""The private key with which this home logs in to the instances it rents, created once."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from trainmaster.words.paths import Home
 
 @dataclass(frozen=True, slots=True)
 class RentedKey:
-    """`private`: a path of this machine; `public`: the line that a provider is given."""
+    """`private`: a path on this machine; `public`: the line for the provider."""
 
     private: Path
     public: str
 
 
 def rented_key(home: Home) -> RentedKey:
-    """The home's key, made where it is missing. Of several that make it at once, one's stays.
+    """The home's key, created if missing. If several processes create it at once, one key remains.
 
     Raises:
-        StateError: `SECRET_INVALID`, what lies there is no key.
+        StateError: `SECRET_INVALID`, the file does not hold a private key.
     """
     import asyncssh
 
@@ -36,9 +36,8 @@ def rented_key(home: Home) -> RentedKey:
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError, OSError):
         raise StateError(
             "SECRET_INVALID",
-            f"{path}, the key to rented boxes, can't be read as a private key.",
-            "Put back the file that was there; where it is lost, remove it: another is made, which "
-            "opens the boxes that are rented from then on.",
+            f"{path}, the key for rented instances, can't be read as a private key.",
+            "Restore the file; if it is lost, remove it: a new key is created for later instances.",
         ) from None
     return RentedKey(path, key.export_public_key().decode().strip())
 
@@ -47,12 +46,12 @@ def _make(path: Path) -> None:
     import asyncssh
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    own = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     key = asyncssh.generate_private_key("ssh-ed25519", comment="trainmaster")
     try:
-        write_synced(own, key.export_private_key(), 0o600)
-        os.link(own, path)  # fails where another has come first
+        write_synced(temporary, key.export_private_key(), 0o600)
+        os.link(temporary, path)  # fails if another process was first
     except FileExistsError:
         return
     finally:
-        own.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

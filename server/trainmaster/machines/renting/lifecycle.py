@@ -1,194 +1,210 @@
-"""What is due for a box in each of its states, done under the box's lock."""
+"""One step of a rented instance's lifecycle, for each of its states. The caller holds its lock."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from trainmaster.machines.clouds import Box, BoxRequest, Cloud, Offer, Wanted
+from trainmaster.machines.clouds import Cloud, Instance, InstanceRequest, Offer, Wanted
 from trainmaster.machines.registry import remove_host
-from trainmaster.machines.renting.bootstrap import let_in
-from trainmaster.machines.renting.drain import take_leave
+from trainmaster.machines.renting.bootstrap import bootstrap_instance
+from trainmaster.machines.renting.drain import drain
 from trainmaster.machines.renting.keys import rented_key
-from trainmaster.machines.renting.leases import answers, keep, lease_of
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.machines.renting.leases import ensure_lease, is_alive, lease_of
+from trainmaster.store.control.instances import (
+    RecordedError,
+    ReleaseRequest,
+    RentedInstance,
+    RentState,
+)
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import CloudError, HostError, StateError
 
-# What a listed price may be above the quote: it is rounded.
+# A listed price may exceed the quote by this much: providers round it.
 _PRICE_SLACK_USD = 0.01
-_OTHERS_TOLD = 3
+_MAX_ALTERNATIVES = 3
 _TIMER_EVERY_S, _TIMER_S = 600.0, 20.0
 LEASE_OVER = "lease_over"
 GONE = "gone"
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """`boot_s`: from the request to the first SSH command that succeeds; an image of tens of GiB
-    takes ten minutes. `late_s`: for how long a box may be there without being listed, after a
-    request whose reply was lost; `gone_s`: how long after a first look that does not find a box a
-    second one is taken, before it counts as gone."""
-
-    boot_s: float = 900.0
-    late_s: float = 120.0
-    gone_s: float = 3.0
-
-    @classmethod
-    def of(cls, box: RentedBox) -> Bounds:
-        return cls(**box.body.get("bounds", {}))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 @dataclass(slots=True)
-class Due:
-    """One box, its provider, and the time of this step."""
+class Step:
+    """One instance, its provider's client, and the time of this step."""
 
     workspace: Workspace
     cloud: Cloud
-    box: RentedBox
+    instance: RentedInstance
     now: float
 
     @property
-    def bounds(self) -> Bounds:
-        return Bounds.of(self.box)
+    def lease_is_over(self) -> bool:
+        return self.now >= self.instance.lease_end_t
 
-    def change(
-        self, state: RentState | None = None, body: Mapping[str, Any] | None = None, **columns: Any
-    ) -> None:
-        records = self.workspace.control.boxes
-        self.box = records.change(self.box.tag, state, body=body, **columns)
+    @property
+    def end_reason(self) -> str:
+        release = self.instance.release
+        return self.instance.end_reason or (release.reason if release else "") or "released"
 
-    async def close(self, reason: str, error: Mapping[str, Any] | None = None) -> None:
-        """Note that there is no box any more; its host goes first, so that a kill loses neither."""
-        host = self.workspace.control.host(self.box.host)
+    def change(self, state: RentState | None = None, **changes: Any) -> None:
+        records = self.workspace.control.instances
+        self.instance = records.change(self.instance.tag, state, **changes)
+
+    async def close(self, reason: str, error: RecordedError | None = None) -> None:
+        """Record that the instance has ended. Its host is removed first: if this process is killed
+        in between, the open record remains and the step is repeated."""
+        host = self.workspace.control.host(self.instance.host)
         if host is not None and host.key == str(self.workspace.home.rented_key):
             await remove_host(self.workspace, host.name, force=True)
-        told = {"reason": reason, **({"error": dict(error)} if error is not None else {})}
-        self.change(RentState.ENDED, body=told, ended_t=self.now)
+        ended = {"end_reason": reason, "end_error": error or self.instance.end_error}
+        self.change(RentState.ENDED, ended_t=self.now, **ended)
 
-    async def listed(self) -> list[Box]:
-        """What the provider lists of this box, the one that counts first; there is never more than
-        one, unless a provider has made two of one request."""
-        mine = [one for one in await self.cloud.boxes() if self._is_mine(one)]
-        mine.sort(key=lambda one: (one.provider_id != self.box.provider_id, one.created_t or 0.0))
+    async def listed(self) -> list[Instance]:
+        """The provider's entries with this tag or id; the recorded id first. More than one means
+        that the provider created two instances for one request."""
+        mine = [one for one in await self.cloud.instances() if self._is_mine(one)]
+        recorded_id = self.instance.provider_id
+        mine.sort(key=lambda one: (one.provider_id != recorded_id, one.created_t or 0.0))
         return mine
 
-    async def only_one(self) -> Box | None:
-        """The box as it is listed; others of its tag are ended."""
+    async def keep_one(self) -> Instance | None:
+        """The instance as it is listed; duplicates with its tag are ended."""
         mine = await self.listed()
-        for other in mine[1:]:
-            await self.cloud.end(other.provider_id)
+        for duplicate in mine[1:]:
+            await self.cloud.end(duplicate.provider_id)
         return mine[0] if mine else None
 
-    def _is_mine(self, one: Box) -> bool:
-        return one.tag == self.box.tag or one.provider_id == self.box.provider_id
+    async def find(self) -> Instance | None:
+        """The instance at its provider: in the list, or by its id if the list is out of date."""
+        found = await self.keep_one()
+        if found is None and self.instance.provider_id is not None:
+            found = await self.cloud.instance(self.instance.provider_id)
+        if found is not None and not self.instance.first_listed_t:
+            self.change(first_listed_t=self.now)
+        return found
+
+    def _is_mine(self, one: Instance) -> bool:
+        return one.tag == self.instance.tag or one.provider_id == self.instance.provider_id
 
 
-async def _intended(due: Due) -> list[str]:
-    box = await due.only_one()
-    if box is not None:
-        began_t = due.box.body.get("asked_t") or due.now
-        due.change(RentState.CREATED, {"created_t": began_t}, provider_id=box.provider_id)
+async def _intended(step: Step) -> list[str]:
+    found = await step.keep_one()
+    requested_t = step.instance.create_requested_t
+    if found is not None:
+        created = {"created_t": requested_t or step.now, "provider_id": found.provider_id}
+        step.change(RentState.CREATED, **created)
         return ["found it at its provider"]
-    asked_t = due.box.body.get("asked_t")
-    if due.now - (asked_t or due.box.intended_t) > due.bounds.late_s:
-        await due.close("not_created", _never_seen(due.box))
+    waited_s = step.now - (requested_t or step.instance.intended_t)
+    if waited_s > step.instance.timeouts.late_s:
+        await step.close("not_created", _never_listed(step.instance))
         return ["closed: nothing was created"]
-    return await _create(due) if asked_t is None else []
+    return await _create(step) if requested_t is None else []
 
 
-async def _create(due: Due) -> list[str]:
-    offer = Offer.from_dict(due.box.body["offer"])
-    asked = due.box.body["request"]
-    request = BoxRequest(due.box.tag, rented_key(due.workspace.home).public, **asked)
-    due.change(body={"asked_t": due.now})
+async def _create(step: Step) -> list[str]:
+    offer = Offer.from_dict(step.instance.offer)
+    requested = step.instance.requested
+    assert requested is not None  # every intent has one
+    public_key = rented_key(step.workspace.home).public
+    step.change(create_requested_t=step.now)
     try:
-        provider_id = await due.cloud.create(offer, request)
+        provider_id = await step.cloud.create(
+            offer, InstanceRequest(step.instance.tag, public_key, **asdict(requested))
+        )
     except CloudError as error:
-        if error.code == "CLOUD_BUSY":  # it took no request: another one may go out
-            due.change(body={"asked_t": None})
+        if error.code == "RATE_LIMITED":  # the request was not accepted: it may be sent again
+            step.change(create_requested_t=None)
             raise
         if error.outcome_unknown:  # the provider's list tells whether there is an instance
             raise
-        told = await _with_others(due.cloud, offer, error)
-        await due.close(error.code, told.to_dict())
+        refused = await _with_alternatives(step.cloud, offer, error)
+        await step.close(error.code, RecordedError.of(refused))
         return [f"closed: {error.code}"]
-    due.change(RentState.CREATED, {"created_t": due.now}, provider_id=provider_id)
+    step.change(RentState.CREATED, created_t=step.now, provider_id=provider_id)
     return ["created it"]
 
 
-async def _created(due: Due) -> list[str]:
-    box = await _here(due)
-    if box is None:
-        return await _close_where_gone(due)
-    if _is_over(due):
-        return _give_up(due, LEASE_OVER, None)
-    if (box.usd_per_h or 0.0) > due.box.usd_per_h + _PRICE_SLACK_USD:
-        return _give_up(due, "PRICE_ABOVE_QUOTE", _too_dear(due.box, box))
-    if box.address is not None:
-        admitted = await let_in(due.workspace, due.cloud, due.box, box)
-        due.change(body={"waits_for": admitted.waits_for})
-        if admitted.own_timer is not None:
-            told = {"ready_t": due.now, "timer_t": due.now}
-            due.change(RentState.READY, {**told, **admitted.own_timer.to_body()})
-            return ["came in"]
-    if due.now - float(due.box.body["created_t"]) > due.bounds.boot_s:
-        return _give_up(due, "BOX_DID_NOT_BOOT", _did_not_boot(due.box, due.bounds))
+async def _created(step: Step) -> list[str]:
+    listed = await step.find()
+    if listed is None:
+        return await _close_if_gone(step)
+    if step.lease_is_over:
+        return _give_up(step, LEASE_OVER, None)
+    if (listed.usd_per_h or 0.0) > step.instance.usd_per_h + _PRICE_SLACK_USD:
+        return _give_up(step, "PRICE_ABOVE_QUOTE", _too_expensive(step.instance, listed))
+    if listed.address is not None and await _bootstrap(step, listed):
+        return ["became ready"]
+    assert step.instance.created_t is not None
+    if step.now - step.instance.created_t > step.instance.timeouts.boot_s:
+        return _give_up(step, "INSTANCE_DID_NOT_BOOT", _did_not_boot(step.instance))
     return []
 
 
-async def _ready(due: Due) -> list[str]:
-    if await _here(due) is None:
-        return await _close_where_gone(due)
-    if _is_over(due) and not due.box.body.get("release"):
-        release = {"t": due.now, "force": True, "why": LEASE_OVER}
-        due.change(body={"release": release})
-    if not due.box.body.get("release"):
-        return await _keep_lease(due)
-    asked = due.box.body["release"]
-    told = await take_leave(due.workspace, due.box, due.now)
-    if told is None:
+async def _bootstrap(step: Step, listed: Instance) -> bool:
+    done = await bootstrap_instance(step.workspace, step.cloud, step.instance, listed)
+    step.change(boot_problem=done.problem)
+    if done.timer is None:
+        return False
+    times = {"ready_t": step.now, "timer_checked_t": step.now}
+    step.change(RentState.READY, **times, **done.timer.to_record())
+    return True
+
+
+async def _ready(step: Step) -> list[str]:
+    if await step.find() is None:
+        return await _close_if_gone(step)
+    if step.lease_is_over and not step.instance.release:
+        step.change(release=ReleaseRequest(step.now, force=True, reason=LEASE_OVER))
+    request = step.instance.release
+    if request is None:
+        return await _check_timer(step)
+    drained = await drain(step.workspace, step.instance, request, step.now)
+    if drained is None:
         return []
-    if told.leaves:
-        due.change(RentState.RELEASING, told.body)
-        return ["took leave of it"]
-    # Somebody may have asked for more since.
-    due.change(None, told.body, when=lambda box: box.body.get("release") == asked)
+    if drained.done:
+        step.change(RentState.RELEASING, **drained.changes)
+        return ["drained it"]
+    # Keep a request that was made in the meantime.
+    step.change(None, when=lambda instance: instance.release == request, **drained.changes)
     return ["kept it"]
 
 
-async def _releasing(due: Due) -> list[str]:
-    """Ended again as long as it is listed: whether the last request came through is not known."""
-    known = [one.provider_id for one in await due.listed()]
-    if known and not due.box.body.get("end_asked_t"):
-        due.change(body={"end_asked_t": due.now})
-    if due.box.provider_id is not None and due.box.provider_id not in known:
-        known.append(due.box.provider_id)
-    for provider_id in known:
-        await due.cloud.end(provider_id)
-    if known and (await due.listed() or await _still_known(due)):
+async def _releasing(step: Step) -> list[str]:
+    """End the instance on every step for as long as it is listed: whether the last request
+    arrived is unknown."""
+    requested = await _request_end(step)
+    if requested and (await step.listed() or await _is_known(step)):
         return []
-    asked_t = due.box.body.get("asked_t")
-    if due.box.provider_id is None and asked_t is not None:
-        if known:
-            due.change(body={"created_t": asked_t})  # it was there, for some time
-        elif due.now - asked_t <= due.bounds.late_s:
-            return []  # it may show up yet
-    body = due.box.body
-    if not body.get("end_asked_t"):  # it was never found, so nobody was asked
-        await _refuse_if_it_answers(due)
-    reason = str(body.get("reason") or (body.get("release") or {}).get("why") or "released")
-    await due.close(reason)
-    return ["gave it back"]
+    requested_t = step.instance.create_requested_t
+    if step.instance.provider_id is None and requested_t is not None:
+        if not requested and step.now - requested_t <= step.instance.timeouts.late_s:
+            return []  # the create request had no reply: the instance may still appear
+        if requested:
+            step.change(created_t=requested_t)  # it existed and cost money
+    if not step.instance.end_requested_t:  # it was never found, so no end was requested
+        await _refuse_if_alive(step)
+    await step.close(step.end_reason)
+    return ["released it"]
 
 
-STEPS: dict[RentState, Callable[[Due], Awaitable[list[str]]]] = {
+async def _request_end(step: Step) -> bool:
+    """Request the end of everything listed for this instance, and of its recorded id. True if
+    there was anything to end."""
+    provider_ids = [one.provider_id for one in await step.listed()]
+    if provider_ids and not step.instance.end_requested_t:
+        step.change(end_requested_t=step.now)
+    recorded_id = step.instance.provider_id
+    if recorded_id is not None and recorded_id not in provider_ids:
+        provider_ids.append(recorded_id)
+    for provider_id in provider_ids:
+        await step.cloud.end(provider_id)
+    return bool(provider_ids)
+
+
+STEPS: dict[RentState, Callable[[Step], Awaitable[list[str]]]] = {
     RentState.INTENDED: _intended,
     RentState.CREATED: _created,
     RentState.READY: _ready,
@@ -196,77 +212,64 @@ STEPS: dict[RentState, Callable[[Due], Awaitable[list[str]]]] = {
 }
 
 
-async def _here(due: Due) -> Box | None:
-    """The box as its provider tells of it; a list may be older than the box itself."""
-    box = await due.only_one()
-    if box is None and due.box.provider_id is not None:
-        box = await due.cloud.box(due.box.provider_id)
-    if box is not None and not due.box.body.get("seen_t"):
-        due.change(body={"seen_t": due.now})
-    return box
+async def _is_known(step: Step) -> bool:
+    provider_id = step.instance.provider_id
+    return provider_id is not None and await step.cloud.instance(provider_id) is not None
 
 
-async def _still_known(due: Due) -> bool:
-    known = due.box.provider_id
-    return known is not None and await due.cloud.box(known) is not None
-
-
-async def _close_where_gone(due: Due) -> list[str]:
-    """Close a box that its provider does not know: one that it has listed, or could have by now.
-
-    One look that doesn't find it proves nothing.
-    """
-    body = due.box.body
-    young = due.now - float(body["created_t"]) <= due.bounds.late_s
-    if young and not body.get("seen_t"):
+async def _close_if_gone(step: Step) -> list[str]:
+    """Close an instance that its provider does not list, if it was listed before or is old enough
+    to be. A second check follows after a pause: one empty list proves nothing."""
+    instance = step.instance
+    assert instance.created_t is not None
+    is_young = step.now - instance.created_t <= instance.timeouts.late_s
+    if is_young and not instance.first_listed_t:
         return []
-    await asyncio.sleep(due.bounds.gone_s)
-    if await _here(due) is not None:
+    await asyncio.sleep(instance.timeouts.gone_s)
+    if await step.find() is not None:
         return []
-    await _refuse_if_it_answers(due)
-    await due.close(LEASE_OVER if _is_over(due) else GONE)
-    return ["closed: its provider lists it no longer"]
+    await _refuse_if_alive(step)
+    await step.close(LEASE_OVER if step.lease_is_over else GONE)
+    return ["closed: its provider no longer lists it"]
 
 
-async def _refuse_if_it_answers(due: Due) -> None:
+async def _refuse_if_alive(step: Step) -> None:
     """Raises:
-    CloudError: `CLOUD_ODD_REPLY`, the box lives, though its provider knows none.
+    CloudError: `INVALID_RESPONSE`, the instance is alive, but its provider does not list it.
     """
-    if await answers(due.workspace, due.box):
+    instance = step.instance
+    if await is_alive(step.workspace, instance):
         raise CloudError(
-            "CLOUD_ODD_REPLY",
-            f"{due.box.provider} knows nothing of {due.box.host} ({due.box.tag}), which answers "
-            "all the same, and is kept on record.",
-            "Look whether the provider's key is that of the account that rented it; else end it at "
-            "the provider's own page.",
+            "INVALID_RESPONSE",
+            f"{instance.provider} does not list {instance.host} ({instance.tag}), but it still "
+            "answers. It stays on record.",
+            "Check that the provider's key belongs to the account that rented it; otherwise end it "
+            "in the provider's console.",
             retryable=True,
         )
 
 
-async def _keep_lease(due: Due) -> list[str]:
-    """See now and then that the box's own timer runs: a reboot ends it."""
-    if due.now - float(due.box.body.get("timer_t") or 0.0) < _TIMER_EVERY_S:
+async def _check_timer(step: Step) -> list[str]:
+    """Check every ten minutes that the instance's lease timer runs: a reboot ends it."""
+    if step.now - (step.instance.timer_checked_t or 0.0) < _TIMER_EVERY_S:
         return []
-    due.change(body={"timer_t": due.now})
-    lease = lease_of(due.box, due.cloud)
-    with suppress(HostError, StateError, TimeoutError):  # what is wrong with it, others tell
+    step.change(timer_checked_t=step.now)
+    lease = lease_of(step.instance, step.cloud)
+    with suppress(HostError, StateError, TimeoutError):  # the host's own checks report these
         async with asyncio.timeout(_TIMER_S):
-            due.change(body=(await keep(due.workspace, due.box, lease)).to_body())
+            timer = await ensure_lease(step.workspace, step.instance, lease)
+            step.change(**timer.to_record())
     return []
 
 
-def _is_over(due: Due) -> bool:
-    return due.now >= due.box.lease_end_t
+def _give_up(step: Step, reason: str, error: CloudError | None) -> list[str]:
+    recorded = None if error is None else RecordedError.of(error)
+    step.change(RentState.RELEASING, end_reason=reason, end_error=recorded)
+    return [f"releases it: {reason}"]
 
 
-def _give_up(due: Due, reason: str, error: CloudError | None) -> list[str]:
-    told = {"error": error.to_dict()} if error is not None else {}
-    due.change(RentState.RELEASING, {"reason": reason, **told})
-    return [f"gives it back: {reason}"]
-
-
-async def _with_others(cloud: Cloud, offer: Offer, error: CloudError) -> CloudError:
-    """A refusal for want of machines, with what else there is."""
+async def _with_alternatives(cloud: Cloud, offer: Offer, error: CloudError) -> CloudError:
+    """A `NO_CAPACITY` error with similar offers in its fix; any other error unchanged."""
     if error.code != "NO_CAPACITY":
         return error
     wanted = Wanted(gpu=offer.gpu, count=offer.count, interruptible=offer.interruptible)
@@ -276,38 +279,37 @@ async def _with_others(cloud: Cloud, offer: Offer, error: CloudError) -> CloudEr
             found = await cloud.offers(replace(wanted, gpu=None))
     except CloudError:
         return error
-    others = [one for one in found if one.name != offer.name][:_OTHERS_TOLD]
+    others = [one for one in found if one.name != offer.name][:_MAX_ALTERNATIVES]
     if not others:
         return error
-    told = ", ".join(f"{one.name} ({one.gpu}, {one.usd_per_h:.2f} $/h)" for one in others)
-    return CloudError(error.code, error.message, f"Next there are: {told}.", error.retryable)
+    text = ", ".join(f"{one.name} ({one.gpu}, {one.usd_per_h:.2f} $/h)" for one in others)
+    return CloudError(error.code, error.message, f"Similar offers: {text}.", error.retryable)
 
 
-def _never_seen(box: RentedBox) -> Mapping[str, Any]:
-    return CloudError(
+def _never_listed(instance: RentedInstance) -> RecordedError:
+    return RecordedError(
         "CLOUD_UNREACHABLE",
-        f"{box.provider} gave no answer to the request for {box.host}, and has never listed it.",
-        "Ask for it again: nothing was rented. `trainmaster costs` would show it if it came late.",
+        f"{instance.provider} did not answer the request for {instance.host}, and never listed it.",
+        "Request it again: nothing was rented. `trainmaster costs` shows it if it appears later.",
         retryable=True,
-    ).to_dict()
-
-
-def _too_dear(box: RentedBox, listed: Box) -> CloudError:
-    return CloudError(
-        "PRICE_ABOVE_QUOTE",
-        f"{box.provider} asks {listed.usd_per_h:.2f} $/h for {box.host}, which was quoted at "
-        f"{box.usd_per_h:.2f}; it was given back.",
-        "See `trainmaster offers` for what it costs now.",
     )
 
 
-def _did_not_boot(box: RentedBox, bounds: Bounds) -> CloudError:
-    waits_for = box.body.get("waits_for")
-    last = f" The last try: {waits_for}" if waits_for else ""
+def _too_expensive(instance: RentedInstance, listed: Instance) -> CloudError:
     return CloudError(
-        "BOX_DID_NOT_BOOT",
-        f"{box.host} took no SSH command within {bounds.boot_s / 60:.0f} min, and was given back."
-        f"{last}",
+        "PRICE_ABOVE_QUOTE",
+        f"{instance.provider} charges {listed.usd_per_h:.2f} $/h for {instance.host}, which was "
+        f"quoted at {instance.usd_per_h:.2f}; it was released.",
+        "See `trainmaster offers` for the current price.",
+    )
+
+
+def _did_not_boot(instance: RentedInstance) -> CloudError:
+    last = f" Last attempt: {instance.boot_problem}" if instance.boot_problem else ""
+    return CloudError(
+        "INSTANCE_DID_NOT_BOOT",
+        f"No SSH command succeeded on {instance.host} within "
+        f"{instance.timeouts.boot_s / 60:.0f} min, and it was released.{last}",
         "Take another offer, or allow more time for a large image.",
         retryable=True,
     )

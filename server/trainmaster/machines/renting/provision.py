@@ -1,6 +1,6 @@
-"""Renting a box: found, quoted, held against the caps, agreed to, put on record, then asked for.
+"""Rent an instance: find the offer, check the caps, quote, get agreement, record, then request.
 
-A process of its own takes it from there, so that nobody who waits for it is needed.
+A detached worker continues from the record, so no caller has to wait.
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ from trainer_runtime.core.protocol.duration import in_utc, spoken_duration
 from trainmaster.machines.clouds import Offer, Wanted
 from trainmaster.machines.registry import refuse_unusable_name
 from trainmaster.machines.renting.caps import refuse_beyond_caps
-from trainmaster.machines.renting.factory import Opener, opener
-from trainmaster.machines.renting.instance_answers import provisioned, told_error
-from trainmaster.machines.renting.instances import begin_tending, until
+from trainmaster.machines.renting.factory import CloudFactory, cloud_factory
+from trainmaster.machines.renting.instance_answers import provision_answer, recorded_error
+from trainmaster.machines.renting.instances import start_provision_worker, wait_while
 from trainmaster.machines.renting.keys import rented_key
 from trainmaster.machines.renting.leases import expected_timer
-from trainmaster.machines.renting.lifecycle import Bounds
 from trainmaster.machines.renting.offers import DEFAULT_DISK_GIB, find_offer
 from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.machines.renting.token_price import prices_for
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.idempotency import IdempotencyKey
+from trainmaster.store.control.instances import (
+    DEFAULT_TIMEOUTS,
+    RentedInstance,
+    RentState,
+    RequestedInstance,
+    Timeouts,
+)
 from trainmaster.store.host_record import DEFAULT_ROOT
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ProvisionAnswer
@@ -34,8 +40,8 @@ from trainmaster.words.settings import read_settings
 
 WAIT_S = 30.0
 _HOUR_S = 3600.0
-# Providers let pay for more than a moment, and the caps and the allowance count leases.
-LEAST_HOURS = 0.1
+# Providers have a minimum billing period, and the caps and the allowance count whole leases.
+MIN_HOURS = 0.1
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,254}")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,-]{0,39}")
 _LONGEST_GPU_NAME = 60
@@ -43,222 +49,202 @@ _BOOTING = (RentState.INTENDED, RentState.CREATED)
 
 
 @dataclass(frozen=True, slots=True)
-class BoxWishes:
-    """How a box is to be, besides its offer; None leaves it to us or to its provider.
+class ProvisionRequest:
+    """An offer as `offers` names it, and how long the instance may be used.
 
-    `spec`: a path or YAML text that is to be trained there, which its disk has to hold.
+    `name`: of the host that it becomes. None leaves a field to Trainmaster or to the provider.
+    `spec`: a path or YAML text to train there, whose data and checkpoints the disk must hold.
+    The same `idempotency_key` again returns the first request's instance, without a new quote.
     """
 
+    offer: str
+    hours: float
     name: str | None = None
     image: str | None = None
     disk_gib: float | None = None
     region: str | None = None
     root: str | None = None
     spec: str | None = None
+    idempotency_key: str | None = None
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+
+    @property
+    def key(self) -> IdempotencyKey | None:
+        """The idempotency key, with the request that it stands for."""
+        if not self.idempotency_key:
+            return None
+        chosen = [self.offer, self.hours, self.name, self.image]
+        chosen += [self.disk_gib, self.region, self.root]
+        return IdempotencyKey(self.idempotency_key, "provision", json.dumps(chosen))
 
 
 async def provision(
     workspace: Workspace,
-    offer: str,
+    request: ProvisionRequest,
     *,
-    hours: float,
     confirm: Confirm,
-    name: str | None = None,
-    image: str | None = None,
-    disk_gib: float | None = None,
-    region: str | None = None,
-    root: str | None = None,
-    spec: str | None = None,
-    idempotency_key: str | None = None,
     wait_s: float = WAIT_S,
-    bounds: Bounds | None = None,
-    opened: Opener | None = None,
+    factory: CloudFactory | None = None,
 ) -> ProvisionAnswer:
-    """Rent a box for at most `hours`, which becomes the host `name`; waits `wait_s` for it.
-
-    What is not done by then goes on by itself. The same `idempotency_key` again finds the first
-    one's box, and asks nobody.
+    """Rent an instance, which becomes a host; waits at most `wait_s` for it, and the rest happens
+    in the background.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`, `CLOUD_UNKNOWN`, `IDEMPOTENCY_CONFLICT`.
         SpendError: `SPEND_CAP`, `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`; nothing was
             rented.
-        PlanError: `spec` can't be trained there, `DISK_TOO_SMALL` among else; nothing was rented.
-        CloudError: `OFFER_UNKNOWN`, `NO_CAPACITY`, `PRICE_ABOVE_QUOTE`, `BOX_DID_NOT_BOOT`, and
-            whatever the provider says.
+        PlanError: `spec` can't be trained there, such as `DISK_TOO_SMALL`; nothing was rented.
+        CloudError: `OFFER_UNKNOWN`, `NO_CAPACITY`, `PRICE_ABOVE_QUOTE`, `INSTANCE_DID_NOT_BOOT`,
+            and errors of the provider.
         HostError: `HOST_EXISTS`.
     """
-    wishes = BoxWishes(name, image, disk_gib, region, root, spec)
-    asked = json.dumps([offer, hours, name, image, disk_gib, region, root])
-    key = (idempotency_key, asked) if idempotency_key else None
-    clouds = opener(workspace, opened)
-    box = _known(workspace, key)
-    if box is None:
-        renting = _Renting(workspace, clouds, hours, wishes, bounds or Bounds())
-        box = await renting.begin(offer, confirm, key)
-    begin_tending(workspace, box.tag)
-    box = await until(workspace, box.tag, lambda one: one.state in _BOOTING, wait_s)
-    if box.state is RentState.ENDED and "error" in box.body:
-        raise told_error(box.body["error"])
-    return provisioned(box)
+    clouds = cloud_factory(workspace, factory)
+    key = request.key
+    instance = None if key is None else workspace.control.instances.of_key(key)
+    if instance is None:
+        instance = await _Rental(workspace, clouds, request).begin(confirm)
+    start_provision_worker(workspace, instance.tag)
+    instance = await wait_while(workspace, instance.tag, lambda one: one.state in _BOOTING, wait_s)
+    if instance.state is RentState.ENDED and instance.end_error is not None:
+        raise recorded_error(instance.end_error)
+    return provision_answer(instance)
 
 
 @dataclass(frozen=True, slots=True)
-class _Renting:
-    """What a box is asked for with."""
+class _Rental:
+    """A request on its way to a recorded intent."""
 
     workspace: Workspace
-    clouds: Opener
-    hours: float
-    wishes: BoxWishes
-    bounds: Bounds
+    clouds: CloudFactory
+    request: ProvisionRequest
 
-    async def begin(self, name: str, confirm: Confirm, key: tuple[str, str] | None) -> RentedBox:
-        """The intent on record, after all that speaks against it was looked at."""
-        wishes = self.wishes
-        _refuse_odd(self.hours, wishes)
-        disk_gib = DEFAULT_DISK_GIB if wishes.disk_gib is None else wishes.disk_gib
-        wanted = Wanted(region=wishes.region, disk_gib=disk_gib)
-        offer = await find_offer(self.workspace, name, wanted, self.clouds)
-        most_gib = offer.disk_gib or float("inf")
-        if not 1.0 <= disk_gib <= most_gib:
-            raise _bad("disk_gib", f"{name} can't have {disk_gib:g} GiB.", f"1–{most_gib:g}")
-        if wishes.spec is not None:
-            prices = await prices_for(self.workspace, wishes.spec)
+    async def begin(self, confirm: Confirm) -> RentedInstance:
+        """Record the intent, after all checks and the user's agreement."""
+        request = self.request
+        _refuse_invalid(request)
+        disk_gib = DEFAULT_DISK_GIB if request.disk_gib is None else request.disk_gib
+        wanted = Wanted(region=request.region, disk_gib=disk_gib)
+        offer = await find_offer(self.workspace, request.offer, wanted, self.clouds)
+        max_gib = offer.disk_gib or float("inf")
+        if not 1.0 <= disk_gib <= max_gib:
+            message = f"{request.offer} can't have {disk_gib:g} GiB."
+            raise _bad_argument("disk_gib", message, f"1–{max_gib:g}")
+        if request.spec is not None:
+            prices = await prices_for(self.workspace, request.spec)
             prices.plan_on(replace(offer, disk_gib=disk_gib))
-        box = self._intent(offer, disk_gib)
-        self._check(box, self.workspace.control.boxes.boxes())
-        agreed_by = await confirm(self._quote(box, offer))
-        rented_key(self.workspace.home)  # before anything is on record: it may be refused
-        return self._record(box, agreed_by, key)
+        instance = self._intent(offer, disk_gib)
+        self._check(instance, self.workspace.control.instances.all())
+        agreed_by = await confirm(self._quote(instance, offer))
+        rented_key(self.workspace.home)  # raises before anything is recorded
+        return self._record(instance, agreed_by)
 
-    def _intent(self, offer: Offer, disk_gib: float) -> RentedBox:
-        tag = new_tag(self.workspace.control.boxes.home_id())
-        name = self.wishes.name or f"{offer.provider}-{tag.rpartition('-')[2]}"
+    def _intent(self, offer: Offer, disk_gib: float) -> RentedInstance:
+        request = self.request
+        tag = new_tag(self.workspace.control.instances.home_id())
         now = time.time()
-        cloud = self.clouds(offer.provider)
-        request = {
-            "disk_gib": round(disk_gib),
-            "max_usd_per_h": offer.usd_per_h,
-            "image": self.wishes.image,
-            "region": self.wishes.region,
-        }
-        return RentedBox(
+        timer = expected_timer(self.clouds(offer.provider))
+        return RentedInstance(
             tag=tag,
-            host=name,
+            host=request.name or f"{offer.provider}-{tag.rpartition('-')[2]}",
             provider=offer.provider,
             state=RentState.INTENDED,
             provider_id=None,
             intended_t=now,
-            lease_end_t=now + self.hours * _HOUR_S,
+            lease_end_t=now + request.hours * _HOUR_S,
             usd_per_h=offer.usd_per_h,
-            budget_usd=offer.usd_per_h * self.hours,
-            body={
-                "offer": offer.to_dict(),
-                "request": request,
-                "root": self.wishes.root or DEFAULT_ROOT,
-                **expected_timer(cloud).to_body(),
-                "bounds": self.bounds.to_dict(),
-            },
+            budget_usd=offer.usd_per_h * request.hours,
+            offer=offer.to_dict(),
+            requested=RequestedInstance(
+                round(disk_gib), offer.usd_per_h, request.image, request.region
+            ),
+            root=request.root or DEFAULT_ROOT,
+            timeouts=request.timeouts,
+            **timer.to_record(),
         )
 
-    def _check(self, box: RentedBox, others: Sequence[RentedBox]) -> None:
+    def _check(self, instance: RentedInstance, others: Sequence[RentedInstance]) -> None:
         """Raises: HostError `HOST_EXISTS`, SpendError `SPEND_CAP`."""
         control = self.workspace.control
-        taken = any(other.open and other.host == box.host for other in others)
-        lain_on = any(run.host == box.host for run in control.runs())
-        if taken or lain_on or control.host(box.host) is not None:
+        is_taken = any(other.open and other.host == instance.host for other in others)
+        had_runs = any(run.host == instance.host for run in control.runs())
+        if is_taken or had_runs or control.host(instance.host) is not None:
             raise HostError(
                 "HOST_EXISTS",
-                f"{box.host!r} is the name of a host, or of one that runs on record lay on.",
-                "Take another name.",
+                f"{instance.host!r} is the name of a host, or of a former host of recorded runs.",
+                "Choose another name.",
                 field="name",
             )
         settings = read_settings(self.workspace.home)
-        refuse_beyond_caps(settings, others, box.usd_per_h, self.hours, time.time())
+        refuse_beyond_caps(settings, others, instance.usd_per_h, self.request.hours, time.time())
 
-    def _quote(self, box: RentedBox, offer: Offer) -> Quote:
-        wishes = [self.wishes.image, self.wishes.region, self.wishes.name, self.wishes.root]
-        disk_gib = box.body["request"]["disk_gib"]
-        asked = [offer.name, self.hours, disk_gib, *wishes]  # an approval is for a price by itself
-        idle = read_settings(self.workspace.home).idle_minutes
-        unasked = (
-            ""
-            if idle is None
-            else f"It is given back once nothing has run there for {idle:g} min. "
-        )
+    def _quote(self, instance: RentedInstance, offer: Offer) -> Quote:
+        request = self.request
+        assert instance.requested is not None
+        chosen = [request.image, request.region, request.name, request.root]
+        # Without the price: an approval covers the same request at the quoted price or less.
+        asked = [offer.name, request.hours, instance.requested.disk_gib, *chosen]
+        text = self._quote_text(instance, offer, instance.requested.disk_gib)
+        return Quote("provision", json.dumps(asked), text, instance.budget_usd)
+
+    def _quote_text(self, instance: RentedInstance, offer: Offer, disk_gib: int) -> str:
+        request = self.request
+        idle_minutes = read_settings(self.workspace.home).idle_minutes
+        idle = f"It is released after {idle_minutes:g} min without a run. " if idle_minutes else ""
         features = [
             *(["interruptible"] if offer.interruptible else []),
             f"{disk_gib} GiB of disk",
-            *([f"image {self.wishes.image}"] if self.wishes.image else []),
-            *([f"region {self.wishes.region}"] if self.wishes.region else []),
+            *([f"image {request.image}"] if request.image else []),
+            *([f"region {request.region}"] if request.region else []),
         ]
-        gpus = f"{offer.count} x {offer.gpu_name[:_LONGEST_GPU_NAME]}"
-        text = (
-            f"Rent {self.wishes.name or 'a box'}: {gpus} at {offer.provider} "
+        return (
+            f"Rent {request.name or 'an instance'}: {offer.count} x "
+            f"{offer.gpu_name[:_LONGEST_GPU_NAME]} at {offer.provider} "
             f"({', '.join(features)}) for {offer.usd_per_h:.2f} $/h, at most "
-            f"{spoken_duration(self.hours * _HOUR_S)}: {box.budget_usd:.2f} $ in all. "
-            f"Rented now, its lease ends at {in_utc(box.lease_end_t)}; {box.body['own_timer']}. "
-            f"{unasked}Records of its runs come here, and checkpoints, where the spec does not say "
-            "`checkpoint: {mirror: none}`; all else is lost with the box."
+            f"{spoken_duration(request.hours * _HOUR_S)}: {instance.budget_usd:.2f} $ in total. "
+            f"If rented now, its lease ends at {in_utc(instance.lease_end_t)}; "
+            f"{instance.lease_timer}. {idle}Records of its runs are copied here, and checkpoints "
+            "unless the spec says `checkpoint: {mirror: none}`; everything else is lost with the "
+            "instance."
         )
-        return Quote("provision", json.dumps(asked), text, box.budget_usd)
 
-    def _record(self, box: RentedBox, agreed_by: str, key: tuple[str, str] | None) -> RentedBox:
-        """The lease counts from now: whoever had to agree may have taken long."""
+    def _record(self, instance: RentedInstance, agreed_by: str) -> RentedInstance:
+        """Start the lease now: the user may have taken long to agree."""
         now = time.time()
-        box = replace(
-            box,
-            intended_t=now,
-            lease_end_t=now + self.hours * _HOUR_S,
-            body={**box.body, "agreed_by": agreed_by},
+        lease_end_t = now + self.request.hours * _HOUR_S
+        instance = replace(instance, intended_t=now, lease_end_t=lease_end_t, agreed_by=agreed_by)
+        records, key = self.workspace.control.instances, self.request.key
+        return records.add(instance, key, lambda others: self._check(instance, others))
+
+
+def _refuse_invalid(request: ProvisionRequest) -> None:
+    """Raises: UsageError; the values left are safe to show in a quote."""
+    hours, disk_gib = request.hours, request.disk_gib
+    if not MIN_HOURS <= hours < float("inf"):
+        raise _bad_argument(
+            "hours", f"A lease can't have {hours:g} hours.", f"{MIN_HOURS:g} or more"
         )
-        records = self.workspace.control.boxes
-        known = records.add(box, key, lambda others: self._check(box, others))
-        if known.tag != box.tag and key is not None:
-            return _same(records.of_key(key[0]), key)
-        return known
-
-
-def _known(workspace: Workspace, key: tuple[str, str] | None) -> RentedBox | None:
-    """The box that the first call with this key has led to."""
-    if key is None:
-        return None
-    found = workspace.control.boxes.of_key(key[0])
-    return None if found is None else _same(found, key)
-
-
-def _same(found: tuple[str, RentedBox] | None, key: tuple[str, str]) -> RentedBox:
-    if found is None or found[0] != key[1]:
-        raise UsageError(
-            "IDEMPOTENCY_CONFLICT",
-            f"The idempotency key {key[0]!r} was used before, for another box.",
-            "Use a new key for a new request.",
-        )
-    return found[1]
-
-
-def _refuse_odd(hours: float, wishes: BoxWishes) -> None:
-    """Raises: UsageError; what is left may be shown to whoever has to agree."""
-    if not LEAST_HOURS <= hours < float("inf"):
-        raise _bad("hours", f"{hours:g} hours are no lease.", f"at least {LEAST_HOURS:g}")
-    disk_gib = wishes.disk_gib
     if disk_gib is not None and not 1.0 <= disk_gib < float("inf"):
-        raise _bad("disk_gib", f"No box has {disk_gib:g} GiB of disk.", "1 or more")
-    if wishes.image is not None and not _IMAGE.fullmatch(wishes.image):
-        raise _bad("image", f"{wishes.image!r} is no image.", "a name such as ORG/NAME:TAG")
-    if wishes.region is not None and not _REGION.fullmatch(wishes.region):
-        raise _bad("region", f"{wishes.region!r} is no region.", "one that `offers` shows")
-    if wishes.name is not None:
-        refuse_unusable_name(wishes.name)
-        if home_of(wishes.name) is not None:  # a box would be taken for another
-            raise UsageError(
-                "UNSAFE_NAME",
-                f"{wishes.name!r} is how boxes are tagged at their providers.",
-                "Take another name.",
-                field="name",
-            )
+        raise _bad_argument("disk_gib", f"A disk can't have {disk_gib:g} GiB.", "1 or more")
+    if request.image is not None and not _IMAGE.fullmatch(request.image):
+        message = f"{request.image!r} is not a valid image name."
+        raise _bad_argument("image", message, "a name such as ORG/NAME:TAG")
+    if request.region is not None and not _REGION.fullmatch(request.region):
+        message = f"{request.region!r} is not a valid region."
+        raise _bad_argument("region", message, "one that `offers` shows")
+    if request.name is not None:
+        _refuse_name(request.name)
 
 
-def _bad(field: str, told: str, takes: str) -> UsageError:
-    return UsageError("BAD_ARGUMENT", told, f"`{field}` takes {takes}.", field=field)
+def _refuse_name(name: str) -> None:
+    refuse_unusable_name(name)
+    if home_of(name) is not None:  # it could be taken for another instance's tag
+        raise UsageError(
+            "UNSAFE_NAME",
+            f"{name!r} has the form of an instance's tag.",
+            "Choose another name.",
+            field="name",
+        )
+
+
+def _bad_argument(field: str, message: str, accepted: str) -> UsageError:
+    return UsageError("BAD_ARGUMENT", message, f"`{field}` takes {accepted}.", field=field)

@@ -1,185 +1,197 @@
-"""What providers list held against what is on record: strays, boxes that are gone, lost replies."""
+"""Compare the providers' lists with the records: orphans, ended instances, lost replies."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainmaster.machines.clouds import NAMES, Box, Cloud
-from trainmaster.machines.renting.factory import Opener, in_time, opener
-from trainmaster.machines.renting.instances import advance_box
+from trainmaster.machines.clouds import NAMES, Cloud, Instance
+from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
+from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.tags import home_of
+from trainmaster.store.control.instances import InstanceRecords
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.rentals import ReconcileAnswer, ReleaseAnswer, StrayRow
+from trainmaster.words.answers.rentals import OrphanRow, ReconcileAnswer, ReleaseAnswer
 from trainmaster.words.confirmation import Confirm, Quote
 from trainmaster.words.errors import CloudError, TrainmasterError
 
-_LOOK_S = 0.5
-# Beside what a stray's end is waited for.
+_POLL_S = 0.5
+# Added to the time for which an orphan's end is awaited.
 _REPLY_S = 8.0
-# Of a provider that nobody means to rent from; told only where a box of it is on record.
+# Errors of a provider that is not in use; reported only if one of its instances is on record.
 _NOT_USED = frozenset({"CLOUD_KEY_MISSING", "CLOUD_UNKNOWN"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What was listed, by provider; and of which there is no list, and why."""
+class _Lists:
+    """By provider, the instances it lists, or why it can't be asked."""
 
-    listed: dict[str, list[Box]]
+    listed: dict[str, list[Instance]]
     not_asked: dict[str, TrainmasterError]
 
 
-async def reconcile(workspace: Workspace, *, opened: Opener | None = None) -> ReconcileAnswer:
-    """Ask every provider that there is a key for, and do what is due for every open box.
+async def reconcile(
+    workspace: Workspace, *, factory: CloudFactory | None = None
+) -> ReconcileAnswer:
+    """List the instances at every provider with a key, and do the next step for each open one.
 
-    A provider that can't be asked is named in `not_asked`, and nothing is concluded from that. One
-    without a key is, where a box of it is on record.
+    A provider that can't be asked is named in `not_asked`, and nothing is concluded about its
+    instances. A provider without a key is named only if one of its instances is on record.
     """
-    clouds = opener(workspace, opened)
-    found = await _list_all(clouds)
-    records = workspace.control.boxes
+    clouds = cloud_factory(workspace, factory)
+    lists = await _list_all(clouds)
+    records = workspace.control.instances
     did: dict[str, list[str]] = {}
-    for box in records.boxes(only_open=True):
-        if box.provider not in found.listed:
+    for instance in records.all(only_open=True):
+        if instance.provider not in lists.listed:
             continue
         try:
-            done = await advance_box(workspace, box.tag, opened=clouds)
-        except TrainmasterError as error:  # of one box
-            done = [f"{error.code}: {error.message}"]
+            done = await advance_instance(workspace, instance.tag, factory=clouds)
+        except TrainmasterError as error:  # of this instance alone
+            done = [_text(error)]
         if done:
-            did[box.tag] = done
-    did |= await _end_late(workspace, clouds, found)
-    used = {box.provider for box in records.boxes(only_open=True)}
-    not_asked = {
-        name: f"{error.code}: {error.message}"
-        for name, error in found.not_asked.items()
-        if error.code not in _NOT_USED or name in used
-    }
-    strays = strays_among(workspace, found.listed)
+            did[instance.tag] = done
+    did |= await _end_late(records, clouds, lists)
+    orphans = find_orphans(workspace, lists.listed)
+    next_step = f"Release it: `trainmaster release {orphans[0].instance}`." if orphans else None
     return ReconcileAnswer(
         did=did or None,
-        strays=strays or None,
-        not_asked=not_asked or None,
-        next_step=f"Give it back: `trainmaster release {strays[0].box}`." if strays else None,
+        orphans=orphans or None,
+        not_asked=_not_asked(records, lists) or None,
+        next_step=next_step,
     )
 
 
-def strays_among(workspace: Workspace, listed: dict[str, list[Box]]) -> list[StrayRow]:
-    """The boxes with a tag of ours that no record knows."""
-    records = workspace.control.boxes
+def find_orphans(workspace: Workspace, listed: Mapping[str, Sequence[Instance]]) -> list[OrphanRow]:
+    """The instances with a Trainmaster tag and without a record."""
+    records = workspace.control.instances
     home_id = records.home_id()
     return [
-        StrayRow(
-            box=one.tag,
+        OrphanRow(
+            instance=one.tag,
             provider=one.provider,
             provider_id=one.provider_id,
             usd_per_h=one.usd_per_h,
             of_this_home=home_of(one.tag) == home_id,
         )
-        for boxes in listed.values()
-        for one in boxes
-        if home_of(one.tag) is not None and records.of_tag(one.tag) is None
+        for instances in listed.values()
+        for one in instances
+        if home_of(one.tag) is not None and records.by_tag(one.tag) is None
     ]
 
 
-async def release_stray(
-    workspace: Workspace, tag: str, confirm: Confirm, wait_s: float, clouds: Opener
+async def release_orphan(
+    workspace: Workspace, tag: str, confirm: Confirm, wait_s: float, clouds: CloudFactory
 ) -> ReleaseAnswer:
-    """End a box with a tag of ours that no record knows.
+    """End an instance with a Trainmaster tag and without a record.
 
     Raises:
-        CloudError: `BOX_UNKNOWN`, `BOX_STILL_THERE`; what keeps a provider from being asked.
+        CloudError: `INSTANCE_UNKNOWN`, `INSTANCE_STILL_LISTED`; errors of the provider.
     """
     if home_of(tag) is None:
         raise _unknown(tag, ())
-    found = await _list_all(clouds)
-    mine = [one for boxes in found.listed.values() for one in boxes if one.tag == tag]
+    lists = await _list_all(clouds)
+    mine = [one for instances in lists.listed.values() for one in instances if one.tag == tag]
     if not mine:
-        raise _unknown(tag, list(found.not_asked))
-    of_this_home = home_of(tag) == workspace.control.boxes.home_id()
-    whose = "this home" if of_this_home else "another home of the same account"
+        raise _unknown(tag, list(lists.not_asked))
+    of_this_home = home_of(tag) == workspace.control.instances.home_id()
+    owner = "this home" if of_this_home else "another home of the same account"
     text = (
-        f"End {tag} at {mine[0].provider}: a box of {whose} that is not on record here. The "
-        "machine and its disk are gone for good; whether anything runs there is not known."
+        f"End {tag} at {mine[0].provider}: an instance of {owner} without a record here. The "
+        "machine and its disk are deleted; whether a training runs there is unknown."
     )
-    await confirm(Quote("release", json.dumps([tag, "stray"]), text))
+    await confirm(Quote("release", json.dumps([tag, "orphan"]), text))
     cloud = clouds(mine[0].provider)
     try:
-        await in_time(cloud.name, _end_for_good(cloud, tag, wait_s), wait_s + _REPLY_S)
+        await with_timeout(cloud.name, _end_and_wait(cloud, tag, wait_s), wait_s + _REPLY_S)
     finally:
         await cloud.disconnect()
-    return ReleaseAnswer(box=tag, host=tag, state="ended", spent_usd=0.0)
+    return ReleaseAnswer(instance=tag, host=tag, state="ended", spent_usd=0.0)
 
 
-async def _list_all(clouds: Opener) -> _Found:
-    """All at once: one that hangs keeps nobody from hearing of the others."""
-    found = _Found({}, {})
+async def _list_all(clouds: CloudFactory) -> _Lists:
+    """All providers concurrently, so that one that hangs delays no other."""
+    lists = _Lists({}, {})
 
     async def ask(name: str) -> None:
         try:
             cloud = clouds(name)
         except TrainmasterError as error:
-            found.not_asked[name] = error
+            lists.not_asked[name] = error
             return
         try:
-            found.listed[name] = list(await in_time(name, cloud.boxes()))
+            lists.listed[name] = list(await with_timeout(name, cloud.instances()))
         except CloudError as error:
-            found.not_asked[name] = error
+            lists.not_asked[name] = error
         finally:
             await cloud.disconnect()
 
     await asyncio.gather(*(ask(name) for name in NAMES))
-    in_order = {name: found.listed[name] for name in NAMES if name in found.listed}
-    return _Found(in_order, found.not_asked)
+    in_order = {name: lists.listed[name] for name in NAMES if name in lists.listed}
+    return _Lists(in_order, lists.not_asked)
 
 
-async def _end_late(workspace: Workspace, clouds: Opener, found: _Found) -> dict[str, list[str]]:
-    """End what came to be after its record was closed: a request that a provider took its time
-    with. What it has cost is noted, and it is looked for until it is gone."""
+def _not_asked(records: InstanceRecords, lists: _Lists) -> dict[str, str]:
+    used = {instance.provider for instance in records.all(only_open=True)}
+    return {
+        name: _text(error)
+        for name, error in lists.not_asked.items()
+        if error.code not in _NOT_USED or name in used
+    }
+
+
+async def _end_late(
+    records: InstanceRecords, clouds: CloudFactory, lists: _Lists
+) -> dict[str, list[str]]:
+    """End instances that appeared after their record was closed, because the provider took long to
+    create them. Their cost is recorded, and they are ended again for as long as they are listed."""
     did: dict[str, list[str]] = {}
-    records = workspace.control.boxes
-    for name, boxes in found.listed.items():
-        for one in boxes:
-            box = records.of_tag(one.tag) if home_of(one.tag) else None
-            if box is None or box.open or one.state == "ending":
+    for name, instances in lists.listed.items():
+        for one in instances:
+            instance = records.by_tag(one.tag) if home_of(one.tag) else None
+            if instance is None or instance.open or one.state == "ending":
                 continue
             cloud = clouds(name)
             try:
                 await cloud.end(one.provider_id)
             except CloudError as error:
-                did[one.tag] = [f"{error.code}: {error.message}"]
+                did[one.tag] = [_text(error)]
                 continue
             finally:
                 await cloud.disconnect()
-            came_t = box.body.get("created_t") or one.created_t or box.intended_t
-            records.change(box.tag, body={"created_t": came_t}, ended_t=time.time())
-            did[one.tag] = ["ended it: it came after its record was closed"]
+            created_t = instance.created_t or one.created_t or instance.intended_t
+            records.change(instance.tag, created_t=created_t, ended_t=time.time())
+            did[one.tag] = ["ended it: it appeared after its record was closed"]
     return did
 
 
-async def _end_for_good(cloud: Cloud, tag: str, wait_s: float) -> None:
+async def _end_and_wait(cloud: Cloud, tag: str, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
-    while mine := [one for one in await cloud.boxes() if one.tag == tag]:
+    while mine := [one for one in await cloud.instances() if one.tag == tag]:
         for one in mine:
             await cloud.end(one.provider_id)
         if time.monotonic() > deadline:
             raise CloudError(
-                "BOX_STILL_THERE",
-                f"{cloud.name} still lists {tag}, which was asked to end.",
+                "INSTANCE_STILL_LISTED",
+                f"{cloud.name} still lists {tag} after its end was requested.",
                 f"Try again: `trainmaster release {tag}`.",
                 retryable=True,
             )
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
-def _unknown(box: str, not_asked: Sequence[str]) -> CloudError:
-    told = f" Could not ask: {', '.join(not_asked)}." if not_asked else ""
+def _text(error: TrainmasterError) -> str:
+    return f"{error.code}: {error.message}"
+
+
+def _unknown(name: str, not_asked: Sequence[str]) -> CloudError:
+    unasked = f" Could not ask: {', '.join(not_asked)}." if not_asked else ""
     return CloudError(
-        "BOX_UNKNOWN",
-        f"No rented box is called {box!r}.{told}",
-        "`trainmaster costs` lists those that are on record.",
+        "INSTANCE_UNKNOWN",
+        f"No rented instance has the name {name!r}.{unasked}",
+        "`trainmaster costs` lists those on record.",
         retryable=bool(not_asked),
     )

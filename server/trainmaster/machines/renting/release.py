@@ -1,17 +1,22 @@
-"""Giving a box back: agreed to, what it holds brought here, ended, and gone from the list."""
+"""Release a rented instance: get agreement, copy its data here, end it, wait until it is gone."""
 
 from __future__ import annotations
 
 import json
 import time
 
-from trainmaster.machines.renting.drain import Losses, losses_of, runs_of
-from trainmaster.machines.renting.factory import Opener, opener
-from trainmaster.machines.renting.instance_answers import released
-from trainmaster.machines.renting.instances import begin_tending, until
-from trainmaster.machines.renting.reconcile import release_stray
+from trainmaster.machines.renting.drain import (
+    Losses,
+    assess_losses,
+    open_runs_error,
+    runs_of,
+)
+from trainmaster.machines.renting.factory import CloudFactory, cloud_factory
+from trainmaster.machines.renting.instance_answers import release_answer
+from trainmaster.machines.renting.instances import start_provision_worker, wait_while
+from trainmaster.machines.renting.reconcile import release_orphan
 from trainmaster.runs.cost import spent_usd
-from trainmaster.store.control_instances import RentedBox, RentState
+from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ReleaseAnswer
@@ -23,105 +28,112 @@ WAIT_S = 30.0
 
 async def release(
     workspace: Workspace,
-    box: str,
+    name: str,
     *,
     confirm: Confirm,
     force: bool = False,
     wait_s: float = WAIT_S,
-    opened: Opener | None = None,
+    factory: CloudFactory | None = None,
 ) -> ReleaseAnswer:
-    """Give back a box (its host's name, or its tag, also of one that no record knows). May be
-    repeated: what was begun goes on, and nobody is asked again.
+    """Release an instance by its host's name or its tag, or an orphan by its tag. Idempotent: a
+    release that has begun continues, and needs no second agreement.
 
-    Without `force`, open runs and what can't be brought here keep it.
+    Without `force` it is refused for open runs, and for data that can't be copied here.
 
     Raises:
         StateError: `RUN_IS_RUNNING`, `NOT_MIRRORED`.
         SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
-        CloudError: `BOX_UNKNOWN`; `BOX_STILL_THERE`, it was asked to end, and goes on with that;
-            whatever the provider says.
+        CloudError: `INSTANCE_UNKNOWN`; `INSTANCE_STILL_LISTED`, its end was requested, and is
+            requested again in the background; errors of the provider.
     """
-    found = workspace.control.boxes.box(box)
+    found = workspace.control.instances.find(name)
     if found is None:
-        return await release_stray(workspace, box, confirm, wait_s, opener(workspace, opened))
+        clouds = cloud_factory(workspace, factory)
+        return await release_orphan(workspace, name, confirm, wait_s, clouds)
     if not found.open:
-        return released(found)
-    if not _is_leaving(found) or (force and _may_be_kept(found)):
+        return release_answer(found)
+    if not _is_requested(found) or (force and _may_be_refused(found)):
         await _agree(workspace, found, confirm, force)
-    found = await until(workspace, found.tag, _is_leaving, wait_s)
-    refused = found.body.get("release_refused")
-    if found.state is RentState.READY and refused and not found.body.get("release"):
-        raise StateError(refused["code"], refused["message"], refused["fix"], refused["retryable"])
+    found = await wait_while(workspace, found.tag, _is_requested, wait_s)
+    refusal = found.release_refusal
+    if found.state is RentState.READY and refusal is not None and found.release is None:
+        raise StateError(refusal.code, refusal.message, refusal.fix, refusal.retryable)
     if found.state is RentState.RELEASING:
-        raise _still_there(found)
-    return released(found)
+        raise _still_listed(found)
+    return release_answer(found)
 
 
 def request_release(
-    workspace: Workspace, box: RentedBox, *, why: str, force: bool, agreed_by: str | None = None
+    workspace: Workspace,
+    instance: RentedInstance,
+    *,
+    why: str,
+    force: bool,
+    agreed_by: str | None = None,
 ) -> None:
-    """Put on record that a box is to be given back, and have that begun; `why` becomes its reason.
+    """Record that an instance is to be released, and start its worker; `why` becomes its
+    `end_reason`.
 
-    With `force` its runs are stopped, and what can't be brought here is given up.
+    With `force` its runs are stopped, and data that can't be copied here is given up.
     """
-    state = None if box.state is RentState.READY else RentState.RELEASING
-    asked = {"t": time.time(), "force": force, "why": why, "agreed_by": agreed_by}
-    body = {"release": asked, "release_refused": None}
-    workspace.control.boxes.change(box.tag, state, body=body)
-    begin_tending(workspace, box.tag)
+    state = None if instance.state is RentState.READY else RentState.RELEASING
+    request = ReleaseRequest(time.time(), force, why, agreed_by)
+    workspace.control.instances.change(instance.tag, state, release=request, release_refusal=None)
+    start_provision_worker(workspace, instance.tag)
 
 
-async def _agree(workspace: Workspace, box: RentedBox, confirm: Confirm, force: bool) -> None:
-    if box.state is RentState.READY and any(not run.closed for run in runs_of(workspace, box)):
-        await catch_up(workspace, box.host)
-    losses = losses_of(workspace, box)
+async def _agree(
+    workspace: Workspace, instance: RentedInstance, confirm: Confirm, force: bool
+) -> None:
+    if instance.state is RentState.READY and any(
+        not run.closed for run in runs_of(workspace, instance)
+    ):
+        await catch_up(workspace, instance.host)
+    losses = assess_losses(workspace, instance)
     if losses.open_runs and not force:
-        raise StateError(
-            "RUN_IS_RUNNING",
-            f"{box.host} has open runs: {', '.join(losses.open_runs)}.",
-            f"Stop them (`trainmaster stop {losses.open_runs[0]}`) and wait for their end, or pass "
-            "--force: then they are stopped first.",
-        )
-    lost = [losses.open_runs, sorted(losses.not_here)] if force else []
-    asked = json.dumps([box.tag, force, *lost])  # agreed to is what was told would be lost
-    agreed_by = await confirm(Quote("release", asked, _text(box, losses, force)))
-    request_release(workspace, box, why="released", force=force, agreed_by=agreed_by)
+        raise open_runs_error(instance, losses.open_runs)
+    # An approval covers exactly the losses that its quote listed.
+    lost = [losses.open_runs, sorted(losses.not_mirrored)] if force else []
+    asked = json.dumps([instance.tag, force, *lost])
+    agreed_by = await confirm(Quote("release", asked, _quote_text(instance, losses, force)))
+    request_release(workspace, instance, why="released", force=force, agreed_by=agreed_by)
 
 
-def _text(box: RentedBox, losses: Losses, force: bool) -> str:
-    spent = spent_usd(box, time.time())
-    told = [
-        f"Give back {box.host} ({box.provider}): it has cost {spent:.2f} $, of at most "
-        f"{box.budget_usd:.2f} $.",
-        "The machine and its disk are gone for good.",
+def _quote_text(instance: RentedInstance, losses: Losses, force: bool) -> str:
+    spent = spent_usd(instance, time.time())
+    text = [
+        f"Release {instance.host} ({instance.provider}), which has cost {spent:.2f} $ of "
+        f"{instance.budget_usd:.2f} $.",
+        "The machine and its disk are deleted.",
     ]
     if losses.open_runs:
-        told.append(f"Stopped first: {', '.join(losses.open_runs)}.")
-    if losses.not_here:
-        listed = "; ".join(f"{run}: {what}" for run, what in losses.not_here.items())
-        given_up = " What can't be brought is lost." if force else ""
-        told.append(f"Brought here first: {listed}.{given_up}")
-    return " ".join(told)
+        text.append(f"Stopped first: {', '.join(losses.open_runs)}.")
+    if losses.not_mirrored:
+        listed = "; ".join(f"{run}: {data}" for run, data in losses.not_mirrored.items())
+        given_up = " Data that can't be copied is lost." if force else ""
+        text.append(f"Copied here first: {listed}.{given_up}")
+    return " ".join(text)
 
 
-def _is_leaving(box: RentedBox) -> bool:
-    if box.state is RentState.READY:
-        return box.body.get("release") is not None
-    return box.state is RentState.RELEASING
+def _is_requested(instance: RentedInstance) -> bool:
+    if instance.state is RentState.READY:
+        return instance.release is not None
+    return instance.state is RentState.RELEASING
 
 
-def _may_be_kept(box: RentedBox) -> bool:
-    """Whether it is on its way without `force`."""
-    return box.state is RentState.READY and not (box.body.get("release") or {}).get("force")
+def _may_be_refused(instance: RentedInstance) -> bool:
+    """Whether it is being released without `force`."""
+    forced = instance.release is not None and instance.release.force
+    return instance.state is RentState.READY and not forced
 
 
-def _still_there(box: RentedBox) -> CloudError:
-    trouble = box.body.get("trouble")
-    why = f" ({trouble['code']}: {trouble['message']})" if trouble else ""
+def _still_listed(instance: RentedInstance) -> CloudError:
+    error = instance.last_error
+    why = f" ({error.code}: {error.message})" if error else ""
     return CloudError(
-        "BOX_STILL_THERE",
-        f"{box.provider} still lists {box.host}, which was asked to end{why}.",
-        f"It is asked again and again; look again in a minute: `trainmaster release {box.host}`. "
-        "Where it stays, end it at the provider's own page.",
+        "INSTANCE_STILL_LISTED",
+        f"{instance.provider} still lists {instance.host} after its end was requested{why}.",
+        "The request is repeated in the background; check in a minute with `trainmaster release "
+        f"{instance.host}`. If it remains, end it in the provider's console.",
         retryable=True,
     )

@@ -1,4 +1,4 @@
-"""The names of rented boxes at their providers: `tm-<home>-<six characters>`, each used once."""
+"""Tags, the names of rented instances at their providers: `tm-<home>-<six characters>`, unique."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def new_tag(home_id: str) -> str:
 
 
 def home_of(tag: str) -> str | None:
-    """The home whose tag it is; None for what is none of ours."""
+    """The id of the home that made a tag; None for a name that is not a tag."""
     found = _TAG.fullmatch(tag)
     return found.group(1) if found else None

@@ -1,4 +1,4 @@
-"""What a spec's tokens would cost on machines that are offered: a plan for each, at its price."""
+"""The price of a spec's tokens on offered machines: a plan for each, at its hourly price."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import PlanError, SpecError
 
-# Of a box whose provider does not say: what is usual beside each GPU.
+# For offers that don't state them: usual sizes per GPU.
 _CORES_PER_GPU = 8.0
 _MEMORY_PER_GPU_GIB = 64.0
 _PLENTY_GIB = 16384.0
 _FREE_SHARE = 0.95
 _ROOT = "/root/.trainmaster"
-# Of data that lies on a box that is not there yet: enough for any length, and small for any disk.
+# For data on an instance that doesn't exist yet: enough for any length, small for any disk.
 _ASSUMED_BYTES, _ASSUMED_TOKENS, _ASSUMED_EXAMPLES = 1 << 30, 1 << 28, 1 << 20
 _BILLION = 1e9
 _HOUR_S = 3600.0
@@ -32,31 +32,31 @@ _HOUR_S = 3600.0
 
 @dataclass
 class Prices:
-    """Prices a spec's tokens, offer by offer. `problem`: why the last one that can't carry it
-    can't."""
+    """Prices a spec's tokens, offer by offer. `problem`: why the spec did not fit the last offer
+    that it did not fit."""
 
     spec: TrainingSpec
     planned: Callable[[TrainingSpec, HostFacts], Plan]
     problem: str | None = field(default=None, init=False)
 
     def plan_on(self, offer: Offer) -> Plan:
-        """The spec's plan on the machine that is offered, with all of its GPUs.
+        """The spec's plan on the offered machine, with all of its GPUs.
 
         Raises:
-            PlanError, SpecError: it does not fit there, or can't use so many GPUs.
-            SpendError: `SPEND_CAP`, it would cost more there than its budget.
+            PlanError, SpecError: it does not fit there, or can't use that many GPUs.
+            SpendError: `SPEND_CAP`, it would exceed the spec's budget.
         """
         return self.planned(self._spec_on(offer), facts_of(offer))
 
     def usd_per_btok(self, offer: Offer) -> float | None:
-        """Predicted dollars per billion tokens; None where the spec does not fit on the machine, or
-        nothing tells how fast it would be."""
+        """Predicted dollars per billion tokens; None if the spec does not fit on the machine, or
+        its speed can't be predicted."""
         try:
-            # What a token costs does not depend on how many may be paid for.
+            # A token's cost does not depend on the budget.
             limits = self.spec.limits.model_copy(update={"budget_usd": None})
             unlimited = self._spec_on(offer).model_copy(update={"limits": limits})
             made = self.planned(unlimited, facts_of(offer))
-        except (PlanError, SpecError) as error:  # also: it can't use so many GPUs
+        except (PlanError, SpecError) as error:  # also: it can't use that many GPUs
             self.problem = error.message
             return None
         speed = made.estimates.tokens_per_s
@@ -65,28 +65,28 @@ class Prices:
         return float(f"{offer.usd_per_h / (speed * _HOUR_S) * _BILLION:.3g}")
 
     def _spec_on(self, offer: Offer) -> TrainingSpec:
-        asked = {"gpus": offer.count, "gpu": None, "gpu_memory_gib": None}
-        compute = self.spec.compute.model_copy(update=asked)
+        compute_fields = {"gpus": offer.count, "gpu": None, "gpu_memory_gib": None}
+        compute = self.spec.compute.model_copy(update=compute_fields)
         return self.spec.model_copy(update={"compute": compute})
 
 
 async def prices_for(workspace: Workspace, spec: str) -> Prices:
-    """Looks at what the spec names, once for all offers.
+    """Probe the spec's model and data once for all offers.
 
     Raises:
-        TrainmasterError: the spec can't be used, wherever it were to run.
+        TrainmasterError: the spec can't be used on any machine.
     """
     loaded = load_spec(spec, [f"host={LOCAL}"])
     refuse_what_is_not_built(loaded)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)
     backend = workspace.backend(LOCAL)
     model, tokenizer = await look_at_inputs(loaded, backend, secrets.get(HF_TOKEN))
-    corpus = _assume_what_is_elsewhere(await look_at_data(loaded, backend, tokenizer))
+    corpus = _assume_remote_data(await look_at_data(loaded, backend, tokenizer))
     return Prices(loaded, lambda one, facts: plan(one, facts, corpus, None, model, tokenizer))
 
 
 def facts_of(offer: Offer) -> HostFacts:
-    """The machine that an offer is for, as far as its provider tells, as a plan sees it."""
+    """An offered machine as the planner sees it, with assumptions for what its provider omits."""
     known = find_gpu(offer.gpu, offer.gpu_memory_gib)
     gpu_gib = known.memory_gib if known is not None else offer.gpu_memory_gib or 0.0
     memory_gib = offer.memory_gib or _MEMORY_PER_GPU_GIB * offer.count
@@ -115,7 +115,7 @@ def facts_of(offer: Offer) -> HostFacts:
     )
 
 
-def _assume_what_is_elsewhere(corpus: CorpusFacts) -> CorpusFacts:
+def _assume_remote_data(corpus: CorpusFacts) -> CorpusFacts:
     sources = tuple(
         SourceFacts(
             name=source.name,

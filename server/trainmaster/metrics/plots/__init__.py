@@ -1,1 +1,1 @@
-"""Curves of runs as pictures: PNG for eyes, characters for terminals."""
+"""Plots of runs: PNG files, and characters for terminals."""

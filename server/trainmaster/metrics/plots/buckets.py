@@ -1,4 +1,4 @@
-"""A curve in as many points as a picture can show: means, with the lows and highs they hide."""
+"""Reduces a curve to the points that a picture can show: means with lows and highs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import pairwise
 
 from trainmaster.metrics.plots.sketch import Points
 
-# Of the intervals nine in ten are usual; where steps are told less often later, so are those.
+# An interval is usual up to this quantile: logging may become less frequent later.
 _USUAL, _PAUSE, _FEWEST_GAPS = 0.9, 10.0, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Columns alike in length. `nonfinite`: the x of values that are no numbers."""
+    """Columns of equal length. `nonfinite`: the x of values that are not finite."""
 
     x: Sequence[float]
     mean: Sequence[float]
@@ -38,7 +38,7 @@ def bucketed(points: Points, most: int) -> Buckets:
 
 
 def broken(buckets: Buckets) -> Buckets:
-    """With a hole where nothing was told for ten times as long as usual."""
+    """With a hole wherever no point was reported for ten times the usual interval."""
     gaps = sorted(after - before for before, after in pairwise(buckets.x))
     if len(gaps) < _FEWEST_GAPS:
         return buckets

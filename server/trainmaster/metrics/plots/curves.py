@@ -1,4 +1,4 @@
-"""What of a run is drawn: its series over one axis, and the marks beside them."""
+"""The curves of a run over one axis, and the marks of its events."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainer_runtime.core.protocol.lineage import live_until
-from trainmaster.metrics.plots.answer import Axis
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.run_series import run_points
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.plot import Axis
 
 MarkKind = Literal["checkpoint", "restart", "finding"]
 
-# Sampled by the supervisor, and drawn over minutes whatever the other axis is.
+# Sampled by the supervisor, and always drawn over minutes.
 TELEMETRY = (
     "gpu_util",
     "gpu_mem_gib",
@@ -33,7 +33,7 @@ TELEMETRY = (
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened. `x` is None where it can't be placed on the axis."""
+    """An event. `x` is None where its place on the axis is unknown."""
 
     kind: MarkKind
     x: float | None
@@ -56,17 +56,17 @@ class RunCurves:
 
 
 def is_telemetry(key: str) -> bool:
-    """Whether a key (`gpu_util`, `gpu_util/0`) has moments for its x instead of steps."""
+    """Whether a key (`gpu_util`, `gpu_util/0`) is measured by time instead of steps."""
     return key.partition("/")[0] in TELEMETRY
 
 
 def curves_of(
     workspace: Workspace, view: RunView, keys: Sequence[str], axis: Axis = "step"
 ) -> RunCurves:
-    """The curves of a run, one value a step, and what happened to it.
+    """The curves of a run, one value per step, and its events.
 
-    `axis` `time` is minutes since the first attempt began, pauses included; where a run doesn't
-    tell its tokens, they are what its plan gives each step.
+    `axis` `time` is minutes since the first attempt began, pauses included. Where a run doesn't
+    report its tokens, they are computed from the tokens per step of its plan.
     """
     place = _Placing(workspace, view, axis)
     series: dict[str, Points] = {}
@@ -82,12 +82,12 @@ def curves_of(
 
 
 class _Placing:
-    """Where steps and moments of a run lie on an axis."""
+    """Places steps and times of a run on an axis."""
 
     def __init__(self, workspace: Workspace, view: RunView, axis: Axis) -> None:
         attempts = view.record.attempts
         self._began_t = attempts[0].starting_t if attempts else view.run.created_t
-        # Tokens of a step where the run doesn't tell them, 1 where steps are the axis itself.
+        # Tokens per step where the run doesn't report tokens, 1 where steps are the axis itself.
         self._per_step: float | None = 1.0 if axis == "step" else None
         self._steps: list[int] = []
         self._along: list[float] = []
@@ -100,11 +100,11 @@ class _Placing:
             self._take((step, self.minute(t)) for step, t in moments)
 
     def minute(self, t: float) -> float:
-        """Minutes from the first attempt's start to Unix time `t`, both by the box's clock."""
+        """Minutes from the first attempt's start to Unix time `t`, both by the host's clock."""
         return (t - self._began_t) / 60.0
 
     def x(self, step: int) -> float | None:
-        """Where a step lies; that of the newest known step before it where it was not told."""
+        """The place of a step, or that of the newest known step before it."""
         if self._per_step is not None:
             return step * self._per_step
         index = bisect_right(self._steps, step) - 1
@@ -117,8 +117,8 @@ class _Placing:
 
 
 def _tokens_per_step(view: RunView) -> float | None:
-    told = [progress.described.get("tokens_per_step") for progress in view.attempts]
-    return next((float(tokens) for tokens in reversed(told) if tokens), None)
+    reported = [progress.described.get("tokens_per_step") for progress in view.attempts]
+    return next((float(tokens) for tokens in reversed(reported) if tokens), None)
 
 
 def _moments(workspace: Workspace, view: RunView) -> Iterable[tuple[int, float]]:
@@ -148,12 +148,12 @@ def _marks(view: RunView, place: _Placing) -> Iterable[Mark]:
 
 
 def _findings(view: RunView, place: _Placing) -> Iterable[Mark]:
-    """What the supervisor found, and what the trainer warned of that no finding tells."""
-    told: set[tuple[str, int | None]] = set()
+    """The supervisor's findings, and the trainer's warnings that no finding covers."""
+    seen: set[tuple[str, int | None]] = set()
     for found in view.record.findings.values():
         finding = found.finding
         code, step = finding.code, finding.step
-        told.add((code, step))
+        seen.add((code, step))
         yield Mark(
             "finding",
             None if step is None else place.x(step),
@@ -164,5 +164,5 @@ def _findings(view: RunView, place: _Placing) -> Iterable[Mark]:
     for progress in view.attempts:
         for warning in progress.warnings:
             code, step = str(warning.code), warning.step
-            if step is not None and (code, step) not in told:
+            if step is not None and (code, step) not in seen:
                 yield Mark("finding", place.x(step), place.minute(warning.t), code, True)

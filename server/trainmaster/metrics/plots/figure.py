@@ -18,7 +18,7 @@ from trainmaster.metrics.plots.buckets import Buckets, broken, bucketed
 from trainmaster.metrics.plots.curves import Mark, RunCurves, is_telemetry
 from trainmaster.metrics.plots.panels import Panel
 
-# Told apart also by those who see few colours: https://jfly.uni-koeln.de/color.
+# Distinguishable with colour blindness: https://jfly.uni-koeln.de/color.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D1F")
 _GREY, _CRITICAL, _WARNING = "#777777", "#B00020", "#B8860B"
 _MOST_COLUMNS = 400
@@ -41,7 +41,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def png_of(runs: Sequence[RunCurves], panels: Sequence[Panel], title: str) -> bytes:
-    """The panels, each with all runs; a panel that nobody has points for says so.
+    """The panels, each with all runs; a panel without points says so.
 
     The first is as wide as the picture, the others stand in pairs below it.
     """
@@ -53,7 +53,7 @@ def png_of(runs: Sequence[RunCurves], panels: Sequence[Panel], title: str) -> by
 
 
 def figure_of(runs: Sequence[RunCurves], panels: Sequence[Panel], title: str) -> Figure:
-    """The picture before it is a file, in the style that holds then."""
+    """The figure, drawn in the current style."""
     rows = 1 + len(panels) // 2
     figure = Figure(figsize=(10.0, 2.0 + 1.9 * rows), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
@@ -130,7 +130,7 @@ def _scale(axes: Axes, panel: Panel, drawn: Sequence[Buckets]) -> None:
     if not lows:
         return
     if is_telemetry(panel.keys[0]):
-        axes.set_ylim(0.0, 1.08 * max(*highs, 1e-9))  # a full scale: noise is to look like noise
+        axes.set_ylim(0.0, 1.08 * max(*highs, 1e-9))  # a full scale: noise must not be magnified
     elif panel.keys[0] != "lr" and min(lows) > 0 and max(highs) > _LOGARITHMIC_FROM * min(lows):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -177,7 +177,7 @@ def _draw_checkpoints(axes: Axes, found: Sequence[float]) -> None:
 
 
 def _label(axes: Axes, placed: Sequence[tuple[float, Mark]]) -> None:
-    """Each left of its line; right of it at the left edge, or where another stands."""
+    """Each left of its line; right of it at the left edge, or where another label is."""
     taken: list[float] = []
     for at, mark in sorted(placed[-_MOST_LABELS:], key=lambda one: one[0]):
         share = float(axes.transLimits.transform((at, 0.0))[0])
@@ -205,13 +205,13 @@ def _label(axes: Axes, placed: Sequence[tuple[float, Mark]]) -> None:
 
 
 def _is_free(begin: float, taken: Sequence[float]) -> bool:
-    """Whether a label that begins there, as a share of the width, stands alone and inside."""
+    """Whether a label that begins at this share of the width fits without overlap."""
     inside = 0.0 <= begin <= 1.0 - _LABEL_WIDTH
     return inside and all(abs(begin - other) >= _LABEL_WIDTH for other in taken)
 
 
 def _with_fewer_colours(png: io.BytesIO) -> bytes:
-    """The same picture with a palette: a third of the bytes, and no eye sees it."""
+    """The same picture with a palette: a third of the bytes without a visible difference."""
     from PIL import Image
 
     png.seek(0)

@@ -1,4 +1,4 @@
-"""What of a log file is drawn: its series over one axis."""
+"""The curves of a log file over one axis."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from trainmaster.metrics.log_file_metrics import FileMetrics
-from trainmaster.metrics.plots.answer import Axis
 from trainmaster.metrics.plots.curves import RunCurves
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.store.buckets import Row
+from trainmaster.words.answers.plot import Axis
 from trainmaster.words.errors import UsageError
 
 
 def curves_of_file(
     name: str, found: FileMetrics, keys: Sequence[str], axis: Axis = "step"
 ) -> RunCurves:
-    """The curves of a log, one value a step. Where its steps go back, what came before from there
-    on is left out, as of a run that was restarted.
+    """The curves of a log, one value per step. Where its steps go back, the earlier points from
+    there on are superseded, as for a restarted run.
 
     Raises:
-        UsageError: `BAD_ARGUMENT`, the log doesn't tell the axis.
+        UsageError: `BAD_ARGUMENT`, the log lacks the axis.
     """
     place = _placing(name, found, axis)
     series: dict[str, Points] = {}
@@ -33,22 +33,22 @@ def curves_of_file(
 
 
 def _placing(name: str, found: FileMetrics, axis: Axis) -> Callable[[Row], float | None]:
-    """Where a point lies on the axis, `time` in minutes since the log's first; None: nowhere."""
+    """Places points on the axis, `time` in minutes since the first point; None if unknown."""
     if axis == "step" or not found.keys():
         return lambda row: row[0]
     if axis == "time":
         began = found.oldest_t()
         if began is None:
-            raise _untold(f"The lines of {name} carry no times.")
+            raise _missing_axis(f"The lines of {name} carry no times.")
         return lambda row: None if row[1] is None else (row[1] - began) / 60.0
-    told = _live(found.rows("tokens"))
-    if not told:
-        raise _untold(f"{name} tells no tokens.")
-    steps = [row[0] for row in told]
+    known = _live(found.rows("tokens"))
+    if not known:
+        raise _missing_axis(f"{name} reports no tokens.")
+    steps = [row[0] for row in known]
 
     def tokens(row: Row) -> float | None:
         index = bisect_right(steps, row[0]) - 1
-        return told[index][2] if index >= 0 else None
+        return known[index][2] if index >= 0 else None
 
     return tokens
 
@@ -62,5 +62,5 @@ def _live(rows: Sequence[Row]) -> list[Row]:
     return live
 
 
-def _untold(message: str) -> UsageError:
-    return UsageError("BAD_ARGUMENT", message, "Draw it over steps.", field="x")
+def _missing_axis(message: str) -> UsageError:
+    return UsageError("BAD_ARGUMENT", message, "Plot it over steps.", field="x")

@@ -1,13 +1,13 @@
-"""Which curves share a panel, and what the axes are called."""
+"""Assigns curves to panels, and labels the axes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainmaster.metrics.plots.answer import Axis
 from trainmaster.metrics.plots.curves import Mark, RunCurves, is_telemetry
 from trainmaster.metrics.plots.sketch import Points
+from trainmaster.words.answers.plot import Axis
 
 # The first key of each that has points is drawn, `val_loss` in the panel of `loss`.
 _STANDARD = (
@@ -41,8 +41,7 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`keys`: the curves of one picture, by what they have in common; `moments`: x is a time,
-    drawn as `per_minute` times its minutes."""
+    """The curves of `keys`. `moments`: x is a time, drawn as `per_minute` times its minutes."""
 
     keys: tuple[str, ...]
     title: str
@@ -51,18 +50,18 @@ class Panel:
     per_minute: float = 1.0
 
     def along(self, points: Points) -> Points:
-        """The points of a series where this panel draws them."""
+        """The points of a series in the units of this panel."""
         if self.per_minute == 1.0:
             return points
         return [(x * self.per_minute, value) for x, value in points]
 
     def place(self, mark: Mark) -> float | None:
-        """Where a mark is drawn; None where that can't be known."""
+        """The place of a mark; None if unknown."""
         return mark.minute * self.per_minute if self.moments else mark.x
 
 
 def panels_of(runs: Sequence[RunCurves], keys: Sequence[str], axis: Axis) -> list[Panel]:
-    """The panels in reading order: one per named key, else what these runs have of the standard."""
+    """The panels in reading order: one per given key, else the standard ones with data."""
     present = {key for run in runs for key in run.series}
     if keys:
         return _timed([_panel((key,), axis) for key in keys], runs)
@@ -76,7 +75,7 @@ def panels_of(runs: Sequence[RunCurves], keys: Sequence[str], axis: Axis) -> lis
 
 
 def _timed(panels: Sequence[Panel], runs: Sequence[RunCurves]) -> list[Panel]:
-    """In seconds, where all that is drawn over time took less than a minute."""
+    """In seconds, where everything drawn over time took less than a minute."""
     times = [panel for panel in panels if panel.moments]
     ends = [
         run.series[key][-1][0]

@@ -1,4 +1,4 @@
-"""Curves in characters, several lines high: dots for terminals, letters for plain text."""
+"""Draws curves in characters: braille dots for terminals, letters for plain text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Text that belongs to one of the curves, or to none of them."""
+    """Text that belongs to one curve, or to none."""
 
     text: str
     curve: int | None = None
@@ -55,7 +55,7 @@ def sketch(
     everything = [point for points in finite for point in points]
     if not everything:
         return [[Span("(nothing to draw)")]]
-    box = _Box(
+    canvas = _Canvas(
         min(x for x, _ in everything),
         max(x for x, _ in everything),
         min(y for _, y in everything),
@@ -63,17 +63,17 @@ def sketch(
         width,
         height,
     )
-    rows = (_dotted if dots else _lettered)(finite, box)
+    rows = (_dotted if dots else _lettered)(finite, canvas)
     lines: list[Line] = [
-        [Span(f"{_label(index, box):>9} {'┤' if dots else '|'}"), *row]
+        [Span(f"{_label(index, canvas):>9} {'┤' if dots else '|'}"), *row]
         for index, row in enumerate(rows)
     ]
-    return [*lines, *([Span(text)] for text in _axis(box, marks, dots))]
+    return [*lines, *([Span(text)] for text in _axis(canvas, marks, dots))]
 
 
 @dataclass(frozen=True, slots=True)
-class _Box:
-    """What is shown: the range of either axis, and the characters there are for it."""
+class _Canvas:
+    """The ranges of both axes, and the size in characters."""
 
     left: float
     right: float
@@ -83,13 +83,13 @@ class _Box:
     height: int
 
 
-def _dotted(curves: Sequence[Points], box: _Box) -> list[Line]:
-    cells = [[_BLANK] * box.width for _ in range(box.height)]
-    owners: list[list[int | None]] = [[None] * box.width for _ in range(box.height)]
+def _dotted(curves: Sequence[Points], canvas: _Canvas) -> list[Line]:
+    cells = [[_BLANK] * canvas.width for _ in range(canvas.height)]
+    owners: list[list[int | None]] = [[None] * canvas.width for _ in range(canvas.height)]
     for index, points in enumerate(curves):
         for x, y in points:
-            column = _scaled(x, box.left, box.right, 2 * box.width)
-            row = 4 * box.height - 1 - _scaled(y, box.low, box.high, 4 * box.height)
+            column = _scaled(x, canvas.left, canvas.right, 2 * canvas.width)
+            row = 4 * canvas.height - 1 - _scaled(y, canvas.low, canvas.high, 4 * canvas.height)
             cells[row // 4][column // 2] |= _DOTS[column % 2][row % 4]
             owners[row // 4][column // 2] = index
     return [
@@ -98,30 +98,30 @@ def _dotted(curves: Sequence[Points], box: _Box) -> list[Line]:
     ]
 
 
-def _lettered(curves: Sequence[Points], box: _Box) -> list[Line]:
-    cells: list[list[Span]] = [[Span(" ")] * box.width for _ in range(box.height)]
+def _lettered(curves: Sequence[Points], canvas: _Canvas) -> list[Line]:
+    cells: list[list[Span]] = [[Span(" ")] * canvas.width for _ in range(canvas.height)]
     for index, points in enumerate(curves):
         for x, y in points:
-            column = _scaled(x, box.left, box.right, box.width)
-            row = box.height - 1 - _scaled(y, box.low, box.high, box.height)
+            column = _scaled(x, canvas.left, canvas.right, canvas.width)
+            row = canvas.height - 1 - _scaled(y, canvas.low, canvas.high, canvas.height)
             cells[row][column] = Span(letter(index, len(curves)), index)
     return [list(row) for row in cells]
 
 
-def _axis(box: _Box, marks: Sequence[float], dots: bool) -> list[str]:
-    ticks = ["─" if dots else "-"] * box.width
+def _axis(canvas: _Canvas, marks: Sequence[float], dots: bool) -> list[str]:
+    ticks = ["─" if dots else "-"] * canvas.width
     for mark in marks:
-        ticks[_scaled(mark, box.left, box.right, box.width)] = "┴" if dots else "^"
-    left, right = f"{box.left:g}", f"{box.right:g}"
-    between = " " * max(1, box.width - len(left) - len(right))
+        ticks[_scaled(mark, canvas.left, canvas.right, canvas.width)] = "┴" if dots else "^"
+    left, right = f"{canvas.left:g}", f"{canvas.right:g}"
+    between = " " * max(1, canvas.width - len(left) - len(right))
     corner = "└" if dots else "+"
     return [f"{'':>9} {corner}{''.join(ticks)}", f"{'':>11}{left}{between}{right}"]
 
 
-def _label(row: int, box: _Box) -> str:
-    if row not in (0, box.height // 2, box.height - 1):
+def _label(row: int, canvas: _Canvas) -> str:
+    if row not in (0, canvas.height // 2, canvas.height - 1):
         return ""
-    return f"{box.high - (box.high - box.low) * row / (box.height - 1):.4g}"
+    return f"{canvas.high - (canvas.high - canvas.low) * row / (canvas.height - 1):.4g}"
 
 
 def _scaled(value: float, low: float, high: float, size: int) -> int:

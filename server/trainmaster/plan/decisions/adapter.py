@@ -1,4 +1,4 @@
-"""How large a low-rank adapter is, and the base that it stands on."""
+"""The sizes of a low-rank adapter and its base."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OUTPUT = ("o_proj", "projection", "c_proj", "dense")
 _UP = ("up_proj", "mlp", "c_fc", "dense_h_to_4h")
 _GATE = ("gate_proj", "mlp")
 _DOWN = ("down_proj", "mlp", "c_proj", "dense_4h_to_h")
-# What LitGPT adapts unless it is told otherwise.
+# The matrices that LitGPT adapts by default.
 LITGPT_TARGETS = ("query", "value")
 
 
@@ -35,7 +35,7 @@ def adapter_parameters(adapter: AdapterSpec, model: Architecture, framework: str
 
 
 def base_bytes(adapter: AdapterSpec, parameters: int, model: Architecture, precision: str) -> float:
-    """Of the frozen base: as it is trained in by autocast, bf16 in whole, or 4 bits with
+    """The bytes of the frozen base: whole in the training's precision, or in 4 bits with
     embeddings in bf16."""
     if adapter.quantize is None:
         return parameters * (2.0 if precision == "bf16" else 4.0)

@@ -1,4 +1,4 @@
-"""By which metric the best checkpoint is chosen."""
+"""Chooses the metric of the best checkpoint."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
-_LOSS = ("val_loss", "The loss of texts that it has not trained on; less is better.", None)
-# Of pairs too: margins grow on when answers no longer get better.
+_LOSS = ("val_loss", "The loss of held-out texts; less is better.", None)
+# For pairs too: margins keep growing when answers no longer improve.
 _LOSS_OF_ANSWERS = (
     "val_loss",
-    "The loss of held-out answers; less is better. Margins are no measure: they grow on when "
-    "answers get worse.",
+    "The loss of held-out answers; less is better. Margins are not suited: they keep growing "
+    "when answers get worse.",
     "Gao et al. 2022 (arXiv 2210.10760) on over-optimization",
 )
 _BY_METHOD = {
@@ -19,13 +19,13 @@ _BY_METHOD = {
     "kto": _LOSS_OF_ANSWERS,
     "reward": (
         "val_accuracy",
-        "How many held-out pairs it orders rightly; more is better.",
+        "The share of held-out pairs in the right order; more is better.",
         "Ouyang et al. 2022 (InstructGPT)",
     ),
     "grpo": (
         "val_reward",
-        "What its answers to held-out prompts earn; more is better. Its loss stays near zero "
-        "whatever is learnt.",
+        "The reward of answers to held-out prompts; more is better. The loss stays near zero in "
+        "any case.",
         "Shao et al. 2024 (DeepSeekMath)",
     ),
 }

@@ -1,7 +1,7 @@
-"""How often to save before anything was measured, and how many checkpoints lie on disk.
+"""The checkpoint interval before anything was measured, and the number of checkpoints on disk.
 
-The box decides anew after 20 measured steps (`trainer_runtime.train.checkpoints.cadence`), by Young
-and Daly's optimum under the same ceilings.
+The trainer decides again after 20 measured steps (`trainer_runtime.train.checkpoints.cadence`), by
+Young and Daly's optimum under the same ceilings.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def ceiling_s(job_hours: float | None) -> float:
 
 
 def kept_checkpoints(steps: int, keep_latest: int, keep_best: int, keep_every: int | None) -> int:
-    """The most checkpoints that lie on disk at once.
+    """The maximum number of checkpoints on disk.
 
-    Those that retention keeps, one that is being written, and one that waits to be verified
-    before an older one may go; never more than there are steps, and one being written.
+    Those of the retention policy, one being written, and one that waits for its verification
+    before an older one is removed; at most one per step, and one being written.
     """
     periodic = steps // keep_every if keep_every else 0
     return min(keep_latest + keep_best + periodic + 2, steps + 1)

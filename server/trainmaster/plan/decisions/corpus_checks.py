@@ -1,4 +1,4 @@
-"""Refuses data that can't be trained on, and warns of data that is read too often."""
+"""Refuses data that can't be trained on, and warns of too many passes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _HARMLESS_PASSES = 4
 
 
 def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
-    """Nothing, if every source has files, and token shards enough for training and held-out
-    sequences.
+    """Check that every source has files and, for token shards, enough tokens for training and
+    held-out sequences.
 
     Raises:
-        PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED or DATA_TOO_SHORT for the first source
-            that hasn't.
+        PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED or DATA_TOO_SHORT for the first
+            source that fails.
     """
     for index, source in enumerate(corpus.sources):
         field = f"data.sources[{index}].path"
@@ -35,15 +35,14 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
                 "DATA_EMPTY",
                 f"`{field}` is {source.path!r}, which holds no {_what(source)} (hidden and empty "
                 "files don't count).",
-                f"Give a folder or file with {_what(source)} in it, or set the source's format to "
-                "what it is.",
+                f"Give a folder or file with {_what(source)} in it, or set the source's format.",
                 field=field,
             )
         if source.malformed is not None:
             raise PlanError(
                 "DATA_MALFORMED",
                 f"`{field}` is {source.path!r}: {source.malformed}.",
-                "Mend the rows, or set the source's format and the method to what they are.",
+                "Fix the rows, or set the source's format and the method to match them.",
                 field=field,
             )
         if form == "shards" and not corpus.estimated:
@@ -51,7 +50,7 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
 
 
 def warn_of_passes(steps: int, tokens_per_step: int, corpus: CorpusFacts, ledger: Ledger) -> None:
-    """Warns where training reads the corpus more often than does good."""
+    """Warn where training reads the corpus too often."""
     if not corpus.tokens:
         return
     passes = steps * tokens_per_step / corpus.tokens
@@ -59,7 +58,7 @@ def warn_of_passes(steps: int, tokens_per_step: int, corpus: CorpusFacts, ledger
         count = f"about {corpus.tokens:,}" if corpus.estimated else f"{corpus.tokens:,}"
         ledger.warn(
             f"Training reads the {count} tokens of the corpus about {passes:.0f} times; "
-            "beyond 4 times it learns by heart. More text or fewer steps would help."
+            "beyond 4 times it overfits. More text or fewer steps would help."
         )
 
 

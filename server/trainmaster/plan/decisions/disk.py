@@ -1,4 +1,4 @@
-"""Fits checkpoints and data onto the disk."""
+"""Checks that checkpoints and data fit on the disk."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LOGS_GIB = 0.05
 
 
 def disk_gib(spec: TrainingSpec, trained: int, steps: int, corpus: CorpusFacts) -> float:
-    """What the run will have on disk at most: checkpoints of the parameters that are trained, the
-    exported model, logs, and its data in the cache."""
+    """The maximum disk use: checkpoints of the trained parameters, the exported model, logs, and
+    data in the cache."""
     policy = spec.checkpoint
     kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
     size_bytes = trained * (kept * CHECKPOINT_BYTES_PER_PARAMETER + EXPORT_BYTES_PER_PARAMETER)
@@ -26,10 +26,10 @@ def disk_gib(spec: TrainingSpec, trained: int, steps: int, corpus: CorpusFacts) 
 
 
 def data_gib(spec: TrainingSpec, corpus: CorpusFacts) -> float:
-    """What the data adds to the host's cache: shards, and what is sent there to cut them from."""
+    """The data that is added to the host's cache: shards, and the uploaded files."""
     if corpus.cached:
         return 0.0
-    # Other tokenizers' numbers may take twice the room.
+    # Tokens of other tokenizers may need twice the bytes.
     size_bytes = corpus.tokens * SHARD_BYTES_PER_TOKEN * (2 if corpus.estimated else 1)
     if spec.data.prepare != "here":
         size_bytes += sum(source.size_bytes for source in corpus.sent)
@@ -44,8 +44,8 @@ def check_disk(
     *,
     cache_gib: float = 0.0,
 ) -> None:
-    """Nothing, if the disk has room for what retention will keep; `cache_gib` of what is needed
-    lies in the cache, which may have a disk of its own.
+    """Check the disk's free space; `cache_gib` of the needed space is in the cache, which may be on
+    another disk.
 
     Raises:
         PlanError: DISK_TOO_SMALL.
@@ -66,8 +66,8 @@ def check_disk(
         f"The run will need {needed_gib:.2f} GiB on {facts.root}, which has "
         f"{facts.disk_free_gib:.2f} GiB free: checkpoints of {one_gib:.2f} GiB each, of which the "
         f"latest {policy.keep_latest}, the best {policy.keep_best}{periodic} are kept.",
-        "Keep fewer checkpoints (checkpoint.keep_latest, keep_best, keep_every_steps), free some "
-        "disk, or set the host's root to a larger disk.",
+        "Keep fewer checkpoints (checkpoint.keep_latest, keep_best, keep_every_steps), free "
+        "disk space, or set the host's root to a larger disk.",
         field=field,
     )
 
@@ -77,7 +77,7 @@ def _cache_too_small(needed_gib: float, free_gib: float, folder: str) -> PlanErr
         "DISK_TOO_SMALL",
         f"Data and environment will need {needed_gib:.2f} GiB in {folder}, which has "
         f"{free_gib:.2f} GiB free.",
-        "Free some disk (`trainmaster hosts gc` removes what no run uses), or set the host's cache "
-        "to a larger one.",
+        "Free disk space (`trainmaster hosts gc` removes unused files), or move the host's cache "
+        "to a larger disk.",
         field="host",
     )

@@ -1,4 +1,4 @@
-"""The Python environment as far as it can be planned; the box settles the rest."""
+"""Plans the Python environment as far as possible; the host decides the rest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def may_install(spec: TrainingSpec) -> bool:
 
 
 def facts_to_train_by(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> HostFacts:
-    """The facts as they will be once the box has installed what it lacks.
+    """The facts as they will be once the host has installed the missing packages.
 
     A PyTorch that can't use the host's GPUs is one that will be replaced, unless the CPU is asked
     for; and where no PyTorch for them exists, they count as not there.
@@ -59,7 +59,7 @@ def facts_to_train_by(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> H
 def choose_environment(
     spec: TrainingSpec, facts: HostFacts, target: Target, ledger: Ledger
 ) -> dict[str, Any]:
-    """The config's `environment`: what the box makes the environment from."""
+    """The config's `environment`, from which the host creates the environment."""
     bound = (_bound(facts) or "") if target.device == "cuda" and target.on_host else ""
     section: dict[str, Any] = {
         "mode": spec.environment if isinstance(spec.environment, str) else "given",
@@ -78,7 +78,7 @@ def choose_environment(
         section["modules"] = list(given.modules or [])
         there = (given.wheels or "").removeprefix(f"{spec.host}:") or None
         section["wheels"] = facts.wheels if section["wheels_from"] is not None else there
-    _tell(spec, facts, bound, ledger)
+    _decide_torch(spec, facts, bound, ledger)
     return section
 
 
@@ -116,7 +116,7 @@ def _torch_requirement(facts: HostFacts, section: dict[str, Any]) -> str:
 def environment_gib(spec: TrainingSpec, facts: HostFacts, target: Target) -> tuple[float, float]:
     """Disk that a new environment takes at least and at most; 0 where the host's own will do.
 
-    Without a GPU the box takes the build for the CPU, if its package indexes have that.
+    Without a GPU the CPU build is installed, if the host's package indexes have it.
     """
     if not target.on_host or spec.host == "debug" or not may_install(spec):
         return 0.0, 0.0
@@ -129,15 +129,15 @@ def environment_gib(spec: TrainingSpec, facts: HostFacts, target: Target) -> tup
 
 
 def warn_of_cuda_without_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
-    """Say what a PyTorch from the usual index brings to a box without a GPU."""
+    """Warn of the CUDA libraries of PyPI's PyTorch on a host without a GPU."""
     chosen = any(name.startswith(("PIP_", "UV_")) for name in spec.env) or _wheels(spec) is not None
     if facts.gpus or chosen or not _is_built(spec, facts):
         return
     more_gib = _TORCH_GIB["cuda"] - _TORCH_GIB["cpu"]
     ledger.warn(
-        f"Unless the box's package index has PyTorch for the CPU alone (PyPI has not), the one for "
-        f"GPUs is installed, which takes some {more_gib:g} GiB more. "
-        f'`env: {{PIP_EXTRA_INDEX_URL: "{CPU_INDEX}"}}` brings the smaller one.'
+        f"Unless the host's package index has the CPU build of PyTorch (PyPI does not), the build "
+        f"for GPUs is installed, which takes about {more_gib:g} GiB more. "
+        f'`env: {{PIP_EXTRA_INDEX_URL: "{CPU_INDEX}"}}` selects the smaller one.'
     )
 
 
@@ -161,7 +161,7 @@ def _pins(spec: TrainingSpec, strategy: str) -> tuple[str, ...]:
 
 
 def _is_fixed(spec: TrainingSpec) -> bool:
-    """Whether one interpreter is taken as it is, or not at all (the box's `Request.is_fixed`)."""
+    """Whether the interpreter is used unchanged or not at all (`Request.is_fixed` on the host)."""
     given = spec.environment
     if isinstance(given, EnvironmentSpec) and given.python is not None:
         return given.requirements is None and given.wheels is None
@@ -171,15 +171,15 @@ def _is_fixed(spec: TrainingSpec) -> bool:
 def _check_packages(
     spec: TrainingSpec, facts: HostFacts, pins: tuple[str, ...], ledger: Ledger
 ) -> None:
-    """Hold the interpreter's packages against what the framework needs.
+    """Compare the interpreter's packages with the framework's requirements.
 
-    One that is built, or that a setup script or modules may change first, is looked at on the box.
+    An environment that is built, or changed by a setup script or modules, is checked on the host.
     """
     if not pins or facts.packages is None or spec.host == "debug":
         return
     if may_install(spec):
         if not _is_fixed(spec):
-            _tell_packages(facts, pins, ledger)
+            _decide_packages(facts, pins, ledger)
         return
     wrong = mismatches(accepted(pins), facts.packages)
     if wrong:
@@ -197,12 +197,12 @@ def _check_packages(
         ledger.warn(f"Other versions than those that were tried: {_listed(untried)}.")
 
 
-def _tell_packages(facts: HostFacts, pins: tuple[str, ...], ledger: Ledger) -> None:
+def _decide_packages(facts: HostFacts, pins: tuple[str, ...], ledger: Ledger) -> None:
     lacking = mismatches(pins, facts.packages or {})
     if facts.torch is not None and not lacking:
         reason = f"{facts.python_path} has them."
     else:
-        reason = "Versions that go together; an environment with them is built in the box's cache."
+        reason = "Compatible versions; an environment with them is built in the host's cache."
     ledger.decide("environment.packages", list(pins), reason)
 
 
@@ -242,7 +242,7 @@ def _with_driver(facts: HostFacts) -> list[GpuFacts]:
     return [gpu for gpu in facts.gpus if gpu.driver]
 
 
-def _tell(spec: TrainingSpec, facts: HostFacts, bound: str, ledger: Ledger) -> None:
+def _decide_torch(spec: TrainingSpec, facts: HostFacts, bound: str, ledger: Ledger) -> None:
     given = isinstance(spec.environment, EnvironmentSpec) and spec.environment.python is not None
     if given and (facts.torch is not None or not may_install(spec)):
         return
@@ -254,12 +254,12 @@ def _tell(spec: TrainingSpec, facts: HostFacts, bound: str, ledger: Ledger) -> N
             reason += " Should it not compute there, another environment is built."
         ledger.decide("environment.python", facts.python_path, reason)
     else:
-        told = f"torch{bound}" if bound else f"torch=={TORCH_VERSION}"
+        wanted = f"torch{bound}" if bound else f"torch=={TORCH_VERSION}"
         reason = (
-            f"{facts.python_path or 'Python'} there has no PyTorch for this: one that the box "
-            f"finds, else {told}, installed into its cache; what follows reckons with that."
+            f"{facts.python_path or 'Python'} there has no suitable PyTorch: the host uses "
+            f"another installation, or installs {wanted} into its cache."
         )
-        ledger.decide("environment.torch", told, reason, SOURCE if bound else None)
+        ledger.decide("environment.torch", wanted, reason, SOURCE if bound else None)
         _warn_of_no_installer(facts, ledger)
 
 

@@ -1,4 +1,4 @@
-"""How long and how dear the training will be."""
+"""Estimates the duration and cost of the training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def hours_of(total_tokens: int, speed: Throughput | None) -> float | None:
 
 
 def hours_within(total_tokens: int, speed: Throughput | None) -> tuple[float, float] | None:
-    """The least and the most of hours that are expected."""
+    """The lower and upper bound of the expected hours."""
     if speed is None:
         return None
     return total_tokens / speed.high / HOUR_S, total_tokens / speed.low / HOUR_S
@@ -32,8 +32,8 @@ def estimates(
     facts: HostFacts,
     sessions: Calendar | None = None,
 ) -> Estimates:
-    """All estimates; `sizes` are `parameters`, `memory_gib` and `disk_gib`, `sessions` those of a
-    machine that is given out so."""
+    """All estimates; `sizes` are `parameters`, `memory_gib` and `disk_gib`, `sessions` the calendar
+    of a host with sessions."""
     hours, within = hours_of(total_tokens, speed), hours_within(total_tokens, speed)
     if speed is None or hours is None or within is None:
         return Estimates(**sizes)
@@ -66,5 +66,5 @@ def _finish_at(facts: HostFacts, hours: float, sessions: Calendar | None) -> str
 
 
 def _digits(value: float) -> float:
-    """Three digits: more would promise what no estimate holds."""
+    """Three significant digits: estimates are not more precise."""
     return float(f"{value:.3g}")

@@ -1,11 +1,11 @@
-"""The precision that hardware can do, and which GPU a model of some size wants."""
+"""The precision that hardware supports, and the GPUs that suit a model's size."""
 
 from __future__ import annotations
 
 from trainer_runtime.core.environment.gpus import Gpu
 from trainmaster.plan.facts import HostFacts, TorchFacts
 
-# About what two cores reach; only to tell trainings that need no GPU from those that do.
+# About two cores; separates trainings that need no GPU from those that do.
 _MODEST_CPU_FLOPS = 1e11
 _FIRST_BF16_CAPABILITY = 8.0
 

@@ -44,8 +44,8 @@ def warmup_steps(steps: int) -> int:
 
     The tenth counts up to 100 steps: 200 steps warm up for 20, 10,000 for 200.
     """
-    floor = min(100, steps // 10)
-    return min(LONGEST_WARMUP_STEPS, max(round(steps * 0.02), floor))
+    minimum = min(100, steps // 10)
+    return min(LONGEST_WARMUP_STEPS, max(round(steps * 0.02), minimum))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Refuses models and tokenizers that can't be trained with, and those that don't go together."""
+"""Refuses models and tokenizers that can't be used, or that don't match."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trainmaster.words.errors import PlanError
 # Matrices that adapters don't go with: embeddings and the head that they are tied to.
 _NO_TARGET = re.compile(r"embed|^w[tp]e$|^lm_head$")
 _FIXES = {
-    "MODEL_NOT_FOUND": "Give a folder as `save_pretrained` or LitGPT leaves it; one of the box "
-    "itself as host:/path.",
+    "MODEL_NOT_FOUND": "Give a folder as `save_pretrained` or LitGPT writes it; a folder of the "
+    "host as host:/path.",
     "MODEL_UNUSABLE": "Give a folder with config.json and weights (*.safetensors), or with "
     "LitGPT's model_config.yaml and lit_model.pth; an adapter is merged into its model first.",
     "MODEL_DAMAGED": "Copy or download it again: compare the sizes of its files with the source's.",
@@ -28,7 +28,7 @@ _FIXES = {
 def check_inputs(
     spec: TrainingSpec, model: ModelFacts | None, tokenizer: TokenizerFacts | None
 ) -> None:
-    """Nothing, if the spec's model and tokenizer are there, are whole and go together.
+    """Check that the spec's model and tokenizer exist, are complete and match.
 
     Raises:
         PlanError: MODEL_NOT_FOUND, MODEL_UNUSABLE, MODEL_DAMAGED, TOKENIZER_UNUSABLE,

@@ -1,4 +1,4 @@
-"""The learning rate: by the model's size where it is made anew, by the method where it is tuned."""
+"""The learning rate: by the model's size for a new model, by the method for fine-tuning."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
 _FAR_TOO_HIGH = 10
-# Of the rate from scratch, for a model that goes on from weights.
+# The share of the rate from scratch for a model that continues from weights.
 _REWARMED_SHARE = 0.1
-# Of a model whose size nobody knows: the rate of this size harms no smaller one.
+# Assumed if the size is unknown: its rate is safe for smaller models too.
 _UNKNOWN_PARAMETERS = 1_000_000_000
 _NOT_TUNED = "the method's usual rate would hardly move them"
 _CONTINUED_SOURCE = "Ibrahim et al. 2024 (arXiv 2403.08763), section 6"

@@ -1,4 +1,4 @@
-"""How long it trains: steps, from whatever the spec gives as its length; warm-up and limits."""
+"""The length of the training: steps from the spec's length; warm-up and limits."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def choose_checkpoint_interval(
         return format_duration(parse_duration(every))
     value = format_duration(ceiling_s(hours))
     length = "a length not known yet" if hours is None else f"about {hours:.1f} h"
-    reason = f"For a job of {length}; decided again on the box after 20 measured steps."
+    reason = f"For a job of {length}; decided again by the trainer after 20 measured steps."
     ledger.decide("checkpoint.every", value, reason)
     return value
 
@@ -111,7 +111,7 @@ def _examples(batch: Batch, method: Method, corpus: CorpusFacts) -> int:
     if not corpus.examples:
         raise PlanError(
             "INVALID_VALUE",
-            "`method_args.epochs` is given, but how many examples there are can't be told before "
+            "`method_args.epochs` is given, but the number of examples is not known before "
             "they are read.",
             "Give the length as steps instead.",
             field="method_args.epochs",

@@ -1,4 +1,4 @@
-"""How much memory and disk a training takes.
+"""Estimates the memory and disk of a training.
 
 Formulas: Korthikanti et al. 2022 (arXiv 2205.05198), table 2, for activations with fused
 attention and without dropout; Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 5, for
@@ -34,7 +34,7 @@ _PARTED = ("fsdp", "zero3", "zero3_offload")
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How `processes` share the work, and whether they compute activations anew."""
+    """How `processes` share the work, and whether they recompute activations."""
 
     strategy: str = "single"
     processes: int = 1
@@ -43,7 +43,7 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a training puts into memory, whoever shares it.
+    """What a training holds in memory, before it is shared among processes.
 
     `model` is None where its sizes aren't known: then only state is counted. `trained` parameters
     have gradients and moments; `frozen_bytes` are of weights that stand by, the base of an adapter
@@ -125,7 +125,7 @@ def _gathered_bytes(model: Architecture | None) -> float:
 def _activation_bytes(model: Architecture, recompute: bool) -> int:
     """Bytes kept for the backward pass, per token, in half precision.
 
-    Computed anew, they are each block's input, and all of the one block that is being computed.
+    Recomputed: the input of each block, and everything of the block being computed.
     """
     if model.style == "gpt2":
         of_block = 14 * model.d_model + 4 * model.kv_width + 4 * model.d_ff

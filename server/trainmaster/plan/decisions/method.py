@@ -32,8 +32,8 @@ class Method:
 
     @property
     def passes(self) -> int:
-        """What a token costs, in forward passes: frozen weights need no gradients, and a reference
-        looks at every token as well."""
+        """The cost of a token in forward passes: frozen weights need no gradients, and a reference
+        model processes every token as well."""
         return TRAINING_PASSES - self.has_adapter + self.has_reference
 
     @property

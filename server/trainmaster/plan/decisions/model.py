@@ -30,7 +30,7 @@ _SIZES = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size")
 @dataclass(frozen=True, slots=True)
 class Network:
     """What is trained. `architecture` and `parameters` are None where existing weights, or a
-    framework's own preset, don't tell them; `sizes` are the config's, None likewise."""
+    framework's own preset, don't describe them; `sizes` are the config's, None likewise."""
 
     architecture: Architecture | None
     parameters: int | None
@@ -43,7 +43,7 @@ def choose_network(
     """The network with every size that can be known; `vocabulary` is the tokenizer's.
 
     Raises:
-        PlanError: VOCABULARY_TOO_SMALL, MISSING_FIELD where nothing tells the vocabulary, or
+        PlanError: VOCABULARY_TOO_SMALL, MISSING_FIELD where the vocabulary is unknown, or
             INVALID_VALUE for sequences that are longer than the model's positions.
     """
     if spec.continues:
@@ -58,10 +58,10 @@ def choose_network(
 
 
 def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledger) -> Architecture:
-    """Every size of a model that is made anew.
+    """All sizes of a new model.
 
     Raises:
-        PlanError: VOCABULARY_TOO_SMALL, or MISSING_FIELD where nothing tells the vocabulary.
+        PlanError: VOCABULARY_TOO_SMALL, or MISSING_FIELD where the vocabulary is unknown.
     """
     model = spec.model
     style = _style(spec, ledger)
@@ -101,9 +101,9 @@ def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
         )
     sizes = {name: getattr(facts, name) for name in _SIZES}
     sizes["n_kv_head"] = sizes["n_kv_head"] or sizes["n_head"]
-    told = {**_sizes_of(None), **sizes}
+    known = {**_sizes_of(None), **sizes}
     if None in sizes.values():
-        return Network(None, facts.parameters, told)
+        return Network(None, facts.parameters, known)
     is_gated = not facts.model_type.startswith(_NOT_GATED)
     architecture = Architecture(
         style="llama" if is_gated else "gpt2",
@@ -113,7 +113,7 @@ def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
         rotary=facts.model_type != "gpt2",
         **sizes,
     )
-    return Network(architecture, facts.parameters or parameters(architecture), told)
+    return Network(architecture, facts.parameters or parameters(architecture), known)
 
 
 def _sizes_of(architecture: Architecture | None) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _style(spec: TrainingSpec, ledger: Ledger) -> Style:
 
 def _sizes(model: ModelSpec, ledger: Ledger) -> tuple[int, int, int]:
     if model.preset is None:
-        # The spec's own checks saw that these are given where there is no preset.
+        # The spec's own checks require these without a preset.
         return int(model.n_layer or 0), int(model.n_head or 0), int(model.d_model or 0)
     n_layer, n_head, d_model = preset_sizes(model.preset)
     source = "Radford et al. 2019 (GPT-2), table 2"

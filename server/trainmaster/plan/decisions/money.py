@@ -1,4 +1,4 @@
-"""What a rented host changes about a plan: its price, what may be spent, and when it is gone."""
+"""Plans for rented hosts: price, budget and lease."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def choose_mirror(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> str |
     if facts.lease_end_t is None:
         return None if given == NO_MIRROR else given
     if given is None:
-        reason = "A rented box is gone at its lease's end, and what lies there with it."
+        reason = "A rented instance and its disk are deleted at the end of the lease."
         ledger.decide("checkpoint.mirror", "operator", reason)
         return "operator"
     if given == "operator":
         return given
-    what = "has no second place" if given == NO_MIRROR else f"goes to {given}, on the box itself"
+    what = "is none" if given == NO_MIRROR else f"is {given}, on the instance itself"
     ledger.warn(
-        f"checkpoint.mirror {what}: every checkpoint is gone with the rented box, but for what "
-        "giving it back brings here."
+        f"checkpoint.mirror {what}: checkpoints are lost with the rented instance, except those "
+        "that its release copies here."
     )
     return None if given == NO_MIRROR else given
 
@@ -49,7 +49,7 @@ def within_budget_s(
     if not price:
         ledger.warn(
             f"limits.budget_usd is {budget_usd:g}, but {facts.hostname} has no price on record: "
-            "nothing is held against it."
+            "it is not enforced."
         )
         return limit_s
     if hours is not None:
@@ -57,13 +57,13 @@ def within_budget_s(
     bought_s = budget_usd / price * HOUR_S
     if bought_s >= limit_s:
         return limit_s
-    reason = f"{budget_usd:g} $ of limits.budget_usd buy so much at {price:.2f} $/h."
+    reason = f"{budget_usd:g} $ of limits.budget_usd last so long at {price:.2f} $/h."
     ledger.decide("limits.max_runtime", format_duration(bought_s), reason)
     return bought_s
 
 
 def check_lease(facts: HostFacts, hours: Hours | None, ledger: Ledger) -> None:
-    """Hold what is left of the host's lease against what the training takes.
+    """Compare the remaining lease of the host with the duration of the training.
 
     Raises:
         HostError: `LEASE_OVER`, next to nothing is left.
@@ -85,25 +85,25 @@ def lease_over(host: str, left_s: float) -> HostError:
     left = f"ends in {spoken_duration(left_s)}" if left_s > 0 else "is over"
     return HostError(
         "LEASE_OVER",
-        f"The lease of {host} {left}: nothing is started there any more.",
-        "Rent another box (`trainmaster offers`, `trainmaster provision`), or take another host.",
+        f"The lease of {host} {left}: no training is started there any more.",
+        "Rent another instance (`trainmaster offers`, `trainmaster provision`), or choose a host.",
         field="host",
     )
 
 
 def _compare(budget_usd: float, costs: Hours, price: float, ledger: Ledger) -> None:
     low, high = costs
-    told = f"{low:.2f} to {high:.2f} $ at {price:.2f} $/h"
+    range_usd = f"{low:.2f} to {high:.2f} $ at {price:.2f} $/h"
     if low > budget_usd:
         raise SpendError(
             "SPEND_CAP",
-            f"The training is expected to cost {told}, more than the {budget_usd:g} $ of "
+            f"The training is expected to cost {range_usd}, more than the {budget_usd:g} $ of "
             "limits.budget_usd.",
             "Train less (steps, tokens, model), take a cheaper machine, or allow more.",
             field="limits.budget_usd",
         )
     if high > budget_usd:
         ledger.warn(
-            f"The training may cost {told}; limits.budget_usd stops it at {budget_usd:g} $, with a "
-            "checkpoint."
+            f"The training may cost {range_usd}; limits.budget_usd stops it at {budget_usd:g} $, "
+            "with a checkpoint."
         )

@@ -1,4 +1,4 @@
-"""When a training in sessions ends that share a weekly quota of accelerator hours. Pure."""
+"""Computes when a training in sessions with a weekly quota of accelerator hours ends. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from trainmaster.plan.facts import SessionFacts
 
 _HOUR_S = 3600.0
 _WEEK_S = 7 * 24 * _HOUR_S
-# Beyond this nobody plans by the calendar any more.
+# Longer trainings have no useful calendar.
 _MOST_SESSIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """`sessions` that follow one another; `finish_t` in Unix seconds; `refreshes`: how often the
-    quota has to start anew on the way."""
+    """Consecutive `sessions`; `finish_t` in Unix seconds; `refreshes`: how many further weekly
+    quotas they need."""
 
     sessions: int
     finish_t: float
@@ -25,8 +25,8 @@ class Calendar:
 def calendar(facts: SessionFacts, hours: float, now: float, *, uses_quota: bool) -> Calendar | None:
     """The sessions of `hours` of training that begin at `now`; None where they never end.
 
-    A session that the quota cuts short is worth its start where it leaves a tenth of its usable
-    hours. Nobody is waited for: the next session begins when the last one ends.
+    A session that the quota cuts short is started if a tenth of its usable hours is left. The next
+    session begins when the last one ends.
     """
     overhead_h = facts.hours - facts.usable_hours
     least_h = overhead_h + 0.1 * facts.usable_hours
@@ -51,5 +51,5 @@ def calendar(facts: SessionFacts, hours: float, now: float, *, uses_quota: bool)
 
 
 def next_refresh(facts: SessionFacts, now: float) -> float:
-    """Where it isn't told, a week from now at the latest."""
+    """The start of the next quota; a week from now if unknown."""
     return now + _WEEK_S if facts.refresh_t is None else max(now, facts.refresh_t)

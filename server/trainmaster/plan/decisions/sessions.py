@@ -1,4 +1,4 @@
-"""Training on a machine that is given out in sessions: how many, until when, and what they lack."""
+"""Training in sessions: their number, the finish time, and missing internet."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from trainmaster.words.errors import PlanError
 def plan_sessions(
     facts: HostFacts, hours: float | None, uses_quota: bool, ledger: Ledger
 ) -> Calendar | None:
-    """The calendar of a training on a machine that is given out in sessions, and what to know of
-    it; None on any other, and where nobody can tell how long it takes."""
+    """The calendar of a training in sessions, with its warnings; None for other hosts, and if the
+    duration is unknown."""
     sessions, now = facts.sessions, facts.measured_at
     if sessions is None or now is None:
         return None
@@ -28,7 +28,7 @@ def plan_sessions(
     found = calendar(sessions, hours, now, uses_quota=uses_quota)
     if found is None:
         ledger.warn(
-            f"{hours:.3g} hours of training never come to an end in sessions of "
+            f"{hours:.3g} hours of training never finish in sessions of "
             f"{sessions.usable_hours:.3g} usable hours out of {sessions.quota_total_h:.3g} a week."
         )
         return None
@@ -36,12 +36,12 @@ def plan_sessions(
         "sessions",
         found.sessions,
         f"{hours:.3g} hours of training in sessions of {sessions.hours:.3g} hours, of which "
-        f"{sessions.usable_hours:.3g} train; each goes on from the last one's output.",
+        f"{sessions.usable_hours:.3g} train; each resumes from the output of the last one.",
     )
-    if found.refreshes > is_spent:  # once is what is said of a quota that is spent
+    if found.refreshes > is_spent:  # a used-up quota has its own warning
         ledger.warn(
             f"The week's quota has {sessions.quota_left_h:.3g} of {sessions.quota_total_h:.3g} "
-            f"hours left: it has to start anew {_times(found.refreshes)} before this ends."
+            f"hours left: the training needs {_quotas(found.refreshes)}."
         )
     return found
 
@@ -74,9 +74,9 @@ def refuse_without_internet(
         )
 
 
-def where_cut(spec: TrainingSpec, facts: HostFacts) -> str:
-    """Where the shards are cut, as `data.prepare` has it; sessions, which would cut them anew each
-    time, are sent those that this machine can cut by itself."""
+def where_prepared(spec: TrainingSpec, facts: HostFacts) -> str:
+    """Where shards are prepared, as `data.prepare` has it. Sessions would repeat the work, so they
+    get the shards that this machine can prepare."""
     formats = {source.format for source in spec.data.sources}
     cuts = chosen_tokenizer(spec) == BYTE and formats == {"text"}
     if facts.sessions is not None and spec.data.prepare == "auto" and cuts:
@@ -99,8 +99,8 @@ def _warn_of_spent_quota(
     return True
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+def _quotas(count: int) -> str:
+    return "one further weekly quota" if count == 1 else f"{count} further weekly quotas"
 
 
 def _brings_wheels(spec: TrainingSpec) -> bool:

@@ -1,8 +1,8 @@
-"""How several processes share a training, and whether activations are computed anew.
+"""How several processes share a training, and whether activations are recomputed.
 
 The first that fits of: the whole model in each process (DDP, 20 bytes a parameter), optimizer state
 and gradients shared (ZeRO-2), weights shared too (ZeRO-3, FSDP), and then the same again with
-activations computed anew, which costs a third more computing. Each costs more communication or
+recomputed activations, which costs a third more computing. Each costs more communication or
 computing than the one before.
 """
 
@@ -30,8 +30,8 @@ _REASONS = {
     "process.",
 }
 
-# Those that part the weights themselves.
-_PARTED = ("zero3", "zero3_offload", "fsdp")
+# Strategies that shard the weights too.
+_SHARDED = ("zero3", "zero3_offload", "fsdp")
 
 Taken = Callable[[Sharing], Memory]
 
@@ -42,7 +42,7 @@ def room_gib(target: Target) -> float:
 
 
 def choose_sharing(spec: TrainingSpec, target: Target, taken: Taken, ledger: Ledger) -> Sharing:
-    """The first that fits, or the last where none does; `taken` tells the memory of each.
+    """The first that fits, or the last where none does; `taken` estimates the memory of each.
 
     Raises:
         PlanError: INVALID_VALUE, the strategy is for several processes.
@@ -72,8 +72,8 @@ def _candidates(spec: TrainingSpec, target: Target) -> Iterator[Sharing]:
 
 
 def _strategies(spec: TrainingSpec, target: Target) -> tuple[str, ...]:
-    """ZeRO rather than FSDP for HF and TRL: it has a stage between whole and parted, the box can
-    step on from stage to stage, and it can put state into the host's memory."""
+    """ZeRO rather than FSDP for HF and TRL: it has a stage between replicated and sharded weights,
+    the supervisor can change stages, and it can offload state to host memory."""
     if spec.compute.strategy != "auto":
         return (spec.compute.strategy,)
     if target.processes == 1:
@@ -100,11 +100,11 @@ def _refuse_what_cannot_be(spec: TrainingSpec, target: Target) -> None:
         raise _wrong("is ddp, which takes several processes, but there is one.", fix)
     if strategy == "zero3_offload" and target.device == "cpu":
         fix = "Set it to zero3, or to auto."
-        raise _wrong("is zero3_offload, but on a CPU there is no other memory to go to.", fix)
+        raise _wrong("is zero3_offload, but on a CPU memory to offload to is missing.", fix)
     if strategy == "fsdp" and target.device == "cpu":
         fix = "Set it to ddp, or to auto; hf and trl have zero2 and zero3 on CPUs too."
         raise _wrong("is fsdp, which Lightning and Accelerate have for GPUs alone.", fix)
-    if spec.adapter is not None and spec.adapter.quantize and strategy in _PARTED:
+    if spec.adapter is not None and spec.adapter.quantize and strategy in _SHARDED:
         fix = "Set it to auto, or adapter.quantize to null."
         raise _wrong(f"is {strategy}, which can't share a base in 4 bits.", fix)
 

@@ -1,4 +1,4 @@
-"""How fast a training will be: from a measurement where there is one, else from a fitted model."""
+"""Estimates the throughput: from a measurement if there is one, else from a fitted model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import Calibration
 
-# Fitted to llm-foundry's published table; its held-out half was met within 12 % at the 90th
-# percentile, frameworks that it had not seen within some 30 %.
+# Fitted to llm-foundry's published table: within 12 % (90th percentile) on its held-out half, and
+# within about 30 % on other frameworks.
 _BASE = {"a100": 0.69, "h100": 0.52}
 _WIDTH = {"a100": 310.0, "h100": 390.0}
 _ATTENTION = {"a100": 0.09, "h100": 0.46}
@@ -44,9 +44,9 @@ def throughput(
     sharing: Sharing,
     calibration: Calibration | None,
 ) -> Throughput | None:
-    """The expected speed of all processes; None where neither a measurement nor a model is at hand.
+    """The expected speed of all processes; None without a measurement or a model.
 
-    A measurement is of the same method on as many processes, sharing alike.
+    A measurement is of the same method, number of processes and strategy.
     """
     if model is None:
         return None
@@ -74,7 +74,7 @@ def modelled_mfu(model: Architecture, gpu: Gpu) -> float:
 
 
 def _efficiency(sharing: Sharing) -> float:
-    """What is left of it where activations are computed anew, or over eight processes talk."""
+    """The factor for recomputed activations and for communication of over eight processes."""
     doublings = max(0.0, math.log2(sharing.processes / _FITTED_PROCESSES))
     kept = _RECOMPUTING if sharing.recompute else 1.0
     return kept * math.pow(_PER_DOUBLING, doublings)

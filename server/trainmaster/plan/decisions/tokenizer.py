@@ -1,4 +1,4 @@
-"""Which tokenizer reads the texts."""
+"""Chooses the tokenizer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ BYTE = "byte"
 def chosen_tokenizer(spec: TrainingSpec) -> str:
     """`byte`, or the folder or hub name of a tokenizer as the spec gives it.
 
-    auto is the one of the existing weights that the training continues from, for which alone their
-    embedding means something; byte for a model that is made anew.
+    auto is the tokenizer of the existing weights, since their embedding fits no other one; byte for
+    a new model.
     """
     if spec.data.tokenizer != "auto":
         return spec.data.tokenizer

@@ -1,4 +1,4 @@
-"""How each process runs: its threads, whether it compiles, its environment variables."""
+"""Chooses threads, compilation and environment variables of each process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
-# A model compiles for about a minute; shorter runs would not earn that back.
+# Compiling a model takes about a minute, which shorter runs would not recover.
 _STEPS_WORTH_COMPILING = 200
 _WHOLE_WEIGHTS = ("single", "ddp", "zero1", "zero2")
 
@@ -20,13 +20,13 @@ def choose_threads(spec: TrainingSpec, facts: HostFacts, target: Target, ledger:
         return spec.compute.threads
     cores = usable_cores(facts)
     threads = max(1, cores // target.processes)
-    reason = f"The host grants {facts.cores:g} cores; more threads than that collapse."
+    reason = f"The host grants {facts.cores:g} cores; more threads are much slower."
     if target.processes > 1:
         reason = f"The host grants {facts.cores:g} cores to {target.processes} processes."
         if target.processes > cores:
             ledger.warn(
-                f"{target.processes} processes on {facts.cores:g} cores take turns: they make the "
-                "training slower, not faster."
+                f"{target.processes} processes on {facts.cores:g} cores compete: they make "
+                "the training slower, not faster."
             )
     ledger.decide("compute.threads", threads, reason)
     return threads
@@ -48,11 +48,11 @@ def choose_compile(
     elif facts.c_compiler is False and target.on_host:
         chosen, reason = False, "The host has no C compiler, which torch.compile needs."
     elif spec.resolved_method != "pretrain":
-        chosen, reason = False, "Rows differ in length: it would compile anew and anew."
+        chosen, reason = False, "Rows differ in length: it would recompile again and again."
     elif sharing.strategy not in _WHOLE_WEIGHTS:
-        chosen, reason = False, "Weights are brought together layer by layer, between its graphs."
+        chosen, reason = False, "Weights are gathered layer by layer, which breaks its graphs."
     elif steps < _STEPS_WORTH_COMPILING:
-        chosen, reason = False, f"{steps} steps would not earn the minute of compiling back."
+        chosen, reason = False, f"{steps} steps would not recover the minute of compiling."
     else:
         chosen, reason = True, "Compiled kernels are faster on GPUs."
     ledger.decide("compute.compile", chosen, reason)

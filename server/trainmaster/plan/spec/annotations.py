@@ -1,7 +1,7 @@
-"""The annotation that every field of the spec has, and the types that fields are made of.
+"""The annotation of every field of the spec, and the types of fields.
 
 From a field's annotation come the reference docs, the mapping to each framework, what a resume or
-the box may change, and what an error says would be accepted.
+the supervisor may change, and which values an error lists as accepted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainer_runtime.core.protocol.duration import ACCEPTED as DURATION_ACCEPTED
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainmaster.plan.spec.places import Lands
 
-# Who may change a field once the run exists: nobody; the operator, by a resume; the box by itself.
+# Who may change a field once the run exists: nobody; the user, by a resume; the supervisor.
 Changes = Literal["never", "resume", "box"]
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -26,7 +26,7 @@ NAME_ACCEPTED = (
     "1 to 63 letters, digits, dots, underscores and dashes, the first a letter or digit, "
     "without '..'"
 )
-# The largest share that still leaves something.
+# The largest share below 1.
 BELOW_ONE = 0.999999
 _SIZE = re.compile(r"[1-9][0-9]{0,5}[mgtMGT]")
 
@@ -41,10 +41,9 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What is known about a field besides its type and its text.
+    """Properties of a field besides its type and its text.
 
-    Pydantic carries it as the function that may add to the field's JSON schema, where it adds
-    nothing.
+    Pydantic stores it as the hook for the field's JSON schema, which it leaves unchanged.
     """
 
     changes: Changes
@@ -79,7 +78,7 @@ def annotation_of(info: FieldInfo) -> Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Accepts:
-    """Says in words what a type with a validator of its own accepts."""
+    """Describes what a type with its own validator accepts."""
 
     words: str
 

@@ -1,4 +1,4 @@
-"""Files of this machine that a spec names and that travel with the run."""
+"""Reads the files of this machine that a spec names and that are sent with the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BYTES = 256 << 10
 _ELSEWHERE = re.compile(
     r"^\s*(-r|--requirement|-c|--constraint|-e|--editable|\.{0,2}/|~|\.\s*$)", re.MULTILINE
 )
-# A password in an address; `${NAME}`, which pip fills in on the box, is none.
+# A password in an address; `${NAME}`, which pip expands on the host, is allowed.
 _PASSWORD = re.compile(r"://[^/\s@]*:(?!\$\{)[^/\s@]+@")
 
 
@@ -66,7 +66,7 @@ def _reward(spec: TrainingSpec) -> dict[str, str]:
     """The file with the functions that rate completions, which must define one.
 
     Raises:
-        SpecError: it can't be read, is no Python, or has no such function.
+        SpecError: it can't be read, is not Python, or has no such function.
     """
     path = spec.method_args.get(_REWARD)
     if path is None:
@@ -75,7 +75,7 @@ def _reward(spec: TrainingSpec) -> dict[str, str]:
     if not isinstance(path, str):
         raise SpecError(
             "WRONG_TYPE",
-            f"`{field}` is no path.",
+            f"`{field}` is not a path.",
             "Give a Python file of this machine.",
             field=field,
         )
@@ -84,11 +84,11 @@ def _reward(spec: TrainingSpec) -> dict[str, str]:
         defined = ast.parse(text).body
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        told = getattr(error, "msg", None) or str(error)
+        reason = getattr(error, "msg", None) or str(error)
         raise SpecError(
             "INVALID_VALUE",
-            f"`{field}` names {path}{line}, which is no Python: {told}.",
-            "Mend the file.",
+            f"`{field}` names {path}{line}, which is not valid Python: {reason}.",
+            "Fix the file.",
             field=field,
         ) from None
     if not any(_rates(function) for function in defined):
@@ -145,9 +145,9 @@ def _refuse_what_stays_behind(text: str) -> None:
     if _PASSWORD.search(text):
         raise SpecError(
             "SECRET_IN_SPEC",
-            "The requirements hold an address with a password, which would stand in the run's "
+            "The requirements hold an address with a password, which would be stored in the run's "
             "folder.",
-            "Put it into pip's own configuration on the box, or write ${NAME} for it and list NAME "
+            "Put it into pip's configuration on the host, or write ${NAME} for it and list NAME "
             "under secrets.",
             field="environment.requirements",
         )

@@ -1,4 +1,4 @@
-"""What the fields of a spec must be to each other, and names that must be safe."""
+"""Checks the fields of a spec against each other, and names for safety."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/:=-]*")
 _BEST_BY = ("auto", "val_loss", "val_perplexity")
-# Whose loss tells of no perplexity, but who tell of more.
+# Methods whose loss has no perplexity, with their further metrics.
 _BEST_BY_METHOD = {
     "dpo": ("auto", "val_loss", "val_rewards/margins", "val_rewards/accuracies"),
     "kto": ("auto", "val_loss", "val_rewards/margins"),
@@ -33,7 +33,7 @@ _BEST_BY_METHOD = {
 
 
 def problems(spec: TrainingSpec) -> list[Problem]:
-    """Everything that is wrong between fields which by themselves are sound."""
+    """Problems between fields that are valid by themselves."""
     return [
         *model_problems(spec.model),
         *_source_problems(spec.data.sources),
@@ -115,12 +115,12 @@ def _source_problems(sources: list[SourceSpec]) -> Iterator[Problem]:
             yield _wrong(
                 f"data.sources[{index}].name",
                 f"is {source.name!r}, and so is another source's.",
-                "Give every source a name of its own.",
+                "Give every source a unique name.",
             )
 
 
 def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    """Of sources that are the box's own."""
+    """Problems of sources on the host."""
     for index, source in enumerate(spec.data.sources):
         if not source.path.startswith(ON_BOX):
             continue
@@ -128,13 +128,13 @@ def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
         if not path.startswith("/") or posixpath.normpath(path) != path or path == "/":
             yield _wrong(
                 f"data.sources[{index}].path",
-                f"is {source.path!r}, which is no plain absolute path of the box.",
+                f"is {source.path!r}, which is not a plain absolute path of the host.",
                 "Give it as host:/folder or host:/folder/file, without `..` or a slash at its end.",
             )
         elif spec.data.prepare == "here":
             yield _wrong(
                 "data.prepare",
-                f"is here, but source {source.name!r} lies on the box.",
+                f"is here, but source {source.name!r} is on the host.",
                 "Set it to box, or to auto.",
             )
 
@@ -200,14 +200,14 @@ def _variable_problems(variables: Iterable[str]) -> Iterator[Problem]:
         if not _VARIABLE.fullmatch(name):
             yield _wrong(
                 f"env.{name}",
-                "is no name of an environment variable.",
+                "is not a valid name of an environment variable.",
                 "Use letters, digits and underscores, not starting with a digit.",
             )
         elif _SECRET.search(name):
             yield Problem(
                 "SECRET_IN_SPEC",
                 f"env.{name}",
-                f"`env.{name}` looks like a secret; values in `env` are written into the run's "
+                f"`env.{name}` appears to be a secret; values in `env` are written into the run's "
                 "files.",
                 f"Remove it from env and list its name under secrets: [{name}].",
             )
@@ -219,16 +219,16 @@ def _secret_problems(spec: TrainingSpec) -> Iterator[Problem]:
             yield Problem(
                 "SECRET_NOT_ALLOWED",
                 f"secrets[{index}]",
-                f"`secrets[{index}]` is {name}, which rents machines or opens an account: it is "
-                "for this side alone, and never leaves it.",
+                f"`secrets[{index}]` is {name}, which rents machines or opens an account: it "
+                "never leaves this machine.",
                 f"Remove {name} from secrets.",
             )
             continue
         wrong = name_problem(name)
         if wrong is None and name in spec.secrets[:index]:
-            wrong = "stands there twice"
+            wrong = "is listed twice"
         if wrong is None and name in spec.env:
-            wrong = "stands under `env` too"
+            wrong = "is under `env` too"
         if wrong is not None:
             yield _wrong(
                 f"secrets[{index}]", f"is {name!r}, which {wrong}.", f"Give {ACCEPTED}, once."
@@ -257,7 +257,7 @@ def _environment_problems(spec: TrainingSpec) -> Iterator[Problem]:
         if not _MODULE.fullmatch(name):
             yield _wrong(
                 f"environment.modules[{index}]",
-                f"is {name!r}, which is no module's name.",
+                f"is {name!r}, which is not a module's name.",
                 "Give names such as cuda/12.4, without options.",
             )
 
@@ -265,29 +265,29 @@ def _environment_problems(spec: TrainingSpec) -> Iterator[Problem]:
 def _label_problems(labels: Iterable[str]) -> Iterator[Problem]:
     for name in labels:
         if not NAME_PATTERN.fullmatch(name):
-            yield _wrong(f"labels.{name}", "is no name.", f"Use {NAME_ACCEPTED}.")
+            yield _wrong(f"labels.{name}", "is not a valid name.", f"Use {NAME_ACCEPTED}.")
 
 
 def _alert_problems(spec: TrainingSpec) -> Iterator[Problem]:
     for index, alert in enumerate(spec.alerts):
         if any(earlier.name == alert.name for earlier in spec.alerts[:index]):
-            told = f"is {alert.name!r}, as is an earlier one's."
-            yield _wrong(f"alerts[{index}].name", told, "Give every alert a name of its own.")
+            problem = f"is {alert.name!r}, as is an earlier one's."
+            yield _wrong(f"alerts[{index}].name", problem, "Give every alert a unique name.")
         field = f"alerts[{index}].when"
         try:
             unknown = unknown_code(parse_condition(alert.when))
         except ConditionError as error:
-            told = f"`{field}` is {alert.when!r}. {error.message}"
-            yield Problem("CONDITION_INVALID", field, told, error.fix)
+            problem = f"`{field}` is {alert.when!r}. {error.message}"
+            yield Problem("CONDITION_INVALID", field, problem, error.fix)
             continue
         if unknown is not None:
-            told = f"`{field}` names the finding {unknown[0]!r}, which there is not."
+            problem = f"`{field}` names the finding {unknown[0]!r}, which does not exist."
             fix = (
                 f"There are {', '.join(unknown[1])}."
                 if unknown[1]
                 else "docs/diagnosis.md lists them."
             )
-            yield Problem("CONDITION_INVALID", field, told, fix)
+            yield Problem("CONDITION_INVALID", field, problem, fix)
 
 
 def _wrong(field: str, what: str, fix: str) -> Problem:

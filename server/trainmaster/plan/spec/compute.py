@@ -1,4 +1,4 @@
-"""The sections of the spec that say what it computes on, and in which Python environment."""
+"""The sections of the spec on hardware, processes and the Python environment."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ class ComputeSpec(Section):
     )
     activation_checkpointing: Auto | bool = setting(
         "auto",
-        "Compute activations anew in the backward pass instead of keeping them: a third more "
-        "computing for a fraction of the memory. auto does where nothing else makes it fit.",
+        "Recompute activations in the backward pass instead of keeping them: a third more "
+        "computing for a fraction of the memory. auto does so only where nothing else fits.",
         changes="box",
         lands=lands(
             nanogpt=only("kept", "auto", False, lacks="nanogpt's script keeps its activations"),
@@ -124,7 +124,7 @@ class ComputeSpec(Section):
     )
     launcher: Literal["process", "docker", "slurm"] = setting(
         "process",
-        "What holds the run on its host.",
+        "The program that runs the trainer on the host.",
         changes="never",
         lands=everywhere(only("hold", "process")),
     )
@@ -146,8 +146,8 @@ class ComputeSpec(Section):
     )
     threads: Auto | Count = setting(
         "auto",
-        "CPU threads of each process. auto parts the cores that the quota grants among them: more "
-        "threads make training collapse.",
+        "CPU threads of each process. auto divides the cores that the quota grants: more threads "
+        "are much slower.",
         changes="resume",
         unit="threads",
         lands=everywhere("torch.set_num_threads, OMP_NUM_THREADS"),
@@ -169,8 +169,8 @@ class EnvironmentSpec(Section):
 
     python: FilePath | None = setting(
         None,
-        "The box's interpreter to use, with its packages: a path there, or a name on its search "
-        "path. Null looks for one that can train.",
+        "The interpreter of the host to use, with its packages: a path there, or a name on its "
+        "search path. Null searches for one that can train.",
         changes="resume",
         lands=_PREPARATION,
     )
@@ -183,7 +183,7 @@ class EnvironmentSpec(Section):
     )
     setup: FilePath | None = setting(
         None,
-        "A shell script of this machine that the box runs first, in the run's folder, before each "
+        "A shell script of this machine that the host runs in the run's folder before each "
         "attempt. It may run again after a kill.",
         changes="never",
         lands=_PREPARATION,
@@ -196,8 +196,8 @@ class EnvironmentSpec(Section):
     )
     wheels: FilePath | None = setting(
         None,
-        "A folder of wheels, of this machine or as host:/path of the box. Packages come from "
-        "there alone, without the Internet.",
+        "A folder of wheels, of this machine or as host:/path of the host. Packages are installed "
+        "from there only, without the internet.",
         changes="never",
         lands=_PREPARATION,
     )

@@ -36,9 +36,9 @@ class SourceSpec(Section):
     )
     path: FilePath = setting(
         ...,
-        "A file or folder of the machine that launches, from where it is sent to the host, or as "
-        "host:/path one of the host's own. Relative paths start at the spec's folder. Hidden, "
-        "empty and binary files in a folder are left out.",
+        "A file or folder of the machine that launches, which is uploaded to the host, or as "
+        "host:/path a file or folder of the host. Relative paths start at the spec's folder. "
+        "Hidden, empty and binary files in a folder are left out.",
         changes="never",
         lands=lands(nanogpt="prepare", litgpt="prepare", hf="prepare", trl="datasets.load_dataset"),
     )
@@ -111,7 +111,7 @@ class DataSpec(Section):
     )
     prepare: Literal["auto", "box", "here", "stream"] = setting(
         "auto",
-        "Where texts become shards. auto is the box, which keeps them in a cache for later runs; "
+        "Where texts become shards. auto is box: the host prepares and caches them for later runs; "
         "here sends the shards, which with the byte tokenizer are twice the size of the texts; "
         "stream makes none: texts are read and tokenized while training.",
         changes="never",

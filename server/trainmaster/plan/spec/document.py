@@ -65,7 +65,7 @@ class TrainingSpec(Section):
     )
     method: Literal["auto", "pretrain", "sft", "dpo", "kto", "reward", "grpo"] = setting(
         "auto",
-        "What is learnt. auto is pretrain, and sft for trl.",
+        "The training method. auto is pretrain, and sft for trl.",
         changes="never",
         lands=lands(
             nanogpt=only("pretrain", "auto", "pretrain", lacks="nanogpt only pretrains: take trl"),
@@ -125,7 +125,7 @@ class TrainingSpec(Section):
     )
     data: DataSpec = setting(
         ...,
-        "What is read.",
+        "The training data.",
         changes="never",
         lands=lands(
             nanogpt="prepare, sampler",
@@ -135,19 +135,19 @@ class TrainingSpec(Section):
     )
     batch: BatchSpec = setting(
         BatchSpec(),
-        "How much each step sees.",
+        "The batch of an optimizer step.",
         changes="resume",
         lands=lands(nanogpt="the loop", litgpt="train", hf="TrainingArguments"),
     )
     optimizer: OptimizerSpec = setting(
         OptimizerSpec(),
-        "How gradients become steps.",
+        "The optimizer.",
         changes="resume",
         lands=lands(nanogpt="AdamW", litgpt="optimizer", hf="TrainingArguments"),
     )
     schedule: ScheduleSpec = setting(
         ScheduleSpec(),
-        "How the learning rate moves.",
+        "The learning-rate schedule.",
         changes="resume",
         lands=lands(nanogpt="schedule", litgpt="train", hf="TrainingArguments"),
     )
@@ -207,11 +207,11 @@ class TrainingSpec(Section):
         lands=lands(nanogpt="the saver", litgpt=_CALLBACK, hf=_CALLBACK),
     )
     recovery: RecoverySpec = setting(
-        RecoverySpec(), "What is done on failures.", changes="resume", lands=_SUPERVISOR
+        RecoverySpec(), "What the supervisor does on failures.", changes="resume", lands=_SUPERVISOR
     )
     compute: ComputeSpec = setting(
         ComputeSpec(),
-        "What it computes on.",
+        "Hardware and processes.",
         changes="resume",
         lands=lands(nanogpt="device", litgpt="devices", hf="accelerate_config.yaml"),
     )
@@ -224,7 +224,7 @@ class TrainingSpec(Section):
     )
     env: dict[str, Text] = setting(
         {},
-        "Plain environment variables. Never secrets: they would stand in the run's folder.",
+        "Plain environment variables. Never secrets: they would be stored in the run's folder.",
         changes="resume",
         lands=everywhere("the trainer's environment"),
     )
@@ -248,7 +248,10 @@ class TrainingSpec(Section):
         ),
     )
     alerts: list[AlertSpec] = setting(
-        [], "Who is told of what.", changes="resume", lands=_SUPERVISOR
+        [],
+        "Conditions and the destinations of their messages.",
+        changes="resume",
+        lands=_SUPERVISOR,
     )
     host: Name = setting(
         "local",
@@ -257,11 +260,11 @@ class TrainingSpec(Section):
         lands=everywhere("launch"),
     )
     limits: LimitsSpec = setting(
-        LimitsSpec(), "Where it is ended.", changes="resume", lands=_SUPERVISOR
+        LimitsSpec(), "Limits of the run.", changes="resume", lands=_SUPERVISOR
     )
     labels: dict[str, Text] = setting(
         {},
-        "The user's own marks, to find runs by.",
+        "Labels of the user, to find runs by.",
         changes="resume",
         lands=everywhere("config.json"),
     )

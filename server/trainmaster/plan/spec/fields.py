@@ -45,7 +45,7 @@ class Field:
 
     @property
     def default(self) -> Any:
-        """What holds where the user gives nothing; `PydanticUndefined` for a required field."""
+        """The default; `PydanticUndefined` for a required field."""
         return self.info.get_default(call_default_factory=True, validated_data={})
 
 
@@ -78,7 +78,7 @@ def changes_of(path: str) -> Changes | None:
         info = section.model_fields.get(part)
         if info is None and not at_item:
             return None
-        # A part that is no field is the name or number of a list's item (names may hold dots).
+        # Other parts are names or numbers of list items (names may hold dots).
         if info is not None:
             found = annotation_of(info).changes
             section = section_in(field_type(info))
@@ -118,14 +118,16 @@ def section_in(annotation: Any) -> type[Section] | None:
 
 def accepted(annotation: Any) -> str:
     """What a type accepts, in words."""
-    told: list[str] = []
+    described: list[str] = []
     for member in members(annotation):
         words = _accepted_member(member)
-        if words not in told and words != "null":
-            told.append(words)
+        if words not in described and words != "null":
+            described.append(words)
     if any(bare(member) is type(None) for member in members(annotation)):
-        told.append("null")
-    return told[0] if len(told) == 1 else ", ".join(told[:-1]) + " or " + told[-1]
+        described.append("null")
+    if len(described) == 1:
+        return described[0]
+    return ", ".join(described[:-1]) + " or " + described[-1]
 
 
 def nearest(name: str, known: Iterator[str] | list[str]) -> str | None:
@@ -167,12 +169,12 @@ def _accepted_member(member: Any) -> str:
 
 
 def _limits(metadata: tuple[Any, ...]) -> list[str]:
-    told = []
+    limits = []
     for item in metadata:
         if isinstance(item, Ge):
-            told.append(f">= {item.ge:,}")
+            limits.append(f">= {item.ge:,}")
         elif isinstance(item, Gt):
-            told.append(f"> {item.gt:,}")
+            limits.append(f"> {item.gt:,}")
         elif isinstance(item, Le):
-            told.append("< 1" if item.le == BELOW_ONE else f"<= {item.le:,}")
-    return [" and ".join(told)] if told else []
+            limits.append("< 1" if item.le == BELOW_ONE else f"<= {item.le:,}")
+    return [" and ".join(limits)] if limits else []

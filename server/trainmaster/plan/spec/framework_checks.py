@@ -1,4 +1,4 @@
-"""What the fields of a spec must be to each other in one framework, or for one method."""
+"""Checks the fields of a spec against each other for its framework and method."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _adapter_problems(spec: TrainingSpec) -> Iterator[Problem]:
     if spec.framework == "litgpt" and spec.compute.strategy == "fsdp":
         yield _wrong(
             "compute.strategy",
-            "is fsdp, which LitGPT has not for adapters.",
+            "is fsdp, which LitGPT does not have for adapters.",
             "Set it to auto, or to ddp; or take trl.",
         )
     if spec.framework == "trl" and not spec.continues:

@@ -18,7 +18,7 @@ from trainmaster.words.yaml12 import MAX_BYTES, load_yaml, too_large
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH_FIELDS = ("requirements", "setup")
-# What else stands as a tokenizer is a name on the hub.
+# Any other tokenizer is a name on the hub.
 _PATH_BEGINNINGS = ("/", "./", "../", "~/")
 _ON_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*:/")
 
@@ -53,7 +53,7 @@ def _read(source: str | Path) -> tuple[str, Path]:
     path = _expanded(str(source))
     try:
         if not path.is_file():
-            problem = "it is no file" if path.exists() else "there is no such file"
+            problem = "it is not a file" if path.exists() else "it does not exist"
             raise _unreadable(path, problem)
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -113,7 +113,7 @@ def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
             _make_absolute(environment, field, folder)
         if not _ON_HOST.match(str(environment.get("wheels"))):
             _make_absolute(environment, "wheels", folder)
-        # The interpreter is the box's, and may be a name on its search path.
+        # The interpreter is the host's, and may be a name on its search path.
         if document.get("host", "local") == "local" and "/" in str(environment.get("python")):
             _make_absolute(environment, "python", folder)
 

@@ -59,7 +59,7 @@ _EPOCHS = Argument(Positive | Auto, None, _EPOCHS_TEXT)
 _BETA = Argument(
     NotNegative,
     0.1,
-    "How much leaving the reference model costs. 0.1 as in Rafailov et al. 2023 (DPO).",
+    "The penalty for leaving the reference model. 0.1 as in Rafailov et al. 2023 (DPO).",
 )
 
 ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
@@ -125,8 +125,8 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "beta": Argument(
             NotNegative,
             0.0,
-            "How much leaving the reference model costs. Without (0), as is usual by now, no "
-            "reference model is held.",
+            "The penalty for leaving the reference model. 0, as is usual now, loads no reference "
+            "model.",
         ),
         "temperature": Argument(Positive, 1.0, "How freely completions are drawn."),
         "top_p": Argument(Share, 1.0, "Share of probability that is drawn from."),
@@ -172,6 +172,6 @@ def _unknown(field: str, name: str, method: str, framework: Framework, known: li
     return Problem(
         "UNKNOWN_KEY",
         field,
-        f"`{field}` is no argument of {method} with {framework}.{guess}",
+        f"`{field}` is not an argument of {method} with {framework}.{guess}",
         f"`method_args` takes {', '.join(known)}." if known else "Leave `method_args` out.",
     )

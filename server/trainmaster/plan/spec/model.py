@@ -1,4 +1,4 @@
-"""The section of the spec that says which network is trained, and what of it."""
+"""The sections of the spec on the model and the adapter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GPT2_PRESETS = (
     "gpt2-xl",
 )
 _PRESET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_ANEW = nowhere("nanogpt makes its models anew: continue from weights with hf, trl or litgpt")
+_NEW_ONLY = nowhere("nanogpt only creates new models: continue from weights with hf, trl or litgpt")
 _WHOLE = nowhere("see `adapter`")
 
 
@@ -165,21 +165,21 @@ class ModelSpec(Section):
     )
     path: FilePath | None = setting(
         None,
-        "A folder with weights to continue from, of this machine or as host:/path of the box: a "
+        "A folder with weights to continue from, of this machine or as host:/path of the host: a "
         "Hugging Face model, for litgpt also one of its own checkpoints.",
         changes="never",
         lands=lands(
-            nanogpt=_ANEW,
+            nanogpt=_NEW_ONLY,
             litgpt="initial_checkpoint_dir, checkpoint_dir",
             hf="AutoModelForCausalLM.from_pretrained",
         ),
     )
     hub: Text | None = setting(
         None,
-        "A model on the Hugging Face hub to continue from; the box fetches it.",
+        "A model on the Hugging Face hub to continue from; the host downloads it.",
         changes="never",
         lands=lands(
-            nanogpt=_ANEW,
+            nanogpt=_NEW_ONLY,
             litgpt="initial_checkpoint_dir, checkpoint_dir",
             hf="AutoModelForCausalLM.from_pretrained",
         ),
@@ -189,7 +189,7 @@ class ModelSpec(Section):
         "A commit, tag or branch of that model. Null: its main branch.",
         changes="never",
         lands=lands(
-            nanogpt=_ANEW,
+            nanogpt=_NEW_ONLY,
             litgpt="what is fetched",
             hf="from_pretrained(revision)",
             trl="model_init_kwargs.revision",

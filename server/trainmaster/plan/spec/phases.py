@@ -1,4 +1,4 @@
-"""The section of the spec that says in which stages is trained."""
+"""The section of the spec on the stages of a curriculum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SuccessSpec(Section):
     """What a phase must have reached when it ends."""
 
     metric: Text = setting(
-        "val_loss", "Which metric is looked at.", changes="resume", lands=not_built()
+        "val_loss", "The metric that is evaluated.", changes="resume", lands=not_built()
     )
     below: float | None = setting(
         None, "It must be below this.", changes="resume", lands=not_built()
@@ -56,7 +56,7 @@ class PhaseSpec(Section):
     )
     lr: Positive | Auto | None = setting(
         None,
-        "Its highest learning rate. Null goes on with the schedule.",
+        "Its highest learning rate. Null continues the schedule.",
         changes="resume",
         lands=not_built(),
     )

@@ -22,7 +22,7 @@ class Place:
 
     `where`: the framework's own argument, or the part of ours that acts on the value; empty where
     there is none, and then only the field's default is taken. `takes`: the values that it can do,
-    or what tells them; None takes every one. `words` says in words what it takes, `lacks` why not
+    or a predicate; None takes every one. `words` says in words what it takes, `lacks` why not
     the others.
     """
 
@@ -83,7 +83,7 @@ def only(where: str, *values: Any, lacks: str = NOT_BUILT) -> Place:
 
 
 def such(where: str, takes: Callable[[Any], bool], words: str, *, lacks: str = NOT_BUILT) -> Place:
-    """A place for the values that `takes` tells, which are `words`."""
+    """A place for the values that `takes` accepts, described by `words`."""
     return Place(where, takes, words, lacks)
 
 

@@ -15,7 +15,7 @@ _INTRODUCTION = """\
 # The spec, field by field
 
 This page is generated from the annotations in `server/trainmaster/spec/`:
-`python -m trainmaster.plan.spec > docs/spec.md` writes it anew.
+`python -m trainmaster.plan.spec > docs/spec.md` writes it again.
 
 A spec is one YAML mapping, read by the rules of YAML 1.2: `2e9` is a number, `24:00:00` and `no`
 are texts. Anchors, aliases, tags and repeated keys are refused, and so is a text of more than 1 MB.
@@ -27,7 +27,7 @@ Required are `name`, `framework`, `model`, `data.sources[].path`, and exactly on
 (`data.sources.main.weight`, `data.sources[0].weight`), `null` takes a field back.
 
 *Changes* says who may change a field once the run exists: nobody (never), the operator when
-resuming (resume), or the box by itself, to recover (box, and by a resume too).
+resuming (resume), or the supervisor, to recover (box, and by a resume too).
 
 Where each field lands in each framework, and what a framework has no place for, is in
 [frameworks.md](frameworks.md).

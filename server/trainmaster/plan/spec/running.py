@@ -1,4 +1,4 @@
-"""The sections of the spec that say how a run is kept: checkpoints, recovery, alerts, limits."""
+"""The sections of the spec on checkpoints, recovery, alerts and limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAVER = everywhere("the saver")
 _SUPERVISOR = everywhere("supervisor")
 
 
-# Said of `checkpoint.mirror`: nowhere, also where a rented box would send them to the operator.
+# A value of `checkpoint.mirror`: no copies, not even from a rented instance.
 NO_MIRROR = "none"
 
 
@@ -35,21 +35,21 @@ class CheckpointSpec(Section):
     every: Auto | Count | Duration = setting(
         "auto",
         "Steps (a plain number) or time between checkpoints. auto goes by the job's length and is "
-        "decided again on the box after 20 measured steps.",
+        "decided again by the trainer after 20 measured steps.",
         changes="box",
         unit="steps or duration",
         lands=_SAVER,
     )
     keep_latest: Count = setting(
         3,
-        "How many of the newest stay. Three survive two damaged ones.",
+        "How many of the newest are kept. Three survive two damaged ones.",
         changes="resume",
         unit="checkpoints",
         lands=_SAVER,
     )
     keep_best: CountOrZero = setting(
         1,
-        "How many of the best by `metric` stay.",
+        "How many of the best by `metric` are kept.",
         changes="resume",
         unit="checkpoints",
         lands=_SAVER,
@@ -72,11 +72,11 @@ class CheckpointSpec(Section):
     mirror: Text | None = setting(
         None,
         "Where verified checkpoints are copied to: operator (the machine that launched), "
-        "host:/path (another disk of the box), s3://… or none. Null is none, but operator on a "
-        "rented box, which is gone at its lease's end.",
+        "host:/path (another disk of the host), s3://… or none. Null is none, and operator on a "
+        "rented instance, whose disk is deleted at the end of its lease.",
         changes="resume",
         lands=everywhere(
-            such("supervisor", _mirror, "operator, none, or host:/path for a folder of the box")
+            such("supervisor", _mirror, "operator, none, or host:/path for a folder of the host")
         ),
     )
 
@@ -86,8 +86,8 @@ class RecoverySpec(Section):
 
     max_restarts: CountOrZero = setting(
         3,
-        "Restarts without a newer verified checkpoint in between. Three tell bad luck from a "
-        "fault that stays.",
+        "Restarts without a newer verified checkpoint in between. Three distinguish bad luck from "
+        "a persistent fault.",
         changes="resume",
         unit="restarts",
         lands=_SUPERVISOR,
@@ -108,9 +108,9 @@ class RecoverySpec(Section):
     on_spike: Literal["warn", "rewind_skip_data", "rewind_halve_lr", "stop"] = setting(
         "warn",
         "After a jump of the loss that stays: 50 steps, or two of over three times the loss. The "
-        "default only tells: most spikes come back by themselves. rewind_… go back to the last "
+        "default only reports it: most spikes recover. rewind_… resume from the last "
         "checkpoint before it and leave out the data, or halve the learning rate. So too after a "
-        "divergence, a loss that stays at over half as much again as its lowest.",
+        "divergence, a loss that remains 50 % above its lowest.",
         changes="resume",
         lands=_SUPERVISOR,
     )
@@ -124,7 +124,7 @@ class RecoverySpec(Section):
     on_stall: Literal["stacks_restart", "stacks_stop"] = setting(
         "stacks_restart",
         "When steps stop coming for five times as long as the run's own pace explains, at least "
-        "ten minutes: look at the stacks, then restart from the last checkpoint, since a hung "
+        "ten minutes: sample the stacks, then restart from the last checkpoint, since a hung "
         "trainer never ends by itself.",
         changes="resume",
         lands=_SUPERVISOR,
@@ -132,7 +132,7 @@ class RecoverySpec(Section):
     decide_within: Duration | None = setting(
         None,
         "Before a restart that changes or leaves out something, wait this long for the operator "
-        "to choose first (resume, or stop). Null waits for nobody: at night nobody chooses.",
+        "to choose first (resume, or stop). Null does not wait.",
         changes="resume",
         unit="duration",
         lands=_SUPERVISOR,
@@ -140,11 +140,11 @@ class RecoverySpec(Section):
 
 
 class AlertSpec(Section):
-    """A condition on a metric or a state, and who is told."""
+    """A condition on a metric or a state, and the destination of its message."""
 
-    name: Name = setting(..., "What the message calls it.", changes="resume", lands=_SUPERVISOR)
+    name: Name = setting(..., "Its name in messages.", changes="resume", lands=_SUPERVISOR)
     severity: Literal["info", "warning", "critical"] = setting(
-        "warning", "How loud.", changes="resume", lands=_SUPERVISOR
+        "warning", "The severity of its messages.", changes="resume", lands=_SUPERVISOR
     )
     when: Text = setting(
         ...,

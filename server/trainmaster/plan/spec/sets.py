@@ -87,7 +87,7 @@ def _step(
             return index_of, after, members(get_args(kind)[0])
     raise SpecError(
         "UNKNOWN_KEY",
-        f"`{walked}` has no parts, so `{walked}.{rest}` is no key of the spec.",
+        f"`{walked}` has no parts, so `{walked}.{rest}` is not a key of the spec.",
         f"Set `{walked}` as a whole.",
         field=f"{walked}.{rest}",
     )

@@ -1,4 +1,4 @@
-"""What of the spec each framework can do; everything else is refused by name, never ignored."""
+"""Refuses the values of a spec that its framework does not support; none is ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainmaster.words.errors import Problem, SpecError
 
 
 def refuse_what_is_not_built(spec: TrainingSpec) -> None:
-    """Nothing, if the spec's framework has a place for every value of it.
+    """Check that the spec's framework has a place for every value.
 
     Raises:
         SpecError: NOT_YET_SUPPORTED, listing each field for which it has none.
@@ -38,14 +38,14 @@ def _problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 def _problem(field: Field, path: str, value: Any, framework: Framework) -> Problem:
     place = field.annotation.lands[framework]
-    told = f"`{path}` is {shown(_plain(value))}"
+    value_is = f"`{path}` is {shown(_plain(value))}"
     if place.lacks == NOT_BUILT:
         why = "which is not built yet" + ("" if _is_alike(field) else f" for {framework}")
     else:
         why = f"which {framework} can't do: {place.lacks}"
     among = "" if _is_alike(field) else f" for {framework}"
     fix = f"`{path}` takes {place.words}{among}." if place.where else f"Leave `{path}` out{among}."
-    return Problem("NOT_YET_SUPPORTED", path, f"{told}, {why}.", fix)
+    return Problem("NOT_YET_SUPPORTED", path, f"{value_is}, {why}.", fix)
 
 
 def _is_alike(field: Field) -> bool:

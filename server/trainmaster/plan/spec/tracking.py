@@ -58,8 +58,8 @@ def tracking_problems(given: Mapping[str, Any], framework: Framework) -> Iterato
         if name not in known:
             meant = nearest(name, known)
             guess = f" Did you mean `{meant}`?" if meant else ""
-            told = f"`{field}` is no logger of {framework}.{guess}"
-            yield Problem("UNKNOWN_KEY", field, told, f"It has {', '.join(known)}.")
+            problem = f"`{field}` is not a logger of {framework}.{guess}"
+            yield Problem("UNKNOWN_KEY", field, problem, f"It has {', '.join(known)}.")
         elif isinstance(options, Mapping):
             yield from _option_problems(field, options, TRACKERS[name].options[framework])
         elif not isinstance(options, bool):
@@ -69,8 +69,8 @@ def tracking_problems(given: Mapping[str, Any], framework: Framework) -> Iterato
             )
     written = [name for name, options in given.items() if options is not False]
     if framework == "litgpt" and len(written) > 1:
-        told = f"`tracking` names {' and '.join(written)}, but LitGPT writes to one logger."
-        yield Problem("INVALID_VALUE", f"tracking.{written[1]}", told, "Keep one of them.")
+        problem = f"`tracking` names {' and '.join(written)}, but LitGPT writes to one logger."
+        yield Problem("INVALID_VALUE", f"tracking.{written[1]}", problem, "Keep one of them.")
 
 
 def missing_secrets(
@@ -91,11 +91,11 @@ def _option_problems(
     for name, value in options.items():
         if name not in known:
             takes = ", ".join(known) or "no options: write true"
-            told = f"`{field}.{name}` is no option of it."
-            yield Problem("UNKNOWN_KEY", f"{field}.{name}", told, f"`{field}` takes {takes}.")
+            problem = f"`{field}.{name}` is not an option of it."
+            yield Problem("UNKNOWN_KEY", f"{field}.{name}", problem, f"`{field}` takes {takes}.")
         elif not isinstance(value, str | int | float | bool):
-            told = f"`{field}.{name}` is {value!r}."
-            yield Problem("WRONG_TYPE", f"{field}.{name}", told, "Give a text.")
+            problem = f"`{field}.{name}` is {value!r}."
+            yield Problem("WRONG_TYPE", f"{field}.{name}", problem, "Give a text.")
 
 
 def _is_offline(name: str, tracker: Tracker, options: Any, variables: Mapping[str, str]) -> bool:

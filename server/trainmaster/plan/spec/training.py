@@ -1,4 +1,4 @@
-"""The sections of the spec that say how it is trained: batch, optimizer, schedule, validation."""
+"""The sections of the spec on batch, optimizer, schedule and validation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BY_THE_RUN = "; the run sets the exact rates"
 
 
 class BatchSpec(Section):
-    """How much each optimizer step sees."""
+    """The batch of an optimizer step."""
 
     tokens: Count = setting(
         8192,
@@ -53,7 +53,7 @@ class BatchSpec(Section):
 
 
 class OptimizerSpec(Section):
-    """How gradients become steps."""
+    """The optimizer."""
 
     name: Literal["adamw", "adam", "sgd", "lion", "adafactor", "muon", "sophia", "lamb"] = setting(
         "adamw",
@@ -110,7 +110,7 @@ class OptimizerSpec(Section):
 
 
 class ScheduleSpec(Section):
-    """How the learning rate moves over the run."""
+    """The learning-rate schedule."""
 
     kind: Literal["cosine", "linear", "constant", "inverse_sqrt", "wsd", "polynomial"] = setting(
         "cosine",

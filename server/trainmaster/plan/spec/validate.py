@@ -73,7 +73,7 @@ def _length_problems(document: Mapping[str, Any]) -> list[Problem]:
 
 
 def _model_problems(document: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong within the model, so that it is told also when another section is unsound."""
+    """Problems within the model, which are reported even if another section is invalid."""
     try:
         return list(checks.model_problems(ModelSpec.model_validate(document.get("model"))))
     except ValidationError:
@@ -179,7 +179,7 @@ def unknown_key(parent: str, name: str, known: Sequence[str]) -> Problem:
     return Problem(
         "UNKNOWN_KEY",
         path,
-        f"`{path}` is no key of the spec.{guess}",
+        f"`{path}` is not a key of the spec.{guess}",
         f"{where} takes {', '.join(known)}.",
     )
 

@@ -23,7 +23,6 @@ from trainmaster.runs.adopt.agreement import (
     refuse_another_shape,
     refuse_no_steps,
 )
-from trainmaster.runs.adopt.answers import AdoptAnswer
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.runs.adopt.schedule_continuation import fields_to_go_on, given_fields, what_differs
 from trainmaster.runs.adopt.starting_spec import DATA, starting_spec
@@ -31,6 +30,7 @@ from trainmaster.runs.launch import launched, start_run
 from trainmaster.runs.planning import plan_run
 from trainmaster.runs.planning.plan_run import Planned
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.adopt import AdoptAnswer
 from trainmaster.words.errors import UsageError
 from trainmaster.words.yaml12 import dump_yaml
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
-from trainmaster.runs.adopt.answers import AdoptAnswer, OutputRow, SkippedOutput
+from trainmaster.words.answers.adopt import AdoptAnswer, OutputRow, SkippedOutput
 from trainmaster.words.errors import StateError, UsageError
 
 _MOST_REASONS = 3

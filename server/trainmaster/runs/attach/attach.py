@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
@@ -21,8 +21,10 @@ from trainmaster.metrics.log_file import refuse_private
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.advance import advance
 from trainmaster.runs.launch import launched
+from trainmaster.runs.record_run import record_run
 from trainmaster.runs.wait import until_attempt
-from trainmaster.store.run import Run, new_run_id
+from trainmaster.store.control.idempotency import IdempotencyKey
+from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer
 from trainmaster.words.errors import HostError, UsageError
@@ -76,18 +78,24 @@ async def attach(
     asked = hashlib.sha256(
         json.dumps([host, kind, target, options.start, options.name, list(options.labels)]).encode()
     ).hexdigest()
-    if idempotency_key is not None:
-        known = workspace.control.run_of_key(idempotency_key, "attach", asked)
-        if known is not None:
-            await advance(workspace, known)
-            return launched(workspace, known)
+    key = IdempotencyKey(idempotency_key, "attach", asked) if idempotency_key else None
+    known = None if key is None else workspace.control.keys.result(key)
+    if known is not None:
+        await advance(workspace, known)
+        return launched(workspace, known)
     examiner = SourceExaminer.of(workspace.backend(host))
     source = await examiner.examine_source(kind, target, options.start)
     _refuse_watched(workspace, host, source)
     note = _watched_already(workspace, host, source)
     source = {**source, "ends_after_s": _silence_s(options.ends_after)}
-    key = (idempotency_key, asked) if idempotency_key else None
-    run = await _record(workspace, host, source, options, key)
+    desired = Desired(DesiredState.RUNNING, generation=1, why=ATTACHED)
+    run = await record_run(
+        workspace,
+        options.name or _name_of(source),
+        lambda run_id, name: _new_run(run_id, name, host, source, options),
+        desired,
+        key,
+    )
     if run is None:  # the same key, at the same moment, in another process
         return await attach(workspace, host, options, idempotency_key=idempotency_key)
     try:
@@ -203,40 +211,20 @@ def _watched_already(workspace: Workspace, host: str, source: Mapping[str, Any])
     return None
 
 
-async def _record(
-    workspace: Workspace,
-    host: str,
-    source: Mapping[str, Any],
-    options: AttachOptions,
-    key: tuple[str, str] | None,
-) -> Run | None:
-    """Put the run on record under the first free name; None where its key is taken by now."""
-    control, backend = workspace.control, workspace.backend(host)
-    wanted = options.name or _name_of(source)
-    while True:
-        name = control.free_name(wanted)
-        run_id = new_run_id(name)
-        config = _config(run_id, name, host, source, _labels(options.labels))
-        run = Run(
-            run_id=run_id,
-            name=name,
-            created_t=time.time(),
-            host=host,
-            placement=1,
-            spec="",
-            document=config,
-            plan={"decisions": [], "requirements": []},
-            labels=config["labels"],
-            closed=False,
-            cleaned=False,
-        )
-        desired = Desired(DesiredState.RUNNING, generation=1, why=ATTACHED)
-        folder = await backend.folder(run_id)
-        added: Literal["added", "name taken", "key taken"] = control.add_run(
-            run, desired, backend.launcher_name, folder, key
-        )
-        if added != "name taken":
-            return run if added == "added" else None
+def _new_run(
+    run_id: str, name: str, host: str, source: Mapping[str, Any], options: AttachOptions
+) -> Run:
+    config = _config(run_id, name, host, source, _labels(options.labels))
+    return Run(
+        run_id=run_id,
+        name=name,
+        created_t=time.time(),
+        host=host,
+        spec="",
+        document=config,
+        plan={"decisions": [], "requirements": []},
+        labels=config["labels"],
+    )
 
 
 def _config(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer_runtime.core.diagnosis.merge_findings import merged
+from trainer_runtime.core.diagnosis.merge_findings import merge_findings
 from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
 from trainer_runtime.core.protocol.finding import Finding
 from trainmaster.metrics.log_file import read_text
-from trainmaster.runs.diagnosis.answer import DiagnosisAnswer, finding_answer
+from trainmaster.runs.diagnosis.finding_answer import finding_answer
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.series import MOST_STEPS, LogSeries
+from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 
 
 def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswer:
@@ -29,8 +30,8 @@ def diagnose_file(path: Path, *, most_steps: int = MOST_STEPS) -> DiagnosisAnswe
         size += len(chunk)
     scan.finish()
     of_series, over = series.findings()
-    of_log = find(scan.seen())
-    found = _in_order(merged(_that_count(of_series, of_log, over), of_log), over)
+    of_log = find(scan.result())
+    found = _in_order(merge_findings(_that_count(of_series, of_log, over), of_log), over)
     return DiagnosisAnswer(
         findings=[finding_answer(one, over=one.id in over) for one in found],
         read_bytes=size,

@@ -9,19 +9,20 @@ from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 from trainer_runtime.core.protocol.journal import FoundRecord
-from trainmaster.runs.diagnosis.answer import FindingAnswer, finding_answer
+from trainmaster.runs.diagnosis.finding_answer import finding_answer
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.sync.run_view import RunView
+from trainmaster.words.answers.diagnosis import FindingAnswer
 
 _SAVE_FAILED = "checkpoint_failed"
-TOLD_BY_TRAINER = {
-    "nan_loss": "The loss is no number any more; the trainer's guard ended it.",
-    "nan_grad": "The gradient is no number any more; the trainer's guard ended it.",
-    _SAVE_FAILED: "A checkpoint could not be saved, or did not stand the check.",
+REPORTED_BY_TRAINER = {
+    "nan_loss": "The loss is NaN or infinite; the trainer's guard stopped the training.",
+    "nan_grad": "The gradient is NaN or infinite; the trainer's guard stopped the training.",
+    _SAVE_FAILED: "A checkpoint could not be saved or failed its verification.",
 }
 _BY_GUARD = "The trainer's guard reported it."
-SAVE_ADVICE = ("Look at the disk and at the log; the checkpoint before it stands.",)
+SAVE_ADVICE = ("Check the disk and the log; the previous checkpoint is intact.",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
                 confidence=1.0,
                 step=step,
                 evidence=as_evidence([(warning.message or "").encode()]),
-                explanation=TOLD_BY_TRAINER.get(code, _BY_GUARD),
+                explanation=REPORTED_BY_TRAINER.get(code, _BY_GUARD),
                 advice=SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
             )
             yield FoundOfRun(progress.attempt, finding, over)

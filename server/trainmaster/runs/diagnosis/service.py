@@ -7,13 +7,13 @@ from pathlib import Path
 
 from trainer_runtime.core.protocol.states import RunState
 from trainmaster.metrics.log_file import is_file
-from trainmaster.runs.diagnosis.answer import DiagnosisAnswer
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 from trainmaster.runs.diagnosis.diagnose_run import found_of
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import evidence_of
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.diagnosis import DiagnosisAnswer
 
 MOST_FINDINGS = 10
 MOST_OF_EVERYTHING = 100

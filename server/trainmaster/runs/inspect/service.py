@@ -13,11 +13,11 @@ from trainer_runtime.core.diagnosis.stacks.verdict import Verdict
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends import Inspector
-from trainmaster.runs.inspect.answer import Code, InspectionAnswer, RanksSeen
 from trainmaster.runs.inspect.next_step import next_step
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.inspect import Code, InspectionAnswer, RanksSeen
 from trainmaster.words.errors import HostError, StateError
 
 WITHIN_S = 36.0

@@ -133,7 +133,7 @@ async def plan_spec(
 
 def with_price(workspace: Workspace, host: str, facts: HostFacts) -> HostFacts:
     """The facts with what renting the host costs, and until when it is rented."""
-    box = workspace.control.boxes.of_host(host)
+    box = workspace.control.instances.by_host(host)
     if box is None:
         return facts
     now = time.time()  # as our records count; the box's own clock may be off
@@ -145,7 +145,7 @@ def refuse_where_lease_is_over(workspace: Workspace, host: str, now: float) -> N
     """Raises:
     HostError: `LEASE_OVER`, next to nothing is left of a rented host's lease.
     """
-    box = workspace.control.boxes.of_host(host)
+    box = workspace.control.instances.by_host(host)
     if box is not None and box.lease_end_t - now < LEAST_LEASE_S:
         raise lease_over(host, box.lease_end_t - now)
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.files.tokenizer_folder import BYTE
 from trainer_runtime.core.inputs.row_form import rows_of
-from trainer_runtime.core.inputs.rows_check import look_at_source
+from trainer_runtime.core.inputs.rows_check import check_source
 from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.plan.spec import SourceSpec, TrainingSpec
@@ -43,7 +43,7 @@ def _facts_here(spec: TrainingSpec, tokenizer: TokenizerFacts | None) -> CorpusF
 def _look_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
     """Of each source that lies here, what lies there, by the source's name."""
     return {
-        _name(source.name, source.path): look_at_source(_asked(spec, source))
+        _name(source.name, source.path): check_source(_asked(spec, source))
         for source in spec.data.sources
         if everything or not source.path.startswith(ON_BOX)
     }

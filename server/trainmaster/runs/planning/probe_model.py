@@ -20,7 +20,7 @@ from trainer_runtime.core.files.model_folder import (
     LITGPT,
     ModelFolder,
     belongs,
-    look_at_model,
+    read_model_folder,
 )
 from trainer_runtime.core.files.tokenizer_folder import (
     BYTE,
@@ -28,7 +28,7 @@ from trainer_runtime.core.files.tokenizer_folder import (
     SETTINGS_NAME,
     TokenizerFolder,
     holds_tokenizer,
-    look_at_tokenizer,
+    read_tokenizer_folder,
 )
 from trainmaster.backends import HERE, Backend, InputExaminer
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
@@ -93,7 +93,7 @@ async def _model(looking: _Looking) -> ModelFacts | None:
 
 async def _model_folder(looking: _Looking, path: str) -> ModelFolder:
     if looking.is_here or not path.startswith(ON_BOX):
-        return await asyncio.to_thread(look_at_model, path.removeprefix(ON_BOX))
+        return await asyncio.to_thread(read_model_folder, path.removeprefix(ON_BOX))
     examiner = InputExaminer.of(looking.backend, field="model")
     return await examiner.examine_model(path.removeprefix(ON_BOX))
 
@@ -183,7 +183,7 @@ async def _own_tokenizer(looking: _Looking, model: ModelFacts) -> TokenizerFacts
 
 async def _tokenizer_folder(looking: _Looking, path: str) -> TokenizerFolder:
     if looking.is_here or not path.startswith(ON_BOX):
-        return await asyncio.to_thread(look_at_tokenizer, path.removeprefix(ON_BOX))
+        return await asyncio.to_thread(read_tokenizer_folder, path.removeprefix(ON_BOX))
     examiner = InputExaminer.of(looking.backend, field="data.tokenizer")
     return await examiner.examine_tokenizer(path.removeprefix(ON_BOX))
 
@@ -220,7 +220,7 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
     with tempfile.TemporaryDirectory() as folder:
         for name in {JSON_NAME, SETTINGS_NAME} & names:
             Path(folder, name).write_bytes(await hub.file(model, name))
-        found = _tokenizer_facts(look_at_tokenizer(folder))
+        found = _tokenizer_facts(read_tokenizer_folder(folder))
     told_of = {"vocab_size": found.vocab_size, "problem": found.problem, "code": found.code}
     return facts.model_copy(update=told_of)
 

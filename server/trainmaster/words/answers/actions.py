@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
 
 
 class ActionRow(Answer):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
 
 
 class DoctorCheck(Answer):
@@ -14,7 +14,7 @@ class DoctorCheck(Answer):
     ok: bool
     found: str
     remedy: str | None = None
-    needed: bool = Field(description="false where only comfort depends on it")
+    needed: bool = Field(description="false for an optional requirement")
 
 
 class DoctorAnswer(Answer):
@@ -28,7 +28,7 @@ HostState = Literal["ok", "failing", "unreachable", "unchecked"]
 
 
 class HostCheckRow(Answer):
-    """`fail`: no training can run there like this; `warn`: some can't, or less well."""
+    """`fail`: no training can run there; `warn`: some can't, or run worse."""
 
     name: str
     state: Literal["ok", "warn", "fail"]
@@ -38,7 +38,7 @@ class HostCheckRow(Answer):
 
 class HostCheckAnswer(Answer):
     host: str
-    ok: bool = Field(description="false where anything failed")
+    ok: bool = Field(description="false if any check failed")
     checks: list[HostCheckRow]
 
 
@@ -50,11 +50,11 @@ class HostRow(Answer):
     cache: str | None = None
     state: HostState
     reason: str | None = None
-    as_of: float | None = Field(default=None, description="when it was last looked at, Unix time")
+    as_of: float | None = Field(default=None, description="Unix time of the last check or contact")
     gpus: list[str] | None = None
     open_runs: int
     fingerprint: str | None = None
-    lease_ends_at: str | None = Field(default=None, description="of a rented box")
+    lease_ends_at: str | None = Field(default=None, description="for a rented instance")
     usd_per_h: float | None = None
 
 
@@ -64,7 +64,7 @@ class HostsAnswer(Answer):
 
 
 class HostAddedAnswer(Answer):
-    """`fingerprint`: of the key that was pinned; none where the host was only noted."""
+    """`fingerprint`: of the pinned key; none for a host added offline."""
 
     host: str
     address: str
@@ -76,14 +76,14 @@ class HostAddedAnswer(Answer):
 
 class HostTrustAnswer(Answer):
     host: str
-    pinned: list[str] = Field(description="the fingerprints that were pinned until now")
+    pinned: list[str] = Field(description="the fingerprints pinned before")
     now: list[str]
     changed: bool
 
 
 class HostRemovedAnswer(Answer):
     host: str
-    abandoned: list[str] = Field(description="open runs that nobody follows any more")
+    abandoned: list[str] = Field(description="open runs that are no longer followed")
     next_step: str | None = None
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer, Number
+from trainmaster.words.answers.base import Answer, Number
 
 
 class MetricSeries(Answer):
-    """One key of one run: a summary over all points, and as many points as were asked for.
+    """One key of one run: a summary over all points, and the requested number of points.
 
     Downsampled series hold each bucket's mean in `values`, with its `lows` and `highs`.
     """
@@ -22,7 +22,7 @@ class MetricSeries(Answer):
     max_step: int | None = None
     steps: list[int]
     x: list[Number] | None = Field(
-        default=None, description="where the points stand in tokens, or seconds since the beginning"
+        default=None, description="the points' places in tokens, or in seconds since the beginning"
     )
     values: list[Number]
     lows: list[Number] | None = None
@@ -47,17 +47,17 @@ class Ranking(Answer):
 
 
 class LogCoverage(Answer):
-    """How much of a log file was understood."""
+    """How much of a log file was parsed."""
 
-    read_share: float = Field(description="of the lines with numbers, 0 to 1")
-    too_long: int | None = Field(default=None, description="lines that were passed over")
-    other_ranks: int | None = Field(default=None, description="how many ranks are left out")
+    read_share: float = Field(description="parsed share of the lines with numbers, 0 to 1")
+    too_long: int | None = Field(default=None, description="lines that were skipped")
+    other_ranks: int | None = Field(default=None, description="number of omitted ranks")
 
 
 class MetricsAnswer(Answer):
     runs: dict[str, dict[str, MetricSeries]]
     form: str | None = Field(
-        default=None, description="what the values are, where not the metric's own"
+        default=None, description="how the values are computed, if not the metric's own"
     )
     best: dict[str, BestRun] | None = None
     ranking: dict[str, Ranking] | None = None

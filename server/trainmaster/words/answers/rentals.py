@@ -1,4 +1,4 @@
-"""Answers about machines for rent, rented boxes and what they cost."""
+"""Answers about offers, rented instances and their costs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
+
+InstanceState = Literal["intended", "created", "ready", "releasing", "ended"]
 
 
 class OfferColumns(Answer):
-    """Offers by column, as they are sorted; every list is as long as `offer`."""
+    """Offers by column, in their order; every list is as long as `offer`."""
 
-    offer: list[str] = Field(description="what provision takes")
+    offer: list[str] = Field(description="the name that provision takes")
     gpu: list[str]
     count: list[int]
     gpu_memory_gib: list[float | None]
@@ -30,44 +32,45 @@ class OfferColumns(Answer):
 
 class OffersAnswer(Answer):
     offers: OfferColumns
-    sources: dict[str, str] = Field(description="by provider, the address that told the prices")
+    sources: dict[str, str] = Field(description="by provider, the URL that returned the prices")
     not_asked: dict[str, str] | None = Field(
-        default=None, description="by provider, why there is nothing of it, or less"
+        default=None, description="by provider, why its offers are missing or incomplete"
     )
-    more: int | None = Field(default=None, description="further offers that `limit` left out")
+    more: int | None = Field(default=None, description="further offers beyond `limit`")
     spec_problem: str | None = Field(default=None, description="why the spec fits none of them")
     next_step: str | None = None
     next_tools: list[str] | None = None
 
 
 class ProvisionAnswer(Answer):
-    """`ready` once an SSH command has succeeded; until then the box goes on booting by itself."""
+    """`ready` once an SSH command has succeeded; until then the instance boots in the
+    background."""
 
-    box: str
+    instance: str
     host: str
-    state: Literal["intended", "created", "ready", "releasing", "ended"]
+    state: InstanceState
     provider: str
     usd_per_h: float
     budget_usd: float
     lease_ends_at: str
-    own_timer: str = Field(description="what the box itself can do at its lease's end")
+    lease_timer: str = Field(description="what the instance does by itself at its lease's end")
     reason: str | None = None
     next_step: str | None = None
     next_tools: list[str] | None = None
 
 
 class ReleaseAnswer(Answer):
-    box: str
+    instance: str
     host: str
-    state: Literal["intended", "created", "ready", "releasing", "ended"]
-    mirrored: list[str] | None = Field(default=None, description="runs brought here before")
+    state: InstanceState
+    mirrored: list[str] | None = Field(default=None, description="runs copied here before")
     spent_usd: float
     next_step: str | None = None
     next_tools: list[str] | None = None
 
 
-class BoxRow(Answer):
-    box: str
+class InstanceRow(Answer):
+    instance: str
     host: str
     provider: str
     state: str
@@ -79,10 +82,10 @@ class BoxRow(Answer):
     reason: str | None = None
 
 
-class StrayRow(Answer):
-    """A box with our tag that no record knows."""
+class OrphanRow(Answer):
+    """An instance with a Trainmaster tag and without a record here."""
 
-    box: str
+    instance: str
     provider: str
     provider_id: str
     usd_per_h: float | None = None
@@ -90,22 +93,20 @@ class StrayRow(Answer):
 
 
 class ReconcileAnswer(Answer):
-    did: dict[str, list[str]] | None = Field(
-        default=None, description="by box, what was due and was done"
-    )
-    strays: list[StrayRow] | None = None
+    did: dict[str, list[str]] | None = Field(default=None, description="by instance, what was done")
+    orphans: list[OrphanRow] | None = None
     not_asked: dict[str, str] | None = Field(
-        default=None, description="by provider, why nothing is known of its boxes"
+        default=None, description="by provider, why its instances are unknown"
     )
     next_step: str | None = None
 
 
 class CostsAnswer(Answer):
     spent_usd: float
-    committed_usd: float = Field(description="what open leases may still come to")
+    committed_usd: float = Field(description="maximum further cost of open leases")
     max_usd_total: float
-    boxes: list[BoxRow]
-    runs: dict[str, float] = Field(description="by run, dollars of its attempts' time")
-    strays: list[StrayRow] | None = None
+    instances: list[InstanceRow]
+    runs: dict[str, float] = Field(description="by run, dollars for the time of its attempts")
+    orphans: list[OrphanRow] | None = None
     not_asked: dict[str, str] | None = None
     next_step: str | None = None

@@ -1,55 +1,14 @@
-"""The answers of services, tools and commands: one model under three names.
-
-A tool's structured content and a command's `--json` are the same text: what is None is left out,
-but where null itself says something (`resume_from`).
-"""
+"""Answers about runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import Field
 
-from trainmaster.words.tool_names import tools_in
+from trainmaster.words.answers.base import Answer, Number, State
 
-State = Literal[
-    "planned",
-    "preparing",
-    "queued",
-    "running",
-    "recovering",
-    "stopping",
-    "completed",
-    "failed",
-    "stopped",
-    "lost",
-]
 _WHY_OLD = "why the host could not be reached just now"
-# A metric's value; the strings are the ones that aren't finite.
-Number = float | Literal["NaN", "Infinity", "-Infinity"]
-
-
-class Answer(BaseModel):
-    """Leaves out what is None; `null_says_something` names the fields that stay."""
-
-    model_config = ConfigDict(extra="forbid")
-    null_says_something: ClassVar[frozenset[str]] = frozenset()
-
-    @model_validator(mode="after")
-    def _name_tools(self) -> Self:
-        """`next_step` speaks of commands: `next_tools` says which tools do what those do."""
-        step = getattr(self, "next_step", None)
-        if step and "next_tools" in type(self).model_fields:
-            self.next_tools = tools_in(step) or None
-        return self
-
-    @model_serializer(mode="wrap")
-    def _lean(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        kept = self.null_says_something
-        return {
-            key: value for key, value in serialize(self).items() if value is not None or key in kept
-        }
 
 
 class PlanDecision(Answer):
@@ -60,7 +19,7 @@ class PlanDecision(Answer):
 
 
 class PlanAnswer(Answer):
-    """What a launch would do. An estimate that can't be made is left out."""
+    """The plan of a launch. An estimate that is not possible is omitted."""
 
     name: str
     host: str
@@ -69,7 +28,7 @@ class PlanAnswer(Answer):
     gpu: Any = None
     warnings: list[str]
     unattended: str | None = Field(
-        default=None, description="`no: WHY` where it needs a keeper and none is there"
+        default=None, description="`no: WHY` where it needs a keeper and none is installed"
     )
     next_step: str | None = None
     next_tools: list[str] | None = None
@@ -83,11 +42,9 @@ class LaunchAnswer(Answer):
     attempt: int
     host: str
     name: str | None = None
-    pending: bool | None = Field(
-        default=None, description="true where the host is still to be reached"
-    )
+    pending: bool | None = Field(default=None, description="true until the host was reached")
     cursor: str | None = Field(
-        default=None, description="for the first wait: everything that happens from here on counts"
+        default=None, description="for the first wait: events after it are reported"
     )
     applied: str | None = Field(default=None, description="the patch, as FINDING:PATCH")
     warnings: list[str] | None = None
@@ -147,7 +104,7 @@ class AttemptRow(Answer):
 
 
 class TransferState(Answer):
-    """What travels between this machine and the box, and what keeps it from doing so."""
+    """A transfer between this machine and the host, and its last error."""
 
     what: str
     done_bytes: int
@@ -157,7 +114,7 @@ class TransferState(Answer):
 
 
 class PreparationState(Answer):
-    """What comes before the trainer; `share`: how much of the step is done, 0 to 1."""
+    """The preparation before the trainer; `share`: done part of the step, 0 to 1."""
 
     step: Literal[
         "starting",
@@ -175,7 +132,7 @@ class PreparationState(Answer):
 
 
 class RunCost(Answer):
-    """Of a run on rented boxes: dollars for its attempts' time; `usd_per_h` while it goes on."""
+    """Dollars for the time of the attempts on rented instances; `usd_per_h` while it runs."""
 
     usd: float
     usd_per_h: float | None = None
@@ -183,7 +140,7 @@ class RunCost(Answer):
 
 
 class SessionRow(Answer):
-    """A session of a run that goes on in sessions; times are UTC, ISO 8601."""
+    """A Kaggle session of a run; times are UTC, ISO 8601."""
 
     number: int
     ends_at: str | None = Field(default=None, description="its deadline, once it runs")
@@ -192,24 +149,22 @@ class SessionRow(Answer):
 
 
 class StatusAnswer(Answer):
-    """`as_of`: Unix time of the newest word from the box; `heartbeat_age_s`: seconds since then."""
+    """`as_of`: Unix time of the newest data of the host; `heartbeat_age_s`: seconds since."""
 
     run_id: str
     name: str
     state: State
     reason: str | None = None
-    resumes_at: str | None = Field(default=None, description="when a spent quota starts anew, UTC")
+    resumes_at: str | None = Field(default=None, description="when the next quota starts, UTC")
     session: SessionRow | None = None
     host: str
     as_of: float | None = None
     heartbeat_age_s: float | None = None
     unreachable: str | None = Field(default=None, description=_WHY_OLD)
     pending: bool | None = Field(
-        default=None, description="true where the newest request has not reached the host"
+        default=None, description="true until the newest request has reached the host"
     )
-    unconfirmed: bool | None = Field(
-        default=None, description="true where three heartbeats have passed unheard"
-    )
+    unconfirmed: bool | None = Field(default=None, description="true after three missed heartbeats")
     attempt: int
     step: int
     target_step: int | None = None
@@ -220,14 +175,14 @@ class StatusAnswer(Answer):
     preparation: PreparationState | None = None
     transfer: TransferState | None = None
     unattended: str | None = Field(
-        default=None, description="`no: WHY` where it needs a keeper and none is there"
+        default=None, description="`no: WHY` where it needs a keeper and none is installed"
     )
     cost: RunCost | None = None
     evidence: list[str] | None = Field(
         default=None,
-        description="last log line of a failed run, or of preparing one: by whoever",
+        description="last log line of a failed run or preparation: untrusted text",
     )
-    risks: list[str] | None = Field(default=None, description="what may still go wrong")
+    risks: list[str] | None = Field(default=None, description="what may fail later")
     attempts: list[AttemptRow] | None = None
     telemetry: dict[str, Number] | None = None
     folder: str | None = None
@@ -244,7 +199,7 @@ class LogAnswer(Answer):
 
 
 class Change(Answer):
-    """Something that happened: a checkpoint, an evaluation, a new state, the end."""
+    """An event: a checkpoint, an evaluation, a new state, the end."""
 
     event: str
     t: float
@@ -259,14 +214,14 @@ class WaitAnswer(Answer):
     step: int
     cursor: str
     changes: list[Change]
-    omitted: int | None = Field(default=None, description="older changes that were left out")
+    omitted: int | None = Field(default=None, description="older changes that were omitted")
     unreachable: str | None = Field(default=None, description=_WHY_OLD)
     next_step: str
     next_tools: list[str] | None = None
 
 
 class CheckpointRow(Answer):
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"verified"})
+    keep_null: ClassVar[frozenset[str]] = frozenset({"verified"})
 
     step: int
     time: float
@@ -283,9 +238,9 @@ class SkippedCheckpoint(Answer):
 
 
 class CheckpointsAnswer(Answer):
-    """`not_ours`: as its log tells of them; whose they are can verify and resume them, not we."""
+    """`not_ours`: as its log reports them; only its owner can verify and resume them."""
 
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"resume_from"})
+    keep_null: ClassVar[frozenset[str]] = frozenset({"resume_from"})
 
     checkpoints: list[CheckpointRow]
     skipped: list[SkippedCheckpoint]
@@ -318,12 +273,12 @@ class SkippedFile(Answer):
 
 
 class FetchAnswer(Answer):
-    """What of the wanted files is here now, below `folder`; `more`: not all of it yet."""
+    """The wanted files that are below `folder` now; `more`: some are missing."""
 
     run_id: str
     files: int
     bytes: int
-    brought: list[str] | None = Field(default=None, description="what, in a few paths")
+    brought: list[str] | None = Field(default=None, description="a few of their paths")
     skipped: list[SkippedFile]
     folder: str
     more: bool | None = None
@@ -332,7 +287,7 @@ class FetchAnswer(Answer):
 
 
 class TransferAnswer(Answer):
-    """What was carried out."""
+    """The transfers that were done."""
 
     run_id: str
     done: list[str]

@@ -53,7 +53,7 @@ def test_one_loss_of_100_among_6_is_a_spike_at_once() -> None:
 
 @pytest.mark.parametrize("scatter", [0.0, 0.003, 0.01])
 @pytest.mark.parametrize("rows", [500, 5000])
-def test_a_healthy_slow_run_is_not_told_to_stop(rows: int, scatter: float) -> None:
+def test_a_healthy_slow_run_raises_no_alarm(rows: int, scatter: float) -> None:
     for seed in range(10):
         rng = random.Random(f"{seed} {scatter}")
         losses = [(3.3 - 0.1 * i / rows) * rng.gauss(1, scatter) for i in range(rows)]
@@ -65,10 +65,10 @@ def test_a_flat_loss_is_a_plateau_for_information_and_without_patches() -> None:
     losses = healthy(rng, 400, 0.01) + [3.9 * rng.gauss(1, 0.01) for _ in range(6000)]
     finding = only(feed(Detectors(Settings(config={"optimizer": {"lr": 1}})), losses), "plateau")
     assert (finding.severity, finding.patches) == ("info", ())
-    assert "no reason to stop" in finding.explanation
+    assert "not a reason to stop" in finding.explanation
 
 
-def test_an_odd_step_that_stays_alone_is_a_note_and_no_finding() -> None:
+def test_an_isolated_outlier_is_a_note_and_not_a_finding() -> None:
     losses = with_spike([3.0 + 0.01 * math.sin(i) for i in range(200)], 100, 1, 1.9)
     detectors = feed(Detectors(), losses)
     assert all_codes(detectors) == []
@@ -123,7 +123,7 @@ def test_a_divergence_begins_where_the_loss_left_its_level() -> None:
     assert 1180 <= (found.step or 0) <= 1201
 
 
-def test_of_a_start_from_scratch_the_rate_is_what_fails() -> None:
+def test_early_in_a_run_from_scratch_the_rate_is_blamed_first() -> None:
     config = {"framework": "nanogpt", "optimizer": {"lr": 1e9}}
     for started_at, first in ((0, "rewind_halve_lr"), (1000, "rewind_skip_data")):
         detectors = Detectors(Settings(sequences_per_step=8, config=config))
@@ -133,7 +133,7 @@ def test_of_a_start_from_scratch_the_rate_is_what_fails() -> None:
         assert only(detectors, "nan_loss").patches[0].id == first
 
 
-def test_the_spike_report_carries_what_one_wants_to_know() -> None:
+def test_the_spike_report_contains_the_figures() -> None:
     detectors = Detectors(Settings(sequences_per_step=512))
     for step in range(1, 110):
         spikes = step >= 100
@@ -161,8 +161,8 @@ def test_the_spike_report_counts_data_that_was_left_out() -> None:
     assert found.slots["last_sequence"] == 103 * 8 - 1 + 40
 
 
-def test_bloom_s_spike_is_announced_by_its_gradient_norm() -> None:
-    told = [
+def test_blooms_spike_is_announced_by_its_gradient_norm() -> None:
+    logged = [
         (31214, 2.198845, 0.242),
         (31215, 2.220424, 0.947),
         (31216, 2.595213, 2.390),
@@ -175,18 +175,18 @@ def test_bloom_s_spike_is_announced_by_its_gradient_norm() -> None:
         (31250, 2.215699, 0.267),
     ]
     detectors = Detectors()
-    for step, loss, norm in told:
+    for step, loss, norm in logged:
         detectors.point("loss", step, None, loss)
         detectors.point("grad_norm", step, None, norm)
     assert all_codes(detectors) == ["grad_norm_rising", "loss_spike"]
     assert only(detectors, "loss_spike").step == 31219
     rising = only(detectors, "grad_norm_rising")
-    assert "the loss spike at step 31219 belongs to it" in rising.explanation
+    assert "the loss spike at step 31219 is part of" in rising.explanation
     assert "may follow" not in rising.explanation
-    assert rising.advice == ("The loss spike's own finding says what to do.",)
+    assert rising.advice == ("Follow the advice of the loss spike's finding.",)
 
 
-def test_the_loss_of_0_that_hf_prints_for_nan_is_a_gradient_that_is_no_number() -> None:
+def test_the_loss_of_0_that_hf_prints_for_nan_is_a_nan_gradient() -> None:
     detectors = Detectors()
     for step in range(1, 30):
         lost = step >= 20
@@ -210,7 +210,7 @@ def test_loss_and_norm_of_one_step_are_one_finding_whatever_their_order() -> Non
         assert all_codes(detectors) == ["nan_loss"]
 
 
-def test_overflows_under_a_loss_scaler_are_normal_until_they_never_end() -> None:
+def test_overflows_under_a_loss_scaler_are_normal_until_they_persist() -> None:
     detectors = Detectors()
     for step in range(1, 40):
         detectors.point("loss_scale", step, None, 65536.0)
@@ -256,7 +256,7 @@ def test_validation_that_rises_while_training_falls_is_overfitting() -> None:
     assert (finding.severity, finding.step) == ("warning", 2000)
 
 
-def test_losses_that_are_all_but_nought_are_no_overfitting() -> None:
+def test_losses_near_zero_are_not_overfitting() -> None:
     detectors = Detectors()
     for step in range(1, 2001):
         detectors.point("loss", step, None, 1e-12 / step)
@@ -287,7 +287,7 @@ def test_validation_that_rises_with_training_is_no_overfitting() -> None:
 
 
 @pytest.mark.parametrize("after, wrong", [(3.0, True), (2.6, True), (2.31, False), (1.9, True)])
-def test_a_loss_unlike_before_a_resume_is_told(after: float, wrong: bool) -> None:
+def test_a_loss_that_differs_after_a_resume_is_found(after: float, wrong: bool) -> None:
     detectors = Detectors()
     detectors.event("started", FIRST_T, 0, {"target_step": 500})
     feed(detectors, [2.3 + 0.01 * math.sin(i) for i in range(200)])

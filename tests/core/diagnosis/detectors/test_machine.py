@@ -32,7 +32,7 @@ def sampled(
     minutes: int = 10,
     **metrics: float,
 ) -> Detectors:
-    """A run whose machine was busy for ten minutes, then told of `values`."""
+    """A run whose machine was busy for ten minutes, then sampled `values`."""
     detectors = Detectors(settings)
     for minute in range(10 + minutes):
         for key, value in {"loss": 3.0 - minute / 100, **metrics}.items():
@@ -65,7 +65,7 @@ def test_a_busy_machine_raises_nothing() -> None:
         ({"gpu_util": 20.0}, {"data_time_share": 0.01}, "The host"),
     ],
 )
-def test_an_idle_gpu_is_told_with_its_cause(
+def test_an_idle_gpu_is_reported_with_its_cause(
     values: dict[str, float], metrics: dict[str, float], words: str
 ) -> None:
     finding = only(sampled(values, **metrics))
@@ -90,7 +90,7 @@ def test_one_gpu_of_several_that_lags_is_named() -> None:
     assert finding.code == "gpu_idle" and "GPU 5 alone: 12 %" in finding.evidence
 
 
-def test_an_a100_below_40_per_cent_mfu_is_told() -> None:
+def test_an_a100_below_40_per_cent_mfu_is_reported() -> None:
     a100 = Settings(peak_flops=312e12)
     assert only(sampled({}, a100, mfu=0.31)).severity == "info"
     assert all_codes(sampled({}, a100, mfu=0.45)) == []
@@ -104,13 +104,13 @@ def test_an_a100_below_40_per_cent_mfu_is_told() -> None:
         ({"gpu_throttle": 1.0, "gpu_clock_mhz": 1200.0}, "power limit"),
     ],
 )
-def test_a_throttled_gpu_is_told_with_its_cause(values: dict[str, float], words: str) -> None:
+def test_a_throttled_gpu_is_reported_with_its_cause(values: dict[str, float], words: str) -> None:
     finding = only(sampled(values))
     assert (finding.code, finding.severity) == ("gpu_throttled", "warning")
     assert words in finding.explanation
 
 
-def test_a_gpu_is_looked_at_only_while_steps_are_made() -> None:
+def test_a_gpu_is_evaluated_only_while_steps_are_made() -> None:
     detectors = Detectors()
     for sixth in range(600):
         detectors.sample(FIRST_T + 10 * sixth, BUSY | {"gpu_util": 0.0})
@@ -127,7 +127,7 @@ def test_an_idle_gpu_that_works_again_is_closed() -> None:
 
 
 def hourly(key: str, series: list[float], settings: Settings | None = None) -> Detectors:
-    """One key over hours: a sample every ten seconds, of a value a minute."""
+    """One key over hours: a sample every ten seconds, a new value every minute."""
     detectors = Detectors(settings)
     detectors.event("started", FIRST_T, 0, {})
     for minute, value in enumerate(series):
@@ -168,7 +168,7 @@ def test_memory_that_is_noisy_or_settles_is_no_leak(key: str) -> None:
         assert all_codes(hourly(key, series)) == []
 
 
-def test_a_disk_that_fills_is_told_with_its_hours() -> None:
+def test_a_filling_disk_is_reported_with_the_hours_left() -> None:
     filling = [100 - minute / 6 for minute in range(180)]
     finding = only(hourly("disk_free_gib", filling))
     assert (finding.code, finding.severity) == ("disk_filling", "warning")

@@ -9,29 +9,29 @@ from support.core.metric_series import FIRST_T, all_codes, codes
 
 from trainer_runtime.core.diagnosis.detectors import Detectors, Settings
 
-LOOK_S = 10.0
+CHECK_S = 10.0
 
 
 def stepping(
     detectors: Detectors, first: int, last: int, t: float, every_s: float = 1.1, **values: float
 ) -> float:
-    """Steps from `first` to `last`, with a look every ten seconds; the time after them."""
-    looked = t
+    """Steps from `first` to `last`, with a check every ten seconds; the time after them."""
+    checked = t
     for step in range(first, last + 1):
         t += every_s
         for key, value in {"loss": 3.0 - step / 10_000, **values}.items():
             detectors.point(key, step, t, value)
-        if t - looked >= LOOK_S:
+        if t - checked >= CHECK_S:
             detectors.tick(t)
-            looked = t
+            checked = t
     return t
 
 
 def silence(detectors: Detectors, t: float, seconds: float) -> list[str]:
-    """Looks every ten seconds while nothing comes; what is open in the end."""
+    """Check every ten seconds while nothing is logged; the codes open at the end."""
     found: list[str] = []
-    for look in range(1, int(seconds / LOOK_S) + 1):
-        found = codes(detectors.tick(t + look * LOOK_S))
+    for check in range(1, int(seconds / CHECK_S) + 1):
+        found = codes(detectors.tick(t + check * CHECK_S))
     return found
 
 
@@ -85,13 +85,15 @@ def test_a_pause_that_was_long_before_may_be_so_again() -> None:
     assert silence(detectors, t + 1100, 200) == ["stall"]
 
 
-def test_pauses_of_a_run_that_nobody_configured_are_learnt() -> None:
+def test_pauses_of_a_run_without_configuration_are_learnt() -> None:
     detectors = Detectors()
     t = FIRST_T
     for lap in range(6):
         t = stepping(detectors, 100 * lap + 1, 100 * lap + 100, t)
         found = silence(detectors, t, 300)
-        assert found == ([] if lap > 1 else ["stall"])  # two of them show when the next is due
+        assert found == (
+            [] if lap > 1 else ["stall"]
+        )  # after two of them the next due step is known
         t += 300
         detectors.event("checkpoint", t, 100 * lap + 100)
     t = stepping(detectors, 601, 650, t)
@@ -122,8 +124,8 @@ def test_samples_that_come_in_after_the_points_they_stood_beside_make_no_stall()
     detectors = Detectors()
     for step in range(1, 1000):
         detectors.point("loss", step, FIRST_T + step, 3.0 - step / 10_000)
-    for look in range(1, 100):
-        detectors.sample(FIRST_T + look * LOOK_S, {"cpu_util": 10.0})
+    for check in range(1, 100):
+        detectors.sample(FIRST_T + check * CHECK_S, {"cpu_util": 10.0})
     assert all_codes(detectors) == []
 
 
@@ -139,7 +141,7 @@ def test_nothing_stalls_before_the_first_step_or_after_the_end() -> None:
     assert silence(detectors, t, 4000) == []
 
 
-def test_a_throughput_that_is_down_by_a_fifth_is_told_with_its_cause() -> None:
+def test_a_throughput_drop_of_a_fifth_is_reported_with_its_cause() -> None:
     detectors = Detectors()
     rng = random.Random(5)
     for step in range(1, 200):
@@ -197,7 +199,7 @@ def test_a_drop_that_is_over_is_closed() -> None:
         (Settings(), 501),  # learnt: three times the 100 steps
     ],
 )
-def test_a_checkpoint_that_does_not_come_is_told(settings: Settings, overdue_at: int) -> None:
+def test_an_overdue_checkpoint_is_reported(settings: Settings, overdue_at: int) -> None:
     detectors = Detectors(settings)
     detectors.event("started", FIRST_T, -100, {})
     t = FIRST_T

@@ -25,15 +25,17 @@ def of_method(method: str, beta: float = 0.1, **config: Any) -> Detectors:
     return Detectors(Settings(config={"optimizer": {"lr": 1e-4, "grad_clip": 1.0}, **given}))
 
 
-def tell(detectors: Detectors, step: int, values: Mapping[str, float]) -> None:
+def log_values(detectors: Detectors, step: int, values: Mapping[str, float]) -> None:
     for key, value in values.items():
         detectors.point(key, step, None, value)
 
 
-def recorded(name: str, detectors: Detectors) -> Detectors:
+def fed_from_csv(name: str, detectors: Detectors) -> Detectors:
     with (RECORDED / f"{name}.csv").open() as file:
         for row in csv.DictReader(file):
-            tell(detectors, int(row.pop("step")), {key: float(text) for key, text in row.items()})
+            log_values(
+                detectors, int(row.pop("step")), {key: float(text) for key, text in row.items()}
+            )
     return detectors
 
 
@@ -44,14 +46,14 @@ def only(detectors: Detectors, code: str) -> Finding:
 
 
 def test_a_dpo_that_learns_raises_no_alarm() -> None:
-    assert all_codes(recorded("dpo_healthy", of_method("dpo"))) == []
+    assert all_codes(fed_from_csv("dpo_healthy", of_method("dpo"))) == []
 
 
 def test_swapped_labels_are_a_collapse_of_the_margin_at_its_onset() -> None:
     detectors = of_method("dpo")
     for action in ("saved", "verified"):
         detectors.event("checkpoint", step=60, fields={"action": action})
-    found = only(recorded("dpo_collapse", detectors), "margin_collapse")
+    found = only(fed_from_csv("dpo_collapse", detectors), "margin_collapse")
     assert (found.severity, found.step) == ("critical", 61)
     assert "5.38 at step 60" in found.evidence[0]
     raised = next(patch for patch in found.patches if patch.id == "rewind_raise_beta")
@@ -59,29 +61,29 @@ def test_swapped_labels_are_a_collapse_of_the_margin_at_its_onset() -> None:
     assert raised.expected == {"method_args.beta": 0.1}
 
 
-@pytest.mark.parametrize(("resumed_at", "is_told"), [(60, True), (8, False)])
+@pytest.mark.parametrize(("resumed_at", "is_found"), [(60, True), (8, False)])
 def test_pairs_that_are_others_after_a_resume_unlearn_as_well(
-    resumed_at: int, is_told: bool
+    resumed_at: int, is_found: bool
 ) -> None:
-    """Going back to when little was learnt yet is no collapse."""
+    """A resume from before the margin was learnt is not a collapse."""
     detectors = of_method("dpo")
     for step in range(1, 61):
-        tell(detectors, step, {"rewards/margins": 0.1 * step})
+        log_values(detectors, step, {"rewards/margins": 0.1 * step})
     detectors.event("attempt_starting", fields={"attempt": 2})
     detectors.event("started", step=resumed_at)
     for step in range(resumed_at + 1, resumed_at + 41):
-        margin = -2.0 if is_told else 0.1 * step
-        tell(detectors, step, {"rewards/margins": margin + 0.01 * (step % 3)})
-    told = [(one.code, one.step) for one in detectors.findings(closed=True)]
-    assert told == ([("margin_collapse", 61)] if is_told else [])
+        margin = -2.0 if is_found else 0.1 * step
+        log_values(detectors, step, {"rewards/margins": margin + 0.01 * (step % 3)})
+    found = [(one.code, one.step) for one in detectors.findings(closed=True)]
+    assert found == ([("margin_collapse", 61)] if is_found else [])
 
 
 def test_chosen_answers_that_become_unlikely_are_over_optimised() -> None:
-    found = only(recorded("dpo_chosen_falls", of_method("dpo")), "over_optimization")
+    found = only(fed_from_csv("dpo_chosen_falls", of_method("dpo")), "over_optimization")
     assert found.severity == "critical"
     assert found.patches[0].id == "rewind_raise_beta"
-    # Without the beta nobody can tell how likely the reference finds them.
-    unknown = recorded("dpo_chosen_falls", Detectors())
+    # Without the beta nobody can log_values how likely the reference finds them.
+    unknown = fed_from_csv("dpo_chosen_falls", Detectors())
     assert "over_optimization" not in all_codes(unknown)
 
 
@@ -94,7 +96,7 @@ def test_margins_that_scatter_raise_no_alarm(scatter: float) -> None:
             level = 0.5 * (1 - math.exp(-step / 200))
             margin = chosen.gauss(level, 0.5 * scatter)
             right = sum(chosen.gauss(level, 0.5 * scatter) > 0 for _ in range(4)) / 4
-            tell(detectors, step, {"rewards/accuracies": right, "rewards/margins": margin})
+            log_values(detectors, step, {"rewards/accuracies": right, "rewards/margins": margin})
         assert all_codes(detectors) == [], f"seed {seed}"
 
 
@@ -115,20 +117,22 @@ def test_answers_that_drift_as_in_published_runs_raise_no_alarm() -> None:
                 "logps/chosen": -nats - fell,
                 "logps/rejected": -worse - more,
             }
-            tell(detectors, step, values)
+            log_values(detectors, step, values)
         assert all_codes(detectors) == [], f"seed {seed}"
 
 
-def test_held_out_pairs_that_are_ranked_worse_again_are_told() -> None:
+def test_held_out_pairs_that_are_ranked_worse_again_are_reported() -> None:
     detectors = of_method("dpo")
     chosen = random.Random(3)
     for step in range(1, 1001):
         margin = step / 100
         pair = {"rewards/chosen": margin / 2, "rewards/rejected": -margin / 2}
-        tell(detectors, step, {**pair, "logps/chosen": -100.0, "logps/rejected": -100.0 - margin})
+        log_values(
+            detectors, step, {**pair, "logps/chosen": -100.0, "logps/rejected": -100.0 - margin}
+        )
         if step % 50 == 0:
             right = 0.75 - 0.3 * abs(step - 400) / 600 + chosen.gauss(0, 0.003)
-            tell(detectors, step, {"val_rewards/accuracies": right})
+            log_values(detectors, step, {"val_rewards/accuracies": right})
     found = only(detectors, "over_optimization")
     assert found.step == 400
     assert "at step 400" in " ".join(found.evidence)
@@ -144,7 +148,7 @@ def test_losses_of_preferences_raise_no_alarm() -> None:
                 margin = 4 * (1 - math.exp(-step / 300)) + 2 * (step > 750)
                 pairs = [chosen.gauss(margin, 0.3 + 0.4 * margin) for _ in range(4)]
                 loss = sum(math.log1p(math.exp(-pair)) for pair in pairs) / 4
-                tell(detectors, step, {"loss": loss * start / math.log(2), "grad_norm": 1.0})
+                log_values(detectors, step, {"loss": loss * start / math.log(2), "grad_norm": 1.0})
             assert all_codes(detectors) == [], f"{method} {seed}"
 
 
@@ -162,7 +166,7 @@ def rewarded(detectors: Detectors, steps: int, seed: int, kl_scale: float = 0.05
             "frac_reward_zero_std": chosen.choice([0.0, 0.25, 0.5, 1.0]),
             "kl": kl,
         }
-        tell(detectors, step, values)
+        log_values(detectors, step, values)
     return chosen
 
 
@@ -176,12 +180,12 @@ def test_a_grpo_that_learns_raises_no_alarm() -> None:
         assert all_codes(of_others) == [], f"seed {seed}, unknown configuration"
 
 
-def test_a_policy_that_runs_away_is_told_and_beta_is_raised() -> None:
+def test_a_diverging_policy_is_reported_and_beta_is_raised() -> None:
     detectors = of_method("grpo", beta=0.0)
     detectors.event("checkpoint", step=450, fields={"action": "verified"})
     rewarded(detectors, 500, 1)
     for step in range(501, 560):
-        tell(detectors, step, {"reward": 0.1, "kl": 0.05 * 1.15 ** (step - 500)})
+        log_values(detectors, step, {"reward": 0.1, "kl": 0.05 * 1.15 ** (step - 500)})
     found = only(detectors, "kl_blowup")
     assert found.severity == "critical"
     assert 515 <= (found.step or 0) <= 530
@@ -192,32 +196,30 @@ def test_a_policy_that_runs_away_is_told_and_beta_is_raised() -> None:
 def test_the_kl_of_whole_answers_may_be_larger() -> None:
     detectors = of_method("kto")
     for step in range(1, 600):
-        tell(detectors, step, {"loss": 0.4, "kl": 10 * (1 - math.exp(-step / 100))})
+        log_values(detectors, step, {"loss": 0.4, "kl": 10 * (1 - math.exp(-step / 100))})
     assert all_codes(detectors) == []
     for step in range(600, 640):
-        tell(detectors, step, {"loss": 0.4, "kl": 400.0})
+        log_values(detectors, step, {"loss": 0.4, "kl": 400.0})
     assert only(detectors, "kl_blowup").severity == "critical"
 
 
 @pytest.mark.parametrize(("reward", "severity"), [(0.05, "warning"), (0.98, "info")])
-def test_rewards_that_are_all_alike_are_told_as_failed_or_solved(
-    reward: float, severity: str
-) -> None:
+def test_identical_rewards_are_reported_as_failed_or_solved(reward: float, severity: str) -> None:
     detectors = of_method("grpo", beta=0.04)
     rewarded(detectors, 300, 2)
     for step in range(301, 340):
         values = {"reward": reward, "reward_std": 0.0, "frac_reward_zero_std": 1.0}
-        tell(detectors, step, {"loss": 0.0, **values})
+        log_values(detectors, step, {"loss": 0.0, **values})
     found = only(detectors, "reward_collapse")
     assert (found.severity, found.step) == (severity, 301)
     if severity == "info":
-        assert "looks solved" in " ".join(found.evidence)
+        assert "seems to be solved" in " ".join(found.evidence)
 
 
-def test_rewards_that_never_differ_are_told_from_the_start() -> None:
+def test_rewards_that_never_differ_are_reported_from_the_start() -> None:
     detectors = of_method("grpo")
     for step in range(1, 40):
-        tell(detectors, step, {"loss": 0.0, "reward": 0.0, "reward_std": 0.0})
+        log_values(detectors, step, {"loss": 0.0, "reward": 0.0, "reward_std": 0.0})
     found = only(detectors, "reward_collapse")
     assert (found.severity, found.step, found.patches) == ("warning", 1, ())
     assert all_codes(detectors) == ["reward_collapse"]
@@ -227,8 +229,8 @@ def test_a_reward_that_differs_again_is_over() -> None:
     detectors = of_method("grpo", beta=0.04)
     rewarded(detectors, 100, 4)
     for step in range(101, 130):
-        tell(detectors, step, {"reward": 0.0, "frac_reward_zero_std": 1.0})
+        log_values(detectors, step, {"reward": 0.0, "frac_reward_zero_std": 1.0})
     assert [one.code for one in detectors.findings()] == ["reward_collapse"]
     for step in range(130, 140):
-        tell(detectors, step, {"reward": 0.3, "frac_reward_zero_std": 0.0})
+        log_values(detectors, step, {"reward": 0.3, "frac_reward_zero_std": 0.0})
     assert detectors.findings() == []

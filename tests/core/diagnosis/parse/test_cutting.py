@@ -1,4 +1,4 @@
-"""However the stream is cut, and whoever goes on with it, the points are the same."""
+"""The points do not depend on how the stream is cut or when the parser is saved and restored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.core.parsed_logs import told_by
+from support.core.parsed_logs import parsed_items
 from support.core.synthetic_logs import DIALECTS, made_log, noise, reordered_json
 
 from trainer_runtime.core.diagnosis.parse import LogParser
@@ -36,7 +36,7 @@ def _mixed() -> bytes:
 
 
 _MIXED = _mixed()
-_WHOLE = told_by(_MIXED)
+_WHOLE = parsed_items(_MIXED)
 cuts = st.lists(st.integers(0, len(_MIXED)), max_size=40)
 
 
@@ -47,26 +47,26 @@ def test_the_mixed_log_says_something() -> None:
 @settings(max_examples=25)
 @given(cuts)
 def test_any_cutting_gives_the_same(where: list[int]) -> None:
-    assert told_by(_MIXED, where) == _WHOLE
+    assert parsed_items(_MIXED, where) == _WHOLE
 
 
 @settings(max_examples=15)
 @given(cuts)
 def test_a_parser_that_was_saved_and_restored_at_any_cut_gives_the_same(where: list[int]) -> None:
-    assert told_by(_MIXED, where, through_json=True) == _WHOLE
+    assert parsed_items(_MIXED, where, through_json=True) == _WHOLE
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 4096])
 def test_pieces_of_any_size_give_the_same(size: int) -> None:
     log = _MIXED if size > 64 else _MIXED[:12_000]
-    assert told_by(log, range(0, len(log), size)) == told_by(log)
+    assert parsed_items(log, range(0, len(log), size)) == parsed_items(log)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_in_bulk_and_line_by_line_every_dialect_reads_the_same(dialect: str) -> None:
     log = made_log(dialect, 700, seed=1)
     edges = [i + 1 for i, byte in enumerate(log) if byte == 10]
-    assert told_by(log, edges, through_json=dialect == "nanogpt") == told_by(log)
+    assert parsed_items(log, edges, through_json=dialect == "nanogpt") == parsed_items(log)
 
 
 def test_a_state_of_another_format_is_refused() -> None:

@@ -1,6 +1,6 @@
 """One short log for each dialect, beside what is read of it.
 
-After a change that is meant, run this file with `TRAINMASTER_WRITE_GOLDENS=1` and look at the diff.
+After an intended change, run this file with `TRAINMASTER_WRITE_GOLDENS=1` and read the diff.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def described(log: bytes) -> str:
 @pytest.mark.parametrize("path", _LOGS, ids=lambda path: path.stem)
 def test_a_log_is_read_as_its_golden_says(path: Path) -> None:
     golden = path.with_suffix(".txt")
-    told = described(path.read_bytes())
+    described_points = described(path.read_bytes())
     if os.environ.get("TRAINMASTER_WRITE_GOLDENS"):
-        golden.write_text(told)
-    assert told == golden.read_text()
+        golden.write_text(described_points)
+    assert described_points == golden.read_text()
 
 
 def test_every_dialect_has_a_golden() -> None:

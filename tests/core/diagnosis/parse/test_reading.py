@@ -35,7 +35,7 @@ def test_an_evaluation_of_the_same_step_opens_none() -> None:
     assert {point.segment for point in parse(log)[1]} == {0}
 
 
-def test_a_rank_s_points_are_its_own() -> None:
+def test_points_are_separate_for_each_rank() -> None:
     lines = [
         b"[rank0]: step=1 loss=3.0", b"[rank1]: step=1 loss=4.0", b"[default3]:step=1 loss=5.0",
         b"2: step=1 loss=6.0", b"[1,4]<stdout>:step=1 loss=7.0", b"[rank: 5] step=1 loss=8.0",
@@ -82,7 +82,7 @@ def test_an_hf_line_without_a_bar_has_its_step_from_the_epoch() -> None:
     assert all(point.inferred for point in parsed)
 
 
-def test_the_callback_tells_the_step_and_the_rounded_line_is_its_repeat() -> None:
+def test_the_callback_has_the_step_and_the_rounded_line_is_its_repeat() -> None:
     log = b'CB on_log 5 {"loss": 6.90524435, "grad_norm": 1.163937, "epoch": 0.0314465} []\n'
     log += b"{'loss': '6.905', 'grad_norm': '1.164', 'epoch': '0.03145'}\n"
     assert columns(log, "loss") == ([5], [6.90524435])
@@ -106,7 +106,7 @@ def test_micro_batches_are_counted_back_to_steps() -> None:
     assert columns(log, "val_loss") == ([20], [6.4313])
 
 
-def test_units_are_ours() -> None:
+def test_units_are_normalised() -> None:
     log = b"iter 7: loss 4.3851, time 308.62ms, mfu 41.50%\n"
     assert columns(log, "step_time_s")[1] == [0.30862]
     assert columns(log, "mfu")[1] == [41.5 * 0.01]
@@ -114,7 +114,7 @@ def test_units_are_ours() -> None:
                    "peak_memory_gib") == ([1], [2.0])  # fmt: skip
 
 
-def test_the_line_s_time_and_place_are_told() -> None:
+def test_the_lines_time_and_offset_are_read() -> None:
     line = b"2026-08-01 10:00:01,500 - INFO - step: 10  loss:  7.5  grad_norm:  1.0\n"
     (point, _) = parse(b"noise\n" + line)[1]
     assert (point.t, point.line_offset) == (1785578401.5, 6)
@@ -128,7 +128,7 @@ def test_events_carry_their_step() -> None:
     assert (event.kind, event.step, event.text) == ("checkpoint", 7, "out")
 
 
-def test_coverage_says_what_was_not_understood() -> None:
+def test_coverage_samples_lines_that_were_not_parsed() -> None:
     log = b"step=1 loss=2.0\nat step 17 of the plan\nno number here\nstep=2 loss=1.0\n"
     parser, _ = parse(log)
     coverage = parser.coverage

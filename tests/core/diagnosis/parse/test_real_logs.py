@@ -1,4 +1,4 @@
-"""Against logs of real trainings, which aren't ours to keep here, and our own of the same forms."""
+"""Logs of real trainings, where available, and synthetic ones of the same formats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.core.parse_oracle import Told, read_plainly
+from support.core.parse_oracle import PlainPoints, read_plainly
 from support.core.synthetic_logs import DIALECTS, made_log, reordered_json
 
 from trainer_runtime.core.diagnosis.parse import LogParser
@@ -18,15 +18,15 @@ _LOGS = Path(
 _FILES = sorted(path for path in _LOGS.glob("*/*") if path.is_file()) if _LOGS.is_dir() else []
 
 
-def parsed(log: bytes) -> Told:
+def parsed(log: bytes) -> PlainPoints:
     parser = LogParser()
     batches = parser.feed(log)
     batches.extend(parser.close())
     return [(point.key, point.value) for point in batches]
 
 
-def rounded(told: Told) -> Counter[tuple[str, str]]:
-    return Counter((key, f"{value:.12g}") for key, value in told)
+def rounded(points: PlainPoints) -> Counter[tuple[str, str]]:
+    return Counter((key, f"{value:.12g}") for key, value in points)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -1,4 +1,4 @@
-"""Failures in logs: named by code, first cause first, and nothing where nothing is wrong."""
+"""Failures in logs: recognised by code, root cause first, nothing in healthy logs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trainer_runtime.core.protocol.finding import Finding
 _OUTSIDE = Path(__file__).parents[4].parent / "shared" / "failures"
 GIVEN = Path(os.environ.get("TRAINMASTER_FAILURES", _OUTSIDE))
 LOGS = GIVEN.parent / "logs"
-# Told by the series of values alone; the detectors find them.
+# Only visible in the series of values; the detectors find them.
 BY_SERIES = {"loss_spike"}
 SEVERITY = {"fatal": "critical", "warning": "warning", "info": "info"}
-# Logs of `captured` whose runs went wrong, or whose numbers do.
+# Logs of `captured` whose runs or numbers have a failure.
 WRONG = {
     "generic_kv_json.txt": "nan_loss",
     "hf_trainer_nan_filter_false.txt": "nan_loss",
@@ -47,7 +47,7 @@ def findings(text: str | bytes, outcome: Outcome | None = None) -> list[Finding]
 @pytest.mark.parametrize(
     ("code", "text"), [(code, text) for code, texts in FAILURES.items() for text in texts]
 )
-def test_every_wording_is_named(code: str, text: str) -> None:
+def test_every_wording_is_recognised(code: str, text: str) -> None:
     found = findings(text)
     assert found[0].code == code
     assert [one.code for one in found if one.severity == "critical"] in ([], [code])
@@ -68,7 +68,7 @@ def test_every_code_has_two_wordings_and_every_signature_is_seen_once() -> None:
 
 
 @pytest.mark.parametrize("name", BENIGN)
-def test_what_only_looks_like_a_failure_gives_nothing(name: str) -> None:
+def test_text_that_resembles_a_failure_gives_no_finding(name: str) -> None:
     assert findings(BENIGN[name]) == []
 
 
@@ -95,15 +95,15 @@ def test_the_rank_of_torchruns_summary_is_the_one_that_is_named() -> None:
     assert "nccl_timeout" in found.led_to
 
 
-def test_a_failure_that_the_training_came_back_from_is_a_warning() -> None:
+def test_a_failure_that_training_survived_is_a_warning() -> None:
     text, _ = FIRST_CAUSE["out of memory, then the watchdog"]
     steps = "".join(f"step {step} | loss 2.{step} | lr 1e-4\n" for step in range(50))
     (found,) = findings(text + steps)
     assert (found.code, found.severity) == ("cuda_oom", "warning")
-    assert "went on" in found.explanation
+    assert "continued" in found.explanation
 
 
-def test_a_later_failure_is_not_explained_by_one_that_was_outlived() -> None:
+def test_a_later_failure_is_not_explained_by_a_survived_one() -> None:
     text, _ = FIRST_CAUSE["out of memory, then the watchdog"]
     steps = "".join(f"step {step} | loss 2.{step} | lr 1e-4\n" for step in range(50))
     found = findings(text + steps + "OSError: [Errno 28] No space left on device\n")
@@ -113,7 +113,7 @@ def test_a_later_failure_is_not_explained_by_one_that_was_outlived() -> None:
     ]
 
 
-def test_the_step_is_the_last_one_that_was_told() -> None:
+def test_the_step_is_the_last_one_printed() -> None:
     (found,) = findings(
         "step 41: loss 3.0\nstep 42: loss 2.9\nRuntimeError: CUDA error: out of memory"
     )
@@ -130,7 +130,7 @@ def test_a_loss_that_stays_lost_is_critical_and_one_odd_step_a_note(loss: str) -
 
 
 @pytest.mark.skipif(not GIVEN.is_dir(), reason=f"no failure texts in {GIVEN}")
-def test_every_given_text_is_named() -> None:
+def test_every_given_text_is_recognised() -> None:
     for entry in json.loads((GIVEN / "labels.json").read_text()):
         if entry["label"] in BY_SERIES:
             continue
@@ -148,10 +148,10 @@ def test_healthy_logs_give_nothing_but_notes() -> None:
         assert codes == [WRONG[path.name]] if path.name in WRONG else codes == [], path.name
 
 
-def test_a_size_is_told_in_units_that_fit_it() -> None:
+def test_a_size_is_formatted_in_fitting_units() -> None:
     (nccl,) = findings("[3] alloc.h:185 NCCL WARN Failed to CUDA calloc 6291456 bytes\n")
-    assert "NCCL asked for 6 MiB more" in nccl.explanation
+    assert "failed to allocate a buffer of 6 MiB" in nccl.explanation
     assert "NCCL_BUFFSIZE" in nccl.advice[0]
     (torch,) = findings("RuntimeError: CUDA out of memory. Tried to allocate 1.50 GiB\n")
-    assert "1.5 GiB more were asked for" in torch.explanation
+    assert "The failed allocation was 1.5 GiB" in torch.explanation
     assert "NCCL" not in torch.advice[0]

@@ -1,4 +1,4 @@
-"""The scan of a stream: any cutting alike, bounded memory, and no word of a log believed."""
+"""The scan of a stream: independent of cutting, bounded in memory, no text of a log trusted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.core.benign_samples import BENIGN, FIRST_CAUSE
 from support.core.failure_samples import FAILURES
 
 from trainer_runtime.core.diagnosis.signatures import Outcome, SignatureScan, find, find_in
-from trainer_runtime.core.diagnosis.signatures.scan import LONGEST_LINE
+from trainer_runtime.core.diagnosis.signatures.log_blocks import LONGEST_LINE
 from trainer_runtime.core.protocol.finding import LONGEST_EVIDENCE, MOST_EVIDENCE, Finding
 
 _NANOGPT = {
@@ -77,7 +77,7 @@ def test_a_line_of_100_mb_is_read_in_bounded_memory() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60e6
-    assert "cuda_oom" in [one.code for one in find(scan.seen())]
+    assert "cuda_oom" in [one.code for one in find(scan.result())]
 
 
 def test_a_million_kinds_of_lines_are_read_in_bounded_memory() -> None:
@@ -89,7 +89,7 @@ def test_a_million_kinds_of_lines_are_read_in_bounded_memory() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 30e6
-    assert find(scan.seen()) == []
+    assert find(scan.result()) == []
 
 
 def _word(number: int) -> str:
@@ -136,11 +136,11 @@ def test_numbers_beyond_reason_are_no_slots() -> None:
 def test_ids_are_stable_while_the_log_grows() -> None:
     scan = SignatureScan()
     scan.feed(b"step 7 loss 2\nOSError: [Errno 28] No space left on device\n")
-    (first,) = find(scan.seen(), placement=3, attempt=2)
+    (first,) = find(scan.result(), placement=3, attempt=2)
     scan.feed(b"[rank1]: OSError: [Errno 28] No space left on device\n")
-    (second,) = find(scan.seen(), placement=3, attempt=2)
+    (second,) = find(scan.result(), placement=3, attempt=2)
     assert first.id == second.id
-    (elsewhere,) = find(scan.seen(), placement=3, attempt=3)
+    (elsewhere,) = find(scan.result(), placement=3, attempt=3)
     assert elsewhere.id != first.id
 
 
@@ -181,7 +181,7 @@ def test_rungs_are_those_that_the_config_has(text: str, patches: list[str]) -> N
         ("Including non-PyTorch memory, this process ", None),
     ],
 )
-def test_another_process_that_holds_the_memory_is_told_first(
+def test_another_process_that_holds_the_memory_is_mentioned_first(
     others: str, held_gib: float | None
 ) -> None:
     text = (
@@ -190,7 +190,7 @@ def test_another_process_that_holds_the_memory_is_told_first(
     )
     (found,) = find_in([text.encode()])
     assert found.slots.get("held_gib") == held_gib
-    assert ("Another process holds 60.5 GiB" in found.explanation) is (held_gib is not None)
+    assert ("Another process uses 60.5 GiB" in found.explanation) is (held_gib is not None)
     assert found.slots["total_gib"] == 79.1
 
 
@@ -213,9 +213,9 @@ def test_a_batch_that_cannot_be_parted_has_no_patch() -> None:
         (Outcome(code=130), ["interrupted"]),
         (Outcome(signal=7), ["shm_too_small"]),
         (Outcome(code=124), ["time_limit"]),
-        (Outcome(signal=9, asked="stopped"), []),
-        (Outcome(code=75, asked="stopped"), []),
-        (Outcome(code=75, asked="time_limit"), ["time_limit"]),
+        (Outcome(signal=9, terminated_why="stopped"), []),
+        (Outcome(code=75, terminated_why="stopped"), []),
+        (Outcome(code=75, terminated_why="time_limit"), ["time_limit"]),
         (Outcome(code=0), []),
         (Outcome(code=1), []),
         (Outcome(code=1, telemetry={"disk_free_gib": 0.0}), ["disk_full"]),
@@ -223,17 +223,17 @@ def test_a_batch_that_cannot_be_parted_has_no_patch() -> None:
         (Outcome(signal=11), []),
     ],
 )
-def test_how_the_process_ended_says_something_too(outcome: Outcome, codes: list[str]) -> None:
+def test_the_process_end_names_a_cause(outcome: Outcome, codes: list[str]) -> None:
     assert [one.code for one in find_in([b"step 5 loss 2.1 lr 1e-4\n"], outcome)] == codes
 
 
-def test_what_the_log_says_explains_the_signal() -> None:
+def test_the_log_explains_the_signal() -> None:
     log = b"RuntimeError: CUDA error: out of memory\n"
     (found,) = find_in([log], Outcome(signal=9))
     assert (found.code, found.led_to) == ("cuda_oom", ("host_oom",))
 
 
-def test_host_memory_tells_how_sure_a_sigkill_is() -> None:
+def test_host_memory_sets_the_confidence_of_a_sigkill() -> None:
     full = {"host_mem_gib": 62.0, "host_mem_total_gib": 64.0}
     free = {"host_mem_gib": 12.0, "host_mem_total_gib": 64.0}
     (surely,) = find_in([b""], Outcome(signal=9, telemetry=full))
@@ -244,10 +244,10 @@ def test_host_memory_tells_how_sure_a_sigkill_is() -> None:
 def test_the_kernels_messages_count() -> None:
     kernel = (b"[88.1] NVRM: Xid (PCI:0000:b3:00): 79, pid=1, name=python, GPU has fallen off.",)
     log = b"RuntimeError: CUDA error: an illegal memory access was encountered\n"
-    (found,) = find_in([log], Outcome(code=1, kernel=kernel))
+    (found,) = find_in([log], Outcome(code=1, dmesg=kernel))
     assert (found.code, found.led_to) == ("gpu_fell_off_bus", ("cuda_illegal_memory",))
     assert "Xid 79" in found.explanation
 
 
-def test_an_error_that_was_printed_by_a_run_that_ended_well_is_none() -> None:
+def test_an_error_printed_by_a_successful_run_is_not_a_finding() -> None:
     assert find_in([b"RuntimeError: CUDA error: out of memory\n"], Outcome(code=0)) == []

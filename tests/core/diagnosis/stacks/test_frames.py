@@ -1,4 +1,4 @@
-"""Dumps of stacks, read: real texts of faulthandler and py-spy, torn ones, hostile ones."""
+"""Parsing of stack dumps: output of faulthandler and py-spy, truncated and hostile text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_runtime.core.diagnosis.stacks.frames import Frame, read_stacks
-from trainer_runtime.core.diagnosis.stacks.places import Place, standing
+from trainer_runtime.core.diagnosis.stacks.places import Place, locate
 
 _SITE = "/opt/venv/lib/python3.11/site-packages"
 _LOADER = f"""\
@@ -42,11 +42,11 @@ Current thread's C stack trace (most recent call first):
 """
 
 
-def test_the_main_thread_comes_first_and_tells_that_data_is_awaited() -> None:
+def test_the_main_thread_comes_first_and_shows_that_it_waits_for_data() -> None:
     main, feeder = read_stacks(_LOADER)
     assert main.current and main.frames[-1] == Frame("/home/me/train.py", 10, "<module>")
     assert [frame.function for frame in feeder.frames][:2] == ["wait", "_feed"]
-    found = standing(main.frames)
+    found = locate(main.frames)
     assert found.place is Place.DATA
     assert found.call is not None and found.call.short == "main (me/train.py:9)"
     assert found.sign is not None
@@ -100,9 +100,9 @@ def test_py_spys_json_reads_as_the_same_frames() -> None:
         (f"{_SITE}/torch/nn/modules/linear.py", "forward", Place.OTHER),
     ],
 )
-def test_a_frame_tells_what_its_thread_is_at(file: str, function: str, place: Place) -> None:
+def test_a_frame_shows_the_activity_of_its_thread(file: str, function: str, place: Place) -> None:
     stack = (Frame(file, 1, function), Frame("/home/me/train.py", 3, "<module>"))
-    assert standing(stack).place is place
+    assert locate(stack).place is place
 
 
 def test_names_can_carry_no_control_characters_and_no_lengths() -> None:
@@ -121,6 +121,6 @@ def test_any_cut_of_a_dump_is_read_without_a_wrong_frame(data: st.DataObject) ->
 
 
 @given(st.text(alphabet=string.printable + "[]{}\"'\x1b\x00", max_size=300))
-def test_junk_is_no_stack(text: str) -> None:
+def test_junk_has_no_stack(text: str) -> None:
     for prefix in ("", "[", "Current thread 0x00 (most recent call first):\n"):
         read_stacks(prefix + text)

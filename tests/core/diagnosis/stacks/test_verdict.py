@@ -1,4 +1,4 @@
-"""What stalls turn out to be, from stacks made up for it; real processes: test_inspection.py."""
+"""Verdicts on stalls from synthetic stacks; real processes: test_inspection.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sample(*calls: tuple[str, str], line: int = 5) -> tuple[Thread, ...]:
 
 
 def rank(number: int, *calls: tuple[str, str], **fields: Any) -> Rank:
-    """A rank that stands at `calls`, innermost first, in each of three samples."""
+    """A rank whose stack is `calls`, innermost first, in each of three samples."""
     return Rank(number, Process(100 + number, (sample(*calls),) * 3, **fields))
 
 
@@ -36,7 +36,7 @@ def named(*ranks: Rank, pace: Pace = _SILENT, world_size: int | None = None) -> 
     return judge(ranks, pace, world_size)
 
 
-def test_of_many_ranks_the_one_that_stays_away_is_named() -> None:
+def test_of_many_ranks_the_one_that_did_not_join_is_named() -> None:
     found = named(*(rank(n, _OWN if n == 37 else _REDUCE) for n in range(64)))
     assert (found.code, found.rank, found.confidence) == ("hang_collective", 37, 0.9)
     assert "rank 37" in found.evidence[0] and len(found.evidence) <= 6
@@ -58,19 +58,19 @@ def test_one_rank_that_saves_keeps_the_others_waiting() -> None:
     assert (found.code, found.rank) == ("hang_checkpoint", 0)
 
 
-def test_ranks_on_other_machines_are_told_of() -> None:
+def test_ranks_on_other_machines_are_mentioned() -> None:
     found = named(rank(0, _REDUCE), rank(1, _REDUCE), world_size=16)
-    assert (found.code, found.reason) == ("hang_collective", "ranks_unseen")
-    assert "2 ranks wait here for the others of 16" in messages.explain(found)
+    assert (found.code, found.reason) == ("hang_collective", "ranks_missing")
+    assert "2 ranks on this machine wait for the others of 16" in messages.explain(found)
 
 
-def test_a_straggler_that_gets_on_is_slow() -> None:
+def test_a_straggler_that_makes_progress_is_slow() -> None:
     samples = (sample(_OWN), sample(("/home/me/train.py", "augment"), _OWN), sample(_OWN))
     found = named(rank(0, _REDUCE), Rank(1, Process(101, samples)))
     assert (found.code, found.rank) == ("slow_not_hung", 1)
 
 
-def test_workers_that_get_on_make_the_data_slow() -> None:
+def test_workers_that_make_progress_mean_slow_data() -> None:
     busy = Process(7, (sample(_OWN),) * 3, cpu_share=0.97)
     waiting = rank(0, _FETCH)
     found = named(Rank(0, waiting.process, (busy,)))
@@ -96,14 +96,14 @@ def test_where_steps_come_nothing_hangs(pace: Pace, code: str) -> None:
     assert named(rank(0, _FETCH), pace=pace).code == code
 
 
-def test_the_kernel_tells_what_the_stacks_can_not() -> None:
+def test_system_calls_decide_where_stacks_are_missing() -> None:
     blocked = (("fsync", "/srv/run/checkpoints/.writing/model.safetensors", "D"),)
     found = named(Rank(0, Process(5, (), "D", 0.0, blocked)))
     assert (found.code, found.confidence) == ("hang_checkpoint", 0.7)
     assert named(Rank(0, Process(5))).reason == "no_stacks"
 
 
-def test_a_place_that_tells_nothing_is_a_stall_and_no_finding() -> None:
+def test_an_unknown_place_is_a_stall_without_a_finding() -> None:
     found = named(rank(0, _OWN))
     assert (found.code, found.reason) == ("stall", "unknown_place")
     assert messages.as_finding(found, placement=1, attempt=1, step=10) is None
@@ -120,7 +120,7 @@ def test_a_verdict_makes_a_finding_that_says_what_to_do() -> None:
     assert again is not None and again.id == finding.id
 
 
-def test_every_reason_can_be_told_and_every_verdict_has_advice() -> None:
+def test_every_reason_has_an_explanation_and_every_verdict_advice() -> None:
     slots = dict.fromkeys(("rank", "pid", "seen", "world_size", "recent_s", "usual_s"), 1)
     for reason in messages.REASONS:
         assert "{" not in messages.explain(Verdict("stall", 0.5, reason, slots=slots))

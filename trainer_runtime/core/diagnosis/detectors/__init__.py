@@ -1,13 +1,13 @@
-"""Watches series as they grow and says what is wrong: once, for the box and the operator's side.
+"""Detects problems in growing series of metrics and telemetry, identically on host and client.
 
-`Detectors` is the whole of it. Each detector is a small dataclass of its own (`spike.py`,
-`stall.py`, …) whose docstring gives the measurement or the publication that it rests on; `watch.py`
-holds them together, `board.py` is what they share, `sightings.py` the life of what they find,
-`patches.py` and `wording.py` what can be done and how it is told.
+`Detectors` is the entry point. Each detector is a small dataclass in its own module (`spike.py`,
+`stall.py`, …) whose docstring cites the measurement or publication behind its thresholds.
+`detector_set.py` holds one of each, `detector_context.py` is the state they share, `ledger.py`
+records what they find, `patches.py` and `messages.py` turn that into patches and text.
 """
 
 from trainer_runtime.core.diagnosis.detectors.detectors import Detectors
-from trainer_runtime.core.diagnosis.detectors.ledger import Sighting
+from trainer_runtime.core.diagnosis.detectors.ledger import LedgerEntry
 from trainer_runtime.core.diagnosis.detectors.settings import Settings
 
-__all__ = ["Detectors", "Settings", "Sighting"]
+__all__ = ["Detectors", "LedgerEntry", "Settings"]

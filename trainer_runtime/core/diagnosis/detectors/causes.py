@@ -1,16 +1,16 @@
-"""Why a GPU waits or a run is slow, from what steps and machine tell."""
+"""Why a GPU waits or a run is slow, from step metrics and telemetry."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# A healthy loader hides behind the step: what is left to wait for is a few per cent.
+# A healthy loader overlaps with the step: the remaining wait is a few per cent.
 _DATA_SHARE = 0.15
 _COMMUNICATION_SHARE = 0.30
 _BUSY_PROCESSOR = 85.0
 _BUSY_NETWORK_MIB_S = 50.0
-HOT_C = 83.0  # cards slow themselves down a few degrees above; in good air they stay below 75
+HOT_C = 83.0  # cards throttle a few degrees above; well cooled they stay below 75
 SLOW_CLOCK = 0.85
 
 
@@ -23,9 +23,9 @@ class Cause:
 
 
 def waiting_cause(latest: Mapping[str, float], machine: Mapping[str, float]) -> Cause:
-    """Why a GPU has nothing to do. Measured shares of the step's time come before guesses.
+    """Why a GPU is idle. Measured shares of the step time take precedence over guesses.
 
-    `latest`: the newest metrics; `machine`: telemetry, each key the mean of some minutes.
+    `latest`: the newest metrics; `machine`: telemetry, each key averaged over several minutes.
     """
     data, talk = latest.get("data_time_share", 0.0), latest.get("comm_time_share", 0.0)
     if data >= _DATA_SHARE and data >= talk:
@@ -41,7 +41,7 @@ def waiting_cause(latest: Mapping[str, float], machine: Mapping[str, float]) -> 
 
 
 def slowing_cause(machine: Mapping[str, float], best_clock_mhz: float) -> Cause | None:
-    """Why a busy GPU is slowed down; None where nothing says that it is."""
+    """Why a busy GPU is throttled; None where nothing indicates that it is."""
     hot = machine.get("gpu_temp_c", 0.0) >= HOT_C
     clock = machine.get("gpu_clock_mhz")
     slow = clock is not None and clock < SLOW_CLOCK * best_clock_mhz

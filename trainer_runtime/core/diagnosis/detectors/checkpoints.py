@@ -1,16 +1,15 @@
 """No checkpoint for too long: `checkpoint_overdue`.
 
-Too long is twice what the configuration says, counted in steps or in seconds of work (pauses and
-clocks that are set don't count), with three minutes for the writing. Where nobody knows the
-configuration, three times the longest distance between saves, once three of them were seen: many
-scripts save at odd moments.
+The limit is twice the configured interval, in steps or in seconds of work (pauses and clock changes
+don't count), plus three minutes for writing. Without a known configuration it is three times the
+longest interval between saves, once three saves were seen: many scripts save irregularly.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 
 _TIMES = 2.0
 _WRITING_S = 180.0
@@ -21,7 +20,7 @@ _FAR = 2.0  # times the limit
 
 @dataclass(slots=True)
 class Checkpoints:
-    """`every_s` and `every_steps` are what the trainer has decided itself, where it told."""
+    """`every_s` and `every_steps`: the interval that the trainer chose, where it reported one."""
 
     saved_step: int = 0
     saved_worked_s: float = 0.0
@@ -30,40 +29,40 @@ class Checkpoints:
     every_s: float | None = None
     every_steps: int | None = None
 
-    def saved(self, board: Board, step: int) -> None:
+    def saved(self, context: DetectorContext, step: int) -> None:
         if self.saves:
             self.longest_steps = max(self.longest_steps, step - self.saved_step)
         self.saves += 1
-        self.saved_step, self.saved_worked_s = step, board.worked_s
-        board.ledger.close("checkpoint_overdue", step)
+        self.saved_step, self.saved_worked_s = step, context.worked_s
+        context.ledger.close("checkpoint_overdue", step)
 
-    def point(self, board: Board, step: int) -> None:
+    def point(self, context: DetectorContext, step: int) -> None:
         """A new step was logged."""
-        settings = board.settings
+        settings = context.settings
         over = 0.0
         every_steps = self.every_steps or settings.checkpoint_every_steps
         every_s = self.every_s or settings.checkpoint_every_s
         if every_s is not None:
-            worked = board.worked_s - self.saved_worked_s
+            worked = context.worked_s - self.saved_worked_s
             over = worked / (_TIMES * every_s + _WRITING_S)
         elif every_steps is not None:
             over = (step - self.saved_step) / (_TIMES * every_steps)
         elif self.saves >= _LEARNT_FROM and self.longest_steps > 0:
             over = (step - self.saved_step) / (_TIMES_LEARNT * self.longest_steps)
         if over > 1:
-            self._tell(board, step, over)
+            self._report(context, step, over)
 
     def decided(self, every: int | str, seconds: float | None) -> None:
-        """The trainer has decided how often it saves: a number of steps, or a duration."""
+        """The trainer chose how often it saves: a number of steps, or a duration."""
         self.every_s = seconds
         self.every_steps = every if isinstance(every, int) else None
 
     def restart(self, step: int) -> None:
-        """The attempt begins at `step`, from a checkpoint or from nothing."""
+        """The attempt starts at `step`, from a checkpoint or from scratch."""
         self.saved_step, self.saved_worked_s, self.saves = step, 0.0, 0
 
-    def _tell(self, board: Board, step: int, over: float) -> None:
-        found = board.ledger.open(
+    def _report(self, context: DetectorContext, step: int, over: float) -> None:
+        found = context.ledger.open(
             "checkpoint_overdue",
             self.saved_step,
             "warning",
@@ -73,7 +72,7 @@ class Checkpoints:
         )
         found.values |= {
             "steps_since": step - self.saved_step,
-            "hours_since": (board.worked_s - self.saved_worked_s) / 3600,
+            "hours_since": (context.worked_s - self.saved_worked_s) / 3600,
             "last_step": step,
         }
         if over > _FAR:

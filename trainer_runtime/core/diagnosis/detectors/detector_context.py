@@ -1,4 +1,4 @@
-"""What all detectors of a placement share: where the run stands, and what was seen so far."""
+"""State that all detectors of a placement share: the run's position and recent values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trainer_runtime.core.diagnosis.detectors.ledger import Ledger
 from trainer_runtime.core.diagnosis.detectors.outlier import Outlier
 from trainer_runtime.core.diagnosis.detectors.settings import Settings
 
-_MOST_CHECKPOINTS = 256
+_MAX_CHECKPOINTS = 256
 # Before BLOOM-176B's first spike the norm rose 4 to 60 times; at 1.12 times, the loss's own ratio,
 # llm.c's healthy norms (19,560 steps) would raise 26 alarms, at 2 times none.
 _GRADIENT_RATIO = 3.0
-_ANY_SCATTER = 1e9  # norms scatter by a quarter; the ratio alone keeps alarms away
+_ANY_SCATTER = 1e9  # norms scatter by a quarter; the ratio alone prevents false alarms
 
 
 def _gradient_rule() -> Outlier:
@@ -22,15 +22,16 @@ def _gradient_rule() -> Outlier:
 
 
 @dataclass(slots=True)
-class Board:
-    """`latest` holds the newest finite value of the keys that causes and reports are made of,
-    `machine` that of telemetry; `best_clock_mhz` is the highest GPU clock so far.
+class DetectorContext:
+    """`latest` holds the newest finite value of each key that causes and reports use, `machine`
+    that of telemetry; `best_clock_mhz` is the highest GPU clock so far.
 
-    `losses` and `grad_norms` are the newest points as (step, value), `gradient` what is usual for
-    the norm and whether it is far above. `verified` are the steps of
-    checkpoints that were read back whole and still stand, `checkpoint_gib` the size of the newest.
-    `is_reinforced`: what is minimised is no error but a policy's objective (see `facade.py`).
-    `worked_s` is the time that steps took, without pauses; `t` the newest point's time.
+    `losses` and `grad_norms` are the newest points as (step, value); `gradient` is the outlier rule
+    on the norm. `verified` are the steps of checkpoints that were verified and still exist,
+    `checkpoint_gib` is the size of the newest. `is_reinforced`: the loss is a policy objective, not
+    an error (see `detectors.py`). `worked_s` is the time spent in steps, without pauses;
+    `after_pause`: an evaluation or a save came right before the current step. `t` is the newest
+    point's time.
     """
 
     settings: Settings = field(default_factory=Settings, metadata={"derived": True})
@@ -40,6 +41,7 @@ class Board:
     steps_seen: int = 0
     t: float | None = None
     worked_s: float = 0.0
+    after_pause: bool = False
     target_step: int | None = None
     finished: bool = False
     is_reinforced: bool = False
@@ -54,7 +56,7 @@ class Board:
     checkpoint_gib: float | None = None
 
     def begin(self, attempt: int, step: int) -> None:
-        """A new attempt, or the same one gone back to `step`."""
+        """Start a new attempt, or the same one again from `step`."""
         if self.ledger.attempt != attempt:
             self.ledger.close_all(self.step)
             self.ledger.attempt = attempt
@@ -69,7 +71,7 @@ class Board:
 
     @property
     def remaining_h(self) -> float | None:
-        """Hours of work until the last step at the pace so far, where both are known."""
+        """Hours of work until the last step at the average pace; None where either is unknown."""
         target = self.target_step or self.settings.steps
         done = self.step - self.first_step
         if target is None or done <= 0 or self.worked_s <= 0:
@@ -77,15 +79,15 @@ class Board:
         return max(0, target - self.step) * self.worked_s / done / 3600
 
     def checkpoint(self, action: str, step: int, size_bytes: Any = None) -> None:
-        """A checkpoint's `verified`, `pruned` or `failed`, or its `saved` with a size."""
+        """Record `saved` (with its size), `verified`, `pruned` or `failed` of a checkpoint."""
         if isinstance(size_bytes, (int, float)) and size_bytes > 0:
             self.checkpoint_gib = size_bytes / 2**30
         self.saves += action == "saved"
         if action == "verified" and step not in self.verified:
-            self.verified = [*self.verified, step][-_MOST_CHECKPOINTS:]
+            self.verified = [*self.verified, step][-_MAX_CHECKPOINTS:]
         elif action in ("pruned", "failed") and step in self.verified:
             self.verified.remove(step)
 
     def safe_step(self, before: int) -> int | None:
-        """The newest verified checkpoint that was saved before step `before`."""
+        """The step of the newest verified checkpoint before step `before`."""
         return max((step for step in self.verified if step < before), default=None)

@@ -1,4 +1,4 @@
-"""`Detectors`: everything that watches a placement's series, behind one door."""
+"""`Detectors`: routes a placement's points, samples and events to its detectors."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from trainer_runtime.core.diagnosis.detectors import (
     rewards,
     throughput,
 )
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
-from trainer_runtime.core.diagnosis.detectors.event_handlers import HAPPENINGS
-from trainer_runtime.core.diagnosis.detectors.ledger import Ledger, Sighting
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
+from trainer_runtime.core.diagnosis.detectors.detector_set import DetectorSet
+from trainer_runtime.core.diagnosis.detectors.event_handlers import EVENT_HANDLERS
+from trainer_runtime.core.diagnosis.detectors.ledger import Ledger, LedgerEntry
 from trainer_runtime.core.diagnosis.detectors.patches import patches_for
 from trainer_runtime.core.diagnosis.detectors.settings import Settings
-from trainer_runtime.core.diagnosis.detectors.state import described, restore
-from trainer_runtime.core.diagnosis.detectors.watch import Watch
+from trainer_runtime.core.diagnosis.detectors.state import dump_state, restore_state
 from trainer_runtime.core.diagnosis.remedies import ANNOUNCE_A_REWIND
 from trainer_runtime.core.protocol.event import Event
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.lines import number
 
 _FORMAT = 1
-# Kept for causes and reports beside what detectors of their own look at.
+# Kept for causes and reports; no detector evaluates these keys itself.
 _REMEMBERED = ("lr", "data_time_share", "comm_time_share", "mfu", "loss_scale")
-# What is beyond counts as infinite: sums and squares of it would be.
+# Larger values count as infinite: their sums and squares would be.
 _LARGEST = 1e30
 _NOTED_EVERY = 32  # points
-# What GRPO and its kin minimise begins at 0, may be negative, and tells nothing by its height
+# The loss of GRPO and similar methods starts at 0, may be negative, and its level means nothing
 # (huggingface.co/docs/trl/grpo_trainer: the loss "starts at zero" and rises as the policy moves).
 _REINFORCED = frozenset({"grpo", "rloo", "ppo"})
 
@@ -41,21 +41,21 @@ Handler = Callable[[str, int, float], None]
 
 
 class Detectors:
-    """Watches one placement, attempt by attempt; fed in the order in which things happened.
+    """Evaluates one placement, attempt by attempt. Feed it in the order of events.
 
-    Pure: time comes in with what is fed. Whoever feeds the same, box or operator's side, from the
-    start or going on from `to_dict`, finds the same under the same ids. Memory is bounded: windows
-    of 64 values, trends of 64 means, the newest 64 findings that are over.
+    Pure: times come with the input. The same input gives the same findings under the same ids, on
+    host and client, from the start or continued from `to_dict`. Memory is bounded: windows of 64
+    values, trends of 64 means, the newest 64 closed findings.
     """
 
     def __init__(
         self, settings: Settings | None = None, *, placement: int = 1, attempt: int = 1
     ) -> None:
-        """`placement` and `attempt` go into the findings' ids; 0 for both where it is a file."""
+        """`placement` and `attempt` become part of the findings' ids; both are 0 for a file."""
         self.settings = settings or Settings()
         self.placement = placement
-        self._board = Board(self.settings, Ledger(attempt))
-        self._watch = Watch()
+        self._context = DetectorContext(self.settings, Ledger(attempt))
+        self._detectors = DetectorSet()
         self._handlers: dict[str, Handler] = {
             "loss": self._loss,
             "grad_norm": self._grad_norm,
@@ -68,17 +68,17 @@ class Detectors:
         self._handlers |= dict.fromkeys(overoptimization.VAL_ACCURACIES, self._val_accuracy)
         self._handlers |= dict.fromkeys(kl.KEYS, self._kl)
         self._handlers |= dict.fromkeys(rewards.KEYS, self._reward)
-        self._board.is_reinforced = self.settings.config.get("method") in _REINFORCED
+        self._context.is_reinforced = self.settings.config.get("method") in _REINFORCED
         self._handlers |= {key: self._remember for key in _REMEMBERED if key != "mfu"}
         self._handlers["mfu"] = self._speed
 
     def point(self, key: str, step: int, t: float | None, value: float) -> None:
-        """One metric of one step. `t`: Unix seconds, None where nobody knows.
+        """Feed one metric of one step. `t`: Unix seconds, None where unknown.
 
-        Keys are the metric keys of the design page; others change nothing. A `loss` whose
-        step goes back opens the series anew, as after a resume. Feed one rank's points.
+        Keys not listed in `keys` are ignored. A `loss` whose step goes back restarts the series, as
+        after a resume. Feed the points of one rank only.
         """
-        newest = self._board.step
+        newest = self._context.step
         if step != newest and (step > newest or key == "loss"):
             self._step(step, t)
         handler = self._handlers.get(key)
@@ -86,20 +86,20 @@ class Detectors:
             handler(key, step, value)
 
     def sample(self, t: float, values: Mapping[str, object]) -> None:
-        """What the machine told at `t`: telemetry keys, also per GPU (`gpu_util/0`)."""
-        board = self._board
+        """Feed a telemetry sample taken at `t`; keys may be per GPU (`gpu_util/0`)."""
+        context = self._context
         finite = {}
         for key, raw in values.items():
             value = number(raw)
             if value is not None and -_LARGEST < value < _LARGEST:
                 finite[key] = value
-        board.machine = {key: finite[key] for key in _MACHINE if key in finite}
-        self._watch.gpu.sample(board, t, finite)
-        for memory in self._watch.memories:
-            memory.sample(board, t, finite)
+        context.machine = {key: finite[key] for key in _MACHINE if key in finite}
+        self._detectors.gpu.sample(context, t, finite)
+        for memory in self._detectors.memories:
+            memory.sample(context, t, finite)
         if "disk_free_gib" in finite:
-            self._watch.disk.sample(board, t, finite["disk_free_gib"])
-        self._watch.stall.look(board, self._watch.pace, t)
+            self._detectors.disk.sample(context, t, finite["disk_free_gib"])
+        self._detectors.stall.check(context, self._detectors.pace, t)
 
     def event(
         self,
@@ -108,23 +108,23 @@ class Detectors:
         step: int | None = None,
         fields: Mapping[str, object] | None = None,
     ) -> None:
-        """What trainer, journal or log told beside points; kinds that are not known do nothing.
+        """Feed an event of trainer, journal or log; unknown kinds are ignored.
 
         Kinds: `started resumed eval checkpoint phase warning decision completed` of the trainer,
-        `attempt_starting attempt_ended` of the journal. `fields` are the event's others. Points of
-        `metric` and `eval` events are fed by `point`.
+        `attempt_starting attempt_ended` of the journal. `fields` are the event's other fields.
+        Feed the points of `metric` and `eval` events with `point`.
         """
-        happening = HAPPENINGS.get(kind)
-        if happening is not None:
-            at = self._board.step if step is None else step
-            happening(self._board, self._watch, at, Fields(fields or {}, kind))
-        if t is not None and kind in ("eval", "checkpoint") and (self._board.t or 0.0) < t:
-            self._board.t = t
+        context, handler = self._context, EVENT_HANDLERS.get(kind)
+        if handler is not None:
+            at = context.step if step is None else step
+            handler(context, self._detectors, at, Fields(fields or {}, kind))
+        if t is not None and kind in ("eval", "checkpoint") and (context.t or 0.0) < t:
+            context.t = t
 
-    def take(self, event: Event, attempt: int | None = None) -> None:
-        """One event of `events.jsonl` or `supervisor.jsonl`, as `protocol.decode` gives it.
+    def feed(self, event: Event, attempt: int | None = None) -> None:
+        """Feed one line of `events.jsonl` or `supervisor.jsonl`, as `protocol.decode` returns it.
 
-        `attempt`: the one whose file it stands in; a trainer's `started` does not tell.
+        `attempt`: the attempt whose file the line is in; a trainer's `started` doesn't contain it.
         """
         kind, t, step = event.kind, event.t, event.step
         if kind == "sample":
@@ -135,170 +135,171 @@ class Detectors:
                 value = number(raw)
                 if value is not None:
                     self.point(key, step or 0, t, value)
-        if kind in HAPPENINGS:
+        if kind in EVENT_HANDLERS:
             own = {} if attempt is None else {"attempt": attempt}
             self.event(kind, t, step, {**own, **event.document})
 
     def tick(self, now: float) -> list[Finding]:
-        """Look at the clock, and tell what is open. `now`: Unix seconds."""
-        self._watch.stall.look(self._board, self._watch.pace, now)
+        """Check for a stall at `now` (Unix seconds) and return the open findings."""
+        self._detectors.stall.check(self._context, self._detectors.pace, now)
         return self.findings()
 
     def findings(self, *, closed: bool = False) -> list[Finding]:
-        """What is wrong now, in order of onset; with `closed` also what was and is over."""
-        return [self.described(found) for found in self.sightings(closed=closed)]
+        """The open findings in order of onset; with `closed` the closed ones too."""
+        return [self.finding_of(found) for found in self.entries(closed=closed)]
 
-    def sightings(self, *, closed: bool = True) -> list[Sighting]:
-        """The same with all figures, and where each ended."""
-        return [found for found in self._board.ledger.all() if closed or found.closed_at is None]
+    def entries(self, *, closed: bool = True) -> list[LedgerEntry]:
+        """The ledger's entries: like `findings`, with all figures and the end of each."""
+        return [found for found in self._context.ledger.all() if closed or found.closed_at is None]
 
     @property
     def wanted_checkpoints(self) -> frozenset[int]:
-        """The steps of the checkpoints that a rewind for what is open would go back to, also where
-        it isn't yet bad enough to propose one."""
+        """The steps of the checkpoints that a rewind for an open finding would resume from, even
+        where the finding isn't severe enough yet to propose a rewind."""
         found = (
-            self._board.safe_step(one.onset)
-            for one in self._board.ledger.all()
+            self._context.safe_step(one.onset)
+            for one in self._context.ledger.all()
             if one.closed_at is None and one.code in ANNOUNCE_A_REWIND
         )
         return frozenset(step for step in found if step is not None)
 
     @property
     def keys(self) -> Collection[str]:
-        """The metric keys that anything looks at."""
+        """The metric keys that are evaluated; others are ignored."""
         return self._handlers.keys()
 
     @property
     def notes(self) -> list[tuple[int, float, float]]:
-        """The newest odd steps that stayed alone: (step, loss, factor). They are no findings."""
-        return list(self._watch.spike.notes)
+        """The newest isolated outliers as (step, loss, factor). They are not findings."""
+        return list(self._detectors.spike.notes)
 
     def to_dict(self) -> dict[str, Any]:
-        """All that a later process needs to go on, fit for JSON."""
+        """The complete state as JSON values, for `from_dict`."""
         return {
             "format": _FORMAT,
             "placement": self.placement,
-            "ledger": self._board.ledger.to_dict(),
-            "board": described(self._board),
-            "watch": described(self._watch),
+            "ledger": self._context.ledger.to_dict(),
+            "context": dump_state(self._context),
+            "detectors": dump_state(self._detectors),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], settings: Settings | None = None) -> Detectors:
-        """The detectors that `to_dict` described. `settings` are the caller's to keep.
+        """The detectors whose state `to_dict` returned. The caller has to keep `settings` itself.
 
         Raises:
-            ValueError: it was written by another format version.
+            ValueError: the state has another format version.
         """
         if data.get("format") != _FORMAT:
-            raise ValueError(f"detector state of format {data.get('format')!r} is not read here")
+            raise ValueError(f"detector state of format {data.get('format')!r} is not supported")
         detectors = cls(settings, placement=data["placement"])
-        detectors._board.ledger = Ledger.from_dict(data["ledger"])
-        restore(detectors._board, data["board"])
-        restore(detectors._watch, data["watch"])
+        detectors._context.ledger = Ledger.from_dict(data["ledger"])
+        restore_state(detectors._context, data["context"])
+        restore_state(detectors._detectors, data["detectors"])
         return detectors
 
     def _step(self, step: int, t: float | None) -> None:
-        board, watch = self._board, self._watch
-        if step < board.step:
-            watch.go_back(board, step)
-        board.step = step
-        board.steps_seen += 1
-        board.finished = False
-        watch.after_pause = watch.pace.paused
+        context, detectors = self._context, self._detectors
+        if step < context.step:
+            detectors.rewind(context, step)
+        context.step = step
+        context.steps_seen += 1
+        context.finished = False
+        context.after_pause = detectors.pace.paused
         if t is not None:
-            board.worked_s += watch.pace.step(t)
-            board.t = t
+            context.worked_s += detectors.pace.step(t)
+            context.t = t
         else:
-            watch.pace.paused = False
-        watch.stall.alive(board, step)
-        watch.checkpoints.point(board, step)
+            detectors.pace.paused = False
+        detectors.stall.progressed(context, step)
+        detectors.checkpoints.point(context, step)
 
     def _loss(self, key: str, step: int, value: float) -> None:
-        board, watch = self._board, self._watch
+        context, detectors = self._context, self._detectors
         if not -_LARGEST < value < _LARGEST:
-            watch.nonfinite.seen(board, key, step, value)
+            detectors.nonfinite.seen(context, key, step, value)
             return
-        if value == 0 and not board.is_reinforced:
-            watch.nonfinite.zero(board, step)
+        if value == 0 and not context.is_reinforced:
+            detectors.nonfinite.zero(context, step)
             return
-        if watch.nonfinite.lost:
-            watch.nonfinite.finite(board, step)
-        if board.is_reinforced:
-            board.losses.append((step, value))
+        if detectors.nonfinite.lost:
+            detectors.nonfinite.finite(context, step)
+        if context.is_reinforced:
+            context.losses.append((step, value))
             return
-        watch.spike.point(board, step, value)
-        board.losses.append((step, value))
-        watch.divergence.point(board, step, watch.spike.outlier.window)
-        watch.plateau.point(board, step, value)
-        if watch.divergence.points % _NOTED_EVERY == 0:
-            watch.resumed.note(board, step, watch.spike.outlier.window)
-        if watch.resumed.before:
-            watch.resumed.point(board, step, value)
+        detectors.spike.point(context, step, value)
+        context.losses.append((step, value))
+        detectors.divergence.point(context, step, detectors.spike.outlier.window)
+        detectors.plateau.point(context, step, value)
+        if detectors.divergence.points % _NOTED_EVERY == 0:
+            detectors.resumed.note(context, step, detectors.spike.outlier.window)
+        if detectors.resumed.before:
+            detectors.resumed.point(context, step, value)
 
     def _grad_norm(self, key: str, step: int, value: float) -> None:
-        board, watch = self._board, self._watch
+        context, detectors = self._context, self._detectors
         if not -_LARGEST < value < _LARGEST:
-            watch.nonfinite.seen(board, key, step, value)
+            detectors.nonfinite.seen(context, key, step, value)
             return
-        if watch.nonfinite.overflows:
-            watch.nonfinite.finite_gradient(board, step)
-        watch.gradient.point(board, step, value)
-        board.grad_norms.append((step, value))
-        watch.spike.gradient(board, step, value)
+        if detectors.nonfinite.overflows:
+            detectors.nonfinite.finite_gradient(context, step)
+        detectors.gradient.point(context, step, value)
+        context.grad_norms.append((step, value))
+        detectors.spike.gradient(context, step, value)
 
     def _val_loss(self, key: str, step: int, value: float) -> None:
-        board, watch = self._board, self._watch
-        watch.pace.pause(step, watch.stall.silent_s)
-        watch.stall.alive(board, board.step)
+        context, detectors = self._context, self._detectors
+        detectors.pace.pause(step, detectors.stall.silent_s)
+        detectors.stall.progressed(context, context.step)
         if not -_LARGEST < value < _LARGEST:
-            watch.nonfinite.seen(board, key, step, value)
+            detectors.nonfinite.seen(context, key, step, value)
             return
-        if board.is_reinforced:
+        if context.is_reinforced:
             return
-        window = watch.spike.outlier.window
-        watch.overfitting.evaluation(board, step, value, window.median if len(window) else None)
-        watch.plateau.evaluation(step, value)
+        window = detectors.spike.outlier.window
+        training_loss = window.median if len(window) else None
+        detectors.overfitting.evaluation(context, step, value, training_loss)
+        detectors.plateau.evaluation(step, value)
 
     def _speed(self, key: str, step: int, value: float) -> None:
         if not -_LARGEST < value < _LARGEST:
             return
         if key == "mfu":
-            self._board.latest[key] = value
-        self._watch.throughput.point(self._board, key, step, value, self._watch.after_pause)
+            self._context.latest[key] = value
+        self._detectors.throughput.point(self._context, key, step, value)
 
     def _remember(self, key: str, step: int, value: float) -> None:
         if -_LARGEST < value < _LARGEST:
-            self._board.latest[key] = value
+            self._context.latest[key] = value
 
     def _margin(self, key: str, step: int, value: float) -> None:
         if -_LARGEST < value < _LARGEST:
-            self._watch.margins.point(self._board, step, value)
+            self._detectors.margins.point(self._context, step, value)
 
     def _accuracy(self, key: str, step: int, value: float) -> None:
         if -_LARGEST < value < _LARGEST:
-            self._watch.margins.accuracy(value)
+            self._detectors.margins.accuracy(value)
 
     def _pair(self, key: str, step: int, value: float) -> None:
         if -_LARGEST < value < _LARGEST:
-            self._watch.over_optimization.point(self._board, key, step, value)
+            self._detectors.over_optimization.point(self._context, key, step, value)
 
     def _val_accuracy(self, key: str, step: int, value: float) -> None:
         if -_LARGEST < value < _LARGEST:
-            self._watch.over_optimization.evaluation(self._board, step, value)
+            self._detectors.over_optimization.evaluation(self._context, step, value)
 
     def _kl(self, key: str, step: int, value: float) -> None:
         if -_LARGEST < value < _LARGEST:
-            self._watch.kl.point(self._board, key, step, value)
+            self._detectors.kl.point(self._context, key, step, value)
 
     def _reward(self, key: str, step: int, value: float) -> None:
-        self._board.is_reinforced = True  # also of a training whose configuration nobody knows
+        self._context.is_reinforced = True  # also where the configuration is unknown
         if -_LARGEST < value < _LARGEST:
-            self._watch.rewards.point(self._board, key, step, value)
+            self._detectors.rewards.point(self._context, key, step, value)
 
-    def described(self, found: Sighting) -> Finding:
-        """One of `sightings` in words, with its patches while it is not over."""
-        board = self._board
+    def finding_of(self, found: LedgerEntry) -> Finding:
+        """The finding of a ledger entry: its text, and its patches while it is open."""
+        context = self._context
         numbers = {
             name: value
             for name, value in found.values.items()
@@ -311,9 +312,9 @@ class Detectors:
             confidence=found.confidence,
             step=found.step,
             evidence=messages.evidence(found.code, found.values),
-            explanation=messages.explained(found.code, found.values),
-            patches=() if found.closed_at is not None else patches_for(found, board),
-            advice=messages.advised(found.code, found.values),
+            explanation=messages.explanation(found.code, found.values),
+            patches=() if found.closed_at is not None else patches_for(found, context),
+            advice=messages.advice(found.code, found.values),
             slots=numbers,
         )
 

@@ -1,4 +1,4 @@
-"""What the events of trainer, journal and log mean to the detectors."""
+"""How events of trainer, journal and log change the detectors' state."""
 
 from __future__ import annotations
 
@@ -6,72 +6,76 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
-from trainer_runtime.core.diagnosis.detectors.watch import Watch
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
+from trainer_runtime.core.diagnosis.detectors.detector_set import DetectorSet
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.trainer_lines import Decided
 
-Happening = Callable[[Board, Watch, int, Fields], None]
+EventHandler = Callable[[DetectorContext, DetectorSet, int, Fields], None]
 
 
-def _attempt_starting(board: Board, watch: Watch, step: int, fields: Fields) -> None:
+def _attempt_starting(
+    context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields
+) -> None:
     attempt = fields.find_integer("attempt")
-    if attempt is not None and attempt != board.ledger.attempt:
-        watch.begin(board, attempt, board.step)
-    board.finished = True  # while it is prepared no step is awaited
+    if attempt is not None and attempt != context.ledger.attempt:
+        detectors.begin(context, attempt, context.step)
+    context.finished = True  # no step is expected during preparation
 
 
-def _started(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    watch.begin(board, fields.integer("attempt", board.ledger.attempt), step)
-    board.target_step = fields.find_integer("target_step")
+def _started(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
+    detectors.begin(context, fields.integer("attempt", context.ledger.attempt), step)
+    context.target_step = fields.find_integer("target_step")
 
 
-def _resumed(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    watch.begin(board, board.ledger.attempt, step)
+def _resumed(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
+    detectors.begin(context, context.ledger.attempt, step)
 
 
-def _eval(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    watch.pace.pause(step, watch.stall.silent_s)
-    watch.stall.alive(board, board.step)
+def _eval(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
+    detectors.pace.pause(step, detectors.stall.silent_s)
+    detectors.stall.progressed(context, context.step)
 
 
-def _checkpoint(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    action = fields.text("action", "saved")  # logs report nothing but the save
-    board.checkpoint(action, step, fields.find_integer("size_bytes"))
+def _checkpoint(
+    context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields
+) -> None:
+    action = fields.text("action", "saved")  # logs mention saves only
+    context.checkpoint(action, step, fields.find_integer("size_bytes"))
     if action == "saved":
-        watch.pace.pause(step, watch.stall.silent_s)
-        watch.checkpoints.saved(board, step)
-        if board.saves <= (board.settings.keeps_checkpoints or 0):
-            watch.disk.restart()  # what is kept as planned fills no disk
-        watch.resumed.note(board, step, watch.spike.outlier.window)
-    watch.stall.alive(board, board.step)
+        detectors.pace.pause(step, detectors.stall.silent_s)
+        detectors.checkpoints.saved(context, step)
+        if context.saves <= (context.settings.keeps_checkpoints or 0):
+            detectors.disk.restart()  # checkpoints that are kept as planned aren't a trend
+        detectors.resumed.note(context, step, detectors.spike.outlier.window)
+    detectors.stall.progressed(context, context.step)
 
 
-def _phase(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    watch.new_phase(board)
+def _phase(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
+    detectors.new_phase(context)
 
 
-def _warning(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    watch.nonfinite.told(board, fields.text("code", ""), step)
+def _warning(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
+    detectors.nonfinite.warned(context, fields.text("code", ""), step)
 
 
-def _decision(board: Board, watch: Watch, step: int, fields: Fields) -> None:
+def _decision(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
     decided = Decided.of(fields)
     every = decided.value
     if decided.what != "checkpoint_every" or every is None:
         return
     with suppress(ValueError):
         seconds = parse_duration(every) if isinstance(every, str) else None
-        watch.checkpoints.decided(every, seconds)
+        detectors.checkpoints.decided(every, seconds)
 
 
-def _ended(board: Board, watch: Watch, step: int, fields: Fields) -> None:
-    board.finished = True
+def _ended(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
+    context.finished = True
     for code in ("stall", "checkpoint_overdue", "gpu_idle", "gpu_throttled"):
-        board.ledger.close(code, board.step)
+        context.ledger.close(code, context.step)
 
 
-HAPPENINGS: Mapping[str, Happening] = {
+EVENT_HANDLERS: Mapping[str, EventHandler] = {
     "attempt_starting": _attempt_starting,
     "started": _started,
     "resumed": _resumed,

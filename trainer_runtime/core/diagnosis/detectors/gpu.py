@@ -1,9 +1,9 @@
-"""A GPU that waits (`gpu_idle`) or is slowed down (`gpu_throttled`), with the cause.
+"""A GPU that waits (`gpu_idle`) or is throttled (`gpu_throttled`), with the cause.
 
-Looked at over five minutes of telemetry while steps are made: one sample is the gap between two
-kernels. Under 80 % utilisation is worth knowing, under 50 % half the machine is paid for nothing;
-an A100 that is busy and still under 40 % MFU waits inside its kernels. A throttle flag alone is no
-finding: at full load a card sits at its power cap by design.
+Evaluated over five minutes of telemetry while steps are made, because a single sample may fall
+between two kernels. Utilisation under 80 % is worth reporting, under 50 % half of the machine is
+wasted; an A100 that is busy and still under 40 % MFU waits inside its kernels. A throttle flag
+alone is not a finding: at full load a card runs at its power cap by design.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.causes import slowing_cause, waiting_cause
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 
-_SAMPLES = 30  # five minutes at the supervisor's pace
-_FEWEST = 12
-_LEAST_SPAN_S = 240.0
+_SAMPLES = 30  # five minutes at the supervisor's sampling interval
+_MIN_POINTS = 12
+_MIN_SPAN_S = 240.0
 _LOW, _BACK, _HALF = 80.0, 85.0, 50.0
 _LOW_MFU = 0.40
 _A100_PEAK_FLOPS = 312e12
@@ -40,14 +40,14 @@ Sample = tuple[float, dict[str, float]]
 
 @dataclass(slots=True)
 class Gpu:
-    """`samples` are the newest as (t, values); `lowest` the index of the GPU that did least in
-    each of them and what it did."""
+    """`samples` are the newest as (t, values); `lowest` holds, for each of them, the index and the
+    utilisation of the least used GPU."""
 
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     lowest: deque[tuple[str, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
-    def sample(self, board: Board, t: float, values: Mapping[str, float]) -> None:
-        if board.steps_seen == 0 or board.finished:
+    def sample(self, context: DetectorContext, t: float, values: Mapping[str, float]) -> None:
+        if context.steps_seen == 0 or context.finished:
             self.restart()
             return
         kept = {key: value for key in _KEYS if (value := _mean_of(values, key)) is not None}
@@ -57,51 +57,51 @@ class Gpu:
             return
         self.samples.append((t, kept))
         self.lowest.append(_lowest(values))
-        board.best_clock_mhz = max(board.best_clock_mhz, kept.get("gpu_clock_mhz", 0.0))
-        if len(self.samples) >= _FEWEST and t - self.samples[0][0] >= _LEAST_SPAN_S:
+        context.best_clock_mhz = max(context.best_clock_mhz, kept.get("gpu_clock_mhz", 0.0))
+        if len(self.samples) >= _MIN_POINTS and t - self.samples[0][0] >= _MIN_SPAN_S:
             means = _means(self.samples)
-            self._look_at_use(board, t, means)
-            self._look_at_clock(board, t, means)
+            self._check_load(context, t, means)
+            self._check_clock(context, t, means)
 
     def restart(self) -> None:
         self.samples.clear()
         self.lowest.clear()
 
-    def _look_at_use(self, board: Board, t: float, means: dict[str, float]) -> None:
+    def _check_load(self, context: DetectorContext, t: float, means: dict[str, float]) -> None:
         used = means.get("gpu_util")
         if used is None:
             return
         slow = self._straggler()
-        mfu = board.latest.get("mfu", 1.0)
-        is_a100 = board.settings.peak_flops == _A100_PEAK_FLOPS
+        mfu = context.latest.get("mfu", 1.0)
+        is_a100 = context.settings.peak_flops == _A100_PEAK_FLOPS
         low_mfu = is_a100 and 0 < mfu < _LOW_MFU
         if used >= _BACK and slow is None and not low_mfu:
-            board.ledger.close("gpu_idle", _ms(t))
+            context.ledger.close("gpu_idle", _ms(t))
         if used >= _LOW and slow is None and not low_mfu:
             return
-        cause = waiting_cause(board.latest, means)
+        cause = waiting_cause(context.latest, means)
         remedies = OF_SERIES["gpu_idle"] if cause.name == "host" else ()
-        found = board.ledger.open(
+        found = context.ledger.open(
             "gpu_idle", _ms(self.samples[0][0]), "info", confidence=0.8, remedies=remedies
         )
-        found.values |= _figures(means, board, cause.name)
+        found.values |= _figures(means, context, cause.name)
         found.values |= {"gpu": slow[0], "gpu_alone_util": slow[1]} if slow else {}
         found.confidence = cause.confidence
         if used < _HALF:
             found.grow("warning")
 
-    def _look_at_clock(self, board: Board, t: float, means: dict[str, float]) -> None:
-        cause = slowing_cause(means, board.best_clock_mhz)
+    def _check_clock(self, context: DetectorContext, t: float, means: dict[str, float]) -> None:
+        cause = slowing_cause(means, context.best_clock_mhz)
         if cause is None:
-            board.ledger.close("gpu_throttled", _ms(t))
+            context.ledger.close("gpu_throttled", _ms(t))
             return
-        found = board.ledger.open("gpu_throttled", _ms(self.samples[0][0]), "warning")
-        found.values |= _figures(means, board, cause.name)
-        found.values["best_clock_mhz"] = board.best_clock_mhz
+        found = context.ledger.open("gpu_throttled", _ms(self.samples[0][0]), "warning")
+        found.values |= _figures(means, context, cause.name)
+        found.values["best_clock_mhz"] = context.best_clock_mhz
         found.confidence = cause.confidence
 
     def _straggler(self) -> tuple[str, float] | None:
-        """The one GPU of several that did less than half in nearly all samples."""
+        """The GPU of several that was under 50 % in nearly all samples, with its utilisation."""
         idle = [index for index, used in self.lowest if index and used < _HALF]
         if not idle:
             return None
@@ -112,10 +112,10 @@ class Gpu:
         return index, sum(used) / len(used)
 
 
-def _figures(means: dict[str, float], board: Board, cause: str) -> dict[str, Value]:
-    shares = ("data_time_share", "comm_time_share", "mfu")
-    told = {key: board.latest[key] for key in shares if key in board.latest}
-    return {"cause": cause, **means, **told}
+def _figures(means: dict[str, float], context: DetectorContext, cause: str) -> dict[str, Value]:
+    keys = ("data_time_share", "comm_time_share", "mfu")
+    shares = {key: context.latest[key] for key in keys if key in context.latest}
+    return {"cause": cause, **means, **shares}
 
 
 def _means(samples: deque[Sample]) -> dict[str, float]:
@@ -128,7 +128,7 @@ def _means(samples: deque[Sample]) -> dict[str, float]:
 
 
 def _mean_of(values: Mapping[str, float], key: str) -> float | None:
-    """The key itself, else the mean over GPUs, the highest for temperatures."""
+    """The value of the key, else its mean over the GPUs."""
     if key in values:
         return values[key]
     if not key.startswith("gpu_"):
@@ -138,7 +138,7 @@ def _mean_of(values: Mapping[str, float], key: str) -> float | None:
 
 
 def _lowest(values: Mapping[str, float]) -> tuple[str, float]:
-    """The index and utilisation of the GPU that does least, of several."""
+    """The index and utilisation of the least used of several GPUs."""
     found = [(value, name[9:]) for name, value in values.items() if name.startswith("gpu_util/")]
     if len(found) < 2:
         return "", 0.0

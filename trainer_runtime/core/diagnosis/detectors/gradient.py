@@ -1,16 +1,16 @@
 """The gradient norm rises ahead of the loss: `grad_norm_rising`.
 
-The spike's rule on `grad_norm`, at 3 x the median instead of 1.12 x (reasons: `board.py`). Before
-BLOOM-176B's first spike it rose one to four steps ahead of the loss. Absolute limits (> 100) miss
-it elsewhere: llm.c's norms never come near. It is a warning only, and nothing is rewound for it:
-the loss may yet stay as it is.
+The spike rule on `grad_norm`, at 3 x the median instead of 1.12 x (reasons: `detector_context.py`).
+Before BLOOM-176B's first spike the norm rose one to four steps ahead of the loss. Absolute limits
+(> 100) miss it elsewhere: llm.c's norms stay far below. It is a warning only and proposes no
+rewind, because the loss may stay normal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import times
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 
@@ -20,29 +20,29 @@ _LEVEL_POINTS = 400
 
 @dataclass(slots=True)
 class Gradient:
-    """`median` is the norm's before the rise that is open."""
+    """`median` is that of the norm before the open rise."""
 
     median: float = 0.0
     normal: int = 0
     points: int = 0
 
-    def point(self, board: Board, step: int, value: float) -> None:
-        rule = board.gradient
+    def point(self, context: DetectorContext, step: int, value: float) -> None:
+        rule = context.gradient
         odd = rule.take(step, value)
         if self.points:
-            self._go_on(board, step, value)
+            self._update_open(context, step, value)
         elif odd and rule.is_met:
-            self._open(board, step, value)
+            self._open(context, step, value)
 
     def restart(self) -> None:
         self.points = 0
 
-    def _open(self, board: Board, step: int, value: float) -> None:
-        onset, at_onset, self.median = board.gradient.first_odd
+    def _open(self, context: DetectorContext, step: int, value: float) -> None:
+        onset, at_onset, self.median = context.gradient.first_odd
         self.normal, self.points = 0, 1
         peak = max(value, at_onset)
-        spike = board.ledger.get("loss_spike")
-        board.ledger.open(
+        spike = context.ledger.get("loss_spike")
+        context.ledger.open(
             "grad_norm_rising",
             onset,
             "warning",
@@ -53,14 +53,14 @@ class Gradient:
                 "grad_norm": at_onset,
                 "grad_norm_peak": peak,
                 "factor": times(peak, self.median),
-                "lr": board.latest.get("lr"),
+                "lr": context.latest.get("lr"),
                 "spike_step": None if spike is None else spike.onset,
             },
             remedies=OF_SERIES["grad_norm_rising"],
         )
 
-    def _go_on(self, board: Board, step: int, value: float) -> None:
-        found = board.ledger.get("grad_norm_rising")
+    def _update_open(self, context: DetectorContext, step: int, value: float) -> None:
+        found = context.ledger.get("grad_norm_rising")
         if found is None:
             self.points = 0
             return
@@ -68,8 +68,8 @@ class Gradient:
         peak = found.values["grad_norm_peak"]
         if isinstance(peak, (int, float)) and value > peak:
             found.values |= {"grad_norm_peak": value, "factor": times(value, self.median)}
-        high = value > board.gradient.ratio * self.median
+        high = value > context.gradient.ratio * self.median
         self.normal = 0 if high else self.normal + 1
         if self.normal >= _NORMAL_AGAIN or self.points > _LEVEL_POINTS:
-            board.ledger.close("grad_norm_rising", step)
+            context.ledger.close("grad_norm_rising", step)
             self.points = 0

@@ -1,13 +1,13 @@
-"""The policy runs away from its reference: `kl_blowup`.
+"""The policy diverges from its reference model: `kl_blowup`.
 
-Reinforcement from rewards is held near the model that it began with by a penalty on the KL
-divergence. That rises from 0 in every training, and single steps may jump: its usual estimator
-(Schulman 2020, joschu.net/blog/kl-approx.html) grows exponentially with a rare token. So the median
-of the newest 8 points is looked at: where it is ten times the median of the 64 before and above
-what trainings that went well come to, or ten times above that, at whatever pace it came. GRPO's
-`kl` is per token: DeepSeekMath (arXiv:2402.03300) stays well below 1 nat. Whole answers' KL
-(`objective/kl`, KTO's `kl`) is kept at 6 to 20 nats by the adaptive penalties in use (Ziegler et
-al. 2019, arXiv:1909.08593; TRL).
+In reinforcement learning from rewards a penalty on the KL divergence keeps the policy near its
+reference model. The KL rises from 0 in every training, and single steps may jump: its usual
+estimator (Schulman 2020, joschu.net/blog/kl-approx.html) grows exponentially with a rare token. So
+the median of the newest 8 points decides: it has to be ten times the median of the 64 before and
+above the range of successful trainings, or ten times above that range however slowly it rose.
+GRPO's `kl` is per token: DeepSeekMath (arXiv:2402.03300) stays well below 1 nat. The KL of whole
+answers (`objective/kl`, KTO's `kl`) is kept at 6 to 20 nats by the usual adaptive penalties
+(Ziegler et al. 2019, arXiv:1909.08593; TRL).
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, median_of
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 
 KEYS = ("kl", "objective/kl")
 _NEWEST = 8
-_FEWEST = 16
+_MIN_POINTS = 16
 _TIMES = 10.0
 _PER_TOKEN, _PER_ANSWER = 1.0, 20.0
 _PER_TOKEN_METHODS = ("grpo",)
-_LEAST = 1e-6
+_MIN_KL = 1e-6
 
 
 @dataclass(slots=True)
 class KlBlowup:
-    """`newest` are not yet in `before`; `low_step` is the last step that was as usual."""
+    """`newest` are not yet part of `before`; `usual` is the median of `before`; `high_since` is
+    the first step of those above the normal range."""
 
     key: str = ""
     newest: deque[float] = field(default_factory=lambda: deque(maxlen=_NEWEST))
@@ -38,41 +39,41 @@ class KlBlowup:
     usual: float = 0.0
     high_since: int | None = None
 
-    def point(self, board: Board, key: str, step: int, value: float) -> None:
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         if self.key and key != self.key:
             return
         self.key = key
-        floor = _floor(board, key)
-        self._follow(step, value, floor)
-        found = board.ledger.get("kl_blowup")
+        limit = _normal_limit(context, key)
+        self._follow(step, value, limit)
+        found = context.ledger.get("kl_blowup")
         if len(self.newest) == _NEWEST and found is None:
             self.before.add(self.newest[0])
         self.newest.append(value)
         if len(self.newest) < _NEWEST:
             return
         median = median_of(sorted(self.newest))
-        if found is None and len(self.before) >= _FEWEST:
+        if found is None and len(self.before) >= _MIN_POINTS:
             self.usual = self.before.median
-        grown = len(self.before) >= _FEWEST and median > _TIMES * max(self.usual, _LEAST)
-        if (median > floor and grown) or median > _TIMES * floor:
-            self._tell(board, step, median, floor)
-        elif found is not None and median < floor:
-            board.ledger.close("kl_blowup", step)
+        grown = len(self.before) >= _MIN_POINTS and median > _TIMES * max(self.usual, _MIN_KL)
+        if (median > limit and grown) or median > _TIMES * limit:
+            self._report(context, step, median, limit)
+        elif found is not None and median < limit:
+            context.ledger.close("kl_blowup", step)
 
     def restart(self) -> None:
         self.newest.clear()
         self.before.clear()
         self.usual, self.high_since = 0.0, None
 
-    def _follow(self, step: int, value: float, floor: float) -> None:
-        if value <= floor:
+    def _follow(self, step: int, value: float, limit: float) -> None:
+        if value <= limit:
             self.high_since = None
         elif self.high_since is None:
             self.high_since = step
 
-    def _tell(self, board: Board, step: int, median: float, floor: float) -> None:
+    def _report(self, context: DetectorContext, step: int, median: float, limit: float) -> None:
         onset = step if self.high_since is None else self.high_since
-        found = board.ledger.get("kl_blowup") or board.ledger.open(
+        found = context.ledger.get("kl_blowup") or context.ledger.open(
             "kl_blowup",
             onset,
             "warning",
@@ -81,11 +82,11 @@ class KlBlowup:
             values={"key": self.key, "kl_usual": self.usual},
             remedies=OF_SERIES["kl_blowup"],
         )
-        found.values |= {"kl": median, "lr": board.latest.get("lr"), "last_step": step}
-        if median > _TIMES * floor:
+        found.values |= {"kl": median, "lr": context.latest.get("lr"), "last_step": step}
+        if median > _TIMES * limit:
             found.grow("critical")
 
 
-def _floor(board: Board, key: str) -> float:
-    per_token = board.settings.config.get("method") in _PER_TOKEN_METHODS or board.is_reinforced
+def _normal_limit(context: DetectorContext, key: str) -> float:
+    per_token = context.settings.config.get("method") in _PER_TOKEN_METHODS or context.is_reinforced
     return _PER_TOKEN if key == "kl" and per_token else _PER_ANSWER

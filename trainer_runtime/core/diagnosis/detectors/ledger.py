@@ -1,4 +1,4 @@
-"""What detectors have seen: opened, grown in severity, closed. Bounded, and fit for JSON."""
+"""The findings of detectors as a bounded ledger: opened, raised in severity, closed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity, finding_id
 
-_MOST_CLOSED = 64
+_MAX_CLOSED = 64
 
 Value = float | str | list[Any] | None
 
 
 @dataclass(slots=True)
-class Sighting:
-    """One thing that is or was wrong.
+class LedgerEntry:
+    """One problem, open or closed.
 
-    `onset` names its begin: an optimizer step, or milliseconds where it is of the machine. `step`
-    is the step it began at, None where there was none. `values` are its figures by name, in the
-    units that the names carry; a figure that is no number stands as a string. `remedies` name
-    patches, best first. `closed_at` is the onset-like moment at which it was over.
+    `onset` is where it began: an optimizer step, or milliseconds for telemetry. `step` is the step
+    it began at, None where there was none. `values` are its figures by name, in the units that the
+    names carry; a figure that is not finite is a string. `remedies` name patches, best first.
+    `closed_at` is where it ended, in the unit of `onset`.
     """
 
     code: str
@@ -35,22 +35,22 @@ class Sighting:
     closed_at: int | None = None
 
     def grow(self, severity: Severity) -> None:
-        """Make it at least as severe as `severity`."""
+        """Raise the severity to at least `severity`."""
         if SEVERITIES.index(severity) > SEVERITIES.index(self.severity):
             self.severity = severity
 
     def id(self, placement: int) -> str:
-        """The same on every side that saw the same."""
+        """The finding's id, the same on host and client."""
         return finding_id(placement, self.attempt, self.code, self.onset)
 
 
 class Ledger:
-    """At most one open sighting of a code, and the newest 64 closed ones."""
+    """At most one open entry for each code, and the newest 64 closed entries."""
 
     def __init__(self, attempt: int = 1) -> None:
         self.attempt = attempt
-        self._open: dict[str, Sighting] = {}
-        self._closed: deque[Sighting] = deque(maxlen=_MOST_CLOSED)
+        self._open: dict[str, LedgerEntry] = {}
+        self._closed: deque[LedgerEntry] = deque(maxlen=_MAX_CLOSED)
 
     def open(
         self,
@@ -62,20 +62,20 @@ class Ledger:
         confidence: float = 0.9,
         values: Mapping[str, Value] | None = None,
         remedies: tuple[str, ...] = (),
-    ) -> Sighting:
-        """The open sighting of this code, new from `onset` if there is none."""
+    ) -> LedgerEntry:
+        """The open entry of this code; opened at `onset` if there is none."""
         found = self._open.get(code)
         if found is None:
-            found = self._reopened(code, onset)
-            found = found or Sighting(code, self.attempt, onset, step, severity, confidence)
+            found = self._reopen(code, onset)
+            found = found or LedgerEntry(code, self.attempt, onset, step, severity, confidence)
             found.values |= values or {}
             found.remedies = list(remedies)
             self._open[code] = found
         found.grow(severity)
         return found
 
-    def get(self, code: str) -> Sighting | None:
-        """The open sighting of this code."""
+    def get(self, code: str) -> LedgerEntry | None:
+        """The open entry of this code."""
         return self._open.get(code)
 
     def close(self, code: str, at: int) -> None:
@@ -85,34 +85,34 @@ class Ledger:
             self._closed.append(found)
 
     def withdraw(self, code: str) -> None:
-        """Forget an open sighting that another one explains better."""
+        """Remove an open entry that another one explains better."""
         self._open.pop(code, None)
 
     def close_all(self, at: int) -> None:
         for code in list(self._open):
             self.close(code, at)
 
-    def all(self) -> list[Sighting]:
-        """Closed and open ones, by attempt and onset."""
+    def all(self) -> list[LedgerEntry]:
+        """Closed and open entries, by attempt and onset."""
         found = [*self._closed, *self._open.values()]
         return sorted(found, key=_order)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "attempt": self.attempt,
-            "open": [_described(found) for found in self._open.values()],
-            "closed": [_described(found) for found in self._closed],
+            "open": [_as_dict(found) for found in self._open.values()],
+            "closed": [_as_dict(found) for found in self._closed],
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Ledger:
         ledger = cls(data["attempt"])
-        ledger._open = {body["code"]: Sighting(**body) for body in data["open"]}
-        ledger._closed.extend(Sighting(**body) for body in data["closed"])
+        ledger._open = {body["code"]: LedgerEntry(**body) for body in data["open"]}
+        ledger._closed.extend(LedgerEntry(**body) for body in data["closed"])
         return ledger
 
-    def _reopened(self, code: str, onset: int) -> Sighting | None:
-        """The closed one that would bear the same id: what went on after all."""
+    def _reopen(self, code: str, onset: int) -> LedgerEntry | None:
+        """The closed entry that would get the same id, opened again: the problem has continued."""
         for found in self._closed:
             if (found.code, found.attempt, found.onset) == (code, self.attempt, onset):
                 self._closed.remove(found)
@@ -121,10 +121,10 @@ class Ledger:
         return None
 
 
-def _order(sighting: Sighting) -> tuple[int, bool, int]:
-    return sighting.attempt, sighting.step is None, sighting.onset
+def _order(entry: LedgerEntry) -> tuple[int, bool, int]:
+    return entry.attempt, entry.step is None, entry.onset
 
 
-def _described(sighting: Sighting) -> dict[str, Any]:
-    body = {name: getattr(sighting, name) for name in Sighting.__slots__}
-    return {**body, "values": dict(sighting.values), "remedies": list(sighting.remedies)}
+def _as_dict(entry: LedgerEntry) -> dict[str, Any]:
+    body = {name: getattr(entry, name) for name in LedgerEntry.__slots__}
+    return {**body, "values": dict(entry.values), "remedies": list(entry.remedies)}

@@ -1,4 +1,4 @@
-"""What findings of series say: a closed catalogue whose slots hold the detectors' own figures."""
+"""The text of findings from series: a closed catalogue, filled with the detectors' own figures."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from trainer_runtime.core.diagnosis.detectors.ledger import Value
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """Templates by figure names. A line of `evidence` that lacks a figure is left out."""
+class Message:
+    """Templates over figure names. A line of `evidence` that lacks a figure is left out."""
 
     explanation: str
     evidence: tuple[str, ...]
     advice: tuple[str, ...] = ()
 
 
-def explained(code: str, values: Mapping[str, Value]) -> str:
+def explanation(code: str, values: Mapping[str, Value]) -> str:
     if _has_spiked(code, values):
         return _SPIKED.format_map(values)
     cause = CAUSES.get(str(values.get("cause")), "")
-    return f"{WORDS[code].explanation} {cause}".strip()
+    return f"{MESSAGES[code].explanation} {cause}".strip()
 
 
-def advised(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
-    return _SPIKED_ADVICE if _has_spiked(code, values) else WORDS[code].advice
+def advice(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
+    return _SPIKED_ADVICE if _has_spiked(code, values) else MESSAGES[code].advice
 
 
 def _has_spiked(code: str, values: Mapping[str, Value]) -> bool:
@@ -33,9 +33,9 @@ def _has_spiked(code: str, values: Mapping[str, Value]) -> bool:
 
 
 def evidence(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
-    figures = {name: _shown(value) for name, value in values.items() if value not in (None, [])}
+    figures = {name: _format(value) for name, value in values.items() if value not in (None, [])}
     lines = []
-    for template in WORDS[code].evidence:
+    for template in MESSAGES[code].evidence:
         try:
             lines.append(template.format_map(figures))
         except KeyError:
@@ -43,9 +43,9 @@ def evidence(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _shown(value: Value) -> str:
+def _format(value: Value) -> str:
     if isinstance(value, list):
-        return " ".join(_shown(item) for item in value)
+        return " ".join(_format(item) for item in value)
     if isinstance(value, float) and not value.is_integer():
         return f"{value:.4g}"
     if isinstance(value, float):
@@ -54,52 +54,52 @@ def _shown(value: Value) -> str:
 
 
 _SPIKED = (
-    "The gradient norm rose far above its usual size; the loss spike at step {spike_step} belongs "
-    "to it."
+    "The gradient norm rose far above its usual level; the loss spike at step {spike_step} is part "
+    "of the same event."
 )
-_SPIKED_ADVICE = ("The loss spike's own finding says what to do.",)
+_SPIKED_ADVICE = ("Follow the advice of the loss spike's finding.",)
 _MACHINE = (
     "GPU utilisation {gpu_util} %",
     "GPU {gpu} alone: {gpu_alone_util} %",
     "GPU clock {gpu_clock_mhz} MHz, {best_clock_mhz} at its best",
     "GPU temperature {gpu_temp_c} °C, power {gpu_power_w} W",
-    "share of the step that waits for data {data_time_share}",
-    "share of the step that waits for other ranks {comm_time_share}",
+    "share of the step spent waiting for data {data_time_share}",
+    "share of the step spent waiting for other ranks {comm_time_share}",
     "MFU {mfu}",
-    "processor {cpu_util} % busy",
+    "CPU {cpu_util} % busy",
     "network {net_mib_s} MiB/s",
 )
 
 CAUSES: Mapping[str, str] = {
-    "data_loading": "It waits for data: more loader workers or data prepared beforehand help.",
-    "communication": "It waits for other ranks: look at the slowest rank and at the network.",
-    "network": "The network is busy: data that is streamed, or other ranks' gradients.",
-    "thermal": "It is hot: cooling, or a neighbour's load, slows its clock.",
-    "power": "It is held back by its power limit.",
-    "host": "The host feeds it too slowly: small kernels, Python's own time, a busy processor.",
+    "data_loading": "It waits for data: use more loader workers or prepare the data beforehand.",
+    "communication": "It waits for other ranks: check the slowest rank and the network.",
+    "network": "The network is busy with streamed data or other ranks' gradients.",
+    "thermal": "It is hot: insufficient cooling or neighbouring load reduces its clock.",
+    "power": "Its power limit reduces its clock.",
+    "host": "The host feeds it too slowly: small kernels, Python overhead or a busy CPU.",
 }
 
-WORDS: Mapping[str, Words] = {
-    "nan_loss": Words(
-        "The loss is no number any more. Checkpoints written since are not to be trusted.",
+MESSAGES: Mapping[str, Message] = {
+    "nan_loss": Message(
+        "The loss is NaN or infinite. Checkpoints written since the onset can't be trusted.",
         (
             "{key} {value}",
             "last finite loss {last_finite_loss} at step {last_finite_step}",
             "lr {lr}",
         ),
-        ("Resume from before the onset; a resume from a later checkpoint goes on with NaN.",),
+        ("Resume from before the onset; later checkpoints already contain NaN.",),
     ),
-    "nan_grad": Words(
-        "The gradient is no number, though the loss looks like one.",
+    "nan_grad": Message(
+        "The gradient is NaN or infinite, although the loss is finite.",
         (
             "{key} {value}",
             "last finite loss {last_finite_loss} at step {last_finite_step}",
             "lr {lr}",
         ),
-        ("Resume from before the onset. HF Trainer's nan_filter shows such steps as loss 0.",),
+        ("Resume from before the onset. HF Trainer's nan_filter logs such steps as loss 0.",),
     ),
-    "loss_spike": Words(
-        "The loss jumped far above what it had been.",
+    "loss_spike": Message(
+        "The loss jumped far above its previous level.",
         (
             "loss {loss_before} before, {loss} at the onset: a factor of up to {factor}",
             "peak {peak} at step {peak_step}; {lasted_steps} steps so far",
@@ -107,135 +107,137 @@ WORDS: Mapping[str, Words] = {
             "gradient norm {grad_norm} at the onset, up to {grad_norm_peak}, {grad_norm_normal} "
             "normally",
             "lr {lr}",
-            "made of the sequences {first_sequence} to {last_sequence}",
+            "trained on sequences {first_sequence} to {last_sequence}",
         ),
         (
-            "One that comes back within some steps can be left alone.",
-            "One that stays: rewind and leave out the data; if it comes again, halve the lr.",
+            "If the loss recovers within a few steps, nothing needs to be done.",
+            "If it doesn't, rewind and skip the data; if the spike recurs, halve the lr.",
         ),
     ),
-    "divergence": Words(
-        "The loss has been rising for good: most of its newest values lie above its best.",
+    "divergence": Message(
+        "The loss keeps rising: most of its newest values lie above its best level.",
         (
             "median of the newest losses {loss}, {lowest} at step {lowest_step}: {factor} times",
             "lr {lr}",
         ),
-        ("The learning rate is the usual cause, a change in the data the next.",),
+        ("The learning rate is the most likely cause, then a change in the data.",),
     ),
-    "plateau": Words(
-        "The loss has not fallen for half of the attempt. That is no reason to stop by itself: a "
-        "schedule that is still to decay often takes it further.",
-        ("loss {loss}, no fall since step {since_step}", "lr {lr}"),
-        ("Look at the schedule first: a rate that is still to fall often takes the loss further.",),
+    "plateau": Message(
+        "The loss has not fallen for half of the attempt. That alone is not a reason to stop: it "
+        "often falls further once the learning rate decays.",
+        ("loss {loss}, no decrease since step {since_step}", "lr {lr}"),
+        ("Check the schedule first: the loss often falls further once the learning rate decays.",),
     ),
-    "grad_norm_rising": Words(
-        "The gradient norm rose far above its usual size; a loss spike may follow.",
+    "grad_norm_rising": Message(
+        "The gradient norm rose far above its usual level; a loss spike may follow.",
         ("gradient norm {grad_norm_peak} against {grad_norm_normal}: {factor} times", "lr {lr}"),
-        ("Watch the next steps; a checkpoint right now lets a rewind lose little.",),
+        ("Watch the next steps; with a checkpoint now a rewind would lose little.",),
     ),
-    "stall": Words(
-        "No step for longer than this run's own pace explains.",
+    "stall": Message(
+        "No step for longer than the run's usual pace explains.",
         (
-            "silent for {silent_s} s; {limit_s} s would be within its pace",
-            "99 of 100 steps come within {p99_interval_s} s",
+            "silent for {silent_s} s; the limit at its pace is {limit_s} s",
+            "99 of 100 steps take at most {p99_interval_s} s",
         ),
-        ("Look at the stacks of every rank (`inspect`): they tell a hang from slowness.",),
+        ("Inspect the stacks of every rank (`inspect`): they distinguish a hang from slowness.",),
     ),
-    "throughput_drop": Words(
+    "throughput_drop": Message(
         "The run has become slower.",
-        ("{key} {before} before, {now} now: {drop} of it lost",),
-        ("Look at the GPUs' clocks, at data loading, and at who else uses the machine.",),
+        ("{key} {before} before, {now} now: a loss of {drop}",),
+        ("Check the GPUs' clocks, data loading, and other load on the machine.",),
     ),
-    "gpu_idle": Words(
-        "The GPU waits for much of the time.",
+    "gpu_idle": Message(
+        "The GPU is idle for much of the time.",
         _MACHINE,
-        ("Look at what it waits for: data, other ranks, or the processor that feeds it.",),
+        ("Check what it waits for: data, other ranks, or the CPU that feeds it.",),
     ),
-    "gpu_throttled": Words(
-        "The GPU is slowed down.",
+    "gpu_throttled": Message(
+        "The GPU is throttled.",
         _MACHINE,
-        ("Look at cooling and power limit (`nvidia-smi -q -d PERFORMANCE`).",),
+        ("Check cooling and power limit (`nvidia-smi -q -d PERFORMANCE`).",),
     ),
-    "overfitting": Words(
+    "overfitting": Message(
         "The validation loss rises while the training loss still falls.",
         (
             "val_loss {val_loss}, {best_val_loss} at step {best_step}",
             "training loss {loss}, {loss_at_best} then",
         ),
-        ("The best checkpoint stands; more data, fewer epochs or more dropout would help.",),
+        ("The best checkpoint is kept; more data, fewer epochs or more dropout would help.",),
     ),
-    "memory_rising": Words(
+    "memory_rising": Message(
         "Memory in use rises steadily.",
         (
-            "{key} {now_gib}, rising by {gib_per_h} GiB an hour",
-            "{limit_gib} GiB are reached in {hours_left} hours",
+            "{key} {now_gib}, rising by {gib_per_h} GiB per hour",
+            "the limit of {limit_gib} GiB is reached in {hours_left} hours",
         ),
-        ("Values kept from step to step (losses with their graph, caches) are the usual leak.",),
+        ("The usual leak is values kept across steps (losses with their graph, caches).",),
     ),
-    "checkpoint_overdue": Words(
-        "No checkpoint for far longer than planned: a crash now loses all of that.",
+    "checkpoint_overdue": Message(
+        "No checkpoint for much longer than planned: a crash now would lose all work since then.",
         ("{steps_since} steps and {hours_since} hours of work since step {saved_step}",),
-        ("Look at the log and at the disk: a save may hang or fail.",),
+        ("Check the log and the disk: a save may hang or fail.",),
     ),
-    "disk_filling": Words(
+    "disk_filling": Message(
         "The disk is filling up.",
         (
             "{free_gib} GiB free, full in {hours_left} hours",
             "{free_gib} GiB free, {needed_gib} needed for the next checkpoint",
         ),
-        ("Remove what is not needed (`clean`), or keep fewer checkpoints.",),
+        ("Free space (`clean`), or keep fewer checkpoints.",),
     ),
-    "margin_collapse": Words(
-        "The margin between chosen and rejected answers, once learnt, is lost again.",
+    "margin_collapse": Message(
+        "The margin between chosen and rejected answers had been learnt and is lost again.",
         (
             "margin {margin}, {peak} at step {peak_step}; {lowest} at its lowest",
-            "share of pairs ranked rightly {accuracy}",
+            "share of pairs ranked correctly {accuracy}",
             "lr {lr}",
         ),
         (
-            "Look at the pairs from the onset on: swapped labels or another source unlearn it.",
-            "If the pairs are sound, the learning rate is the usual cause.",
+            "Check the pairs from the onset on for swapped labels or a different source.",
+            "If the pairs are correct, the learning rate is the usual cause.",
         ),
     ),
-    "over_optimization": Words(
-        "The margin is widened beyond what it is good for: the policy has moved far from its "
-        "reference, or held-out pairs are ranked worse again.",
+    "over_optimization": Message(
+        "The preference is over-optimised: the policy has moved far from its reference, or "
+        "held-out pairs are ranked worse again.",
         (
             "margin {margin} with rewards/chosen {chosen} and logps/chosen {chosen_logps}",
-            "against the reference chosen answers are less likely by {chosen_fell} of their nats",
-            "rejected ones by {rejected_fell} (beta {beta})",
-            "held-out pairs ranked rightly {val_accuracy}, {best_val_accuracy} at step {best_step}",
+            "chosen answers are less likely than under the reference by {chosen_fell} of their "
+            "nats",
+            "rejected answers by {rejected_fell} (beta {beta})",
+            "held-out pairs ranked correctly {val_accuracy}, {best_val_accuracy} at step "
+            "{best_step}",
             "training margin {margin}, {margin_at_best} then",
             "lr {lr}",
         ),
         (
-            "Compare answers of an earlier checkpoint: the best one often lies far before the end.",
-            "A larger beta, a lower rate or fewer epochs hold it closer to the reference.",
+            "Compare answers of earlier checkpoints: the best one is often far before the end.",
+            "A larger beta, a lower learning rate or fewer epochs keep it closer to the reference.",
         ),
     ),
-    "kl_blowup": Words(
-        "The policy runs away from its reference: the KL divergence rose far above its course.",
+    "kl_blowup": Message(
+        "The policy diverges from its reference: the KL divergence rose far above its usual level.",
         ("{key} {kl}, {kl_usual} before", "lr {lr}"),
-        ("Read samples: text that is no language any more, or one answer to everything, ends it.",),
+        ("Read samples: if they are gibberish or all the same, the policy has collapsed.",),
     ),
-    "reward_collapse": Words(
-        "The answers to a prompt all get the same reward, so there is nothing to learn from.",
+    "reward_collapse": Message(
+        "All answers to a prompt get the same reward, so there is nothing to learn from.",
         (
-            "reward {reward}, {best_reward} at its best; alike for {points} points",
-            "the reward is at its best since step {solved_at}: the task looks solved",
+            "reward {reward}, {best_reward} at its best; identical for {points} points",
+            "the reward is at its best since step {solved_at}: the task seems to be solved",
         ),
         (
-            "Read samples and their rewards: a reward function that fails gives the same to all.",
-            "Harder prompts, more generations a prompt or a higher temperature tell answers apart.",
+            "Read samples and their rewards: a failing reward function gives all the same reward.",
+            "Use harder prompts, more generations per prompt or a higher temperature.",
         ),
     ),
-    "resume_mismatch": Words(
-        "After the resume the loss is unlike before: not all of the state came back, or the data "
-        "is another.",
+    "resume_mismatch": Message(
+        "The loss differs after the resume: part of the state was not restored, or the data "
+        "changed.",
         (
-            "loss {loss} after it, {loss_before} at step {before_step}: {factor} times",
+            "loss {loss} after the resume, {loss_before} at step {before_step}: {factor} times",
             "lr {lr}, {lr_before} then",
         ),
-        ("Check what was restored: optimizer, schedule, data position, scaler.",),
+        ("Check that optimizer, schedule, data position and scaler were restored.",),
     ),
 }

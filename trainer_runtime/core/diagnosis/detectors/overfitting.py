@@ -3,10 +3,10 @@
 Three evaluations in a row above the best by 1 % (five where they are noisy), the last not below the
 first, while the training loss is lower than it was at the best. An evaluation of a few batches is
 noisy, and the best of many is the luckiest of them (1 % alone raised 12 alarms in 10,000 steps of a
-small model): each must lie six of the noise's deviations above it, by the second differences, which
-a steady fall leaves at 0. A rise of less than a thousandth doesn't count either, as between losses
-that are all but 0: no output changes by it. Never critical: nothing is lost, the best checkpoint
-stands.
+small model): each must lie six standard deviations of the noise above it. The noise is estimated
+from second differences, which are 0 for a steady fall. A rise of less than a thousandth does not
+count, because no output changes by it. Never critical: nothing is lost, the best checkpoint is
+kept.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import median_of
 
 _ABOVE = 0.01
 # Nats (of one token e^-0.001: its probability falls by a thousandth).
-_LEAST = 1e-3
+_MIN_RISE = 1e-3
 _DEVIATIONS = 6.0
 # Of normal noise: the median of absolute second differences, in deviations (0.6745 x sqrt 6).
 _SECOND_DIFFERENCE = 1.652
@@ -30,8 +30,8 @@ _TRAIN_FELL = 0.995
 
 @dataclass(slots=True)
 class Overfitting:
-    """`train_at_best` is the training loss's median when validation was best; `newest` are the
-    newest evaluations."""
+    """`train_at_best` is the median training loss at the best evaluation; `newest` are the newest
+    evaluations."""
 
     newest: deque[float] = field(default_factory=lambda: deque(maxlen=64))
     best: float | None = None
@@ -40,17 +40,19 @@ class Overfitting:
     above: int = 0
     first_above: float = 0.0
 
-    def evaluation(self, board: Board, step: int, value: float, train: float | None) -> None:
-        """Take in a validation loss; `train` is the training loss's median at that time."""
+    def evaluation(
+        self, context: DetectorContext, step: int, value: float, train: float | None
+    ) -> None:
+        """Take in a validation loss; `train` is the median training loss at that time."""
         noise = noise_of(self.newest)
         self.newest.append(value)
         if self.best is None or value < self.best:
             self.best, self.best_step, self.train_at_best, self.above = value, step, train, 0
-            board.ledger.close("overfitting", step)
+            context.ledger.close("overfitting", step)
             return
         if self.train_at_best is None:
             self.train_at_best = train
-        if value <= self.best + max(_ABOVE * self.best, _DEVIATIONS * noise, _LEAST):
+        if value <= self.best + max(_ABOVE * self.best, _DEVIATIONS * noise, _MIN_RISE):
             self.above = 0
             return
         if self.above == 0:
@@ -58,7 +60,7 @@ class Overfitting:
         self.above += 1
         needed = _IN_A_ROW if _DEVIATIONS * noise < _ABOVE * self.best else _IN_A_ROW_OF_NOISY
         if self.above >= needed and value >= self.first_above and self._train_fell(train):
-            self._tell(board, step, value, train)
+            self._report(context, step, value, train)
 
     def restart(self) -> None:
         self.best, self.train_at_best, self.above = None, None, 0
@@ -68,9 +70,11 @@ class Overfitting:
         before = self.train_at_best
         return train is not None and before is not None and train < _TRAIN_FELL * before
 
-    def _tell(self, board: Board, step: int, value: float, train: float | None) -> None:
+    def _report(
+        self, context: DetectorContext, step: int, value: float, train: float | None
+    ) -> None:
         best = self.best or 0.0
-        found = board.ledger.open(
+        found = context.ledger.open(
             "overfitting",
             self.best_step,
             "info",
@@ -88,7 +92,7 @@ class Overfitting:
 
 
 def noise_of(newest: deque[float]) -> float:
-    """The evaluations' standard deviation around their course; 0 while there are too few."""
+    """The evaluations' standard deviation around their trend; 0 while there are too few."""
     values = list(newest)
     seconds = sorted(
         abs(values[i] - 2 * values[i - 1] + values[i - 2]) for i in range(2, len(values))

@@ -1,20 +1,20 @@
 """The preference is over-optimised: `over_optimization`.
 
-DPO and its kin keep widening the margin long after the answers stopped getting better, at a growing
+DPO and similar methods keep widening the margin after the answers stopped improving, at a growing
 distance from the reference model (Rafailov et al. 2024, "Scaling laws for reward model
 over-optimization in direct alignment algorithms", arXiv:2406.02900); the chosen answers themselves
 become unlikely (Razin et al. 2024, "Unintentional unalignment: likelihood displacement",
 arXiv:2410.08847). Two signs, each of which is enough:
 
 The policy has left the reference. `rewards/chosen` is beta x (log p - log p of the reference), so
-the reference's own log p is known as well. Over 32 points, which cancels the answers' lengths, the
-chosen ones have become less likely by half of what they were (in nats), or the rejected ones by
-four times: moderate drift is usual and no fault. Published runs that turned out well stay far below
+the reference's log p is known as well. Summed over 32 points, which cancels the answers' lengths,
+the chosen answers have lost half of their reference log-likelihood (in nats), or the rejected ones
+four times theirs: moderate drift is normal. Published successful runs stay far below
 (zephyr-7b-dpo: a sixth, and a third for the rejected), and so does TRL's own test series.
 
-Validation no longer follows. The held-out pairs are ranked worse than at their best by 0.05, and by
-six times the noise of these evaluations, three times in a row (five where they are noisy), while
-the training margin has grown since.
+Validation gets worse. The held-out pairs are ranked worse than at their best by 0.05, and by six
+times the noise of these evaluations, three times in a row (five where they are noisy), while the
+training margin has grown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
 from trainer_runtime.core.diagnosis.detectors.overfitting import noise_of
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
@@ -34,11 +34,11 @@ VAL_ACCURACIES = ("val_rewards/accuracies", "val_accuracy")
 _SIZE = 32
 _CHOSEN_FELL, _REJECTED_FELL = 0.5, 4.0
 _FAR = 3.0
-_LOOKS = 3
+_CHECKS = 3
 _EVERY = 4
 _BELOW, _DEVIATIONS = 0.05, 6.0
 _IN_A_ROW, _IN_A_ROW_OF_NOISY = 3, 5
-_USUAL_BETA, _WITH_A_USUAL_BETA = 0.1, ("dpo", "kto")  # where a configuration names none
+_USUAL_BETA, _WITH_A_USUAL_BETA = 0.1, ("dpo", "kto")  # where the configuration has none
 
 
 def _newest() -> deque[float]:
@@ -47,13 +47,13 @@ def _newest() -> deque[float]:
 
 @dataclass(slots=True)
 class OverOptimization:
-    """`row` holds what the newest step told so far; the deques its values at the newest steps."""
+    """`row` holds the newest step's values so far, the deques those of the newest steps."""
 
     row: dict[str, float] = field(default_factory=dict)
     row_step: int = 0
     first_step: int | None = None
     points: int = 0
-    looks: int = 0
+    checks: int = 0
     chosen: deque[float] = field(default_factory=_newest)
     rejected: deque[float] = field(default_factory=_newest)
     chosen_logps: deque[float] = field(default_factory=_newest)
@@ -64,7 +64,7 @@ class OverOptimization:
     margin_at_best: float | None = None
     below: int = 0
 
-    def point(self, board: Board, key: str, step: int, value: float) -> None:
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         """Take in one of the four values of a step's pairs."""
         if step != self.row_step:
             self.row, self.row_step = {}, step
@@ -77,10 +77,10 @@ class OverOptimization:
         self.rejected_logps.append(self.row["logps/rejected"])
         self.points += 1
         if self.points % _EVERY == 0 and len(self.chosen) == _SIZE:
-            self._look(board, step)
+            self._check(context, step)
 
-    def evaluation(self, board: Board, step: int, value: float) -> None:
-        """Take in the share of held-out pairs that are ranked rightly."""
+    def evaluation(self, context: DetectorContext, step: int, value: float) -> None:
+        """Take in the share of held-out pairs that are ranked correctly."""
         noise = noise_of(self.evaluations)
         self.evaluations.append(value)
         if value > self.best:
@@ -95,8 +95,8 @@ class OverOptimization:
         grown = margin is not None and before is not None and margin > before > 0
         needed = _IN_A_ROW if _DEVIATIONS * noise < _BELOW else _IN_A_ROW_OF_NOISY
         if grown and self.below >= needed:
-            self._tell(
-                board,
+            self._report(
+                context,
                 self.best_step,
                 {
                     "val_accuracy": value,
@@ -112,11 +112,11 @@ class OverOptimization:
         for newest in (self.chosen, self.rejected, self.chosen_logps, self.rejected_logps):
             newest.clear()
         self.evaluations.clear()
-        self.points = self.looks = self.below = 0
+        self.points = self.checks = self.below = 0
         self.best, self.margin_at_best, self.first_step = 0.0, None, None
 
-    def _look(self, board: Board, step: int) -> None:
-        beta = _beta(board)
+    def _check(self, context: DetectorContext, step: int) -> None:
+        beta = _beta(context)
         if beta is None:
             return
         chosen = _fallen(self.chosen, self.chosen_logps, beta)
@@ -124,13 +124,13 @@ class OverOptimization:
         grows = mean_of(self.chosen) > mean_of(self.rejected)
         far = chosen > _CHOSEN_FELL or rejected > _REJECTED_FELL
         if not (grows and far):
-            self.looks = 0
+            self.checks = 0
             self.first_step = None
             return
-        self.looks += 1
+        self.checks += 1
         if self.first_step is None:
             self.first_step = step
-        if self.looks < _LOOKS:
+        if self.checks < _CHECKS:
             return
         onset = self.first_step
         figures = {
@@ -138,9 +138,9 @@ class OverOptimization:
             "rejected_fell": rejected,
             "beta": beta,
         }
-        self._tell(board, onset, {**figures, **self._levels(), "last_step": step})
+        self._report(context, onset, {**figures, **self._levels(), "last_step": step})
         if chosen > _FAR * _CHOSEN_FELL:
-            found = board.ledger.get("over_optimization")
+            found = context.ledger.get("over_optimization")
             if found is not None:
                 found.grow("critical")
 
@@ -154,8 +154,8 @@ class OverOptimization:
     def _margin(self) -> float | None:
         return mean_of(self.chosen) - mean_of(self.rejected) if self.chosen else None
 
-    def _tell(self, board: Board, onset: int, values: dict[str, Any]) -> None:
-        found = board.ledger.get("over_optimization") or board.ledger.open(
+    def _report(self, context: DetectorContext, onset: int, values: dict[str, Any]) -> None:
+        found = context.ledger.get("over_optimization") or context.ledger.open(
             "over_optimization",
             onset,
             "warning",
@@ -163,12 +163,12 @@ class OverOptimization:
             confidence=0.8,
             remedies=OF_SERIES["over_optimization"],
         )
-        found.values |= {**values, "lr": board.latest.get("lr")}
+        found.values |= {**values, "lr": context.latest.get("lr")}
 
 
-def _beta(board: Board) -> float | None:
-    """The method's; None where nobody knows it."""
-    config = board.settings.config
+def _beta(context: DetectorContext) -> float | None:
+    """The method's beta; None where it is unknown."""
+    config = context.settings.config
     usual = _USUAL_BETA if config.get("method") in _WITH_A_USUAL_BETA else None
     beta = value_at(config, "method_args.beta") or usual
     if isinstance(beta, bool) or not isinstance(beta, (int, float)):
@@ -177,7 +177,7 @@ def _beta(board: Board) -> float | None:
 
 
 def _fallen(rewards: deque[float], logps: deque[float], beta: float) -> float:
-    """By how much of their own nats the answers have become less likely than to the reference."""
+    """The answers' loss of log-likelihood as a share of that under the reference."""
     fallen = -sum(rewards) / beta
     reference = -sum(logps) - fallen
     return fallen / reference if reference > 0 else 0.0

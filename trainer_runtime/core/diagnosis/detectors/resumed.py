@@ -1,9 +1,9 @@
-"""After a resume the loss is unlike before: `resume_mismatch`.
+"""The loss differs after a resume: `resume_mismatch`.
 
-The optimizer's state, the schedule, the data position or the weights were not brought back whole
+The optimizer state, the schedule, the data position or the weights were not restored completely
 (transformers#33336: the loss jumps after every resume). The median of the first eight losses is
-held against the median at the checkpoint, or at the last note before (every 32 points).
-It must lie 1.12 x away, up or down, and 8 robust deviations: the spike's measure.
+compared with the median at the checkpoint, or with the last one recorded before (every 32 points).
+It must differ by 1.12 x, up or down, and by 8 robust deviations, as for a spike.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, mad_z, median_of, times
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 
 _JUDGED_POINTS = 8
-_FEWEST_BEFORE = 8
+_MIN_BEFORE = 8
 _RATIO = 1.12
-_LEAST = 0.05  # nats
+_MIN_CHANGE = 0.05  # nats
 _Z = 8.0
-_MOST_LEVELS = 128
-_NEAR = 0.8  # of the steps until the resume must have been made when the level was noted
+_MAX_LEVELS = 128
+_NEAR = 0.8  # a level counts if it was recorded at this share of the resume's step or later
 _CODE = "resume_mismatch"
 
 Level = tuple[int, float, float, float]
@@ -30,22 +30,22 @@ Level = tuple[int, float, float, float]
 @dataclass(slots=True)
 class Resumed:
     """`levels` are (step, median, MAD, lr) of the loss at checkpoints and every 32 points; `before`
-    is the one to compare with, `first` the losses since the resume."""
+    is the level to compare with, `first` are the losses since the resume."""
 
-    levels: deque[Level] = field(default_factory=lambda: deque(maxlen=_MOST_LEVELS))
+    levels: deque[Level] = field(default_factory=lambda: deque(maxlen=_MAX_LEVELS))
     before: deque[Level] = field(default_factory=lambda: deque(maxlen=1))
     since: int = 0
     first: list[float] = field(default_factory=list)
 
-    def note(self, board: Board, step: int, window: Window) -> None:
-        """Keep how the loss stands at `step`, where a resume may begin."""
-        if len(window) < _FEWEST_BEFORE:
+    def note(self, context: DetectorContext, step: int, window: Window) -> None:
+        """Record the level of the loss at `step`, from which a resume may start."""
+        if len(window) < _MIN_BEFORE:
             return
-        lr = board.latest.get("lr", 0.0)
+        lr = context.latest.get("lr", 0.0)
         self.levels.append((step, window.median, window.mad, lr))
 
     def resume(self, step: int) -> None:
-        """The run goes on from `step`; what lies beyond is superseded."""
+        """The run continues from `step`; later levels are superseded."""
         kept = [level for level in self.levels if level[0] <= step]
         self.levels.clear()
         self.levels.extend(kept)
@@ -53,7 +53,7 @@ class Resumed:
         self.before.extend(level for level in kept[-1:] if level[0] >= _NEAR * step)
         self.since, self.first = step, []
 
-    def point(self, board: Board, step: int, value: float) -> None:
+    def point(self, context: DetectorContext, step: int, value: float) -> None:
         """Take in a loss; only the first few after a resume count."""
         self.first.append(value)
         if len(self.first) < _JUDGED_POINTS:
@@ -62,9 +62,9 @@ class Resumed:
         now = median_of(sorted(self.first))
         away = max(times(now, median), times(median, now)) if now > 0 and median > 0 else 1.0
         far = abs(mad_z(now, median, mad)) if now > median else abs(mad_z(median, now, mad))
-        if away <= _RATIO or abs(now - median) < _LEAST or far <= _Z:
+        if away <= _RATIO or abs(now - median) < _MIN_CHANGE or far <= _Z:
             return
-        board.ledger.open(
+        context.ledger.open(
             _CODE,
             self.since,
             "warning",
@@ -76,7 +76,7 @@ class Resumed:
                 "loss": now,
                 "factor": times(now, median),
                 "lr_before": lr or None,
-                "lr": board.latest.get("lr"),
+                "lr": context.latest.get("lr"),
             },
             remedies=OF_SERIES[_CODE],
         )

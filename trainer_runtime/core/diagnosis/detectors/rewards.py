@@ -1,11 +1,11 @@
 """All answers get the same reward: `reward_collapse`.
 
-GRPO learns from what distinguishes the answers to one prompt (arXiv:2402.03300, section 4.1): where
-a group's rewards are all alike, its advantages and its gradient are 0. That holds for nearly all
-groups (`frac_reward_zero_std`, else a `reward_std` below a thousandth of the rewards) at 16 points
-in a row. With the reward at its best the task is solved, which is worth knowing and no fault; below
-it, or where no reward ever differed, the policy has nothing to go by. DAPO (arXiv:2503.14476,
-section 3.2) counts such groups, and leaves them out.
+GRPO learns from the differences between the answers to one prompt (arXiv:2402.03300, section 4.1):
+where a group's rewards are equal, its advantages and its gradient are 0. The finding needs that for
+nearly all groups (`frac_reward_zero_std`, else a `reward_std` below a thousandth of the rewards) at
+16 points in a row. With the reward at its best the task is solved, which is information and not a
+fault; below it, or where no reward ever differed, the policy has nothing to learn from. DAPO
+(arXiv:2503.14476, section 3.2) counts such groups and leaves them out.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 
 KEYS = ("reward", "reward_std", "frac_reward_zero_std")
 _IN_A_ROW = 16
-_FEWEST_FROM_START = 32
+_MIN_FROM_START = 32
 _ALIKE = 0.95
 _SMALL = 1e-3
 _AT_ITS_BEST = 0.9
@@ -28,8 +28,9 @@ _APART_AGAIN = 4
 
 @dataclass(slots=True)
 class Rewards:
-    """`best` is the highest mean of 16 rewards; `alike` counts points in a row without any
-    difference, from `alike_since` on, `apart` those with one; `differed`: there was one."""
+    """`best` and `worst` are extremes of the mean of 16 rewards; `alike` counts points in a row
+    without a difference, since step `alike_since`; `apart` counts those with one; `differed`: a
+    difference was seen. `has_share`: the run logs `frac_reward_zero_std`."""
 
     rewards: deque[float] = field(default_factory=lambda: deque(maxlen=_IN_A_ROW))
     best: float | None = None
@@ -40,15 +41,15 @@ class Rewards:
     alike_since: int = 0
     apart: int = 0
 
-    def point(self, board: Board, key: str, step: int, value: float) -> None:
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         if key == "reward":
             self._reward(value)
         elif key == "frac_reward_zero_std":
             self.has_share = True
-            self._judge(board, step, value >= _ALIKE)
+            self._judge(context, step, value >= _ALIKE)
         elif not self.has_share:
             size = abs(self.rewards[-1]) if self.rewards else 0.0
-            self._judge(board, step, value <= _SMALL * max(size, _SMALL))
+            self._judge(context, step, value <= _SMALL * max(size, _SMALL))
 
     def restart(self) -> None:
         self.rewards.clear()
@@ -63,23 +64,23 @@ class Rewards:
             self.best = mean if self.best is None else max(mean, self.best)
             self.worst = mean if self.worst is None else min(mean, self.worst)
 
-    def _judge(self, board: Board, step: int, is_alike: bool) -> None:
+    def _judge(self, context: DetectorContext, step: int, is_alike: bool) -> None:
         if not is_alike:
             self.alike, self.apart, self.differed = 0, self.apart + 1, True
             if self.apart >= _APART_AGAIN:
-                board.ledger.close("reward_collapse", step)
+                context.ledger.close("reward_collapse", step)
             return
         if self.alike == 0:
             self.alike_since = step
         self.alike, self.apart = self.alike + 1, 0
-        if self.alike >= (_IN_A_ROW if self.differed else _FEWEST_FROM_START):
-            self._tell(board, step)
+        if self.alike >= (_IN_A_ROW if self.differed else _MIN_FROM_START):
+            self._report(context, step)
 
-    def _tell(self, board: Board, step: int) -> None:
-        if board.ledger.get("reward_collapse") is not None:
+    def _report(self, context: DetectorContext, step: int) -> None:
+        if context.ledger.get("reward_collapse") is not None:
             return
         solved = self.differed and self._is_at_its_best()
-        found = board.ledger.open(
+        found = context.ledger.open(
             "reward_collapse",
             self.alike_since,
             "info" if solved else "warning",
@@ -93,7 +94,7 @@ class Rewards:
             found.values["solved_at"] = self.alike_since
 
     def _is_at_its_best(self) -> bool:
-        """Whether nearly all of the way from the worst to the best reward is still gone."""
+        """Whether the reward is still near its best, measured from its worst."""
         if self.best is None or self.worst is None or not self.rewards:
             return False
         way = self.best - self.worst

@@ -1,4 +1,4 @@
-"""What the detectors know of a run beforehand, from its resolved configuration."""
+"""The detectors' settings: what a resolved configuration says about a run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trainer_runtime.core.protocol.duration import parse_duration
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything may be unknown, as with a training that somebody else started.
+    """Every field may be unknown, as for a training that Trainmaster did not start.
 
-    `config` is the resolved configuration that patches are made against; empty: no patches.
-    `checkpoint_every_steps` and `checkpoint_every_s` exclude each other; `keeps_checkpoints` is how
-    many are kept before the first is pruned. `host_memory_gib` is what
-    the machine or its cgroup has, `gpu_memory_gib` what one GPU has. `skips` are (step, sequences):
-    data that was left out after that step.
+    `config` is the resolved configuration that patches are made for; empty: no patches.
+    `checkpoint_every_steps` and `checkpoint_every_s` exclude each other; `keeps_checkpoints` is the
+    number kept before the first is pruned. `host_memory_gib` is the memory of the machine or its
+    cgroup, `gpu_memory_gib` that of one GPU. `skips` are (step, sequences): data skipped after that
+    step.
     """
 
     steps: int | None = None
@@ -44,7 +44,7 @@ class Settings:
         host_memory_gib: float | None = None,
         gpu_memory_gib: float | None = None,
     ) -> Settings:
-        """Of a resolved configuration; what it lacks or holds in another shape is unknown."""
+        """Read a resolved configuration; missing or malformed values are unknown."""
         every = _section(config, "checkpoint").get("every")
         derived = _section(config, "derived")
         return cls(

@@ -1,11 +1,11 @@
 """The training loss jumps: `loss_spike`.
 
-The rule and what it was measured on stand in `outlier.py`. One odd step is a note and no finding;
-two of the last four are a warning, and so is a single one of over 3 x (no benign blip of the
-269,720 measured steps came to 2 x). Over 3 x or after 50 steps rewinding is proposed, and it is
-critical where it lasted 50 steps or two points were over 3 x: by then the data or the learning rate
-is the cause, not the luck of a batch. PaLM restarted about 100 steps before a spike and skipped 200
-to 500 batches (arXiv:2204.02311, section 5.1).
+`outlier.py` describes the rule and the measurements behind it. One odd step is a note, not a
+finding; two of the last four are a warning, and so is a single one of over 3 x (no benign blip of
+the 269,720 measured steps reached 2 x). A rewind is proposed over 3 x or after 50 steps. It is
+critical after 50 steps or two points over 3 x: by then the data or the learning rate is the cause,
+not a single batch. PaLM restarted about 100 steps before a spike and skipped 200 to 500 batches
+(arXiv:2204.02311, section 5.1).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
-from trainer_runtime.core.diagnosis.detectors.ledger import Sighting
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
+from trainer_runtime.core.diagnosis.detectors.ledger import LedgerEntry
 from trainer_runtime.core.diagnosis.detectors.outlier import Outlier
 from trainer_runtime.core.diagnosis.detectors.window import times
 from trainer_runtime.core.diagnosis.remedies import OF_SERIES
@@ -22,14 +22,14 @@ from trainer_runtime.core.diagnosis.remedies import OF_SERIES
 _HUGE = 3.0
 _LASTING_STEPS = 50
 _LASTING_POINTS = 4
-_LEVEL_POINTS = 400  # after so many it is the loss's new level: divergence tells of that
+_LEVEL_POINTS = 400  # after this many it is the loss's new level, which is `divergence`
 _NORMAL_AGAIN = 4  # points in a row
 
 
 @dataclass(slots=True)
 class Spike:
-    """`median` is the loss's before the spike that is open, `normal` how many points in a row came
-    back to it; `notes` are the newest odd steps that stayed alone, as (step, loss, factor)."""
+    """`median` is that of the loss before the open spike, `normal` the number of points in a row
+    that are back at it; `notes` are the newest isolated outliers as (step, loss, factor)."""
 
     outlier: Outlier = field(default_factory=lambda: Outlier(least_rise=0.05))
     median: float = 0.0
@@ -38,17 +38,17 @@ class Spike:
     huge: int = 0
     notes: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=16))
 
-    def point(self, board: Board, step: int, value: float) -> None:
+    def point(self, context: DetectorContext, step: int, value: float) -> None:
         outlier = self.outlier
         odd = outlier.take(step, value)
         if outlier.flags:
-            self._judge(board, step, value, odd)
+            self._judge(context, step, value, odd)
         elif self.points:
-            self._go_on(board, step, value)
+            self._update_open(context, step, value)
 
-    def gradient(self, board: Board, step: int, value: float) -> None:
+    def gradient(self, context: DetectorContext, step: int, value: float) -> None:
         """Take in a gradient norm while a spike is open."""
-        found = board.ledger.get("loss_spike")
+        found = context.ledger.get("loss_spike")
         if found is None:
             return
         if step == found.onset:
@@ -61,9 +61,9 @@ class Spike:
         self.outlier.restart()
         self.points = 0
 
-    def _judge(self, board: Board, step: int, value: float, odd: bool) -> None:
+    def _judge(self, context: DetectorContext, step: int, value: float, odd: bool) -> None:
         if self.points:
-            self._go_on(board, step, value)
+            self._update_open(context, step, value)
             return
         if not odd:
             return
@@ -72,9 +72,9 @@ class Spike:
         if not (self.outlier.is_met or huge):
             self.notes.append((step, value, times(value, median)))
             return
-        before = [loss for at, loss in board.losses if at < onset]
+        before = [loss for at, loss in context.losses if at < onset]
         self.median, self.normal, self.points, self.huge = median, 0, 0, 0
-        board.ledger.open(
+        context.ledger.open(
             "loss_spike",
             onset,
             "warning",
@@ -87,33 +87,33 @@ class Spike:
                 "peak": at_onset,
                 "peak_step": onset,
                 "factor": times(at_onset, median),
-                "lr": board.latest.get("lr"),
-                **_gradients(board, onset),
-                **_batches(board, onset, step),
+                "lr": context.latest.get("lr"),
+                **_gradients(context, onset),
+                **_batches(context, onset, step),
             },
         )
-        rising = board.ledger.get("grad_norm_rising")
+        rising = context.ledger.get("grad_norm_rising")
         if rising is not None:
             rising.values["spike_step"] = onset
-        self._go_on(board, step, value)
+        self._update_open(context, step, value)
 
-    def _go_on(self, board: Board, step: int, value: float) -> None:
-        found = board.ledger.get("loss_spike")
-        if found is None:  # withdrawn, or of an attempt that is over
+    def _update_open(self, context: DetectorContext, step: int, value: float) -> None:
+        found = context.ledger.get("loss_spike")
+        if found is None:  # withdrawn, or from an attempt that has ended
             self.points = 0
             return
         self.points += 1
         self.normal = 0 if value > self.outlier.ratio * self.median else self.normal + 1
         if self.normal == 0:
-            self._grow(board, found, step, value)
+            self._grow(context, found, step, value)
         if self.normal >= _NORMAL_AGAIN or self.points > _LEVEL_POINTS:
-            board.ledger.close("loss_spike", step)
+            context.ledger.close("loss_spike", step)
             self.points = 0
 
-    def _grow(self, board: Board, found: Sighting, step: int, value: float) -> None:
+    def _grow(self, context: DetectorContext, found: LedgerEntry, step: int, value: float) -> None:
         found.values["last_step"] = step
         found.values["lasted_steps"] = step - found.onset + 1
-        found.values |= _batches(board, found.onset, step)
+        found.values |= _batches(context, found.onset, step)
         peak = found.values["peak"]
         if isinstance(peak, (int, float)) and value > peak:
             found.values |= {"peak": value, "peak_step": step, "factor": times(value, self.median)}
@@ -128,16 +128,16 @@ class Spike:
             found.remedies = list(OF_SERIES["loss_spike"])
 
 
-def _gradients(board: Board, onset: int) -> dict[str, float]:
-    """The gradient norm at the onset, the largest since, and what it was before it rose."""
-    since = [(step, value) for step, value in board.grad_norms if step >= onset]
+def _gradients(context: DetectorContext, onset: int) -> dict[str, float]:
+    """The gradient norm at the onset, the largest since, and its level before it rose."""
+    since = [(step, value) for step, value in context.grad_norms if step >= onset]
     values: dict[str, float] = {}
-    rising = board.ledger.get("grad_norm_rising")
+    rising = context.ledger.get("grad_norm_rising")
     if rising is not None:
         normal = rising.values["grad_norm_normal"]
         values |= {"grad_norm_normal": normal} if isinstance(normal, float) else {}
-    elif len(board.gradient.window):
-        values["grad_norm_normal"] = board.gradient.window.median
+    elif len(context.gradient.window):
+        values["grad_norm_normal"] = context.gradient.window.median
     if since:
         values["grad_norm_peak"] = max(value for _, value in since)
         at_onset = [value for step, value in since if step == onset]
@@ -145,16 +145,16 @@ def _gradients(board: Board, onset: int) -> dict[str, float]:
     return values
 
 
-def _batches(board: Board, first: int, last: int) -> dict[str, float]:
-    """Which sequences, counted from the start of the data, the steps in question were made of."""
-    per_step = board.settings.sequences_per_step
+def _batches(context: DetectorContext, first: int, last: int) -> dict[str, float]:
+    """The sequences, counted from the start of the data, that the steps were trained on."""
+    per_step = context.settings.sequences_per_step
     if per_step is None:
         return {}
     return {
-        "first_sequence": max(0, first - 1) * per_step + _skipped(board, first),
-        "last_sequence": last * per_step - 1 + _skipped(board, last),
+        "first_sequence": max(0, first - 1) * per_step + _skipped(context, first),
+        "last_sequence": last * per_step - 1 + _skipped(context, last),
     }
 
 
-def _skipped(board: Board, step: int) -> int:
-    return sum(sequences for at, sequences in board.settings.skips if at < step)
+def _skipped(context: DetectorContext, step: int) -> int:
+    return sum(sequences for at, sequences in context.settings.skips if at < step)

@@ -1,10 +1,9 @@
 """The run has become slower: `throughput_drop`.
 
-MFU or tokens/s down by 15 % or more over five logged points, against the median of the 64 before;
-points right after an evaluation or a save are left out, since many trainers count those seconds in.
-Where steps are quick the five become as many as five seconds hold: less is a moment.
-The five must lie below what the usual scatter explains (MAD z < -4): on a machine that is shared,
-15 % are an everyday thing.
+MFU or tokens/s down by 15 % or more over five logged points, against the median of the 64 before.
+Points right after an evaluation or a save are left out, since many trainers include those seconds.
+Where steps are quick, the drop has to last five seconds. The five must lie below what the usual
+scatter explains (MAD z < -4): on a shared machine 15 % is common.
 """
 
 from __future__ import annotations
@@ -12,25 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.causes import slowing_cause, waiting_cause
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import Window, mad_z, median_of
 
-# One of them is followed, the first that the run tells of in this order.
+# One of them is evaluated: the first in this order that the run logs.
 KEYS = ("tokens_per_s", "samples_per_s", "mfu", "step_time_s")
 _DOWN = 0.85
 _BACK = 0.92
 _IN_A_ROW = 5
-_LEAST_S = 5.0
-_MOST_LOW = 64
-_FEWEST = 16
+_MIN_S = 5.0
+_MAX_LOW = 64
+_MIN_POINTS = 16
 _Z = -4.0
 _SLOWEST = 1e-9
-_LEVEL_POINTS = 2000  # after so many it is the run's new pace
+_LEVEL_POINTS = 2000  # after this many points it is the run's new pace
 
 
 @dataclass(slots=True)
 class Throughput:
-    """`median` and `mad` are those before the first of the low points, `low` these points."""
+    """`low` are the low points, `median` and `mad` those of the window before the first of them."""
 
     key: str = ""
     window: Window = field(default_factory=Window)
@@ -42,60 +41,60 @@ class Throughput:
     normal: int = 0
     points: int = 0
 
-    def point(self, board: Board, key: str, step: int, value: float, after_pause: bool) -> None:
-        if key != self.key and not self._follows(key):
+    def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        if key != self.key and not self._switches_to(key):
             return
-        if after_pause or value < _SLOWEST:  # nanoGPT prints an MFU of -100 % until it knows better
+        if context.after_pause or value < _SLOWEST:  # nanoGPT's MFU is -100 % until it is measured
             return
         speed = 1 / value if key == "step_time_s" else value
         if self.points:
-            self._go_on(board, step, speed)
-        elif len(self.window) < _FEWEST or not self._is_low(board, step, speed):
+            self._update_open(context, step, speed)
+        elif len(self.window) < _MIN_POINTS or not self._is_low(context, step, speed):
             self.window.add(speed)
-        elif len(self.low) >= _IN_A_ROW and self._lasts(board):
-            self._judge(board, step)
+        elif len(self.low) >= _IN_A_ROW and self._lasts(context):
+            self._judge(context, step)
 
     def restart(self) -> None:
         self.window.clear()
         self.low, self.points = [], 0
 
-    def _follows(self, key: str) -> bool:
+    def _switches_to(self, key: str) -> bool:
         if self.key and KEYS.index(key) > KEYS.index(self.key):
             return False
         self.key = key
         self.restart()
         return True
 
-    def _is_low(self, board: Board, step: int, speed: float) -> bool:
-        """Whether this point is one of a row of low ones."""
+    def _is_low(self, context: DetectorContext, step: int, speed: float) -> bool:
+        """Whether this point starts or continues a row of low ones."""
         if not self.low:
             ranked = self.window.ranked
             self.median = ranked[len(ranked) >> 1]
             if speed > _DOWN * self.median:
                 return False
-            self.low_since, self.low_t, self.mad = step, board.t, self.window.mad
+            self.low_since, self.low_t, self.mad = step, context.t, self.window.mad
         elif speed > _DOWN * self.median:
             for earlier in self.low:
                 self.window.add(earlier)
             self.low = []
             return False
-        self.low = [*self.low, speed][-_MOST_LOW:]
+        self.low = [*self.low, speed][-_MAX_LOW:]
         return True
 
-    def _lasts(self, board: Board) -> bool:
-        known = board.t is not None and self.low_t is not None
-        return not known or (board.t or 0.0) - (self.low_t or 0.0) >= _LEAST_S
+    def _lasts(self, context: DetectorContext) -> bool:
+        known = context.t is not None and self.low_t is not None
+        return not known or (context.t or 0.0) - (self.low_t or 0.0) >= _MIN_S
 
-    def _judge(self, board: Board, step: int) -> None:
+    def _judge(self, context: DetectorContext, step: int) -> None:
         typical = median_of(sorted(self.low))
         if mad_z(typical, self.median, self.mad) > _Z and self.mad > 0:
             for earlier in self.low:
                 self.window.add(earlier)
             self.low = []
             return
-        slowed = slowing_cause(board.machine, board.best_clock_mhz)
-        cause = slowed or waiting_cause(board.latest, board.machine)
-        board.ledger.open(
+        slowed = slowing_cause(context.machine, context.best_clock_mhz)
+        cause = slowed or waiting_cause(context.latest, context.machine)
+        context.ledger.open(
             "throughput_drop",
             self.low_since,
             "warning",
@@ -103,16 +102,16 @@ class Throughput:
             confidence=0.85,
             values={
                 "key": self.key,
-                "before": self._shown(self.median),
+                "before": self._as_logged(self.median),
                 "cause": cause.name,
                 "cause_confidence": cause.confidence,
             },
         )
         self.points = 1
-        self._go_on(board, step, typical)
+        self._update_open(context, step, typical)
 
-    def _go_on(self, board: Board, step: int, speed: float) -> None:
-        found = board.ledger.get("throughput_drop")
+    def _update_open(self, context: DetectorContext, step: int, speed: float) -> None:
+        found = context.ledger.get("throughput_drop")
         self.points += 1
         self.normal = self.normal + 1 if speed >= _BACK * self.median else 0
         if found is not None and self.normal == 0:
@@ -120,10 +119,10 @@ class Throughput:
             typical = median_of(sorted(self.low))
             if typical <= _DOWN * self.median:
                 drop = 1 - typical / self.median
-                found.values |= {"now": self._shown(typical), "drop": drop, "last_step": step}
+                found.values |= {"now": self._as_logged(typical), "drop": drop, "last_step": step}
         if found is None or self.normal >= _IN_A_ROW or self.points > _LEVEL_POINTS:
-            board.ledger.close("throughput_drop", step)
+            context.ledger.close("throughput_drop", step)
             self.restart()
 
-    def _shown(self, speed: float) -> float:
+    def _as_logged(self, speed: float) -> float:
         return 1 / speed if self.key == "step_time_s" else speed

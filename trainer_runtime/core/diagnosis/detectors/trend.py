@@ -1,4 +1,4 @@
-"""A series of any length as at most 64 means over equal stretches, and which way it goes."""
+"""A series of any length as at most 64 means over equal spans, and its direction."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_MOST_BLOCKS = 64
+_MAX_BLOCKS = 64
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Trend:
     means: list[float] = field(default_factory=list)
 
     def add(self, x: float, value: float) -> bool:
-        """Take in a point; True when it completed a block."""
+        """Take in a point and return whether it completed a block."""
         self.count += 1
         self.x_sum += x
         self.sum += value
@@ -33,7 +33,7 @@ class Trend:
         self.xs.append(self.x_sum / self.count)
         self.means.append(self.sum / self.count)
         self.count, self.x_sum, self.sum = 0, 0.0, 0.0
-        if len(self.means) >= _MOST_BLOCKS:
+        if len(self.means) >= _MAX_BLOCKS:
             self.xs = _paired(self.xs)
             self.means = _paired(self.means)
             self.per_block *= 2
@@ -45,7 +45,7 @@ class Trend:
 
 
 def mann_kendall_z(values: Sequence[float]) -> float:
-    """The trend's z score, below 0 for falling; ties count as neither (Mann 1945, Kendall 1975)."""
+    """The trend's z score, below 0 if it falls; ties count as neither (Mann 1945, Kendall 1975)."""
     n = len(values)
     score = sum(
         (later > earlier) - (later < earlier)
@@ -67,7 +67,7 @@ def line_through(xs: Sequence[float], values: Sequence[float]) -> tuple[float, f
 
 
 def median_slope(xs: Sequence[float], values: Sequence[float]) -> float:
-    """The median of the slopes between all pairs, which no single odd value moves (Theil-Sen)."""
+    """The median of the slopes between all pairs, which a single outlier can't move (Theil-Sen)."""
     slopes = sorted(
         (values[j] - values[i]) / (xs[j] - xs[i])
         for i in range(len(xs))

@@ -1,4 +1,4 @@
-"""The newest values of a series, kept sorted: median, MAD and quantiles at a small price."""
+"""The newest values of a series, kept sorted for cheap medians, MADs and quantiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 # Makes the MAD of a normal distribution its standard deviation (Iglewicz and Hoaglin 1993).
 _MAD_TO_SIGMA = 0.6745
-_MOST_TIMES = 1e30
+_MAX_TIMES = 1e30
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Window:
 
     @property
     def median(self) -> float:
-        """Of at least one value."""
+        """The median; the window must not be empty."""
         return median_of(self.ranked)
 
     def quantile(self, share: float) -> float:
@@ -50,7 +50,7 @@ class Window:
         median = self.median
         return median_of(sorted([abs(value - median) for value in self.ranked]))
 
-    def restored(self) -> None:
+    def after_restore(self) -> None:
         self.ranked = sorted(self.values)
 
 
@@ -63,7 +63,7 @@ def mad_z(value: float, median: float, mad: float) -> float:
 
 def times(value: float, base: float) -> float:
     """How many times `base` (above 0) `value` is; finite whatever they are."""
-    return min(value / base, _MOST_TIMES)
+    return min(value / base, _MAX_TIMES)
 
 
 def mean_of(values: Collection[float]) -> float:

@@ -1,8 +1,9 @@
-"""Reads the log of any training: bytes in, points and events out.
+"""Parses the log of any training: bytes in, points and events out.
 
-`LogParser` is the whole of it. Below: `line.py` reads one line by the `dialects/`; `template.py`
-learns a line's shape so that its like are read in bulk; `shapes.py` tells shapes and noise apart;
-`clock.py` settles steps and segments; `bars.py` finds the steps of lines that have none.
+`LogParser` is the entry point. `line.py` reads one line with the `dialects/`. `shapes.py` sorts the
+lines of a block by shape; `template_learning.py` learns a `template.py` from a line, which reads
+all lines of that shape in bulk. `clock.py` assigns steps and segments; `bars.py` finds the step of
+lines that contain none in the progress bar next to them.
 """
 
 from trainer_runtime.core.diagnosis.parse.coverage import Coverage

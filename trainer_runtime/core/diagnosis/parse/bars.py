@@ -1,4 +1,4 @@
-"""The progress bar below a line that has no step of its own: HF draws it anew after each print."""
+"""The progress bar below a line without a step: HF draws it again after each print."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trainer_runtime.core.diagnosis.parse.points import StepFrom
 from trainer_runtime.core.diagnosis.parse.rows import Block, Rows
 
 BAR = b"%|"
-# A bar belongs to a line when it stands within so many pieces of it, and one stood as near above.
+# A bar belongs to a line if it is within this many lines below it, and another as near above.
 _NEAR = 8
-# Without a description: those with one count shards or examples.
+# Only bars without a description: the others count shards or examples.
 _PLAIN_BAR = re.compile(
     rb"(?:\x1b\[A)?\s*\d{1,3}%\|[^|]*\|\s*(\d{1,15})/(\d{1,15}) \[[^\]]*?(?:it/s|s/it)"
 )
@@ -23,15 +23,15 @@ _Found = tuple[int, int]
 
 
 class Bars:
-    """Finds them; its state is the last bar, and how many pieces ago it was."""
+    """Finds the bars of lines; its state is the last bar and the number of lines since."""
 
     def __init__(self) -> None:
         self._since = _NEAR
         self._last: _Found | None = None
 
     def waits(self, block: Block, all_rows: Sequence[Rows]) -> int | None:
-        """The first line whose bar may still be to come."""
-        logged = list(_logged(all_rows))
+        """The first line whose bar may still follow; None if there is none."""
+        logged = list(_log_rows(all_rows))
         first = max(0, len(block.lines) - _NEAR) if logged else 0
         late = sorted(
             line for rows in logged for line in rows.index[bisect_left(rows.index, first) :]
@@ -41,12 +41,12 @@ class Bars:
                 return line
         return None
 
-    def asker(
+    def bar_lookup(
         self, block: Block, all_rows: Sequence[Rows]
     ) -> Callable[[int], _Found | None] | None:
-        """What tells a line's bar; None where no line of the block has one."""
-        count = sum(len(rows.index) for rows in _logged(all_rows))
-        if not count or (self._since >= _NEAR and self._none_in(block, count)):
+        """A function from line to bar; None where no line of the block has one."""
+        count = sum(len(rows.index) for rows in _log_rows(all_rows))
+        if not count or (self._since >= _NEAR and self._has_no_bars(block, count)):
             return None
 
         def bar_below(line: int) -> _Found | None:
@@ -58,7 +58,7 @@ class Bars:
         return bar_below
 
     def advance(self, block: Block) -> None:
-        """The block is done with."""
+        """Remember the last bar of a block that was read."""
         lines = block.last(_NEAR).split(b"\n")[-2::-1]
         for back, line in enumerate(lines):
             if BAR in line:
@@ -68,7 +68,7 @@ class Bars:
                 return
         self._since = min(self._since + len(lines), _NEAR)
 
-    def _none_in(self, block: Block, logged: int) -> bool:
+    def _has_no_bars(self, block: Block, logged: int) -> bool:
         return logged == len(block.lines) or BAR not in block.data
 
     def _stood_above(self, block: Block, line: int) -> bool:
@@ -77,7 +77,7 @@ class Bars:
         return any(BAR in piece for piece in block.lines[max(0, line - _NEAR) : line])
 
     def _above(self, block: Block, line: int) -> _Found | None:
-        """The bar above, which may be some steps old."""
+        """The bar above, which may be a few steps old."""
         for piece in reversed(block.lines[max(0, line - _NEAR) : line]):
             if BAR in piece:
                 bar = _PLAIN_BAR.match(piece)
@@ -85,7 +85,7 @@ class Bars:
         return self._last if line + self._since < _NEAR else None
 
     def _below(self, block: Block, line: int) -> Any:
-        """The bar as (at, total); None if there is none; `...` if more must come to know."""
+        """The bar as (at, total); None if there is none; `...` if that needs further lines."""
         for piece in block.lines[line + 1 : line + 1 + _NEAR]:
             if bar := _PLAIN_BAR.match(piece):
                 return int(bar[1]), int(bar[2])
@@ -104,5 +104,5 @@ class Bars:
         return bars
 
 
-def _logged(all_rows: Sequence[Rows]) -> Iterator[Rows]:
+def _log_rows(all_rows: Sequence[Rows]) -> Iterator[Rows]:
     return (rows for rows in all_rows if rows.like.source is StepFrom.LOG)

@@ -1,4 +1,4 @@
-"""Which step and segment a row belongs to, rank by rank, in the order of the log."""
+"""Assigns steps and segments to rows, rank by rank, in the order of the log."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from trainer_runtime.core.diagnosis.parse.points import StepFrom
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
-MOST_RANKS = 16_384  # lines of further ranks are left out
-# HF 5.x prints four digits; twice that error tells a line from its repeat in full.
+MAX_RANKS = 16_384  # lines of further ranks are left out
+# HF 5.x prints four digits; a line repeats a full one if they differ by at most twice that error.
 _ROUNDING = 1e-3
-_TELLING_KEYS = 3
-_RUN = 4  # rows that are worth taking at once
+_MIN_COMMON_KEYS = 3
+_RUN = 4  # rows that are worth accepting at once
 
-# The step that the progress bar below a line shows, with the bar's total; None without one.
-BarAfter = Callable[[int], "tuple[int, int] | None"]
+# From a line to the step and the total of the progress bar below it; None without one.
+BarOf = Callable[[int], "tuple[int, int] | None"]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _LastRow:
     """The newest row of a rank."""
 
     clock: str
@@ -38,27 +38,27 @@ class _Rank:
     step: float = 0.0
     steps: dict[str, float] = field(default_factory=dict)
     micro: dict[str, tuple[float, float]] = field(default_factory=dict)
-    seen: _Seen | None = None
+    seen: _LastRow | None = None
     newest: tuple[Rows, int] | None = None  # what `seen` is made of when it is needed
 
-    def last_seen(self) -> _Seen | None:
+    def last_row(self) -> _LastRow | None:
         if self.newest is not None:
             rows, i = self.newest
             values = dict(zip(rows.keys, rows.row(i), strict=True))
-            self.seen = _Seen(rows.like.clock, self.step, rows.like.rounded, values)
+            self.seen = _LastRow(rows.like.clock, self.step, rows.like.rounded, values)
             self.newest = None
         return self.seen
 
 
 class Clock:
-    """Settles rows; its state is small and survives as JSON."""
+    """Assigns steps to rows; its state is small and can be saved as JSON."""
 
     def __init__(self) -> None:
         self._ranks: dict[int, _Rank] = {}
         self.facts: dict[str, float] = {}
 
-    def settle(self, all_rows: Sequence[Rows], bar_after: BarAfter | None) -> None:
-        """Accept the rows of one block that are no repeats, giving each its segment and step."""
+    def settle(self, all_rows: Sequence[Rows], bar_of: BarOf | None) -> None:
+        """Accept the rows of one block, except repeats, and assign segment and step to each."""
         if not all_rows:
             return
         largest = max(all_rows, key=lambda rows: len(rows.index))
@@ -74,34 +74,34 @@ class Clock:
         for line, number, i in others:
             before = bisect_left(largest.index, line, at)
             if before > at:
-                self._take(largest, at, before, bar_after)
+                self._take(largest, at, before, bar_of)
                 at = before
-            self._take(all_rows[number], i, i + 1, bar_after)
-        self._take(largest, at, len(largest.index), bar_after)
+            self._take(all_rows[number], i, i + 1, bar_of)
+        self._take(largest, at, len(largest.index), bar_of)
 
-    def _take(self, rows: Rows, first: int, end: int, bar_after: BarAfter | None) -> None:
+    def _take(self, rows: Rows, first: int, end: int, bar_of: BarOf | None) -> None:
         self.facts.update(rows.like.facts)
         rank = self._rank(rows.rank)
         if first >= end or rank is None:
             return
         if rows.like.events:
-            rows.told_at = rows.steps[first] if rows.steps else rank.step
+            rows.event_step = rows.steps[first] if rows.steps else rank.step
         if not rows.keys:
             return
         if rows.like.source is StepFrom.LINE:
             self._take_steps(rank, rows, first, end)
         elif rows.like.source is StepFrom.LOG:
-            self._take_logs(rank, rows, (first, end), bar_after)
+            self._take_logs(rank, rows, (first, end), bar_of)
         else:
             for i in range(first, end):
                 self._take_beside(rank, rows, i)
 
     def _take_beside(self, rank: _Rank, rows: Rows, i: int) -> None:
-        """A row of the step that was told before."""
+        """A row without a step of its own: it belongs to the previous one."""
         step = self._by_micro(rank, rows, i) if rows.like.source is StepFrom.MICRO else rank.step
-        if not _repeats(rank.last_seen(), rows, i, step):
+        if not _repeats(rank.last_row(), rows, i, step):
             rows.accept(i, i + 1, rank.segment, [step])
-            rank.newest, rank.seen = None, _seen(rows, i, step)
+            rank.newest, rank.seen = None, _last_row_of(rows, i, step)
 
     def _take_steps(self, rank: _Rank, rows: Rows, first: int, end: int) -> None:
         steps, clock = rows.steps or [], rows.like.clock
@@ -113,7 +113,7 @@ class Clock:
                 at = end
             else:
                 step = steps[at]
-                if not (step == rank.step and _repeats(rank.last_seen(), rows, at, step)):
+                if not (step == rank.step and _repeats(rank.last_row(), rows, at, step)):
                     if step < last:
                         rank.segment += 1
                         rank.steps.clear()
@@ -125,25 +125,25 @@ class Clock:
             rank.micro[clock] = (rank.step, rows.micros[end - 1])
 
     def _by_micro(self, rank: _Rank, rows: Rows, i: int) -> float:
-        """The step of a count of micro-batches, as the last line that told both has it."""
+        """The step of a count of micro-batches, by the last line with both numbers."""
         step, micro = rank.micro.get(rows.like.clock, (0.0, 0.0))
         if not micro or not step or rows.micros is None:
             return rank.step
         return float(round(rows.micros[i] * step / micro))
 
     def _take_logs(
-        self, rank: _Rank, rows: Rows, part: tuple[int, int], bar_after: BarAfter | None
+        self, rank: _Rank, rows: Rows, part: tuple[int, int], bar_of: BarOf | None
     ) -> None:
         first, end = part
         for at in range(first, end):
-            bar = bar_after(rows.index[at]) if bar_after is not None else None
+            bar = bar_of(rows.index[at]) if bar_of is not None else None
             self._take_logged(rank, rows, at, bar)
-            if at == first and bar_after is None and self._take_run(rank, rows, at + 1, end):
+            if at == first and bar_of is None and self._take_run(rank, rows, at + 1, end):
                 return
 
     def _take_run(self, rank: _Rank, rows: Rows, at: int, end: int) -> bool:
-        """All rows at once, where none can repeat another and the steps follow from the epoch or
-        the count; False: not so."""
+        """Accept all rows at once if none can repeat another and their steps follow from the epoch
+        or the count. Returns whether they were accepted."""
         clock = rows.like.clock
         if end - at < _RUN or "loss" not in rows.keys:
             return False
@@ -167,7 +167,7 @@ class Clock:
 
     def _take_logged(self, rank: _Rank, rows: Rows, i: int, bar: tuple[int, int] | None) -> None:
         clock = rows.like.clock
-        if _repeats(rank.last_seen(), rows, i, None):
+        if _repeats(rank.last_row(), rows, i, None):
             return
         values = dict(zip(rows.keys, rows.row(i), strict=True))
         step = self._logged_step(rank, values, clock, bar)
@@ -176,12 +176,12 @@ class Clock:
             rank.steps.clear()
         rows.accept(i, i + 1, rank.segment, [step])
         rank.step = rank.steps[clock] = step
-        rank.newest, rank.seen = None, _Seen(clock, step, rows.like.rounded, values)
+        rank.newest, rank.seen = None, _LastRow(clock, step, rows.like.rounded, values)
 
     def _logged_step(
         self, rank: _Rank, values: dict[str, float], clock: str, bar: tuple[int, int] | None
     ) -> float:
-        """Of the bar that is drawn anew below the line; or of the epoch; or the count of logs."""
+        """The step of the bar below the line, else from the epoch, else the count of logs."""
         trains = "loss" in values
         if bar is not None and self.facts.get("bar_total", bar[1]) == bar[1]:
             if trains:
@@ -202,14 +202,14 @@ class Clock:
         return None
 
     def _rank(self, number: int) -> _Rank | None:
-        if number not in self._ranks and len(self._ranks) >= MOST_RANKS:
+        if number not in self._ranks and len(self._ranks) >= MAX_RANKS:
             return None
         return self._ranks.setdefault(number, _Rank())
 
     def to_dict(self) -> dict[str, Any]:
         ranks = {}
         for number, rank in self._ranks.items():
-            seen = rank.last_seen()
+            seen = rank.last_row()
             ranks[str(number)] = {
                 "segment": rank.segment,
                 "step": rank.step,
@@ -225,13 +225,13 @@ class Clock:
     def from_dict(cls, data: dict[str, Any]) -> Clock:
         clock = cls()
         clock.facts = dict(data["facts"])
-        for number, told in data["ranks"].items():
-            micro = {name: (step, count) for name, (step, count) in told["micro"].items()}
-            rank = _Rank(told["segment"], told["step"], dict(told["steps"]), micro)
-            if told["seen"] is not None:
-                name, step, rounded, values = told["seen"]
+        for number, state in data["ranks"].items():
+            micro = {name: (step, count) for name, (step, count) in state["micro"].items()}
+            rank = _Rank(state["segment"], state["step"], dict(state["steps"]), micro)
+            if state["seen"] is not None:
+                name, step, rounded, values = state["seen"]
                 floats = {key: float(value) for key, value in values.items()}
-                rank.seen = _Seen(name, step, rounded, floats)
+                rank.seen = _LastRow(name, step, rounded, floats)
             clock._ranks[int(number)] = rank
         return clock
 
@@ -241,13 +241,13 @@ def _named(values: dict[str, float]) -> dict[str, str]:
     return {key: repr(value) for key, value in values.items()}
 
 
-def _seen(rows: Rows, i: int, step: float) -> _Seen:
+def _last_row_of(rows: Rows, i: int, step: float) -> _LastRow:
     values = dict(zip(rows.keys, rows.row(i), strict=True))
-    return _Seen(rows.like.clock, step, rows.like.rounded, values)
+    return _LastRow(rows.like.clock, step, rows.like.rounded, values)
 
 
-def _repeats(seen: _Seen | None, rows: Rows, i: int, step: float | None) -> bool:
-    """Whether the row says again what its rank said last, rounded or in full."""
+def _repeats(seen: _LastRow | None, rows: Rows, i: int, step: float | None) -> bool:
+    """Whether the row repeats the last one of its rank, rounded or in full."""
     if seen is None or seen.clock != rows.like.clock or step not in (None, seen.step):
         return False
     if step is not None or seen.rounded == rows.like.rounded:
@@ -257,13 +257,13 @@ def _repeats(seen: _Seen | None, rows: Rows, i: int, step: float | None) -> bool
         )
     values = dict(zip(rows.keys, rows.row(i), strict=True))
     common = seen.values.keys() & values.keys()
-    if len(common) < _TELLING_KEYS or len(common) < min(len(seen.values), len(values)):
+    if len(common) < _MIN_COMMON_KEYS or len(common) < min(len(seen.values), len(values)):
         return False
     return all(_close(seen.values[key], values[key]) for key in common)
 
 
 def _all_differ(columns: list[Sequence[float]]) -> bool:
-    """Whether each row is another than the one before it."""
+    """Whether each row differs from the one before it."""
     if any(not any(map(eq, column, column[1:])) for column in columns if column[0] == column[0]):
         return True
     rows = list(zip(*columns, strict=True))

@@ -1,4 +1,4 @@
-"""How much of a log was understood, and what was not."""
+"""How much of a log was parsed, with samples of the rest."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from trainer_runtime.core.protocol.text import shown
 
-_MOST_SAMPLES = 20
+_MAX_SAMPLES = 20
 _LONGEST_SAMPLE = 200
 _NO_DIGITS = bytes(byte for byte in range(256) if not 48 <= byte < 58 and byte != 10)
 
 
 @dataclass(slots=True)
 class Coverage:
-    """`lines_with_numbers` and how many of them were read as metrics, events or progress.
+    """`lines_with_numbers`, and how many of them were read as metrics, events or progress.
 
-    `samples` are lines that name a loss, step or epoch and were not understood: the log's own text,
-    harmless to show but not to be followed. `keys_left_out` counts points of keys beyond those
-    that are kept; `too_long` lines beyond the longest that is read.
+    `samples` are lines that mention a loss, step or epoch and were not parsed: untrusted text of
+    the log, sanitized. `keys_left_out` counts points of keys beyond the maximum, `too_long` lines
+    beyond the maximum length.
     """
 
     lines_with_numbers: int = 0
@@ -29,14 +29,14 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Of the lines with numbers, those read: 0 to 1; 1 where there are none."""
+        """The share of lines with numbers that were read: 0 to 1; 1 where there are none."""
         if not self.lines_with_numbers:
             return 1.0
         return min(1.0, self.lines_read / self.lines_with_numbers)
 
     def sample(self, line: bytes) -> None:
-        """Keep a line that was not understood, if it is of another kind than those kept."""
-        if len(self.samples) >= _MOST_SAMPLES or not any(48 <= byte < 58 for byte in line):
+        """Keep a line that was not parsed, if it differs in kind from those kept."""
+        if len(self.samples) >= _MAX_SAMPLES or not any(48 <= byte < 58 for byte in line):
             return
         text = shown(line[: 4 * _LONGEST_SAMPLE])[:_LONGEST_SAMPLE]
         if _kind(text) not in map(_kind, self.samples):
@@ -51,8 +51,8 @@ class Coverage:
 
 
 def with_numbers(data: bytes) -> int:
-    """How many lines have a digit."""
-    # What is left of a line is its digits, so a word is a line that has some.
+    """The number of lines with a digit."""
+    # Only digits and line ends are left, so each word is a line that has digits.
     return len(data.translate(None, _NO_DIGITS).split())
 
 

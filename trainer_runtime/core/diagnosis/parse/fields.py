@@ -1,4 +1,4 @@
-"""`name: number unit` and its kin: the pairs that most lines are made of."""
+"""`name: number unit` and similar pairs, which most lines consist of."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Pair = tuple[str, float]
 
 
 def pairs_of(parts: Iterable[bytes], names: Mapping[str, str] | None = None) -> list[Pair]:
-    """Metric keys and values of parts that each begin `name: number unit`; others are passed over.
+    """Metric keys and values of parts that begin with `name: number unit`; others are skipped.
 
-    Milliseconds become seconds, MiB GiB, an MFU in per cent a fraction. `names` are a dialect's
-    words that mean something else elsewhere; `""` leaves one out.
+    Milliseconds become seconds, MiB become GiB, an MFU in per cent a fraction. `names` maps names
+    whose meaning is particular to a dialect; `""` leaves one out.
     """
     found: dict[str, float] = {}
-    for name, number_told, unit in raw_fields(parts):
-        told = name if names is None else names.get(name.lower(), name)
-        key = key_of(told) if told else None
+    for name, raw_value, unit in raw_fields(parts):
+        own_name = name if names is None else names.get(name.lower(), name)
+        key = key_of(own_name) if own_name else None
         if key is not None:
-            key, value = in_our_unit(key, number_told, unit)
+            key, value = in_our_unit(key, raw_value, unit)
             found.setdefault(key, value)
     return list(found.items())
 
@@ -49,7 +49,7 @@ def raw_fields(parts: Iterable[bytes]) -> Iterator[tuple[str, float, bytes]]:
 
 
 def in_our_unit(key: str, value: float, unit: bytes) -> Pair:
-    """`key` and `value` in seconds, GiB or as a fraction; a key that is no known word says so."""
+    """`key` and `value` in seconds, GiB or as a fraction; the key gets the unit's suffix."""
     if unit == b"%" and key != "mfu":
         return key, value
     if unit in _SECONDS and not key.endswith("_s"):

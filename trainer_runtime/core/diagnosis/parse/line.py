@@ -1,4 +1,4 @@
-"""One line: who printed it, what dialects stand in it, and what they say."""
+"""Reads one line: its rank, the dialects in it, and their readings."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _heads: dict[tuple[int, ...], re.Pattern[bytes]] = {}
 
 
 def read_line(line: bytes) -> list[Reading]:
-    """What the line says; nothing for what is no metric line. It has no line ends in it."""
-    if len(line) > LONGEST_LINE or not may_tell(line):
+    """The readings of a line without line ends; none unless it is a metric line."""
+    if len(line) > LONGEST_LINE or not may_be_metrics(line):
         return []
     if line.startswith(b'{"'):
         reading = json_lines.read(line)
@@ -52,8 +52,8 @@ def read_line(line: bytes) -> list[Reading]:
     return [reading for part in _by_rank(text) for reading in _read_part(part)]
 
 
-def may_tell(line: bytes) -> bool:
-    """Whether the line is worth reading: objects always are, others have one of the needles."""
+def may_be_metrics(line: bytes) -> bool:
+    """Whether the line is worth reading: JSON objects always are, others if they have a needle."""
     for needle in NEEDLES:  # twice as fast as any() of a generator
         if needle in line:
             return True
@@ -61,7 +61,7 @@ def may_tell(line: bytes) -> bool:
 
 
 def _by_rank(text: bytes) -> list[bytes]:
-    """The lines of several ranks that were written over one another's ends."""
+    """Split a line to which several ranks wrote at once."""
     starts = [match.start() for match in _RANK_BEGINS.finditer(text) if match.start()]
     if not starts:
         return [text]
@@ -95,8 +95,8 @@ def _without_rank(text: bytes) -> tuple[int, bytes]:
 
 
 def _parts(text: bytes) -> Iterator[tuple[Callable[[bytes], Reading | None], bytes]]:
-    """The readers that have something to say, each with its part of a line that may be glued."""
-    signed = _signed(text)
+    """The dialects that read the line, each with its part, where lines are glued together."""
+    signed = _dialects_with_signs(text)
     found = [
         (match.start(), HEADED[signed[(match.lastindex or 1) - 1]])
         for match in (_head(signed).finditer(text) if signed else ())
@@ -112,8 +112,8 @@ def _parts(text: bytes) -> Iterator[tuple[Callable[[bytes], Reading | None], byt
         start, dialect = after, next_dialect
 
 
-def _signed(text: bytes) -> tuple[int, ...]:
-    """The dialects that have a sign in the text, by number."""
+def _dialects_with_signs(text: bytes) -> tuple[int, ...]:
+    """The numbers of the dialects that have a sign in the text."""
     found = []
     for number, signs in enumerate(_SIGNS):
         for sign in signs:
@@ -124,7 +124,7 @@ def _signed(text: bytes) -> tuple[int, ...]:
 
 
 def _head(signed: tuple[int, ...]) -> re.Pattern[bytes]:
-    """What finds where a line begins of any of these dialects."""
+    """An expression for the beginning of a line of any of these dialects."""
     if signed not in _heads:
         heads = b"|".join(b"(%s)" % HEADED[number].head for number in signed)
         _heads[signed] = re.compile(heads)

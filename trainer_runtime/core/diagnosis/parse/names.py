@@ -1,4 +1,4 @@
-"""Metric keys: the words of the design for what frameworks call by their own."""
+"""Metric keys: one canonical name for what each framework calls differently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP_NAMES = _words(
     "training_step optimizer_step update updates"
 )
 TOTAL_NAMES = _words("total_steps max_steps num_steps max_iters train_iters")
-# Never metrics: how long it will still take, wall-clock words, seeds and sizes of a configuration.
+# Never metrics: remaining time, wall-clock times, seeds and sizes of a configuration.
 IGNORED = _words(
     "eta remaining_time remaining v version v_num seed pid time_stamp timestamp ts _timestamp "
     "seq t world_size local_rank rank exitcode port wall_time"
@@ -44,7 +44,7 @@ _CANONICAL = {
     "peak_memory_consumption maxmemallocated",
 }
 CANONICAL = {name: key for key, names in _CANONICAL.items() for name in names.split()}
-# What only a training line has: one of these makes a generic line one.
+# Keys that only training lines have: one of these makes a generic line a training line.
 MEASURED = frozenset(_CANONICAL) - {"lr", "epoch", "tokens"}
 _EVAL_SET_LOSS = re.compile(r"(?:eval|val|valid)_(\w+)_loss$")
 _UNFIT = re.compile(r"[^A-Za-z0-9_./@-]+")
@@ -52,9 +52,9 @@ _LONGEST_KEY = 80
 
 
 def key_of(name: str) -> str | None:
-    """The metric key for a framework's `name`; its own, made fit, where the design has no word.
+    """The metric key for a framework's `name`: the canonical one, else its own, sanitized.
 
-    None for what is no metric.
+    None if it is not a metric.
     """
     own = _UNFIT.sub("_", name.strip()).strip("_./-@")
     if not own or len(own) > _LONGEST_KEY:

@@ -1,4 +1,4 @@
-"""JSON lines of no fixed shape, many at once."""
+"""Reads many JSON lines without a fixed shape at once."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from trainer_runtime.core.diagnosis.parse.dialects.json_lines import (
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, increases
 
-_KINDS = 256  # sets of keys in one block; lines of further ones are read by themselves
+_KINDS = 256  # sets of keys in one block; lines with further ones are read singly
 
 
 def rows_of_objects(block: Block, index: Sequence[int]) -> tuple[list[Rows], list[int]]:
-    """The rows of lines that are objects with a step, and the lines that are to be read singly."""
+    """The rows of lines that are objects with a step, and the lines that must be read singly."""
     lines = block.lines
     singly: list[int] = []
     kinds: dict[frozenset[str], tuple[Any, list[tuple[float, ...]], list[int]]] = {}
     for i in index:
         try:
             text = lines[i].decode()
-            told, end = scan(text, 0)
+            record, end = scan(text, 0)
         except (ValueError, StopIteration, RecursionError):
             singly.append(i)
             continue
-        if end != len(text) or type(told) is not dict or "kind" in told or "rank" in told:
+        if end != len(text) or type(record) is not dict or "kind" in record or "rank" in record:
             singly.append(i)
             continue
         values: dict[str, float] = {}
-        collect(told, "", values, 0)
+        collect(record, "", values, 0)
         kind = kinds.get(frozenset(values))
         if kind is None:
             if STEP not in values or len(values) < 2 or len(kinds) >= _KINDS:

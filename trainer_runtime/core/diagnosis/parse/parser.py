@@ -1,4 +1,4 @@
-"""Any training's log, as it grows: bytes in, points and events out."""
+"""The incremental parser of a training log: bytes in, points and events out."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from trainer_runtime.core.diagnosis.parse.points import LogEvent, Parsed
 from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, rows_of_reading, rows_of_template
 from trainer_runtime.core.diagnosis.parse.shapes import Shapes, Sorted
 
-MOST_KEYS = 512
+MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
-_BLOCK_BYTES = 1 << 17  # what is read at once; fits the processor's cache
+_BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
 _FORMAT = 1
 
 
 class LogParser:
     """Reads a log of any known dialect, incrementally.
 
-    However the stream is cut, the points are the same. A line is what stands between line feeds or
-    carriage returns; one of over 64 KiB is passed over. Memory is bounded whatever is fed: of
-    metric keys the first 512 are kept, of ranks 16,384, of what was not understood a few samples.
-    Nothing in the log changes how later lines are read but steps, epochs and the keys seen.
+    The points do not depend on how the stream is cut. Lines end with a line feed or a carriage
+    return; lines over 64 KiB are skipped. Memory is bounded for any input: the parser keeps the
+    first 512 metric keys, 16,384 ranks, and a few samples of lines that it could not parse. Only
+    steps, epochs and known keys affect how later lines are read.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class LogParser:
 
     @property
     def total_steps(self) -> int | None:
-        """How many steps the run means to take, where the log says so."""
+        """The planned number of steps; None where the log does not contain it."""
         steps = self._clock.facts.get("total_steps")
         return None if steps is None else int(steps)
 
@@ -55,7 +55,7 @@ class LogParser:
         return parsed
 
     def close(self) -> Parsed:
-        """The points of a last line without an end. Nothing is to be fed afterwards."""
+        """The points of a last line without an end. Don't feed anything afterwards."""
         parsed = Parsed()
         if self._tail:
             data, self._tail = self._tail + b"\n", b""
@@ -63,7 +63,7 @@ class LogParser:
         return parsed
 
     def to_dict(self) -> dict[str, Any]:
-        """All that a later process needs to go on, fit for JSON."""
+        """The complete state as JSON values, for `from_dict`."""
         return {
             "format": _FORMAT,
             "tail": base64.b64encode(self._tail).decode(),
@@ -77,13 +77,13 @@ class LogParser:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LogParser:
-        """The parser that `to_dict` described.
+        """The parser whose state `to_dict` returned.
 
         Raises:
-            ValueError: it was written by another format version.
+            ValueError: the state has another format version.
         """
         if data.get("format") != _FORMAT:
-            raise ValueError(f"parser state of format {data.get('format')!r} is not read here")
+            raise ValueError(f"parser state of format {data.get('format')!r} is not supported")
         parser = cls()
         parser._tail = base64.b64decode(data["tail"])
         parser._offset = data["offset"]
@@ -108,7 +108,7 @@ class LogParser:
         self._tail = whole[end:]
         if end:
             self._read_lines(whole[:end], parsed)
-        begun = self._tail.rfind(b"\n") + 1  # what waits for a bar may stand before it
+        begun = self._tail.rfind(b"\n") + 1  # lines that wait for a bar may precede it
         if len(self._tail) - begun > LONGEST_LINE:
             begun_line, self._tail = self._tail[begun:], self._tail[:begun]
             self._read(self._tail, parsed, last=True)
@@ -116,7 +116,7 @@ class LogParser:
             self._tail, self._skipping = b"", True
 
     def _read_lines(self, data: bytes, parsed: Parsed) -> None:
-        """Whole lines; one that is too long is passed over and ends what waits before it."""
+        """Read whole lines. One that is too long is skipped; lines before it stop waiting."""
         start = at = 0
         while at < len(data):
             end = data.rfind(b"\n", at, at + LONGEST_LINE + 1) + 1
@@ -132,7 +132,7 @@ class LogParser:
         self._offset += length
 
     def _read(self, data: bytes, parsed: Parsed, *, last: bool) -> None:
-        """Take in whole lines. What waits for a bar below it goes back to the tail."""
+        """Read whole lines. Lines that wait for a bar below them return to the tail."""
         if not data:
             return
         block = Block(data, self._offset)
@@ -150,12 +150,12 @@ class LogParser:
         self._offset += len(block.data)
         self.coverage.lines_with_numbers += _with_numbers(block, sorted_lines)
         self.coverage.lines_read += _lines_read(all_rows) + len(bar_lines)
-        self._clock.settle(all_rows, self._bars.asker(block, all_rows))
+        self._clock.settle(all_rows, self._bars.bar_lookup(block, all_rows))
         self._bars.advance(block)
         self._yield(block, all_rows, parsed)
 
     def _rows(self, block: Block, sorted_lines: Sorted) -> tuple[list[Rows], list[int]]:
-        """What the lines say, not yet in order, and the lines that are bars without metrics."""
+        """The rows of the lines, not yet in order, and the lines that are bars without metrics."""
         all_rows: list[Rows] = []
         singly = sorted_lines.singly
         for template, index in sorted_lines.by_template.items():
@@ -189,15 +189,15 @@ class LogParser:
             kept = [self._keeps(key, rows) for key in rows.keys]
             parsed.batches += rows.batches(block, kept)
             for kind, text in rows.like.events:
-                step = None if rows.told_at is None else int(rows.told_at)
+                step = None if rows.event_step is None else int(rows.event_step)
                 offset = block.start_of(rows.index[0])
-                told = LogEvent(kind, step, rows.rank, offset, text[:_LONGEST_TEXT])
-                parsed.events.append(told)
+                event = LogEvent(kind, step, rows.rank, offset, text[:_LONGEST_TEXT])
+                parsed.events.append(event)
 
     def _keeps(self, key: str, rows: Rows) -> bool:
         if key in self._keys:
             return True
-        if len(self._keys) < MOST_KEYS:
+        if len(self._keys) < MAX_KEYS:
             self._keys.add(key)
             return True
         self.coverage.keys_left_out += sum(part.end - part.first for part in rows.accepted)
@@ -217,7 +217,7 @@ def _first_line(rows: Rows) -> int:
 
 
 def _with_numbers(block: Block, found: Sorted) -> int:
-    """How many lines have numbers; those that were read by a template or as objects have."""
+    """The number of lines with numbers; those read by a template or as objects always have."""
     others = None if found.noise is None else [*found.noise, *found.singly]
     if others is None or len(others) * 4 > len(block.lines):
         return with_numbers(block.data)

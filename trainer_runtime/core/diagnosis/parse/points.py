@@ -1,4 +1,4 @@
-"""What reading a log yields: points by column, events, and one line's reading before that."""
+"""The results of parsing: points in columns, events, and the reading of a single line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from enum import Enum
 class Point:
     """One number of one line.
 
-    `step` is the optimizer step; `inferred` says that the line itself did not tell it. `t` is unix
-    seconds where the line carries a time (one without a zone is taken as UTC). `segment` counts how
-    often the steps of this rank went back before. `line_offset` is the line's first byte in the
-    stream. `value` may be NaN or infinite.
+    `step` is the optimizer step; `inferred`: the line itself does not contain it. `t` is Unix
+    seconds where the line has a time (without a zone it counts as UTC). `segment` counts how often
+    the steps of this rank went back before. `line_offset` is the line's first byte in the stream.
+    `value` may be NaN or infinite.
     """
 
     key: str
@@ -29,9 +29,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """Something that a line tells beside numbers. `text` is the log's own and not to be trusted.
+    """An event that a line reports. `text` comes from the log and is untrusted.
 
-    Kinds: `checkpoint` (text: its path), `started` (text: the number of steps meant), `resumed`,
+    Kinds: `checkpoint` (text: its path), `started` (text: the first step), `resumed`,
     `completed`, `overflow` (a step skipped by the loss scaler).
     """
 
@@ -43,22 +43,22 @@ class LogEvent:
 
 
 class StepFrom(Enum):
-    """Where a reading's step comes from, if not from its own line."""
+    """Where a reading's step comes from."""
 
     LINE = "line"
-    LAST = "last"  # the step that was printed before it
-    MICRO = "micro"  # a count of micro-batches, by the proportion of the lines that tell both
+    LAST = "last"  # the last step printed before it
+    MICRO = "micro"  # a count of micro-batches, by the ratio in lines that contain both
     LOG = "log"  # HF's lines: progress bar, epoch, or else the count of logs
 
 
 @dataclass(slots=True)
 class Reading:
-    """What one line says, before its step and segment are settled.
+    """The content of one line, before its step and segment are assigned.
 
-    `values` are metric keys with their values; `clock` names the count that its steps belong to.
-    Where steps are counted anew in every epoch, `laps` such of `lap_steps` went before.
-    `rounded` is True where the framework printed at few digits. `facts` are about the run, not of a
-    step (`total_steps`, `steps_per_epoch`, …). `rank` is None where the line does not tell it.
+    `values` are metric keys with their values; `clock` names the counter that its steps belong to.
+    Where steps restart in every epoch, `laps` epochs of `lap_steps` steps came before. `rounded`:
+    the framework printed few digits. `facts` concern the run, not a step (`total_steps`,
+    `steps_per_epoch`, …). `rank` is None where the line does not contain it.
     """
 
     clock: str
@@ -101,7 +101,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Parsed:
-    """The points and events of what was fed; `len` and iteration go by points, in line order."""
+    """The points and events of the bytes fed; `len` and iteration are over points, by line."""
 
     batches: list[Batch] = field(default_factory=list)
     events: list[LogEvent] = field(default_factory=list)

@@ -1,16 +1,16 @@
-"""Numbers as frameworks print them, and the units behind them."""
+"""Numbers as frameworks print them, with their units."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
 
-# One number: thousands separated by commas, exponents, and the words for what is not finite.
+# One number: thousands separated by commas, exponents, and the words for non-finite values.
 NUMBER = (
     rb"(?:[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?"
     rb"|[-+]?(?:nan|NaN|NAN|inf|Inf|Infinity|INF)(?:\b|(?=m?s\b)))"
 )
-# What a unit multiplies by, to seconds, GiB, fractions and plain counts.
+# Factors of units, to seconds, GiB, fractions and plain counts.
 UNITS: dict[bytes, float] = {
     b"": 1.0,
     b"ms": 1e-3,
@@ -32,11 +32,11 @@ _STAMP = re.compile(
 _EPOCH_SECONDS = re.compile(
     rb'"(?:t|ts|time|timestamp|_timestamp)"\s*:\s*(\d{9,10}(?:\.\d+)?)\s*[,}]'
 )
-_STAMP_WITHIN = 120  # bytes from the line's start: what stands later is no time of the line
+_STAMP_WITHIN = 120  # bytes from the line's start: a later one is not the line's time
 
 
 def number(text: bytes) -> float | None:
-    """The value of `text`, with commas between thousands; None if it is no number."""
+    """The value of `text`, with commas between thousands; None if it is not a number."""
     try:
         return float(text.replace(b",", b"") if b"," in text else text)
     except ValueError:
@@ -44,7 +44,7 @@ def number(text: bytes) -> float | None:
 
 
 def step_number(text: bytes) -> float | None:
-    """A step: a count of at most 2**53, else None."""
+    """The step: an integer from 0 to 2**53, else None."""
     value = number(text)
     if value is None or not 0 <= value <= _LARGEST_STEP or value != int(value):
         return None
@@ -52,7 +52,7 @@ def step_number(text: bytes) -> float | None:
 
 
 def time_of(line: bytes) -> float | None:
-    """The time that a line carries, in unix seconds; without a zone it is taken as UTC."""
+    """The time in a line as Unix seconds; without a zone it counts as UTC."""
     found = _STAMP.search(line, 0, _STAMP_WITHIN)
     if found is None:
         seconds = _EPOCH_SECONDS.search(line)

@@ -1,4 +1,4 @@
-"""Rows of one kind in one block of the log, and the lines they come from."""
+"""Rows of one kind of line in a block of the log."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LARGEST_STEP = 2.0**53
 
 
 class Block:
-    """Whole lines of the stream; what is only needed now and then is worked out when asked for."""
+    """Whole lines of the stream; line list and offsets are computed on demand."""
 
     def __init__(self, data: bytes, offset: int) -> None:
-        """`data` ends with a newline and has no carriage returns; `offset` is its first byte's."""
+        """`data` ends with a newline and has no carriage returns; `offset` is its first byte."""
         self.data = data
         self.offset = offset
         self._lines: list[bytes] | None = None
@@ -37,7 +37,7 @@ class Block:
         """The byte of the stream where the line begins."""
         if self._starts is None:
             marked, start = self._mark
-            if line >= marked:  # mostly asked for in order
+            if line >= marked:  # mostly requested in order
                 start += sum(map(len, self.lines[marked:line])) + line - marked
                 self._mark = line, start
                 return start
@@ -55,7 +55,7 @@ class Block:
 
 @dataclass(slots=True)
 class Accepted:
-    """Rows `first` to before `end`, settled in one segment; `steps` where they were inferred."""
+    """Rows `first` to before `end`, accepted in one segment; `steps` where they were inferred."""
 
     first: int
     end: int
@@ -65,7 +65,7 @@ class Accepted:
 
 @dataclass(slots=True, eq=False)
 class Rows:
-    """`index[i]` is the line of row i in its block."""
+    """Rows read as `like`, by column; `index[i]` is the line of row i in its block."""
 
     like: Reading
     keys: tuple[str, ...]
@@ -76,7 +76,7 @@ class Rows:
     rank: int
     increasing: bool
     accepted: list[Accepted] = field(default_factory=list)
-    told_at: float | None = None  # the step of its events
+    event_step: float | None = None  # the step of its events
 
     def row(self, i: int) -> tuple[float, ...]:
         return tuple(column[i] for column in self.columns)

@@ -1,8 +1,8 @@
-"""What can be done about a finding: one closed catalogue for logs and series, all of it data.
+"""Remedies for findings: one closed catalogue for logs and series.
 
-`rung.py` is the shape of a rung, `rules.py` what each changes in a configuration, `ladder.py` the
-one table of them, gentlest first for each code, `rewinds.py` the rungs with a way back that
-findings of series propose, and `advice.py` what a person can do where no patch can.
+`rung.py` defines a change of the configuration, `rules.py` what each one changes, `ladder.py` lists
+them, the mildest first for each code. `rewinds.py` combines them with a rewind for findings of
+series. `advice.py` is for people, where no patch helps.
 """
 
 from trainer_runtime.core.diagnosis.remedies.advice import ADVICE, advice

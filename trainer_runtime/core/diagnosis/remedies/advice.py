@@ -1,4 +1,4 @@
-"""What a person can do about a failure where no patch can, in words; the most likely first."""
+"""Advice for people about failures that no patch fixes, most likely remedy first."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from types import MappingProxyType
 
 _NOTHING: Mapping[str, float | int] = MappingProxyType({})
 _FOR_NCCL = (
-    "Leave memory for NCCL, which takes it beside PyTorch's own: a smaller micro-batch with more "
+    "Leave memory for NCCL, which allocates outside PyTorch: a smaller micro-batch with more "
     "accumulation, or smaller buffers (NCCL_BUFFSIZE)."
 )
 
 
 def advice(code: str, slots: Mapping[str, float | int] = _NOTHING) -> tuple[str, ...]:
-    """The sentences for a code of the signatures; none where there is nothing to say.
-
-    `slots`: the finding's own; some put another sentence first.
-    """
+    """The advice for the code of a log finding; `slots` are the finding's numbers."""
     if "nccl_gib" in slots and "asked_gib" not in slots:
         return (_FOR_NCCL, *ADVICE.get(code, ()))
     return ADVICE.get(code, ())
@@ -24,12 +21,12 @@ def advice(code: str, slots: Mapping[str, float | int] = _NOTHING) -> tuple[str,
 
 ADVICE: dict[str, tuple[str, ...]] = {
     "cuda_oom": (
-        "Look who holds the GPU's memory (nvidia-smi): another process may.",
-        "Then take a smaller micro-batch with more accumulation, then activation checkpointing, "
-        "then the next ZeRO stage; with an adapter a quantised base instead.",
+        "Check which processes use the GPU's memory (nvidia-smi).",
+        "Then use a smaller micro-batch with more accumulation, then activation checkpointing, "
+        "then the next ZeRO stage; with an adapter, a quantized base model instead.",
     ),
     "host_oom": (
-        "Look who holds the machine's memory (`ps aux --sort=-rss`): another process may.",
+        "Check which processes use the machine's memory (`ps aux --sort=-rss`).",
         "Use fewer DataLoader workers, or load data lazily (memory-mapped).",
         "Ask the scheduler or container for more memory.",
     ),
@@ -38,88 +35,86 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Until then, use num_workers=0.",
     ),
     "dataloader_crash": ("Run with num_workers=0 to see the worker's own error.",),
-    "hang_data": ("Look at the storage that the data is read from; raise the time-out if slow.",),
+    "hang_data": ("Check the storage that the data is read from; if slow, raise the timeout.",),
     "disk_full": ("Free space on the disk, or keep fewer checkpoints.",),
     "disk_filling": ("Free space on the disk before it is full.",),
-    "disk_quota": ("Free space within the quota, or have it raised.",),
-    "nan_loss": ("Resume from a checkpoint before the onset, leaving out the data in between.",),
-    "nan_grad": ("Resume from a checkpoint before the onset; look for overflow in fp16.",),
+    "disk_quota": ("Free space within the quota, or request a larger one.",),
+    "nan_loss": ("Resume from a checkpoint before the onset, skipping the data in between.",),
+    "nan_grad": ("Resume from a checkpoint before the onset; check for overflow in fp16.",),
     "fp16_overflow": ("Watch it; bf16 does not have the problem.",),
     "fp16_scale_floor": ("Resume from a checkpoint before the overflows began, with bf16.",),
     "nccl_timeout": (
-        "Compare the ranks' stacks: the rank that differs is the one to look at.",
-        "Raise the time-out only where a slow step (evaluation, saving) explains it.",
+        "Compare the ranks' stacks: the rank that differs is the cause.",
+        "Raise the timeout only if a slow step (evaluation, saving) explains it.",
     ),
-    "nccl_peer_lost": ("Read the log of the rank that went away, and its machine's kernel log.",),
+    "nccl_peer_lost": ("Read the log of the lost rank, and its machine's kernel log.",),
     "nccl_system_error": (
-        "Set NCCL_DEBUG=INFO and start again: it names the failing call.",
+        "Restart with NCCL_DEBUG=INFO: it names the failing call.",
         "Check NCCL_SOCKET_IFNAME and that all machines reach each other.",
     ),
     "rendezvous_port_in_use": (
-        "End the process that holds the port, or take another (--master-port, --rdzv-endpoint).",
+        "End the process that uses the port, or set another (--master-port, --rdzv-endpoint).",
     ),
     "ddp_unused_params": ("Use every parameter in the loss, or set find_unused_parameters=True.",),
     "cuda_illegal_memory": (
-        "Start with CUDA_LAUNCH_BLOCKING=1 to see the kernel that fails.",
-        "If other cards run the same program well, have this one checked.",
+        "Restart with CUDA_LAUNCH_BLOCKING=1 to find the failing kernel.",
+        "If the program works on other cards, have this one checked.",
     ),
     "index_out_of_range": (
         "Compare the largest token id in the data with the model's vocabulary.",
     ),
     "cuda_driver_too_old": ("Update the driver, or install a build for an older CUDA.",),
     "cuda_arch_mismatch": ("Install a build that lists this GPU's architecture.",),
-    "flash_attn_abi_mismatch": (
-        "Install flash-attn again, for the PyTorch and CUDA that are installed.",
-    ),
+    "flash_attn_abi_mismatch": ("Reinstall flash-attn for the installed PyTorch and CUDA.",),
     "bitsandbytes_cuda_setup": (
-        "Install a bitsandbytes with CUDA support; `python -m bitsandbytes` says what it wants.",
+        "Install bitsandbytes with CUDA support; `python -m bitsandbytes` checks the setup.",
     ),
-    "triton_missing": ("Install the Triton that belongs to the installed PyTorch.",),
+    "triton_missing": ("Install the Triton version that matches the installed PyTorch.",),
     "compiler_missing": (
-        "Install gcc, Python's headers and the CUDA toolkit of PyTorch's version.",
+        "Install gcc, the Python headers and the CUDA toolkit that matches PyTorch.",
     ),
-    "gpu_hw_ecc": ("Reset the GPU or restart the machine; replace the card if it comes again.",),
+    "gpu_hw_ecc": ("Reset the GPU or restart the machine; replace the card if the error recurs.",),
     "gpu_fell_off_bus": ("Restart the machine; check power, cooling and seating of the card.",),
-    "gpu_mmu_fault": ("Look for an illegal memory access in the program first.",),
+    "gpu_mmu_fault": ("Check the program for an illegal memory access first.",),
     "checkpoint_corrupt": ("Resume from an older checkpoint that verifies.",),
-    "checkpoint_shape_mismatch": ("Give the model the shape that the checkpoint was saved with.",),
+    "checkpoint_shape_mismatch": ("Use the model shape that the checkpoint was saved with.",),
     "hf_gated_repo": (
-        "Accept the repository's terms, give the run a token (HF_TOKEN), check the name.",
+        "Accept the repository's terms, provide a token (HF_TOKEN), and check the name.",
     ),
     "hf_network": ("Download beforehand and set HF_HUB_OFFLINE=1, or let the host reach the hub.",),
     "dataset_columns": (
-        "Give rows the method's columns: prompt and completion or messages for sft, prompt, chosen "
+        "Provide the method's columns: prompt and completion or messages for sft, prompt, chosen "
         "and rejected for dpo and reward, prompt, completion and label for kto, prompt for grpo.",
     ),
     "lora_targets_missing": (
-        "Set adapter.targets to auto, or to names of linear modules that the model has.",
+        "Set adapter.targets to auto, or to names of the model's linear modules.",
     ),
     "framework_settings": (
-        "Set the batch so that it divides by ranks, micro-batch and generations; take bf16 only "
-        "where the device can.",
+        "Make the batch divisible by ranks, micro-batch and generations; use bf16 only on devices "
+        "that support it.",
     ),
     "tracker_no_credentials": (
         "List the tracker's variable under `secrets` (WANDB_API_KEY, NEPTUNE_API_TOKEN, "
         "COMET_API_KEY) and set its value where runs are started.",
-        "Or do without the service: `mode: offline` under the tracker's name, or "
+        "Or disable the service: `mode: offline` under the tracker's name, or "
         "`--set tracking=null`.",
     ),
     "package_missing": (
-        "Install it there, or set `environment: auto`, which builds an environment with it.",
+        "Install it on the host, or set `environment: auto`, which builds an environment with it.",
     ),
     "package_mismatch": (
-        "Install versions that go together (the plan's requirements.txt names such), or set "
+        "Install compatible versions (see the plan's requirements.txt), or set "
         "`environment: auto`.",
-        "A torchvision that doesn't go with the PyTorch can be uninstalled: training text needs "
-        "none.",
+        "A torchvision that is incompatible with PyTorch can be uninstalled: training on text "
+        "does not need it.",
     ),
-    "preempted_sigterm": ("Resume; on machines that are taken away, save more often.",),
-    "session_hangup": ("Start it where no terminal can end it (setsid, tmux, a scheduler).",),
-    "interrupted": ("Resume if that was not meant.",),
-    "time_limit": ("Resume with a new time limit; a checkpoint before the limit loses least.",),
+    "preempted_sigterm": ("Resume; on preemptible machines, save more often.",),
+    "session_hangup": ("Start it independent of a terminal (setsid, tmux, a scheduler).",),
+    "interrupted": ("Resume if the interrupt was not intended.",),
+    "time_limit": ("Resume with a new time limit; a checkpoint right before it loses least.",),
     "unknown_error": (
-        "Read the log above this line: the frame that is shown names the place in the program.",
-        "Resume once the cause is mended; the same error would end it again.",
+        "Read the log above this line: the frame in the evidence names the place in the program.",
+        "Fix the cause before resuming; otherwise the same error recurs.",
     ),
-    "loss_spike": ("Watch whether it comes back; else rewind and leave the data out.",),
+    "loss_spike": ("Watch whether the loss recovers; otherwise rewind and skip the data.",),
 }

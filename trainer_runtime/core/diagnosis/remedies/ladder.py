@@ -1,7 +1,7 @@
-"""The one table of rungs. Patches keep the training's meaning: tokens of a step, length, data stay.
+"""The table of rungs. No patch changes the tokens of a step, the sequence length or the data.
 
-A rung whose fields a configuration lacks, or whose rule changes nothing, is left out: a framework
-gets the ladder that its config.json has. A training that somebody else started has none.
+Rungs whose fields a configuration lacks, or whose rule changes nothing, are left out, so each
+framework gets the rungs that its config.json supports. Attached trainings get none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOT_NANOGPT = FRAMEWORKS - {"nanogpt"}
 
 
 def patches(code: str, config: Config | None) -> tuple[Patch, ...]:
-    """The rungs for `code` that `config` (resolved) has, the gentlest first."""
+    """The rungs for `code` that the resolved `config` supports, mildest first."""
     if config is None:
         return ()
     found = []
@@ -46,105 +46,105 @@ LADDER: tuple[Rung, ...] = (
     _rung(
         "halve_micro_batch",
         "cuda_oom",
-        "Fewer sequences at a time need less memory; accumulation keeps the batch as it is.",
+        "Fewer sequences at a time need less memory; accumulation keeps the batch size.",
         rules.split_micro_batch,
     ),
     _rung(
         "halve_micro_batch_on_cpu",
         "host_oom",
-        "Where the processor trains, fewer sequences at a time need less of the host's memory; "
-        "accumulation keeps the batch as it is.",
+        "On the CPU, fewer sequences at a time need less host memory; accumulation keeps the "
+        "batch size.",
         rules.split_on_the_processor,
     ),
     _rung(
         "activation_checkpointing",
         "cuda_oom",
-        "Activations are computed again in the backward pass instead of kept; a third slower.",
+        "Activations are recomputed in the backward pass instead of kept; about a third slower.",
         rules.checkpoint_activations,
         frameworks=_NOT_NANOGPT,
     ),
     _rung(
         "quantize_base",
         "cuda_oom",
-        "The base weights that the adapters stand on take a quarter of their memory as nf4.",
+        "As nf4 the frozen base weights take a quarter of their memory.",
         rules.quantize_base,
         frameworks=frozenset({"litgpt", "trl"}),
     ),
     _rung(
         "next_zero_stage",
         "cuda_oom",
-        "Each rank keeps only its part of optimizer state and gradients, then of the weights; then "
-        "the host's memory holds them, which is slower by far.",
+        "Each rank keeps only its shard of optimizer state and gradients, then of the weights; the "
+        "last stage offloads them to host memory, which is much slower.",
         rules.next_zero_stage,
         frameworks=_OF_TRAINER,
     ),
     _rung(
         "part_over_ranks",
         "cuda_oom",
-        "Each rank keeps only its part of optimizer state, gradients and weights.",
+        "Each rank keeps only its shard of optimizer state, gradients and weights.",
         rules.part_over_ranks,
         frameworks=frozenset({"litgpt"}),
     ),
     _rung(
         "bf16",
         "nan_loss nan_grad fp16_overflow fp16_scale_floor",
-        "bf16 has the range of fp32 and needs no loss scale; the GPU has to be Ampere or newer.",
+        "bf16 has the range of fp32 and needs no loss scale; requires an Ampere GPU or newer.",
         rules.to_bf16,
     ),
     _rung(
         "fp32",
         "fp16_scale_floor nan_grad",
-        "fp32 can't overflow as fp16 does; it is slower and needs more memory.",
+        "fp32 does not overflow as fp16 does; it is slower and needs more memory.",
         rules.to_fp32,
     ),
     _rung(
         "clip_gradients",
         "nan_loss nan_grad loss_spike",
-        "Clipping at 1.0 keeps one bad batch from moving the weights far.",
+        "Clipping at 1.0 limits the effect of a single bad batch.",
         rules.clip_at_one,
     ),
     _rung(
         "halve_lr",
         "nan_loss nan_grad fp16_scale_floor loss_spike",
-        "A rate that is too high is the most common reason.",
+        "A learning rate that is too high is the most common cause.",
         rules.half_the_rate,
     ),
     _rung(
         "keep_fewer_checkpoints",
         "disk_full disk_quota disk_filling",
-        "Only the newest verified checkpoint and the best stay.",
+        "Only the newest verified checkpoint and the best are kept.",
         rules.keep_fewer,
     ),
     _rung(
         "no_compile",
         "triton_missing compiler_missing",
-        "Without torch.compile no compiler is needed; training is slower.",
+        "Training without torch.compile needs no compiler; it is slower.",
         rules.no_compile,
     ),
-    # Only findings of series propose what follows; see rewinds.py.
+    # Only findings of series propose the following; see rewinds.py.
     _rung(
         "tighter_clip",
         "",
-        "Clipping at half the norm keeps one bad batch from moving the weights far.",
+        "Clipping at half the norm limits the effect of a single bad batch.",
         rules.tighter_clip,
     ),
     _rung(
         "denser_checkpoints",
         "",
-        "Saving twice as often lets a rewind lose less.",
+        "With twice as many checkpoints a rewind loses less.",
         rules.denser_checkpoints,
     ),
     _rung(
         "raise_beta",
         "",
-        "Twice the beta holds the policy closer to the model that it began with.",
+        "Twice the beta keeps the policy closer to its reference model.",
         rules.raise_beta,
         frameworks=frozenset({"trl"}),
     ),
     _rung(
         "double_micro_batch",
         "",
-        "Twice the sequences at once and half the accumulation: the same step in fewer launches.",
+        "Twice the micro-batch and half the accumulation: the same step in fewer kernel launches.",
         rules.double_micro_batch,
     ),
 )

@@ -1,4 +1,4 @@
-"""What findings of series propose: rungs of the ladder, with a rewind where that helps."""
+"""The remedies of series findings: rungs of the ladder, with a rewind where it helps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """`rung` names what is changed, None: nothing. `rewinds`: it resumes from the newest verified
-    checkpoint before the onset; `skips`: without the data from there to the last odd step."""
+    """`rung` names the change, None for none. `rewinds`: resume from the newest verified checkpoint
+    before the onset; `skips`: skip the data from there to the last odd step."""
 
     rung: str | None = None
     rewinds: bool = False
@@ -38,7 +38,7 @@ OF_SERIES: Mapping[str, tuple[str, ...]] = {
     "reward_collapse": ("rewind_raise_beta", "rewind_halve_lr"),
 }
 
-# What a rewind is proposed for sooner or later; a norm that rises comes before a spike.
+# Codes that may lead to a rewind; a rising gradient norm precedes a spike.
 ANNOUNCE_A_REWIND = frozenset(
     {
         "nan_loss",
@@ -53,12 +53,10 @@ ANNOUNCE_A_REWIND = frozenset(
     }
 )
 
-_BACK = "Go back to the newest verified checkpoint before it."
+_BACK = "Resume from the newest verified checkpoint before it."
 REMEDIES: Mapping[str, Remedy] = {
     "rewind": Remedy(rewinds=True, why=_BACK),
-    "rewind_skip_data": Remedy(
-        rewinds=True, skips=True, why=f"{_BACK} The data that it came with is left out."
-    ),
+    "rewind_skip_data": Remedy(rewinds=True, skips=True, why=f"{_BACK} Skip the data in between."),
     "rewind_halve_lr": Remedy("halve_lr", rewinds=True, why=_BACK),
     "rewind_raise_beta": Remedy("raise_beta", rewinds=True, why=_BACK),
     "rewind_tighter_clip": Remedy("tighter_clip", rewinds=True, why=_BACK),

@@ -1,6 +1,6 @@
-"""What rungs change. A rule gives {} where its fields are missing or it would change nothing.
+"""The changes of rungs. A rule returns {} if its fields are missing or nothing would change.
 
-None of them takes a token out of a step's batch or shortens a sequence: what is trained stays.
+No rule reduces the tokens of a step's batch or shortens a sequence.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _AFTER_STRATEGY = {
 
 
 def split_micro_batch(config: Config) -> Changes:
-    """Halve it and double the accumulation; an odd one is parted by its smallest divisor.
+    """Halve it and double the accumulation; an odd one is divided by its smallest divisor.
 
-    KTO compares the rows of a micro-batch: two stay.
+    KTO compares the rows of a micro-batch, so at least two remain.
     """
     least = 2 if config.get("method") == "kto" else 1
     micro = value_at(config, "batch.micro_batch")
@@ -37,7 +37,7 @@ def split_micro_batch(config: Config) -> Changes:
 
 
 def split_on_the_processor(config: Config) -> Changes:
-    """The same where the processor trains: elsewhere the host's memory holds no activations."""
+    """`split_micro_batch` for training on the CPU: elsewhere host memory holds no activations."""
     return split_micro_batch(config) if value_at(config, "compute.device") == "cpu" else {}
 
 
@@ -55,8 +55,7 @@ def checkpoint_activations(config: Config) -> Changes:
 
 
 def quantize_base(config: Config) -> Changes:
-    """Of a LoRA alone: what is trained are its adapters, the base weights only stand by. Weights in
-    4 bits can't be parted among processes."""
+    """For LoRA only, where the base weights are frozen. 4-bit weights can't be sharded."""
     adapter = value_at(config, "adapter")
     if value_at(config, "compute.strategy") in ("zero3", "zero3_offload", "fsdp"):
         return {}
@@ -66,8 +65,8 @@ def quantize_base(config: Config) -> Changes:
 
 
 def next_zero_stage(config: Config) -> Changes:
-    """A LoRA's gradients and optimizer state are small: parting them gains nothing. A single
-    process has nobody to part with, but the host's memory."""
+    """Not for LoRA, whose gradients and optimizer state are too small to gain from sharding. A
+    single process can only offload to host memory."""
     strategy = value_at(config, "compute.strategy")
     if is_lora(config) or value_at(config, "compute.device") == "cpu":
         return {}
@@ -76,7 +75,7 @@ def next_zero_stage(config: Config) -> Changes:
 
 
 def part_over_ranks(config: Config) -> Changes:
-    """Fully sharded, where there is no DeepSpeed."""
+    """Full sharding, for frameworks without DeepSpeed."""
     if is_lora(config) or value_at(config, "compute.strategy") != "ddp":
         return {}
     return {"compute.strategy": "fsdp"}
@@ -100,7 +99,7 @@ def half_the_rate(config: Config) -> Changes:
 
 
 def raise_beta(config: Config) -> Changes:
-    """Twice what it is; where there is none, what DeepSeekMath took (arXiv:2402.03300)."""
+    """Double it; from 0, use DeepSeekMath's value (arXiv:2402.03300)."""
     path = "method_args.beta"
     beta = value_at(config, path)
     if isinstance(beta, bool) or not isinstance(beta, (int, float)) or beta < 0:
@@ -116,7 +115,7 @@ def clip_at_one(config: Config) -> Changes:
 
 
 def tighter_clip(config: Config) -> Changes:
-    """Half of what it is; a clip of 0 clips nothing, and 1 is what most recipes use."""
+    """Halve it; 0 disables clipping, so it becomes 1, as in most recipes."""
     clip = value_at(config, "optimizer.grad_clip")
     if not isinstance(clip, (int, float)) or isinstance(clip, bool):
         return {}
@@ -148,6 +147,6 @@ def no_compile(config: Config) -> Changes:
 
 
 def _every(config: Config, every: int | str) -> Changes:
-    """A value that was decided by itself would be decided again."""
+    """Set it explicitly: an automatic value would be decided again."""
     is_auto = value_at(config, "checkpoint.every_is_auto") is True
     return {"checkpoint.every": every} | ({"checkpoint.every_is_auto": False} if is_auto else {})

@@ -1,4 +1,4 @@
-"""One change of a resolved configuration that helps against a failure."""
+"""A change of a resolved configuration that helps against a failure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Changes = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """`rule` gives the new values by dotted name, {} where it can't help.
+    """`rule` returns the new values by dotted name, {} where it does not apply.
 
-    `codes` are those of signatures that it is proposed for by itself; empty where only findings of
-    series propose it. `frameworks` are those whose config.json has its fields.
+    `codes` are the log findings that it is proposed for; empty where only findings of series
+    propose it. `frameworks` are those whose config.json has its fields.
     """
 
     id: str
@@ -27,7 +27,7 @@ class Rung:
     rule: Callable[[Config], Changes]
 
     def changes(self, config: Config) -> Changes:
-        """What it changes in `config`; {} where that is not one that it is for."""
+        """Its changes of `config`; {} for a configuration of another framework."""
         return self.rule(config) if config.get("framework") in self.frameworks else {}
 
 

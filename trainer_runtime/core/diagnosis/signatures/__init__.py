@@ -1,30 +1,32 @@
-"""Failures, recognised by what logs, kernels and exit codes say of them.
+"""Recognises failures in logs, kernel messages and exit codes.
 
     scan = SignatureScan()
-    scan.feed(...)                                  # in any pieces, as often as there are bytes
+    scan.feed(...)                                    # in pieces of any size
     scan.finish()
-    findings = find(scan.seen(), Outcome(code=1))   # the first cause first
+    findings = find(scan.result(), Outcome(code=1))   # root cause first
 
-A signature is data (catalogue/). The way through: shapes.py stops at lines that could be a failure,
-the signature's pattern and credible.py decide, scan.py remembers, conclude.py finds the first cause
-by causes.py, explain.py puts it in our own words, remedies/ holds what can be done.
+Signatures are data (catalogue/). `scan.py` reads the log: `log_blocks.py` cuts it into blocks,
+`shapes.py` selects lines that may be failures, `line_matcher.py` matches them (`is_quoted.py`
+rejects quoted text), `episodes.py` records the matches. `root_cause.py` finds the root cause among
+those of `cause_sources.py` by the table in `causality.py`. `explain.py` has the texts.
 """
 
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.signatures.catalogue import CATALOGUE
+from trainer_runtime.core.diagnosis.signatures.cause_sources import Cause
 from trainer_runtime.core.diagnosis.signatures.diagnose import find, find_in
 from trainer_runtime.core.diagnosis.signatures.outcome import Outcome
-from trainer_runtime.core.diagnosis.signatures.root_cause import Cause, conclude
-from trainer_runtime.core.diagnosis.signatures.scan import Seen, SignatureScan
+from trainer_runtime.core.diagnosis.signatures.root_cause import root_causes
+from trainer_runtime.core.diagnosis.signatures.scan import ScanResult, SignatureScan
 
 __all__ = [
     "CATALOGUE",
     "Cause",
     "Outcome",
-    "Seen",
+    "ScanResult",
     "SignatureScan",
-    "conclude",
     "find",
     "find_in",
+    "root_causes",
 ]

@@ -1,4 +1,4 @@
-"""Findings from a log: the scan's causes, explained, with what can be done about them."""
+"""Findings from a scanned log: its causes with explanation, advice and patches."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from collections.abc import Iterable
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.diagnosis.remedies import advice, patches
+from trainer_runtime.core.diagnosis.signatures.cause_sources import Cause
 from trainer_runtime.core.diagnosis.signatures.explain import explain
 from trainer_runtime.core.diagnosis.signatures.outcome import Outcome
-from trainer_runtime.core.diagnosis.signatures.root_cause import Cause, conclude
-from trainer_runtime.core.diagnosis.signatures.scan import Seen, SignatureScan
+from trainer_runtime.core.diagnosis.signatures.root_cause import root_causes
+from trainer_runtime.core.diagnosis.signatures.scan import ScanResult, SignatureScan
 from trainer_runtime.core.diagnosis.signatures.signature import Strength
 from trainer_runtime.core.protocol.finding import Finding, as_evidence, finding_id
 
 
 def find(
-    seen: Seen,
+    result: ScanResult,
     outcome: Outcome | None = None,
     *,
     placement: int = 0,
     attempt: int = 0,
     config: ConfigDocument | None = None,
 ) -> list[Finding]:
-    """What went wrong, the first cause first.
+    """The findings of a log, root cause first.
 
-    `placement` and `attempt` name the log (0 for a file), `config` is the resolved config that
-    patches are made for; without it there are none.
+    `placement` and `attempt` identify the log (0 for a file). `config` is the resolved
+    configuration that patches are made for; without it there are none.
     """
-    return [_finding(one, placement, attempt, config) for one in conclude(seen, outcome)]
+    return [_finding(one, placement, attempt, config) for one in root_causes(result, outcome)]
 
 
 def find_in(
@@ -36,12 +37,12 @@ def find_in(
     *,
     config: ConfigDocument | None = None,
 ) -> list[Finding]:
-    """`find` over a whole log, given in any pieces."""
+    """`find` for a whole log, given in pieces of any size."""
     scan = SignatureScan()
     for chunk in chunks:
         scan.feed(chunk)
     scan.finish()
-    return find(scan.seen(), outcome, config=config)
+    return find(scan.result(), outcome, config=config)
 
 
 def _finding(cause: Cause, placement: int, attempt: int, config: ConfigDocument | None) -> Finding:
@@ -59,10 +60,10 @@ def _finding(cause: Cause, placement: int, attempt: int, config: ConfigDocument 
             cause.slots,
             led_to=cause.led_to,
             guessed=not cause.lines and cause.strength is Strength.GUESSED,
-            went_on=cause.went_on,
+            continued=cause.continued,
             passed=informs and cause.code == "nan_loss",
         ),
-        patches=() if informs or cause.went_on else patches(cause.code, config),
+        patches=() if informs or cause.continued else patches(cause.code, config),
         advice=() if informs else advice(cause.code, cause.slots),
         led_to=tuple(cause.led_to),
         slots=dict(cause.slots),

@@ -1,6 +1,6 @@
-"""Whether a line says a failure, or only quotes one: code, data, a question, a note.
+"""Whether a line reports a failure or only quotes one: code, data, a question, a note.
 
-A failure's text stands at the start of its line, behind what loggers and launchers put there.
+The text of a real failure starts its line, after the prefixes of loggers and launchers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 from trainer_runtime.core.diagnosis.signatures.signature import Head
 
-# Levels that only inform, the shell's own trace, prompts and quoted mail.
+# Informational levels, shell traces, prompts and quoted mail.
 _NEVER = re.compile(r"NCCL (?:INFO|TRACE) |^\s*(?:\++ |>>> |\.\.\. |> |\$ |#|//|\*{1,2} |<!--)")
 _CODE = re.compile(
     r"\b(?:raise|except|assert|return|elif|import|echo|grep|throw|yield)\s"
@@ -18,7 +18,7 @@ _CODE = re.compile(
     r"|(?:^|\s)# |(?<!:)//|\"\"\"|\'\'\'|==\s*[\"']|=\s*[frb]{0,2}[\"']"
     r"|(?:^|[\s(=:,\[])[frb]?[\"'`]$"
 )
-# Keys of structured logs, behind which a quoted text is the program's own.
+# Keys of structured logs, after which a quoted text is the program's own.
 _LOGGED = re.compile(
     r"(?:^|[\"'{,\s])(?:msg|message|error|err|exception|exc_info|traceback|stderr|log|event|reason|detail|"
     r"error_message)[\"']?\s*[:=]\s*[\"'][^\"']{0,80}$"
@@ -52,7 +52,7 @@ _QUOTED = re.compile(
     r"[\"'](?:text|content|prompt|completion|input|output|instruction|response|sample|question|"
     r"answer|chosen|rejected|messages)[\"']\s*:\s*\[?[\"'][^\"']*$"
 )
-# How a sentence goes on that talks about a failure.
+# Continuations of a sentence about a failure.
 _TALKING = re.compile(
     r"[\"'`”’]?\s+(?:means?|errors?|problems?|issues?|messages?|in (?:thought|my|the middle)|which|"
     r"because|can (?:be|happen)|usually|often|happens|occurs|as the|so the|so I|"
@@ -60,33 +60,33 @@ _TALKING = re.compile(
     r"is (?:a|an|the|caused|usually|what))\b"
     r"|[^.]{0,40}\?\s*$"
 )
-_MOST_WORDS = 9
-_LONGEST_HEAD = 500  # what stands further away says nothing of it
+_MAX_WORDS = 9
+_LONGEST_HEAD = 500  # text further away is not considered
 _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
 _SEPARATOR = re.compile(r".*[:\])|>]", re.DOTALL)
 
 
-def credible(line: str, start: int, end: int, head: Head) -> bool:
-    """Whether what stands from `start` to `end` of `line` is said by the program itself."""
+def is_quoted(line: str, start: int, end: int, head: Head) -> bool:
+    """Whether the text from `start` to `end` of `line` is quoted, not reported as a failure."""
     if _NEVER.search(line) or _TALKING.match(line, end):
-        return False
+        return True
     skipped = " \t]:(|,.{\"'[/_" if head is Head.FIELDS else " \t]:(|,."
     while start < end and line[start] in skipped:
         start += 1
     before = line[max(0, start - _LONGEST_HEAD) : start]
     if not before.strip() or _LOGGED.search(before):
-        return True
+        return False
     if head is Head.FIELDS:
-        return not (_SOURCE.search(before) or _QUOTED.search(before))
+        return bool(_SOURCE.search(before) or _QUOTED.search(before))
     if _CODE.search(before) or _DATA.search(before) or _ASKING.search(before):
-        return False
-    if len(_WORD.findall(_SEPARATOR.sub("", before))) > _MOST_WORDS:
-        return False
-    return head is Head.WORDS or _is_prefix(before)
+        return True
+    if len(_WORD.findall(_SEPARATOR.sub("", before))) > _MAX_WORDS:
+        return True
+    return head is Head.PREFIX and not _is_prefix(before)
 
 
 def _is_prefix(before: str) -> bool:
-    """Whether `before` is nothing but what stands in front of a message."""
+    """Whether `before` consists of message prefixes only."""
     position = 0
     while position < len(before):
         token = _TOKEN.match(before, position)

@@ -1,4 +1,4 @@
-"""How a trainer's process ended, beside what its log says."""
+"""How a trainer's process ended: what is known besides its log."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ _SHELL_SIGNALS = range(129, 160)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is known outside the log; everything may be missing.
+    """What is known besides the log; every field may be missing.
 
-    `asked`: what the supervisor ended it for (`stopped`, `time_limit`), as
+    `terminated_why`: why the supervisor ended it (`stopped`, `time_limit`), as in
     `AttemptRecord.terminated_why`. `completed`: a `completed` event and a verified last checkpoint.
-    `kernel`: the kernel's messages since the attempt's start. `telemetry`: the last sample, by
-    DESIGN's keys (`disk_free_gib`, `host_mem_gib`, and `host_mem_total_gib` where known).
-    `running`: it has not ended.
+    `running`: it has not ended. `dmesg`: the kernel's messages since the attempt's start.
+    `telemetry`: the last sample (`disk_free_gib`, `host_mem_gib`, and `host_mem_total_gib` where
+    known).
     """
 
     code: int | None = None
     signal: int | None = None
-    asked: str | None = None
+    terminated_why: str | None = None
     completed: bool = False
     running: bool = False
-    kernel: tuple[bytes, ...] = ()
+    dmesg: tuple[bytes, ...] = ()
     telemetry: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def killed_by(self) -> int | None:
-        """The signal that ended it, also where a shell or a launcher made an exit code of it."""
+        """The signal that ended it, even if a shell or launcher turned it into an exit code."""
         if self.signal is not None:
             return self.signal
         if self.code is None:
@@ -39,6 +39,6 @@ class Outcome:
         return self.code - 128 if self.code in _SHELL_SIGNALS else None
 
     @property
-    def well(self) -> bool:
-        """It ended, and as it should."""
+    def succeeded(self) -> bool:
+        """Whether it ended successfully."""
         return self.completed or (self.code == 0 and self.signal is None)

@@ -1,14 +1,14 @@
-"""The cheap part: which lines could be a failure at all.
+"""The cheap filter: which lines could be a failure at all, by their shape.
 
-A log of millions of lines has few kinds of them. A line's *shape* is what is left without digits
-and with every other sign made a space: one `translate` over a block gives all of them, and a set
-leaves the different ones. Only a shape that was never seen is looked at, by its words.
+A log of millions of lines has few kinds of them. A line's *shape* is the line without digits, in
+lower case, with every other character replaced by a space: one `translate` over a block gives all
+shapes, and a set the different ones. Only a new shape is classified, by its words.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.signatures.signature import Signature
@@ -26,7 +26,7 @@ def _letters() -> bytes:
 
 
 _TABLE = _letters()
-# Digits, and what is no ASCII: the blocks of progress bars would make many shapes of one.
+# Digits, and all but ASCII: the blocks of progress bars would make many shapes of one.
 _DELETED = b"0123456789+" + bytes(range(128, 256))
 
 _METRICS = frozenset(
@@ -39,26 +39,46 @@ _NO_METRICS = frozenset(
     b"fetching downloading filter tokenizing generating".split()
 )
 _BAR = re.compile(rb"(?:s it|it s)\b")
-_MOST_WORDS_OF_PROGRESS = 80
+_MAX_WORDS_OF_PROGRESS = 80
+_PREDICTABLE = 100  # a shape whose lines so often matched alike isn't read any more
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What a shape may be. `candidates` and `marks` make its lines be read one by one."""
+@dataclass(slots=True)
+class ShapeKind:
+    """What the lines of a shape may be.
+
+    `candidates` are the signatures that they may match; `marks`: they may report how a failure
+    ended. `is_read`: either is so, and they are read one by one. `progress`: they are metrics or
+    progress bars; `loss`: with a loss. The last `repeats` lines matched exactly the cumulative
+    signatures named in `repeated`.
+    """
 
     candidates: tuple[Signature, ...] = ()
     marks: bool = False
+    is_read: bool = False
     progress: bool = False
     loss: bool = False
+    repeated: tuple[str, ...] = ()
+    repeats: int = 0
 
     @property
-    def read(self) -> bool:
-        return self.marks or bool(self.candidates)
+    def is_predictable(self) -> bool:
+        """Whether further lines may be taken to match `repeated` without reading them."""
+        return self.repeats >= _PREDICTABLE
+
+    def record(self, matched: Iterable[Signature]) -> None:
+        """One of its lines was read and matched these signatures."""
+        signatures = tuple(matched)
+        predictable = all(one.cumulative for one in signatures)
+        names = tuple(one.name for one in signatures) if predictable else ()
+        self.repeats = (self.repeats if names == self.repeated else 0) + bool(names)
+        self.repeated = names
 
 
-_PLAIN = Kind()
-_PROGRESS = Kind(progress=True)
-_PROGRESS_WITH_LOSS = Kind(progress=True, loss=True)
+# Shapes that aren't read share these, since only read ones change.
+_PLAIN = ShapeKind()
+_PROGRESS = ShapeKind(progress=True)
+_PROGRESS_WITH_LOSS = ShapeKind(progress=True, loss=True)
 
 
 def shapes_of(block: bytes) -> list[bytes]:
@@ -66,40 +86,41 @@ def shapes_of(block: bytes) -> list[bytes]:
     return block.translate(_TABLE, _DELETED).split(b"\n")
 
 
-class Gate:
-    """Knows shapes by heart: `kinds` after `learn`, `hot` those whose lines have to be read.
+class ShapeIndex:
+    """The kinds of shapes seen: the cache of everything that depends on a shape alone.
 
-    `marking` are groups of words (as a signature's gate has them) of lines that are no failure but
-    say how one went on.
+    `kinds` has all shapes of the last `learn`, `read_shapes` those of them whose lines have to be
+    read. `markers` are groups of keywords (as in `Signature.keywords`) of lines that are not
+    failures but report how one ended.
     """
 
-    def __init__(self, signatures: Sequence[Signature], marking: Sequence[str]) -> None:
-        self.kinds: dict[bytes, Kind] = {}
-        self.hot: set[bytes] = set()
+    def __init__(self, signatures: Sequence[Signature], markers: Sequence[str]) -> None:
+        self.kinds: dict[bytes, ShapeKind] = {}
+        self.read_shapes: set[bytes] = set()
         self.progress_seen = False
-        self._marking = [frozenset(group.encode().split(b"+")) for group in marking]
+        self._markers = [frozenset(group.encode().split(b"+")) for group in markers]
         self._groups: dict[bytes, list[tuple[frozenset[bytes], Signature]]] = {}
         for one in signatures:
-            for group in one.gate.split("|"):
+            for group in one.keywords.split("|"):
                 words = [word.encode() for word in group.split("+")]
                 self._groups.setdefault(words[0], []).append((frozenset(words), one))
-        marks = (group.split("+")[0].encode() for group in marking)
+        marks = (group.split("+")[0].encode() for group in markers)
         self._triggers = frozenset(self._groups) | frozenset(marks)
 
     def learn(self, shapes: set[bytes]) -> None:
-        """Make sure that `kinds` knows all of `shapes`; it may forget others."""
+        """Classify new shapes; others may be forgotten."""
         unknown = shapes.difference(self.kinds)
         if not unknown:
             return
         if len(self.kinds) + len(unknown) > CACHED_SHAPES:
             self.kinds.clear()
-            self.hot.clear()
+            self.read_shapes.clear()
             unknown = shapes
         suspicious = not self._triggers.isdisjoint(b" ".join(unknown).split())
         for shape in unknown:
             self.kinds[shape] = kind = self._kind(shape, suspicious)
-            if kind.read:
-                self.hot.add(shape)
+            if kind.is_read:
+                self.read_shapes.add(shape)
             self.progress_seen = self.progress_seen or kind.progress
 
     def trim(self) -> None:
@@ -107,9 +128,9 @@ class Gate:
         if len(self.kinds) > CACHED_SHAPES // 2:
             for shape in [shape for shape in self.kinds if len(shape) > LONGEST_CACHED]:
                 del self.kinds[shape]
-                self.hot.discard(shape)
+                self.read_shapes.discard(shape)
 
-    def _kind(self, shape: bytes, suspicious: bool) -> Kind:
+    def _kind(self, shape: bytes, suspicious: bool) -> ShapeKind:
         listed = shape.split()
         words = frozenset(listed)
         progress = _is_progress(shape, listed, words)
@@ -118,9 +139,12 @@ class Gate:
             if not progress:
                 return _PLAIN
             return _PROGRESS_WITH_LOSS if loss else _PROGRESS
-        return Kind(
-            candidates=self._candidates(shape, words),
-            marks=any(group <= words for group in self._marking),
+        candidates = self._candidates(shape, words)
+        marks = any(group <= words for group in self._markers)
+        return ShapeKind(
+            candidates=candidates,
+            marks=marks,
+            is_read=marks or bool(candidates),
             progress=progress,
             loss=loss,
         )
@@ -138,24 +162,21 @@ class Gate:
         return tuple(found.values())
 
 
-def tells_progress(line: bytes) -> bool:
-    """Whether one line tells of training that goes on."""
+def is_progress_line(line: bytes) -> bool:
+    """Whether a line shows that training makes progress."""
     (shape, *_) = shapes_of(line)
     listed = shape.split()
     return _is_progress(shape, listed, frozenset(listed))
 
 
-def is_bar(line: bytes) -> bool:
-    """Whether one line is a progress bar's."""
+def is_progress_bar(line: bytes) -> bool:
+    """Whether a line is a progress bar."""
     return _BAR.search(shapes_of(line)[0]) is not None
 
 
 def _is_progress(shape: bytes, listed: list[bytes], words: frozenset[bytes]) -> bool:
-    """Whether the line tells of training that goes on: two words of a metrics line, none of code.
-
-    A progress bar's `s/it` is one as well.
-    """
-    if not listed or len(listed) > _MOST_WORDS_OF_PROGRESS:
+    """Whether the line shows progress: two words of a metrics line or a progress bar, no code."""
+    if not listed or len(listed) > _MAX_WORDS_OF_PROGRESS:
         return False
     metrics = words & _METRICS
     if len(metrics) < 2 and not _BAR.search(shape):

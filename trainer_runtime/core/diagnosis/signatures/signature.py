@@ -1,4 +1,4 @@
-"""What a signature of a failure is, and what is seen of one in a log."""
+"""A failure's signature, and its occurrence in a log."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _STEP = re.compile(
 
 
 class Strength(IntEnum):
-    """How much a sighting says by itself about the cause."""
+    """How much an occurrence alone says about the cause."""
 
-    GUESSED = 1  # a signal or a number, with nothing said
-    HINTED = 2  # said, but other causes end the same way
+    GUESSED = 1  # a signal or a number without any text
+    HINTED = 2  # a text that other causes produce as well
     STATED = 3  # the text names the cause
 
 
 class Head(str, Enum):
-    """What may stand on the line before the text (see credible.py)."""
+    """What may precede the text on its line (see is_quoted.py)."""
 
     PREFIX = "prefix"  # time, level, rank, logger, the exception's name, a short phrase with colon
     WORDS = "words"  # anything but code, quoted data or somebody's question
@@ -34,18 +34,19 @@ class Head(str, Enum):
 class Signature:
     """One wording of one failure; a code has several.
 
-    `gate` finds candidates cheaply: `memory+out+cuda|outofmemoryerror` wants all words of one
-    group, as letters only, in small letters (see shapes.py). `shape` must also match the line's
-    letters, where words alone would stop at too many lines. `pattern` decides on the line itself;
-    its named groups are slots, by the names that slots.py checks. `unless` clears the line again.
-    `retryable`: programs catch this one and go on. `gathered`: single sightings say little; they
-    are counted over the whole log and judged at its end. `settles_after` lines of progress it is
-    over: one that kills says no more, of several processes some may, for a moment.
+    `keywords` find candidates cheaply: `memory+out+cuda|outofmemoryerror` requires all words of one
+    group, as lower-case letters (see shapes.py). `shape` must also match the line's shape, where
+    keywords alone would select too many lines. `pattern` decides on the line itself; its named
+    groups are slots, by the names that slots.py checks. `unless` rejects the line again.
+    `retryable`: programs catch this failure and continue. `cumulative`: one occurrence means
+    little; they are counted over the whole log and judged at its end. After `settles_after` lines
+    of progress it is over: after a fatal failure the process prints none, but of several processes
+    others may print a few.
     """
 
     name: str
     code: str
-    gate: str
+    keywords: str
     pattern: re.Pattern[str]
     severity: Severity = "critical"
     confidence: float = 0.95
@@ -54,26 +55,26 @@ class Signature:
     shape: re.Pattern[str] | None = None
     unless: re.Pattern[str] | None = None
     retryable: bool = False
-    gathered: bool = False
+    cumulative: bool = False
     settles_after: int = SETTLES_AFTER
 
 
 @dataclass(slots=True)
-class Sighting:
-    """Where a signature was seen first, and what came after.
+class Occurrence:
+    """Where a signature matched first, and what followed.
 
-    `offset` is the byte of the log where the line begins, `quiet` the number of lines of progress
-    since it was last seen (with a loss on them where the signature is gathered), `retried` says
-    that a line right after it told of another try. `context` is what the log said until then.
+    `offset` is the byte of the log where the line begins, None outside the log. `progress_since`
+    counts lines of progress since the last match (for a cumulative signature only those with a
+    loss). `retried`: a line right after it reported a retry. `context` is the log up to the line.
     """
 
     signature: Signature
-    offset: int
+    offset: int | None
     line: bytes
     slots: dict[str, float | int] = field(default_factory=dict)
     context: bytes = b""
     count: int = 1
-    quiet: int = 0
+    progress_since: int = 0
     retried: bool = False
     ranks: set[int] = field(default_factory=set)
 
@@ -83,7 +84,7 @@ class Sighting:
 
     @property
     def step(self) -> int | None:
-        """The step that was told last before the line, or on it."""
+        """The last step printed before the line, or on it."""
         last = None
         for match in _STEP.finditer(self.context):
             last = match
@@ -91,13 +92,18 @@ class Sighting:
 
     @property
     def settled(self) -> bool:
-        """Whether enough of progress came after it."""
-        return self.quiet >= (1 if self.retried else self.signature.settles_after)
+        """Whether enough progress followed."""
+        return self.progress_since >= (1 if self.retried else self.signature.settles_after)
+
+
+def log_order(offset: int | None) -> tuple[bool, int]:
+    """Sorts by byte of the log; what is known from elsewhere comes after the whole log."""
+    return offset is None, offset or 0
 
 
 def signature(
     name: str,
-    gate: str,
+    keywords: str,
     pattern: str,
     *,
     severity: Severity = "critical",
@@ -107,14 +113,14 @@ def signature(
     shape: str | None = None,
     unless: str | None = None,
     retryable: bool = False,
-    gathered: bool = False,
+    cumulative: bool = False,
     settles_after: int = SETTLES_AFTER,
 ) -> Signature:
-    """A signature by its name `code/wording`."""
+    """A signature named `code/wording`."""
     return Signature(
         name=name,
         code=name.partition("/")[0],
-        gate=gate,
+        keywords=keywords,
         pattern=re.compile(pattern),
         severity=severity,
         confidence=confidence,
@@ -123,6 +129,6 @@ def signature(
         shape=re.compile(shape) if shape else None,
         unless=re.compile(unless) if unless else None,
         retryable=retryable,
-        gathered=gathered,
+        cumulative=cumulative,
         settles_after=settles_after,
     )

@@ -1,4 +1,4 @@
-"""The numbers that a failure's text tells. Only numbers: words of a log never get further."""
+"""The numbers in a failure's text. Only numbers: no text of a log is passed on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RANK = re.compile(
 
 
 def slots_of(groups: Mapping[str, str | None]) -> Slots:
-    """The checked values of a pattern's named groups; what is no such number is left out."""
+    """The validated values of a pattern's named groups; invalid ones are left out."""
     found: Slots = {}
     for name, text in groups.items():
         slot, read = _READERS[name]

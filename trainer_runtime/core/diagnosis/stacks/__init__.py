@@ -1,1 +1,1 @@
-"""What processes stand at, read from dumps of their stacks, and what that makes of a stall."""
+"""Diagnoses a stall from stack dumps of the run's processes."""

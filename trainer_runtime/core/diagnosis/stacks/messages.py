@@ -1,4 +1,4 @@
-"""What a verdict means and what to do, in our own words; no word comes from a stack."""
+"""Explanation and advice for each verdict; no text comes from a stack."""
 
 from __future__ import annotations
 
@@ -10,81 +10,81 @@ from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence
 
 REASONS: dict[str, str] = {
     "no_process": "No process of the attempt was found on the machine.",
-    "no_stacks": "The processes live, but none of them tells where it stands.",
+    "no_stacks": "The processes are alive, but none of them returned its stack.",
     "stopped_process": "The process of rank {rank}, pid {pid}, was stopped by a signal or a "
-    "debugger; `kill -CONT {pid}` lets it go on.",
-    "moving": "Steps come as they usually do.",
-    "slow_steps": "Steps come, but a step takes {recent_s:.3g} s where {usual_s:.3g} s are usual.",
-    "slow_data": "The data comes, but more slowly than the steps need it.",
-    "slow_save": "A checkpoint is being written, and its stacks change: it gets on.",
-    "compiling": "A step is being compiled; that takes minutes for a large model.",
-    "straggler": "Rank {rank} is behind and still at work; the others wait for it.",
-    "stacks_change": "The stacks change between the samples: the step goes on, slowly.",
-    "computes": "The same lines stand in every sample while a core is busy: a long computation.",
-    "rank_stays_away": "The other ranks wait in a collective operation that rank {rank} has not "
-    "joined: it stands elsewhere.",
-    "rank_does_not_answer": "The other ranks wait in a collective operation; rank {rank} does not "
-    "answer.",
+    "debugger; `kill -CONT {pid}` resumes it.",
+    "moving": "Steps come at the usual pace.",
+    "slow_steps": "Steps come, but a step takes {recent_s:.3g} s instead of the usual "
+    "{usual_s:.3g} s.",
+    "slow_data": "Data arrives, but more slowly than the steps need it.",
+    "slow_save": "A checkpoint is being written and makes progress: its stacks change.",
+    "compiling": "A step is being compiled, which takes minutes for a large model.",
+    "straggler": "Rank {rank} is behind and still working; the others wait for it.",
+    "stacks_change": "The stacks change between samples: the step makes progress, slowly.",
+    "computes": "The stacks don't change while a core is busy: a long computation.",
+    "rank_not_joined": "The other ranks wait in a collective operation that rank {rank} has not "
+    "joined.",
+    "rank_unresponsive": "The other ranks wait in a collective operation; rank {rank} does not "
+    "respond.",
     "different_collectives": "The ranks wait in different collective operations, so none of them "
     "can finish.",
-    "different_lines": "The ranks stand still at different lines; a collective operation that one "
-    "of them does not join looks like this.",
-    "same_collective": "Every rank waits in the same collective operation: the network or a GPU "
-    "does not carry it.",
-    "rendezvous": "Every rank still waits to meet the others.",
-    "ranks_unseen": "{seen} ranks wait here for the others of {world_size}, which are on other "
-    "machines or gone.",
-    "peers_unseen": "It waits in a collective operation for ranks that are not on this machine, or "
-    "are gone.",
-    "rank_waits_for_data": "Rank {rank} waits for its data, and the other ranks for it.",
-    "rank_saves": "Rank {rank} is writing a checkpoint that does not end, and the others wait.",
-    "waits_for_data": "The trainer waits for a batch that does not come.",
-    "saves": "The trainer waits for a checkpoint to be written, which does not end.",
-    "writer_blocked": "The thread that writes the checkpoint is stuck in writing it.",
-    "kernel_write": "No stack was told; a write into the checkpoints does not end.",
-    "kernel_read": "No stack was told; a process waits for a disk to be read.",
-    "loading": "The trainer is still loading its modules.",
-    "unknown_place": "The trainer stands still at a place that is neither data, nor a checkpoint, "
-    "nor a collective operation.",
+    "different_lines": "The ranks are stuck at different lines, possibly because one of them has "
+    "not joined a collective operation.",
+    "same_collective": "Every rank waits in the same collective operation, which the network or a "
+    "GPU does not complete.",
+    "rendezvous": "Every rank still waits in the rendezvous.",
+    "ranks_missing": "{seen} ranks on this machine wait for the others of {world_size}, which are "
+    "on other machines or have died.",
+    "peers_missing": "It waits in a collective operation for ranks that are on other machines or "
+    "have died.",
+    "rank_waits_for_data": "Rank {rank} waits for its data, and the other ranks wait for it.",
+    "rank_saves": "Rank {rank} is stuck writing a checkpoint, and the other ranks wait for it.",
+    "waits_for_data": "The trainer waits for a batch that does not arrive.",
+    "saves": "The trainer is stuck writing a checkpoint.",
+    "writer_blocked": "The thread that writes the checkpoint is stuck.",
+    "kernel_write": "No stack is available; a write to the checkpoints does not finish.",
+    "kernel_read": "No stack is available; a process waits for a disk read.",
+    "loading": "The trainer is still importing modules.",
+    "unknown_place": "The trainer is stuck, but not in data loading, a checkpoint or a collective "
+    "operation.",
 }
 
 ADVICE: dict[str, tuple[str, ...]] = {
     verdict.HANG_COLLECTIVE: (
-        "Look at the stack of the rank that differs: what it is at is the cause.",
-        "Stop the run and resume it; no time will bring this operation to its end.",
+        "Read the stack of the rank that differs: it shows the cause.",
+        "Stop the run and resume it; the operation will not finish.",
     ),
     verdict.HANG_DATA: (
-        "Look at the storage that the data is read from, and at the stacks of the workers.",
-        "Stop the run and resume it once the storage answers.",
+        "Check the storage that the data is read from, and the stacks of the workers.",
+        "Stop the run and resume it once the storage responds.",
     ),
     verdict.HANG_CHECKPOINT: (
-        "Look at the disk that the checkpoints are written to: its space, its server, its errors.",
-        "Stop the run and resume it once the disk answers.",
+        "Check the disk that the checkpoints are written to: space, server, errors.",
+        "Stop the run and resume it once the disk responds.",
     ),
-    verdict.SLOW: ("Leave it alone: it is no hang. Look for what slows it down.",),
+    verdict.SLOW: ("Leave it running: it does not hang. Find what slows it down.",),
     verdict.STALL: (
         "Read the stacks; inspect the run again in a minute and compare.",
         "Stop the run and resume it if nothing has changed.",
     ),
     verdict.MOVING: (),
 }
-_OF_OTHERS: dict[str, tuple[str, ...]] = {
+_ADVICE_FOR_ATTACHED: dict[str, tuple[str, ...]] = {
     verdict.HANG_COLLECTIVE: (
         ADVICE[verdict.HANG_COLLECTIVE][0],
-        "Whoever started it has to end it and start it again; no time will bring this operation to "
-        "its end.",
+        "The owner of the training has to restart it; the operation will not finish.",
     ),
     verdict.HANG_DATA: (
         ADVICE[verdict.HANG_DATA][0],
-        "It may go on once the storage answers; else whoever started it has to start it again.",
+        "It may continue once the storage responds; otherwise its owner has to restart it.",
     ),
     verdict.HANG_CHECKPOINT: (
         ADVICE[verdict.HANG_CHECKPOINT][0],
-        "It may go on once the disk answers; else whoever started it has to start it again.",
+        "It may continue once the disk responds; otherwise its owner has to restart it.",
     ),
     verdict.STALL: (
         ADVICE[verdict.STALL][0],
-        "If nothing has changed, whoever started it has to end it and start it again.",
+        "If nothing has changed, the owner of the training has to restart it.",
     ),
 }
 _STOPPED = "stopped_process"
@@ -92,28 +92,28 @@ _SEVERITIES: dict[str, Severity] = {verdict.SLOW: "warning"}
 
 
 def explain(found: Verdict) -> str:
-    """What a verdict means, in one sentence; its numbers filled in."""
+    """The explanation of a verdict, with its numbers."""
     return REASONS[found.reason].format_map(found.slots)
 
 
 def advice(found: Verdict, *, ours: bool = True) -> tuple[str, ...]:
-    """What to do about it; `ours` is false of a training that others have started, which can be
-    neither stopped nor resumed from here."""
+    """What to do about it; `ours` is false for an attached training, which can't be stopped or
+    resumed by Trainmaster."""
     pid = stopped_pid(found)
     if pid is not None:
-        return (f"Let it go on: `kill -CONT {pid}` on its machine, by whoever owns the process.",)
-    return ADVICE[found.code] if ours else _OF_OTHERS.get(found.code, ADVICE[found.code])
+        return (f"Resume the process as its owner: `kill -CONT {pid}` on its machine.",)
+    return ADVICE[found.code] if ours else _ADVICE_FOR_ATTACHED.get(found.code, ADVICE[found.code])
 
 
 def stopped_pid(found: Verdict) -> int | None:
-    """The process that a signal or a debugger has stopped, where it is that."""
+    """The pid that a signal or a debugger stopped; None for another verdict."""
     return int(found.slots["pid"]) if found.reason == _STOPPED and "pid" in found.slots else None
 
 
 def as_finding(
     found: Verdict, *, placement: int, attempt: int, step: int | None, ours: bool = True
 ) -> Finding | None:
-    """The finding that a verdict makes at `step`; None where nothing is wrong or nothing known."""
+    """The finding of a verdict at `step`; None if it names no problem."""
     if not found.is_finding:
         return None
     slots: Mapping[str, float | int] = dict(found.slots)

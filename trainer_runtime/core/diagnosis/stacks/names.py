@@ -1,10 +1,10 @@
-"""How the trainer and whoever asks it for its stacks find each other."""
+"""Names shared by the trainer and the processes that request its stacks."""
 
 from __future__ import annotations
 
 import re
 
-# Every process of an attempt carries it in its environment: `<run id>/<attempt>`.
+# In the environment of every process of an attempt: `<run id>/<attempt>`.
 ATTEMPT_VARIABLE = "TRAINMASTER_ATTEMPT"
 RANK_VARIABLE = "RANK"
 WORLD_VARIABLE = "WORLD_SIZE"
@@ -12,11 +12,11 @@ _OF_A_RANK = re.compile(r"stacks-rank(\d{1,6})\.txt")
 
 
 def stacks_name(rank: int) -> str:
-    """The file of an attempt's folder into which a rank and its children write their stacks."""
+    """The file in an attempt's folder to which a rank and its children write their stacks."""
     return f"stacks-rank{rank}.txt"
 
 
 def rank_of(name: str) -> int | None:
-    """The rank whose stacks a file of this name takes; None for another file."""
+    """The rank whose stacks are in a file of this name; None for another file."""
     found = _OF_A_RANK.fullmatch(name)
     return int(found.group(1)) if found else None

@@ -1,4 +1,4 @@
-"""What a thread is at, told by the functions that it stands in: data that can be added to."""
+"""The activity of a thread, recognised by the functions on its stack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer_runtime.core.diagnosis.stacks.frames import Frame
 
 
 class Place(str, Enum):
-    """What a stack says its thread is at."""
+    """The activity of a thread."""
 
     COLLECTIVE = "collective"
     RENDEZVOUS = "rendezvous"
@@ -23,7 +23,7 @@ class Place(str, Enum):
     OTHER = "other"
 
 
-# Where a rank stands that waits for other ranks, or may: a GPU's queue hides the collective in it.
+# Places of ranks that wait, or may wait, for other ranks: a GPU's queue may hide a collective.
 WAITING = frozenset({Place.COLLECTIVE, Place.RENDEZVOUS, Place.DEVICE})
 
 
@@ -34,7 +34,7 @@ class _Sign:
     function: str = ""
 
 
-# The innermost frame that any of these knows decides; of one frame, the first.
+# The innermost frame that matches any of these decides; for one frame, the first match.
 _SIGNS = (
     _Sign(Place.CHECKPOINT, r"/torch/distributed/checkpoint/(?!.*(utils|collectives)\.py)"),
     _Sign(
@@ -83,28 +83,28 @@ _SIGNS = (
     _Sign(Place.IMPORT, r"<frozen importlib\._bootstrap.*>"),
 )
 _COMPILED = tuple((sign.place, re.compile(sign.file), re.compile(sign.function)) for sign in _SIGNS)
-# Of torch itself, the standard library and its like: not where the training's own code called.
+# Frames of packages and the standard library, not of the training's own code.
 _LIBRARY = re.compile(r"/(site-packages|dist-packages|lib/python3\.\d+)/|^<frozen ")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a stack stands. `sign` is the frame that tells, `call` the training's own line that led
-    there; both None where there is no such frame."""
+class StackLocation:
+    """Where a stack is. `sign` is the frame that matched, `call` the training's own line that led
+    there; each is None without such a frame."""
 
     place: Place
     sign: Frame | None = None
     call: Frame | None = None
 
 
-def standing(frames: Sequence[Frame]) -> Standing:
-    """Where a thread stands, by its frames, the innermost first."""
+def locate(frames: Sequence[Frame]) -> StackLocation:
+    """The location of a thread, by its frames, the innermost first."""
     call = next((frame for frame in frames if not _LIBRARY.search(frame.file)), None)
     for frame in frames:
         place = _place(frame)
         if place is not None:
-            return Standing(place, frame, call)
-    return Standing(Place.OTHER, None, call)
+            return StackLocation(place, frame, call)
+    return StackLocation(Place.OTHER, None, call)
 
 
 def _place(frame: Frame) -> Place | None:

@@ -1,9 +1,9 @@
-"""What a stall is: a collective that a rank doesn't join, data, a checkpoint, or a slow step only.
+"""The verdict on a stall: a collective that a rank didn't join, data, a checkpoint, or slowness.
 
-The first cause counts, not the last symptom: where one rank waits for its data, the others wait in
-a collective, and only the first is told of. A GPU's utilisation proves nothing (a collective that
-hangs shows 100 %), so what decides is whether steps come, whether stacks change between the
-samples, and where each rank stands.
+The root cause counts, not the symptom: where one rank waits for data, the others wait in a
+collective, and only the first is reported. GPU utilisation proves nothing (a hanging collective
+shows 100 %). What decides is whether steps come, whether stacks change between samples, and where
+each rank is.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.stacks.frames import Frame, Thread
-from trainer_runtime.core.diagnosis.stacks.places import WAITING, Place, Standing, standing
+from trainer_runtime.core.diagnosis.stacks.places import WAITING, Place, StackLocation, locate
 
 HANG_COLLECTIVE, HANG_DATA, HANG_CHECKPOINT = "hang_collective", "hang_data", "hang_checkpoint"
 SLOW, MOVING, STALL = "slow_not_hung", "moving", "stall"
-_SLOW_TIMES = 3.0  # a step that takes so many times the usual one is slow
-_PATIENCE_TIMES = 3.0  # of the longest of the newest steps
-_LEAST_PATIENCE_S = 2.0
+_SLOW_FACTOR = 3.0  # a step is slow if it takes this many times the usual
+_GRACE_FACTOR = 3.0  # of the longest of the newest steps
+_MIN_GRACE_S = 2.0
 _BUSY = 0.5  # of one core: it computes, or spins
 _STARVED = 0.05  # it would compute, and others hold the cores
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the steps came. `silent_s`: seconds since the last one, by the newest look. `usual_s` is
-    the median of the distances between steps, `recent_s` the longest of the newest few; each None
-    where nothing tells it. `gained`: steps that came while the samples were taken."""
+    """The pace of steps. `silent_s`: seconds since the last step at the newest sample. `usual_s` is
+    the median interval between steps, `recent_s` the longest of the newest few; each is None where
+    unknown. `gained`: steps that came while the samples were taken."""
 
     step: int | None = None
     silent_s: float | None = None
@@ -39,9 +39,9 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process that was looked at. `samples` are its threads, a look each, empty where it did
-    not answer. `cpu_share` is of one core. `blocked` tells of each thread that is in a call of the
-    kernel about a file: the call, the file, and the state's letter."""
+    """An inspected process. `samples` are its threads at each sample, empty if it did not respond.
+    `cpu_share` is of one core. `blocked` lists threads in a system call on a file: the call, the
+    file, and the state's letter."""
 
     pid: int
     samples: tuple[tuple[Thread, ...], ...] = ()
@@ -51,28 +51,30 @@ class Process:
 
     @property
     def main(self) -> tuple[Frame, ...]:
-        """The main thread's frames as they were last seen."""
-        return _main(self.samples[-1]) if self.samples else ()
+        """The main thread's frames in the last sample."""
+        return _main_frames(self.samples[-1]) if self.samples else ()
 
     @property
-    def moves(self) -> bool:
-        """Whether the main thread stood elsewhere in one sample than in another."""
-        return len({_main(sample) for sample in self.samples}) > 1
+    def changes_stack(self) -> bool:
+        """Whether the main thread's frames differ between samples."""
+        return len({_main_frames(sample) for sample in self.samples}) > 1
 
     @property
-    def roams(self) -> bool:
-        """Whether it moves among functions, not only within one: a poll stays where it is."""
-        chains = {tuple(frame.function for frame in _main(sample)) for sample in self.samples}
+    def changes_function(self) -> bool:
+        """Whether its functions differ, not only lines: a polling loop stays in one function."""
+        chains = {
+            tuple(frame.function for frame in _main_frames(sample)) for sample in self.samples
+        }
         return len(chains) > 1
 
     @property
-    def is_busy(self) -> bool:
+    def uses_cpu(self) -> bool:
         return self.cpu_share >= _BUSY or (self.state == "R" and self.cpu_share >= _STARVED)
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank: its trainer, and the workers that this one has started."""
+    """One rank: its trainer process and the workers that it started."""
 
     rank: int
     process: Process
@@ -81,8 +83,8 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`rank` is the one that differs from the others, where there is one. `reason` is a key of
-    `wording.REASONS`; `slots` are its numbers; `evidence` holds the training's own names."""
+    """`rank` is the one that differs from the others, if any. `reason` is a key of
+    `messages.REASONS`, `slots` are its numbers; `evidence` contains names of the training."""
 
     code: str
     confidence: float
@@ -93,19 +95,19 @@ class Verdict:
 
     @property
     def is_finding(self) -> bool:
-        """Whether something is wrong that this names."""
+        """Whether it names a problem."""
         return self.code not in (MOVING, STALL)
 
 
 def judge(ranks: Sequence[Rank], pace: Pace, world_size: int | None = None) -> Verdict:
-    """What keeps the training from its next step, if anything does.
+    """What prevents the training's next step, if anything.
 
-    `world_size`: how many ranks there should be; the others are on other machines, or gone.
+    `world_size`: the expected number of ranks; missing ones are on other machines or have died.
     """
     if not ranks:
         return Verdict(STALL, 0.0, "no_process")
-    stands = {one.rank: standing(one.process.main) for one in ranks}
-    by_pace = _by_pace(pace, stands)
+    locations = {one.rank: locate(one.process.main) for one in ranks}
+    by_pace = _by_pace(pace, locations)
     if by_pace is not None:
         return by_pace
     stopped = next((one for one in ranks if one.process.state in _STOPPED), None)
@@ -114,133 +116,137 @@ def judge(ranks: Sequence[Rank], pace: Pace, world_size: int | None = None) -> V
         return Verdict(STALL, 0.95, "stopped_process", stopped.rank, slots)
     if not any(one.process.samples for one in ranks):
         return _by_kernel(ranks)
-    compiling = [one for one in ranks if stands[one.rank].place is Place.COMPILE]
+    compiling = [one for one in ranks if locations[one.rank].place is Place.COMPILE]
     if compiling:
-        return _told(SLOW, 0.7, "compiling", compiling, stands)
-    for attempt in (_many, _few):
-        found = attempt(ranks, stands, world_size)
+        return _verdict(SLOW, 0.7, "compiling", compiling, locations)
+    for attempt in (_by_differences, _by_place):
+        found = attempt(ranks, locations, world_size)
         if found is not None:
             return found
-    return _undecided(ranks, stands)
+    return _undecided(ranks, locations)
 
 
-def _by_pace(pace: Pace, stands: dict[int, Standing]) -> Verdict | None:
-    """Where steps come, nothing hangs."""
+def _by_pace(pace: Pace, locations: dict[int, StackLocation]) -> Verdict | None:
+    """The verdict if steps come, so that nothing hangs; None otherwise."""
     if pace.silent_s is None:
         return None
     recent = max(pace.recent_s or 0.0, pace.usual_s or 0.0)
     if pace.gained == 0 and (
-        recent == 0.0 or pace.silent_s > max(_LEAST_PATIENCE_S, _PATIENCE_TIMES * recent)
+        recent == 0.0 or pace.silent_s > max(_MIN_GRACE_S, _GRACE_FACTOR * recent)
     ):
         return None
     now = max(pace.recent_s or 0.0, pace.silent_s)
     usual = pace.usual_s
-    if usual is not None and now > _SLOW_TIMES * usual and now > _LEAST_PATIENCE_S:
+    if usual is not None and now > _SLOW_FACTOR * usual and now > _MIN_GRACE_S:
         slots: dict[str, float | int] = {"recent_s": now, "usual_s": usual}
-        reason = "slow_data" if _all_at(stands, Place.DATA) else "slow_steps"
-        return Verdict(SLOW, 0.9, reason, slots=slots, evidence=_lines(stands))
-    return Verdict(MOVING, 0.9, "moving", evidence=_lines(stands))
+        reason = "slow_data" if _all_are_at(locations, Place.DATA) else "slow_steps"
+        return Verdict(SLOW, 0.9, reason, slots=slots, evidence=_lines(locations))
+    return Verdict(MOVING, 0.9, "moving", evidence=_lines(locations))
 
 
-def _many(
-    ranks: Sequence[Rank], stands: dict[int, Standing], world_size: int | None
+def _by_differences(
+    ranks: Sequence[Rank], locations: dict[int, StackLocation], world_size: int | None
 ) -> Verdict | None:
-    """What several ranks tell by where they differ."""
+    """The verdict from the differences between several ranks."""
     if len(ranks) < 2:
         return None
-    waiting = [one for one in ranks if _waits(one, stands)]
+    waiting = [one for one in ranks if _waits(one, locations)]
     others = [one for one in ranks if one not in waiting]
     if waiting and others:
-        return _who_stays_away(others, stands)
+        return _missing_ranks(others, locations)
     if waiting:
-        return _all_wait(ranks, stands, world_size)
-    at = Counter(stands[one.rank].place for one in ranks)
-    if set(at) == {Place.OTHER} and not any(one.process.roams for one in ranks):
-        apart = _apart(ranks, lambda one: stands[one.rank].call)
+        return _all_wait(ranks, locations, world_size)
+    at = Counter(locations[one.rank].place for one in ranks)
+    if set(at) == {Place.OTHER} and not any(one.process.changes_function for one in ranks):
+        apart = _minority(ranks, lambda one: locations[one.rank].call)
         if apart:
-            return _told(HANG_COLLECTIVE, 0.4, "different_lines", apart, stands)
+            return _verdict(HANG_COLLECTIVE, 0.4, "different_lines", apart, locations)
     return None
 
 
-def _who_stays_away(others: Sequence[Rank], stands: dict[int, Standing]) -> Verdict:
-    """Some ranks wait for `others`, who are at something else: that is the cause."""
+def _missing_ranks(others: Sequence[Rank], locations: dict[int, StackLocation]) -> Verdict:
+    """Some ranks wait for `others`, which do something else: that is the cause."""
     for place, code, reason in (
         (Place.DATA, HANG_DATA, "rank_waits_for_data"),
         (Place.CHECKPOINT, HANG_CHECKPOINT, "rank_saves"),
     ):
-        there = [one for one in others if stands[one.rank].place is place]
+        there = [one for one in others if locations[one.rank].place is place]
         if there:
-            if all(_advances(one) for one in there):
-                return _told(SLOW, 0.6, "straggler", there, stands, rank=there[0].rank)
-            return _told(code, 0.85, reason, there, stands, rank=there[0].rank)
-    if all(one.process.roams for one in others):
-        return _told(SLOW, 0.6, "straggler", others, stands, rank=others[0].rank)
+            if all(_makes_progress(one) for one in there):
+                return _verdict(SLOW, 0.6, "straggler", there, locations, rank=there[0].rank)
+            return _verdict(code, 0.85, reason, there, locations, rank=there[0].rank)
+    if all(one.process.changes_function for one in others):
+        return _verdict(SLOW, 0.6, "straggler", others, locations, rank=others[0].rank)
     silent = [one for one in others if not one.process.samples]
     if silent:
-        return _told(
-            HANG_COLLECTIVE, 0.7, "rank_does_not_answer", silent, stands, rank=silent[0].rank
+        return _verdict(
+            HANG_COLLECTIVE, 0.7, "rank_unresponsive", silent, locations, rank=silent[0].rank
         )
-    sure = 0.7 if any(one.process.moves for one in others) else 0.9
-    return _told(HANG_COLLECTIVE, sure, "rank_stays_away", others, stands, rank=others[0].rank)
+    sure = 0.7 if any(one.process.changes_stack for one in others) else 0.9
+    return _verdict(
+        HANG_COLLECTIVE, sure, "rank_not_joined", others, locations, rank=others[0].rank
+    )
 
 
 def _all_wait(
-    ranks: Sequence[Rank], stands: dict[int, Standing], world_size: int | None
+    ranks: Sequence[Rank], locations: dict[int, StackLocation], world_size: int | None
 ) -> Verdict:
-    """Every rank that was seen waits for others."""
+    """Every inspected rank waits for others."""
 
     def operation(one: Rank) -> object:
-        found = stands[one.rank]
+        found = locations[one.rank]
         return (found.place, found.sign.function if found.sign else "", found.call)
 
-    apart = _apart(ranks, operation)
+    apart = _minority(ranks, operation)
     if apart:
         alone = apart[0].rank if len(apart) == 1 or len(ranks) == 2 else None
-        return _told(HANG_COLLECTIVE, 0.9, "different_collectives", apart, stands, rank=alone)
+        return _verdict(HANG_COLLECTIVE, 0.9, "different_collectives", apart, locations, rank=alone)
     if world_size is not None and world_size > len(ranks):
         slots: dict[str, float | int] = {"seen": len(ranks), "world_size": world_size}
-        return _told(HANG_COLLECTIVE, 0.7, "ranks_unseen", ranks, stands, slots=slots)
-    reason = "rendezvous" if _all_at(stands, Place.RENDEZVOUS) else "same_collective"
-    return _told(HANG_COLLECTIVE, 0.7, reason, ranks, stands)
+        return _verdict(HANG_COLLECTIVE, 0.7, "ranks_missing", ranks, locations, slots=slots)
+    reason = "rendezvous" if _all_are_at(locations, Place.RENDEZVOUS) else "same_collective"
+    return _verdict(HANG_COLLECTIVE, 0.7, reason, ranks, locations)
 
 
-def _few(
-    ranks: Sequence[Rank], stands: dict[int, Standing], world_size: int | None
+def _by_place(
+    ranks: Sequence[Rank], locations: dict[int, StackLocation], world_size: int | None
 ) -> Verdict | None:
-    """What ranks tell that don't wait for each other."""
+    """The verdict for ranks that don't wait for each other."""
     for place, code, reason, slow in (
         (Place.DATA, HANG_DATA, "waits_for_data", "slow_data"),
         (Place.CHECKPOINT, HANG_CHECKPOINT, "saves", "slow_save"),
     ):
-        there = [one for one in ranks if stands[one.rank].place is place]
+        there = [one for one in ranks if locations[one.rank].place is place]
         if there:
-            if all(_advances(one) for one in there):
-                return _told(SLOW, 0.6, slow, there, stands)
+            if all(_makes_progress(one) for one in there):
+                return _verdict(SLOW, 0.6, slow, there, locations)
             blocked = any(one.process.blocked or one.process.state == "D" for one in there)
-            return _told(code, 0.95 if blocked else 0.85, reason, there, stands)
-    peers = [one for one in ranks if stands[one.rank].place in (Place.COLLECTIVE, Place.RENDEZVOUS)]
+            return _verdict(code, 0.95 if blocked else 0.85, reason, there, locations)
+    peers = [
+        one for one in ranks if locations[one.rank].place in (Place.COLLECTIVE, Place.RENDEZVOUS)
+    ]
     if peers:
         seen: dict[str, float | int] = {"seen": len(ranks)}
-        return _told(HANG_COLLECTIVE, 0.8, "peers_unseen", peers, stands, slots=seen)
+        return _verdict(HANG_COLLECTIVE, 0.8, "peers_missing", peers, locations, slots=seen)
     return None
 
 
-def _undecided(ranks: Sequence[Rank], stands: dict[int, Standing]) -> Verdict:
-    """No place names it: who moves or computes is slow, the rest stalls for a reason unknown."""
-    saving = [one for one in ranks if _writer_waits(one)]
+def _undecided(ranks: Sequence[Rank], locations: dict[int, StackLocation]) -> Verdict:
+    """No place decides: a rank that moves or computes is slow, others stall for unknown reasons."""
+    saving = [one for one in ranks if _is_writer_blocked(one)]
     if saving:
-        return _told(HANG_CHECKPOINT, 0.6, "writer_blocked", saving, stands)
-    if any(one.process.roams for one in ranks):
-        return _told(SLOW, 0.6, "stacks_change", ranks, stands)
-    if any(one.process.is_busy for one in ranks):
-        return _told(SLOW, 0.5, "computes", ranks, stands)
-    if all(stands[one.rank].place is Place.IMPORT for one in ranks):
-        return _told(STALL, 0.5, "loading", ranks, stands)
-    return _told(STALL, 0.5, "unknown_place", ranks, stands)
+        return _verdict(HANG_CHECKPOINT, 0.6, "writer_blocked", saving, locations)
+    if any(one.process.changes_function for one in ranks):
+        return _verdict(SLOW, 0.6, "stacks_change", ranks, locations)
+    if any(one.process.uses_cpu for one in ranks):
+        return _verdict(SLOW, 0.5, "computes", ranks, locations)
+    if all(locations[one.rank].place is Place.IMPORT for one in ranks):
+        return _verdict(STALL, 0.5, "loading", ranks, locations)
+    return _verdict(STALL, 0.5, "unknown_place", ranks, locations)
 
 
 def _by_kernel(ranks: Sequence[Rank]) -> Verdict:
-    """Nobody answered; the calls of the kernel in which they wait may still tell."""
+    """No process responded: judge by the system calls in which they wait."""
     calls = [blocked for one in ranks for blocked in one.process.blocked]
     evidence = tuple(f"{call} of {target}, state {state}" for call, target, state in calls)[:6]
     written = [one for one in calls if one[0] in _WRITES and "checkpoint" in one[1]]
@@ -256,32 +262,34 @@ _READS = frozenset({"read", "pread", "readv"})
 _STOPPED = frozenset("Tt")
 
 
-def _main(threads: Sequence[Thread]) -> tuple[Frame, ...]:
+def _main_frames(threads: Sequence[Thread]) -> tuple[Frame, ...]:
     return threads[0].frames if threads else ()
 
 
-def _waits(one: Rank, stands: dict[int, Standing]) -> bool:
-    return stands[one.rank].place in WAITING and not one.process.roams
+def _waits(one: Rank, locations: dict[int, StackLocation]) -> bool:
+    return locations[one.rank].place in WAITING and not one.process.changes_function
 
 
-def _advances(one: Rank) -> bool:
-    """Whether its own thread or a worker of its gets on."""
-    return one.process.roams or any(worker.roams or worker.is_busy for worker in one.workers)
+def _makes_progress(one: Rank) -> bool:
+    """Whether its main thread or one of its workers makes progress."""
+    return one.process.changes_function or any(
+        worker.changes_function or worker.uses_cpu for worker in one.workers
+    )
 
 
-def _writer_waits(one: Rank) -> bool:
-    """Whether another thread than the main one is at a checkpoint, in a call about its file."""
+def _is_writer_blocked(one: Rank) -> bool:
+    """Whether a thread other than the main one writes a checkpoint and is blocked in a call."""
     threads = one.process.samples[-1][1:] if one.process.samples else ()
-    saves = any(standing(thread.frames).place is Place.CHECKPOINT for thread in threads)
+    saves = any(locate(thread.frames).place is Place.CHECKPOINT for thread in threads)
     return saves and any(call in _WRITES for call, _, _ in one.process.blocked)
 
 
-def _all_at(stands: dict[int, Standing], place: Place) -> bool:
-    return all(found.place is place for found in stands.values())
+def _all_are_at(locations: dict[int, StackLocation], place: Place) -> bool:
+    return all(found.place is place for found in locations.values())
 
 
-def _apart(ranks: Sequence[Rank], what: Callable[[Rank], object]) -> list[Rank]:
-    """The ranks that differ from the most; of two, the higher; none where all are alike."""
+def _minority(ranks: Sequence[Rank], what: Callable[[Rank], object]) -> list[Rank]:
+    """The ranks that differ from the majority; of two, the higher; none if all are alike."""
     groups: dict[object, list[Rank]] = {}
     for one in ranks:
         groups.setdefault(what(one), []).append(one)
@@ -291,30 +299,30 @@ def _apart(ranks: Sequence[Rank], what: Callable[[Rank], object]) -> list[Rank]:
     return [one for one in ranks if one not in largest]
 
 
-def _told(
+def _verdict(
     code: str,
     confidence: float,
     reason: str,
     about: Iterable[Rank],
-    stands: dict[int, Standing],
+    locations: dict[int, StackLocation],
     *,
     rank: int | None = None,
     slots: dict[str, float | int] | None = None,
 ) -> Verdict:
-    first = {one.rank: stands[one.rank] for one in about}
-    rest = {number: found for number, found in stands.items() if number not in first}
-    told = dict(slots or {})
+    first = {one.rank: locations[one.rank] for one in about}
+    rest = {number: found for number, found in locations.items() if number not in first}
+    shown = dict(slots or {})
     if rank is not None:
-        told["rank"] = rank
-    return Verdict(code, confidence, reason, rank, told, (*_lines(first), *_lines(rest))[:6])
+        shown["rank"] = rank
+    return Verdict(code, confidence, reason, rank, shown, (*_lines(first), *_lines(rest))[:6])
 
 
-def _lines(stands: dict[int, Standing]) -> tuple[str, ...]:
-    """Where each rank stands, a line each: the training's own call, and what it is in."""
-    told = []
-    for rank, found in stands.items():
+def _lines(locations: dict[int, StackLocation]) -> tuple[str, ...]:
+    """A line for each rank: the training's own call, and the frame that it is in."""
+    shown = []
+    for rank, found in locations.items():
         frames = (found.call, found.sign if found.sign != found.call else None)
         where = ", in ".join(frame.short for frame in frames if frame is not None)
         if where:
-            told.append(f"rank {rank}: {where}")
-    return tuple(told)
+            shown.append(f"rank {rank}: {where}")
+    return tuple(shown)

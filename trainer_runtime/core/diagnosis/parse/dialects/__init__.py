@@ -1,7 +1,7 @@
-"""Every dialect that is known, and what reads one line by them.
+"""All known log dialects.
 
-Adding one is a file with a `DIALECT`, its name here, and a log with its points in
-`tests/golden/parse/`. Where two begin at the same place, the earlier one is asked first.
+A new one needs a module with a `DIALECT`, its name here, and a log with its points in
+`tests/golden/parse/`. Where two match at the same position, the earlier one is tried first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADED: tuple[Dialect, ...] = (
     json_lines.DIALECT,
     progress_bars.DIALECT,
 )
-# What no dialect begins in is read by this one.
+# Reads lines in which no other dialect begins.
 FALLBACK: Dialect = key_value.DIALECT
 
 __all__ = ["FALLBACK", "HEADED", "Dialect"]

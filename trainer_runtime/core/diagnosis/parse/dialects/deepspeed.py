@@ -1,4 +1,4 @@
-"""DeepSpeed: its own lines beside whatever the script prints."""
+"""DeepSpeed's own lines, in addition to those of the script."""
 
 from __future__ import annotations
 

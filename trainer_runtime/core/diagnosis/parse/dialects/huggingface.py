@@ -1,4 +1,4 @@
-"""HF Trainer 4.x and 5.x, and what logs through it: TRL, axolotl."""
+"""HF Trainer 4.x and 5.x, and frameworks that log through it: TRL, axolotl."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from trainer_runtime.core.diagnosis.parse.names import key_of
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, number, step_number
 
-# 4.x prints bare floats, 5.x strings of four digits; a callback that prints what on_log gets has
-# JSON or Python's own form, with the step before it.
+# 4.x prints bare floats, 5.x strings of four digits; a callback that prints the values of on_log
+# uses JSON or Python's repr, with the step before it.
 _LINE = re.compile(rb"(?:on_(?:log|evaluate|train_end) (\d+) )?(\{.*?\})")
 _PAIR = re.compile(
     rb"""['"]([^'"\\]{1,80})['"]: (?:(['"])(""" + NUMBER + rb""")\2|(""" + NUMBER + rb"))(?=[,}])"
@@ -27,8 +27,16 @@ _FACTS = {
     b"Num exa": "examples",
     b"Total t": "batch_samples",
 }
-# A dictionary with none of these is somebody's configuration.
-_TELLING = (b"'epoch'", b'"epoch"', b"'loss'", b'"loss"', b"'eval_", b'"eval_', b"'train_runtime'")
+# A dictionary with none of these is a configuration.
+_METRIC_WORDS = (
+    b"'epoch'",
+    b'"epoch"',
+    b"'loss'",
+    b'"loss"',
+    b"'eval_",
+    b'"eval_',
+    b"'train_runtime'",
+)
 _CLOCK = "huggingface"
 
 
@@ -41,7 +49,7 @@ def read(text: bytes) -> Reading | None:
         path = saved[1].decode(errors="replace")
         return Reading(_CLOCK, source=StepFrom.LAST, events=[("checkpoint", path)])
     match = _LINE.match(text)
-    if match is None or not any(word in match[2] for word in _TELLING):
+    if match is None or not any(word in match[2] for word in _METRIC_WORDS):
         return None
     values, rounded = _values(match[2])
     if not values:
@@ -57,12 +65,14 @@ def _values(text: bytes) -> tuple[list[tuple[str, float]], bool]:
     summary = b"train_runtime" in text and b"train_loss" in text
     for name, quote, quoted_number, bare in _PAIR.findall(text):
         value = number(quoted_number or bare)
-        told = name.decode(errors="replace")
-        key = "train_loss_mean" if summary and told == "train_loss" else key_of(told)
+        logged_name = name.decode(errors="replace")
+        key = "train_loss_mean" if summary and logged_name == "train_loss" else key_of(logged_name)
         if key is None or value is None:
             continue
-        if told == "train_samples_per_second" or (summary and told == "train_tokens_per_second"):
-            key = told  # of the whole training, not of these steps
+        if logged_name == "train_samples_per_second" or (
+            summary and logged_name == "train_tokens_per_second"
+        ):
+            key = logged_name  # for the whole training, not for these steps
         found.setdefault(key, value)
         quoted = quoted or bool(quote)
     # logging_nan_inf_filter prints a loss that is not finite as 0.

@@ -1,4 +1,4 @@
-"""JSON lines: Trainmaster's own events, and anybody's objects, nested too."""
+"""JSON lines: Trainmaster's own events, and objects of other programs, also nested."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.protocol.lines import ProtocolError, decode, number
 from trainer_runtime.core.protocol.trainer_lines import CheckpointChanged, Completed, trainer_line
 
-# Where `collect` puts the step; no metric's name can have the sign.
+# The key of the step in `collect`; metric names can't contain the sign.
 STEP = "=step"
 _UNKNOWN = "=unknown"
-_MOST_NAMES = 10_000
+_MAX_NAMES = 10_000
 _LONGEST_NAME = 200
 _DEEPEST = 8
 _NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity"))
 _LARGEST_STEP = 2**53
 _LEADING_ZEROS = re.compile(rb"([:\[,]\s*-?)0+(?=\d)")
-# One object, faster than json.loads, and telling where it ends.
+# Reads one object faster than json.loads, and returns where it ends.
 scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def read(text: bytes) -> Reading | None:
     try:
-        told, end = scan(text.decode(), 0)
+        record, end = scan(text.decode(), 0)
     except (ValueError, StopIteration, RecursionError):
         return _with_leading_zeros(text)
-    if type(told) is not dict or text[end:].strip():
+    if type(record) is not dict or text[end:].strip():
         return None
-    if "kind" in told and "v" in told:
+    if "kind" in record and "v" in record:
         return _our_event(text)
-    return reading_of(told)
+    return reading_of(record)
 
 
 def _with_leading_zeros(text: bytes) -> Reading | None:
-    """JSON knows no 007, but some print it, and elsewhere digits are digits."""
+    """JSON does not allow 007, but some programs print it."""
     without = _LEADING_ZEROS.sub(rb"\1", text)
     return None if without == text else read(without)
 
 
 def end_of(text: bytes) -> int:
-    """Where the object ends that `text` begins with; 0 if it is none."""
+    """Where the object at the start of `text` ends; 0 if there is none."""
     try:
         return len(text.decode()[: scan(text.decode(), 0)[1]].encode())
     except (ValueError, StopIteration, RecursionError):
         return 0
 
 
-def reading_of(told: dict[str, Any]) -> Reading | None:
-    """The reading of an object that has a step and a number; None for any other."""
+def reading_of(record: dict[str, Any]) -> Reading | None:
+    """The reading of an object with a step and a number; None for any other."""
     values: dict[str, float] = {}
-    collect(told, "", values, 0)
+    collect(record, "", values, 0)
     step = values.pop(STEP, None)
     if not values:
         return None
-    rank = told.get("rank")
+    rank = record.get("rank")
     clean_rank = rank if type(rank) is int and 0 <= rank <= 65535 else None
     if step is None and "loss" in values and "epoch" in values:
         return Reading("huggingface", _floats(values), source=StepFrom.LOG, rank=clean_rank)
@@ -69,10 +69,10 @@ def reading_of(told: dict[str, Any]) -> Reading | None:
     return Reading("json", _floats(values), step=float(step or 0), rank=clean_rank)
 
 
-def collect(told: dict[str, Any], prefix: str, values: dict[str, float], depth: int) -> None:
-    """Put the numbers of an object, nested ones too, into `values` by metric key; the first of a
-    key counts. The step stands under `STEP`; integers may still be such."""
-    for name, value in told.items():
+def collect(record: dict[str, Any], prefix: str, values: dict[str, float], depth: int) -> None:
+    """Add the numbers of an object, also nested ones, to `values` by metric key; the first of a key
+    counts. The step has the key `STEP`; integers stay integers."""
+    for name, value in record.items():
         kind = type(value)
         if kind is float or kind is int:
             key = _keys.get(prefix + name, _UNKNOWN)
@@ -107,8 +107,8 @@ _keys: dict[str, str | None] = {}
 
 
 def _key(name: str) -> str | None:
-    """The metric key of a name with its path, remembered; under a path the last word counts where
-    the design knows it."""
+    """The metric key of a name with its path, cached; under a path the last word counts if it is a
+    canonical name."""
     path, _, last = name.rpartition("/")
     lower = last.lower()
     if lower in STEP_NAMES:
@@ -118,9 +118,9 @@ def _key(name: str) -> str | None:
     else:
         key = key_of(name)
         if path and key == name and lower in CANONICAL:
-            told = CANONICAL[lower]
-            key = f"val_{told}" if path.lower().startswith(("eval", "val", "test")) else told
-    if len(_keys) < _MOST_NAMES and len(name) <= _LONGEST_NAME:
+            known = CANONICAL[lower]
+            key = f"val_{known}" if path.lower().startswith(("eval", "val", "test")) else known
+    if len(_keys) < _MAX_NAMES and len(name) <= _LONGEST_NAME:
         _keys[name] = key
     return key
 

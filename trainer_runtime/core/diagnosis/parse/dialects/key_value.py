@@ -1,7 +1,7 @@
 """`step=10 loss=3.2`, `Step 10: loss 3.2`, `Epoch 1/3 - loss: 0.5`: a step and a metric.
 
-The last resort, so it is the strictest: without a step and a measured quantity, pairs of names and
-numbers are a configuration.
+The fallback, and therefore the strictest: pairs of names and numbers without a step and a measured
+quantity are a configuration.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _add(values: dict[str, float], match: re.Match[bytes]) -> None:
     if key is None or value is None:
         return
     named = _NAMED.match(match.string, match.end(1)) is not None
-    # A word and a number side by side are a pair only for words that are known.
+    # A word followed by a number is a pair only for known words.
     if not named and key not in MEASURED and key not in ("lr", "epoch"):
         return
     unit = match[4] or b""

@@ -26,7 +26,7 @@ _NAMES = {
 
 def read(text: bytes) -> Reading | None:
     if match := _TRAIN.match(text):
-        # `val:` repeats an evaluation that had a line of its own.
+        # `val:` repeats an evaluation that was logged before.
         values = [("epoch", float(match[1])), *pairs_of((match[4], match[5]), _NAMES)]
         micro = step_number(match[2])
         return Reading("litgpt", values, step=step_number(match[3]), micro=micro)

@@ -1,4 +1,4 @@
-"""Megatron-LM, Megatron-DeepSpeed and what prints as they do."""
+"""Megatron-LM, Megatron-DeepSpeed and programs with the same format."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _CONSOLE = re.compile(rb"step +(\d+)/(\d+) \| (.*)")
 _VALIDATED = re.compile(rb"val loss .*")
 _PEAK = re.compile(rb"peak memory consumption: .*")
 _BARS = re.compile(rb" ?\| ?")
-# llm.c's console puts some names behind the numbers.
+# llm.c's console prints some names after the numbers.
 _TURNED = re.compile(rb"([-+]?[\d.]+%?) (bf16 MFU|tok/s|ms)\b")
 _NAMES = {"val loss": "val_loss", "bf16 mfu": "mfu", "ms": "step_time_s"}
 

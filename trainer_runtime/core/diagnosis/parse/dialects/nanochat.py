@@ -34,7 +34,7 @@ def read(text: bytes) -> Reading | None:
         return None
     parts = _PARTS.split(match[3])
     pairs = pairs_of(parts, _NAMES)
-    # Its MFU is in per cent without saying so.
+    # Its MFU is in per cent, without a unit.
     values = [(key, value * 0.01 if key == "mfu" else value) for key, value in pairs]
     reading = Reading("nanochat", values, step=step_number(match[1]))
     if match[2]:

@@ -27,7 +27,7 @@ def read(text: bytes) -> Reading | None:
     if match is None:
         return None
     pairs = pairs_of(match[2].split(b", "), _NAMES)
-    # Until it has measured, nanoGPT prints an MFU of -100 %.
+    # nanoGPT prints an MFU of -100 % until it has measured one.
     values = [(key, value) for key, value in pairs if key != "mfu" or value >= 0]
     return Reading("nanogpt", values, step=step_number(match[1]))
 

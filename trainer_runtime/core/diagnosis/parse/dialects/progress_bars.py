@@ -1,4 +1,4 @@
-"""Progress bars with metrics beside them: Lightning's, Accelerate's and anybody's tqdm."""
+"""Progress bars with metrics: Lightning's, Accelerate's and any tqdm."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def read(text: bytes) -> Reading | None:
         epoch, _, at, total = (float(group) for group in match.groups()[:4])
         values = pairs_of(_RICH_PARTS.split(match[5]), _NAMES)
         # Lightning counts its epochs from 0.
-        told = values or [("epoch", epoch)]
-        return Reading("bar", told, step=at, laps=epoch, lap_steps=total)
+        values_or_epoch = values or [("epoch", epoch)]
+        return Reading("bar", values_or_epoch, step=at, laps=epoch, lap_steps=total)
     if match := _RICH_MORE.match(text):
         return Reading("bar", pairs_of([match[1]], _NAMES), source=StepFrom.LAST)
     return None

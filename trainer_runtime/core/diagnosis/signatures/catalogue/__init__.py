@@ -1,4 +1,4 @@
-"""Every signature, by its subject. Adding one is a line here and two samples in its test."""
+"""Every signature, by subject. A new one needs an entry here and two samples in its test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CATALOGUE: tuple[Signature, ...] = (
 
 
 def _root(code: str, exit_code: int, confidence: float) -> Signature:
-    """What torchrun's summary says of the first process that failed; found by reading that."""
+    """The first failed process in torchrun's summary; matched by reading the summary."""
     return signature(
         f"{code}/root_exit",
         "\n",

@@ -1,4 +1,4 @@
-"""Several processes: collectives, peers, ports, data loaders."""
+"""Failures between processes: collectives, peers, ports, data loaders."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ COLLECTIVES = (
         "|unused+parameters+lightningmodule|used+lightningmodule+parameters",
         r"Expected to have finished reduction in the prior iteration"
         r"|Parameter(?: indices|s) which did not receive grad for rank (?P<rank>\d+)"
-        r"|(?:It looks like your )?LightningModule has parameters that were not used in producing",
+        r"|(?:It \w+ like your )?LightningModule has parameters that were not used in producing",
         head=Head.WORDS,
         unless=r"did not find any unused",
     ),

@@ -1,10 +1,10 @@
-"""Trainings that were ended from outside: signals, schedulers, people. And one harmless warning."""
+"""Trainings ended from outside by signals, schedulers or people, and one harmless warning."""
 
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.signatures.signature import Head, Strength, signature
 
-# What is told to end may take a while to save.
+# A process that is asked to end may take a while to save.
 _SETTLES_AFTER = 50
 _HANDLERS = r"(?i)\bhandler|register|install|\btrap\b|setting signal|will (?:be )?handle"
 _WORKER = r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: "
@@ -118,7 +118,7 @@ BENIGN = (
         r"huggingface/tokenizers: The current process just got forked",
         severity="info",
         confidence=1.0,
-        gathered=True,
+        cumulative=True,
     ),
 )
 

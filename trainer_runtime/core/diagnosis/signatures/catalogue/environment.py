@@ -1,11 +1,11 @@
-"""What is missing or doesn't fit in the software: extensions, compilers, the hub."""
+"""Missing or incompatible software: extensions, compilers, access to the hub."""
 
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.signatures.signature import Head, Strength, signature
 
 _HUB = r"(?:https?://)?(?:[\w-]+\.)*(?:huggingface\.co|hf\.co)\b"
-# What huggingface_hub, urllib3 and datasets say when they are about to try again.
+# Messages of huggingface_hub, urllib3 and datasets before a retry.
 _RETRIED = (
     r"(?i)thrown while requesting|retrying|retry \d|\bRetry\(total=|will retry|\bretries left"
 )

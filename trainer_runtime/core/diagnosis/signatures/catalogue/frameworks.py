@@ -1,4 +1,4 @@
-"""What the training frameworks refuse before they train: their data, settings, each other."""
+"""Errors of the training frameworks before training: data, settings, package versions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _WORDS_OF_PACKAGES = (
     *("bitsandbytes", "tokenizers", "huggingface", "sentencepiece", "tensorboard", "wandb"),
     *("mlflow", "neptune", "clearml", "comet"),
 )
-# Frameworks also warn of what they can do without.
+# Frameworks also warn about optional packages.
 _WARNED = r"\[?WARN(?:ING)?\b|UserWarning|FutureWarning|will be ignored|[Ss]kipping|fall\w* back"
 
 
 def _with_each(words: str) -> str:
-    """A gate's groups: these words with each package's name."""
+    """Keyword groups: these words with each package's name."""
     return "|".join(f"{words}+{package}" for package in _WORDS_OF_PACKAGES)
 
 

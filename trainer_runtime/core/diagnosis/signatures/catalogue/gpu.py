@@ -1,4 +1,4 @@
-"""What goes wrong on the GPU itself: bad kernels, bad indices, broken cards, wrong drivers."""
+"""Failures on the GPU: illegal accesses, invalid indices, broken cards, wrong drivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that ran out: of a GPU, of the machine, of /dev/shm."""
+"""Out of memory: on a GPU, on the host, in /dev/shm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUDA_OOM = (
         rf"| trying to)(?:. Tried to allocate (?P<asked>{_SIZE}))?"
         rf"(?:.{{0,80}}?(?:total capaci?ty of (?P<total_new>{_SIZE})"
         rf"|; (?P<total>{_SIZE}) total capacity))?"
-        # In a container a process knows itself by number alone: where both stand, it is another's.
+        # In a container a process names itself by its pid, so the other one is named before it.
         rf"(?:.{{0,80}}? Process \d+ has (?P<held>{_SIZE}) memory in use"
         r"(?=.{0,400}this process has))?",
         unless=_RETRIED,

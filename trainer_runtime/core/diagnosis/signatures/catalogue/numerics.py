@@ -1,11 +1,11 @@
-"""Numbers that are none: losses, gradients, loss scales. Series have detectors of their own."""
+"""Losses, gradients and loss scales that are not finite, as logged; detectors evaluate series."""
 
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.signatures.signature import Head, Strength, signature
 
 _NOT_FINITE = r"[-+]?(?i:nan|inf(?:inity)?)\b"
-# A value ends its field: no prose goes on after it.
+# A value ends its field: no prose follows it.
 _ENDS = (
     r"(?=(?:\.0+)?[\"')\]}%]*\s*(?:$|[,;|})\]]|(?<=\s)[\w/.]{1,30}[\"']?\s*[:=]|"
     r"(?<=\s)[\w/.]{1,30} [-\d]|[(\[•-]))"
@@ -21,7 +21,7 @@ SIGNATURES = (
         rf"(?:: train)?{_KEY_ENDS}{_NOT_FINITE}{_ENDS}",
         shape=r"(?:loss|trl)[ a-z]{0,16}? (?:nan|inf|infinity)\b",
         head=Head.FIELDS,
-        gathered=True,
+        cumulative=True,
         unless=r"(?i)loss[ _]scale\W{0,4}(?:nan|inf)",
     ),
     signature(
@@ -37,7 +37,7 @@ SIGNATURES = (
         r"|probability tensor contains either `inf`, `nan`",
         shape=r"loss[ a-z]{0,40}\b(?:nans?|inf|infinite|finite)\b|probability tensor"
         r"|(?:nans?|inf|infinite|finite)[ a-z]{0,24} loss\b|nanlossduring",
-        gathered=True,
+        cumulative=True,
         confidence=0.9,
         unless=r"(?i)\bif\b|enabled|check|guard|filter|when|detection",
     ),
@@ -48,7 +48,7 @@ SIGNATURES = (
         rf"{_KEY_ENDS}{_NOT_FINITE}{_ENDS}",
         shape=r"(?:norm|gnorm|grad)[ a-z]{0,12}? (?:nan|inf|infinity)\b",
         head=Head.FIELDS,
-        gathered=True,
+        cumulative=True,
     ),
     signature(
         "nan_grad/said",
@@ -61,7 +61,7 @@ SIGNATURES = (
         r"(?:an? )?(?:nan|inf|non-?finite|not finite))"
         r"|(?i:^\W*(?:detected |encountered |found )?"
         r"(?:nan|non-?finite|inf)(?:/inf)? gradients?\b)",
-        gathered=True,
+        cumulative=True,
         head=Head.PREFIX,
         confidence=0.9,
         unless=r"(?i)\bif\b|enabled|check|guard|filter|when|detection|skipp",
@@ -80,7 +80,7 @@ SIGNATURES = (
         severity="warning",
         confidence=0.9,
         head=Head.WORDS,
-        gathered=True,
+        cumulative=True,
     ),
     signature(
         "fp16_scale_floor/minimum",

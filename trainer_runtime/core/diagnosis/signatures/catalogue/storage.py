@@ -1,4 +1,4 @@
-"""Disks that are full, checkpoints that can't be read or don't fit."""
+"""Full disks, and checkpoints that can't be read or don't match the model."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ CHECKPOINTS = (
         r"size mismatch for [\w.]+: copying a param with shape"
         r"|[Ss]ize mismatch between saved torch\.Size|Global shape mismatch for loaded"
         r"|(?:You set )?`ignore_mismatched_sizes` to `False`"
-        r"|Trying to set a tensor of shape torch\.Size.{0,160}this looks incorrect"
+        r"|Trying to set a tensor of shape torch\.Size.{0,160}this \w+ incorrect"
         r"|loaded state dict (?:contains a parameter group that doesn't match"
         r"|has a different number)",
         head=Head.WORDS,

@@ -1,4 +1,4 @@
-"""What `plot` answers."""
+"""Answers of `plot`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Literal, cast, get_args
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer
+from trainmaster.words.answers.base import Answer
 from trainmaster.words.errors import UsageError
 
 Axis = Literal["step", "tokens", "time"]
 
 
 class PlotAnswer(Answer):
-    """A picture of runs: a file of it, or lines of text."""
+    """A plot of runs: a file, or lines of text."""
 
-    runs: dict[str, int] = Field(description="points drawn of each run")
+    runs: dict[str, int] = Field(description="drawn points per run")
     keys: list[str]
     marks: dict[str, list[str]] | None = Field(
         default=None, description="what is marked in it, by run: restarts and findings"
@@ -35,4 +35,6 @@ def as_axis(name: str) -> Axis:
         if name == axis:
             return cast(Axis, axis)
     accepted = ", ".join(get_args(Axis))
-    raise UsageError("BAD_ARGUMENT", f"{name!r} is no axis.", f"Use one of {accepted}.", field="x")
+    raise UsageError(
+        "BAD_ARGUMENT", f"{name!r} is not an axis.", f"Use one of {accepted}.", field="x"
+    )

@@ -1,10 +1,10 @@
-"""Which failure leads to which: the first cause is found by what explains what."""
+"""Which failure causes which: the table that finds the root cause."""
 
 from __future__ import annotations
 
 SIGNALS = frozenset({"preempted_sigterm", "session_hangup", "interrupted", "time_limit"})
 COLLECTIVES = frozenset({"nccl_timeout", "nccl_peer_lost", "nccl_system_error"})
-# A process died of it, whatever the others said then.
+# They end a process, whatever other processes report afterwards.
 CRASHES = frozenset(
     {
         "cuda_oom",
@@ -41,7 +41,7 @@ CRASHES = frozenset(
     }
 )
 
-# symptom -> causes, in whatever order they are seen
+# symptom -> causes, in any order of occurrence
 ALWAYS: dict[str, frozenset[str]] = {
     "nccl_timeout": CRASHES | {"time_limit"},
     "nccl_peer_lost": CRASHES | {"time_limit"},
@@ -69,7 +69,7 @@ ALWAYS: dict[str, frozenset[str]] = {
     "fp16_overflow": frozenset({"fp16_scale_floor"}),
 }
 
-# symptom -> causes that were seen before it
+# symptom -> causes that occurred before it
 IF_EARLIER: dict[str, frozenset[str]] = {
     "nccl_timeout": SIGNALS | {"nccl_peer_lost", "nccl_system_error"},
     "nccl_peer_lost": SIGNALS | {"nccl_timeout"},
@@ -84,5 +84,5 @@ IF_EARLIER: dict[str, frozenset[str]] = {
     "fp16_scale_floor": frozenset({"nan_loss", "nan_grad"}),
 }
 
-# What a killed process alone may mean; a signal that was announced explains it in any order.
+# What a killed process alone may mean; an announced signal explains it in any order.
 KILLED = frozenset({"host_oom", "shm_too_small"})

@@ -1,4 +1,4 @@
-"""Boxes that a stand-in rents out: each a real sshd on loopback, started when it boots."""
+"""Instances of a stand-in provider: each a real sshd on loopback, started when it boots."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from support.backends.tcp_proxy import free_port
 
 @dataclass
 class Modes:
-    """How a stand-in behaves; a test sets what it wants before the request.
+    """How a stand-in behaves; a test sets it before the request.
 
-    `has_sshd`: False for boxes that say they run, and answer no SSH ever; `boots_after_reads`: so
-    many times a box is looked at or listed before it has booted; `lets_in`: False for boxes that
-    refuse the request's key; `no_capacity`: nothing is left when a box is asked for, though it is
-    offered; `price_factor`: of all prices from now on; `cost_factor`: of what a box then really
-    costs; `listed_after_end`: so many times a box is still listed after it was ended;
-    `listed_late`: so many times a new one is not listed yet.
+    `has_sshd`: False for instances that are running but never answer SSH. `boots_after_reads`: how
+    many reads or listings show an instance as booting. `accepts_key`: False for instances that
+    refuse the request's key. `no_capacity`: a create request is refused although the offer is
+    listed. `price_factor`: applied to all prices; `cost_factor`: to the cost of a created instance.
+    `listed_after_end`: how many lists still show an ended instance; `listed_late`: how many don't
+    show a new one.
     """
 
     has_sshd: bool = True
     boots_after_reads: int = 0
-    lets_in: bool = True
+    accepts_key: bool = True
     no_capacity: bool = False
     price_factor: float = 1.0
     cost_factor: float = 1.0
@@ -36,19 +36,18 @@ class Modes:
 
 
 @dataclass
-class RentableBox:
-    """A box that was created; `body` is the request.
+class RentableInstance:
+    """A created instance; `body` is the request.
 
-    `let_in` makes its sshd one that knows the request's key; `own_key` is good for nothing but
-    ending it; `environment` is that of its sessions; `user`, `address` and `port` are where it is
-    reached.
+    `authorize` adds the request's key to its sshd. `own_key` can only end the instance.
+    `environment` is that of its sessions; `user`, `address` and `port` are for SSH.
     """
 
     provider_id: str
     name: str
     usd_per_h: float
     modes: Modes
-    let_in: Callable[[Sshd], None]
+    authorize: Callable[[Sshd], None]
     body: Mapping[str, Any]
     environment: Mapping[str, str] = field(default_factory=dict)
     own_key: str = ""
@@ -63,8 +62,8 @@ class RentableBox:
     _listings_left: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def look(self) -> bool:
-        """Whether it has booted by now; it does so once it has been looked at often enough."""
+    def poll(self) -> bool:
+        """Whether it has booted; it boots after `boots_after_reads` polls."""
         with self._lock:
             self._reads += 1
             if self.ended or self._reads <= self.modes.boots_after_reads:
@@ -74,7 +73,7 @@ class RentableBox:
             return True
 
     def is_listed(self) -> bool:
-        """Whether the provider lists it this time."""
+        """Whether this list shows it."""
         with self._lock:
             if not self.ended:
                 self._listings += 1
@@ -83,13 +82,13 @@ class RentableBox:
             return self._listings_left >= 0
 
     def ends_soon(self) -> None:
-        """From now on it costs nothing and boots no more; `end` stops what runs on it."""
+        """Stop its billing and booting; `end` stops its processes."""
         with self._lock:
             if not self.ended:
                 self.ended, self._listings_left = True, self.modes.listed_after_end
 
     def end(self) -> None:
-        """Stop it for good, with all that runs on it; may be repeated."""
+        """Stop it with all its processes. Idempotent."""
         self.ends_soon()
         with self._lock:
             sshd, self.sshd = self.sshd, None
@@ -97,7 +96,7 @@ class RentableBox:
                 sshd.stop()
 
     def _boot(self) -> None:
-        # Keys lie in the account's home, as a script on the box would find them.
+        # Keys are in the account's home, where a script on the instance writes them.
         sshd = Sshd(
             user=self.user,
             address=self.address,
@@ -106,18 +105,18 @@ class RentableBox:
             options={"AuthorizedKeysFile": ".ssh/authorized_keys"},
         )
         try:
-            if self.modes.lets_in:
-                self.let_in(sshd)
+            if self.modes.accepts_key:
+                self.authorize(sshd)
             self.sshd = sshd.start()
         except BaseException:
             sshd.stop()
             raise
 
 
-def knowing(public_key: str) -> Callable[[Sshd], None]:
-    """A box whose provider puts a key where its sshd looks for it."""
+def accepting(public_key: str) -> Callable[[Sshd], None]:
+    """Authorize a key as providers do: in ~/.ssh/authorized_keys."""
 
-    def let_in(sshd: Sshd) -> None:
+    def authorize(sshd: Sshd) -> None:
         folder = sshd.home / ".ssh"
         folder.mkdir(mode=0o700)
         (folder / "authorized_keys").write_text(public_key.strip() + "\n")
@@ -125,4 +124,4 @@ def knowing(public_key: str) -> Callable[[Sshd], None]:
         for path in (folder, folder / "authorized_keys"):
             os.chown(path, owner.st_uid, owner.st_gid)
 
-    return let_in
+    return authorize

@@ -1,12 +1,11 @@
-"""The part of `control.db` that is about alerts: which there are, how far each was watched, and
-the messages that this side has to send."""
+"""Alerts: their rules, how far each run was evaluated, and the messages that the client sends."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 from trainer_runtime.core.decoding import decode_fields
@@ -17,7 +16,7 @@ from trainmaster.store.database import transaction
 Sender = Literal["box", "operator"]
 Origin = Literal["spec", "added", "default"]
 
-MIGRATION = """
+TABLES = """
     CREATE TABLE alerts (
         id TEXT PRIMARY KEY, run_id TEXT NOT NULL, name TEXT NOT NULL, severity TEXT NOT NULL,
         condition TEXT NOT NULL, destination TEXT NOT NULL, sender TEXT NOT NULL,
@@ -31,7 +30,7 @@ MIGRATION = """
         id TEXT PRIMARY KEY, run_id TEXT NOT NULL, destination TEXT NOT NULL, body TEXT NOT NULL,
         fired_t REAL NOT NULL, phase TEXT NOT NULL, tries INTEGER NOT NULL, due_t REAL, reason TEXT
     ) WITHOUT ROWID;
-    CREATE INDEX due_messages ON alert_messages (due_t) WHERE due_t IS NOT NULL
+    CREATE INDEX due_messages ON alert_messages (due_t) WHERE due_t IS NOT NULL;
     """
 EVERY_RUN = ""
 _COLUMNS = "id, run_id, name, severity, condition, destination, sender, origin, created_t"
@@ -39,7 +38,7 @@ _COLUMNS = "id, run_id, name, severity, condition, destination, sender, origin, 
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    """An alert on record. `run_id` is empty for one of every run; `sender` never changes."""
+    """An alert. An empty `run_id` means every run; `sender` never changes."""
 
     id: str
     run_id: str
@@ -54,7 +53,7 @@ class AlertRow:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A message of this side's, as `core.protocol.alert_record.Told` tells of the box's."""
+    """A message of the client; `core.protocol.alert_record.AlertDelivery` is a host's."""
 
     id: str
     run_id: str
@@ -68,32 +67,22 @@ class MessageRow:
 
 
 class AlertRecords:
-    """Each method is one transaction, in the connection of `Control`."""
+    """Each method is one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def add(self, row: AlertRow) -> bool:
-        """Put an alert on record; False where its name is taken, or this very one is known, also
-        where it was removed since."""
+        """Record an alert; False where its name is taken, or its id was recorded before, even if
+        it was removed since."""
         inserted = self._connection.execute(
             f"INSERT OR IGNORE INTO alerts ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                row.id,
-                row.run_id,
-                row.name,
-                row.severity,
-                row.when,
-                row.to,
-                row.sender,
-                row.origin,
-                row.created_t,
-            ),
+            astuple(row),
         )
         return inserted.rowcount == 1
 
     def of(self, run_id: str) -> list[AlertRow]:
-        """Those of one run and those of every run; `EVERY_RUN`: the latter alone."""
+        """The alerts of one run and those of every run; `EVERY_RUN`: only the latter."""
         rows = self._connection.execute(
             f"SELECT {_COLUMNS} FROM alerts WHERE removed_t IS NULL AND run_id IN ('', ?)"
             " ORDER BY run_id, created_t, name",
@@ -109,7 +98,7 @@ class AlertRecords:
         return [AlertRow(*row) for row in rows]
 
     def defaults(self) -> set[str]:
-        """The ids of all defaults that ever were, also of those that were removed."""
+        """The ids of all default alerts, including removed ones."""
         rows = self._connection.execute("SELECT id FROM alerts WHERE origin = 'default'")
         return {row[0] for row in rows}
 
@@ -122,18 +111,18 @@ class AlertRecords:
         self._connection.execute("UPDATE alerts SET removed_t = ? WHERE id = ?", (t, alert_id))
 
     def forget(self, alert_id: str) -> None:
-        """Take an alert off the record as if it had never been: it may be put there again."""
+        """Delete an alert's record: the same alert may be added again."""
         self._connection.execute("DELETE FROM alerts WHERE id = ?", (alert_id,))
 
     def delivered(self, run_id: str) -> str | None:
-        """What of its alerts a run's box was given last, as a digest."""
+        """The digest of the alerts that were last delivered to the run's host."""
         return self._run(run_id, "delivered")
 
     def set_delivered(self, run_id: str, digest: str) -> None:
         self._set(run_id, "delivered", digest)
 
     def watched(self, run_id: str) -> dict[str, Any] | None:
-        """How far this side has watched a run, as it was put there; None for one never seen."""
+        """The state of the client's evaluation of a run; None before the first one."""
         text = self._run(run_id, "watched")
         return None if text is None else json.loads(text)
 
@@ -144,14 +133,14 @@ class AlertRecords:
         fired: Sequence[tuple[Message, str]],
         t: float,
     ) -> None:
-        """Note how far a run was watched and the messages that this has brought, both or none."""
+        """Record the state of an evaluation and the messages that it fired, both or none."""
         with transaction(self._connection):
             self._set(run_id, "watched", json.dumps(watched))
             for message, to in fired:
                 self._fire(message, to, t)
 
     def watched_to_end(self) -> dict[str, int]:
-        """Of runs that were watched to their end: the newest request that they had answered."""
+        """By run evaluated to its end: the newest generation that it had answered."""
         rows = self._connection.execute(
             "SELECT run_id, watched_to_end FROM alert_runs WHERE watched_to_end IS NOT NULL"
         )
@@ -161,7 +150,7 @@ class AlertRecords:
         self._set(run_id, "watched_to_end", generation)
 
     def due(self, now: float) -> list[MessageRow]:
-        """The messages to try now, the longest due first."""
+        """The messages to send now, the longest due first."""
         return self._messages("WHERE due_t <= ? ORDER BY due_t", now)
 
     def next_due_t(self) -> float | None:

@@ -1,11 +1,11 @@
-"""All detectors of one placement, and what is done to them together."""
+"""One instance of each detector for a placement, and the operations on all of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
-from trainer_runtime.core.diagnosis.detectors.detector_context import Board
+from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.disk import Disk
 from trainer_runtime.core.diagnosis.detectors.divergence import Divergence
 from trainer_runtime.core.diagnosis.detectors.gpu import Gpu
@@ -26,10 +26,9 @@ from trainer_runtime.core.diagnosis.detectors.throughput import Throughput
 
 
 @dataclass(slots=True)
-class Watch:
-    """`after_pause`: an evaluation or a save stood right before the step that is being told."""
+class DetectorSet:
+    """A detector of each kind, with its state."""
 
-    after_pause: bool = False
     pace: Pace = field(default_factory=Pace)
     nonfinite: NonFinite = field(default_factory=NonFinite)
     spike: Spike = field(default_factory=Spike)
@@ -54,34 +53,34 @@ class Watch:
     def memories(self) -> tuple[Memory, Memory]:
         return self.host_memory, self.gpu_memory
 
-    def begin(self, board: Board, attempt: int, step: int) -> None:
-        """Attempt `attempt` starts from `step`; from 0 there is nothing to compare with."""
-        self._note_end(board)
-        board.begin(attempt, step)
+    def begin(self, context: DetectorContext, attempt: int, step: int) -> None:
+        """Attempt `attempt` starts from `step`; 0 means from scratch."""
+        self._note_level(context)
+        context.begin(attempt, step)
         self._restart(step)
-        self.disk.restart()  # what was downloaded to prepare it is no trend
+        self.disk.restart()  # downloads during preparation don't count towards the trend
         self.stall.start()
 
-    def go_back(self, board: Board, step: int) -> None:
-        """The same attempt tells of earlier steps again, as one log with a resume in it does."""
-        self._note_end(board)
+    def rewind(self, context: DetectorContext, step: int) -> None:
+        """Steps of the same attempt went back to `step`, as in one log that contains a resume."""
+        self._note_level(context)
         for code in _OF_THE_LOSS:
-            board.ledger.close(code, board.step)
-        board.begin(board.ledger.attempt, step)
+            context.ledger.close(code, context.step)
+        context.begin(context.ledger.attempt, step)
         self._restart(step)
 
-    def new_phase(self, board: Board) -> None:
-        """The data's mix changes: what the loss was like before says little of it."""
+    def new_phase(self, context: DetectorContext) -> None:
+        """The data mixture changes, so earlier losses are no longer comparable."""
         self.spike.restart()
         self.divergence.restart()
         self.plateau.restart()
         self.overfitting.restart()
         self._restart_preferences()
         for code in ("divergence", "plateau", "overfitting", "loss_spike", *_OF_PREFERENCES):
-            board.ledger.close(code, board.step)
+            context.ledger.close(code, context.step)
 
-    def _note_end(self, board: Board) -> None:
-        self.resumed.note(board, board.step, self.spike.outlier.window)
+    def _note_level(self, context: DetectorContext) -> None:
+        self.resumed.note(context, context.step, self.spike.outlier.window)
 
     def _restart(self, step: int) -> None:
         self.resumed.resume(step)

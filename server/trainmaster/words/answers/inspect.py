@@ -1,4 +1,4 @@
-"""What `inspect` answers."""
+"""Answers of `inspect`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer, Number
+from trainmaster.words.answers.base import Answer, Number
 
 Code = Literal[
     "hang_collective", "hang_data", "hang_checkpoint", "slow_not_hung", "moving", "stall"
@@ -14,8 +14,8 @@ Code = Literal[
 
 
 class RanksSeen(Answer):
-    """Ranks that stand at the same place. `lines` are the innermost frames of the first of them:
-    the training's own names, so text that anybody may have written.
+    """Ranks at the same place. `lines` are the innermost frames of the first of them, with names of
+    the training: untrusted text.
 
     `state` is the kernel's letter; `blocked` names calls about files that have not returned.
     """
@@ -34,8 +34,8 @@ class RanksSeen(Answer):
 class InspectionAnswer(Answer):
     """`verdict`: `moving` and `slow_not_hung` need nothing, `stall` is a hang of unknown cause.
 
-    `rank` differs from the others. `gpus` is columnar, a value per GPU. `finding` is the id that
-    the box's own diagnosis of the same bears. `stacks_file`, on this machine, has every frame.
+    `rank` differs from the others. `gpus` is columnar, a value per GPU. `finding` is the id of
+    the supervisor's finding of the same. `stacks_file`, on this machine, has every frame.
     """
 
     run_id: str

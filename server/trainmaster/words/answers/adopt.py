@@ -1,4 +1,4 @@
-"""What is told of an output folder that others have made."""
+"""Answers about the output folder of a training that Trainmaster did not start."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer, Number, State
+from trainmaster.words.answers.base import Answer, Number, State
 
 
 class OutputRow(Answer):
-    """A checkpoint of a training that others ran."""
+    """A checkpoint of a training that Trainmaster did not start."""
 
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"step"})
+    keep_null: ClassVar[frozenset[str]] = frozenset({"step"})
 
     step: int | None
     time: float
@@ -23,7 +23,7 @@ class OutputRow(Answer):
 
 
 class SkippedOutput(Answer):
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"step"})
+    keep_null: ClassVar[frozenset[str]] = frozenset({"step"})
 
     step: int | None
     path: str
@@ -31,13 +31,13 @@ class SkippedOutput(Answer):
 
 
 class AdoptAnswer(Answer):
-    """An output folder, and the run that goes on from it, once there is one.
+    """An output folder, and the run that continues it, once there is one.
 
     `spec`: the starting spec that was written, `open`: its fields that have to be filled in.
     `spec_text`: the spec itself, where nothing is written.
     """
 
-    null_says_something: ClassVar[frozenset[str]] = frozenset({"resume_from"})
+    keep_null: ClassVar[frozenset[str]] = frozenset({"resume_from"})
 
     framework: str
     folder: str
@@ -55,6 +55,8 @@ class AdoptAnswer(Answer):
     spec_text: str | None = None
     open: list[str] | None = None
     warnings: list[str] | None = None
-    notes: list[str] | None = Field(default=None, description="what goes on otherwise than before")
+    notes: list[str] | None = Field(
+        default=None, description="differences from the earlier training"
+    )
     next_step: str
     next_tools: list[str] | None = None

@@ -1,4 +1,4 @@
-"""Logs that end in an error without a code of its own; errors that a program outlived are none."""
+"""Logs that end in an error without a code; errors that a program survived do not count."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def findings(text: str, outcome: Outcome | None = None) -> list[Finding]:
         ("terminate called after throwing an instance of 'c10::Error'\n", "terminate called"),
     ],
 )
-def test_the_error_that_a_log_ends_with_is_told_with_its_last_line(end: str, last: str) -> None:
+def test_the_final_error_is_reported_with_its_last_line(end: str, last: str) -> None:
     (found,) = findings(STEPS + end)
     assert (found.code, found.severity, found.step) == ("unknown_error", "critical", 8)
     assert last in found.evidence[-1]
@@ -59,17 +59,17 @@ def test_the_frame_of_the_error_stands_before_it() -> None:
         STEPS + "Traceback (most recent call last):\n" + "a story of a snake\n",
     ],
 )
-def test_an_error_that_ended_nothing_is_not_told(text: str) -> None:
+def test_an_error_that_ended_nothing_is_not_reported(text: str) -> None:
     assert findings(text) == []
 
 
-def test_a_cause_with_a_name_is_told_alone() -> None:
+def test_a_cause_with_a_code_is_reported_alone() -> None:
     text = STEPS + TRACEBACK.replace("ValueError: bad shape", "RuntimeError: CUDA out of memory.")
     assert [one.code for one in findings(text)] == ["cuda_oom"]
 
 
-def test_an_exit_code_makes_it_surer_and_a_run_that_is_well_or_goes_on_has_none() -> None:
+def test_an_exit_code_raises_confidence_and_a_successful_or_running_trainer_has_no_error() -> None:
     (found,) = findings(TRACEBACK, Outcome(code=1))
     assert found.confidence == 0.8
-    for outcome in (Outcome(code=0), Outcome(running=True), Outcome(asked="stopped")):
+    for outcome in (Outcome(code=0), Outcome(running=True), Outcome(terminated_why="stopped")):
         assert findings(TRACEBACK, outcome) == []

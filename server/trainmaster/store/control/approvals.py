@@ -1,7 +1,7 @@
-"""The part of `control.db` that is about agreeing: what was quoted, who agreed, what was used up.
+"""Approvals: quotes, who approved them, and which were used.
 
-A row is a quote. It is good for one request, once: `used_t` is set in the transaction that finds it
-good, so of two that come for it at once one goes away empty.
+A row is a quote. It is valid for one request, once: `used_t` is set in the transaction that finds
+it valid, so of two concurrent requests only one gets it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,22 @@ from typing import Any, Protocol
 
 from trainmaster.store.database import transaction
 
+TABLE = """
+    CREATE TABLE approvals (
+        id TEXT PRIMARY KEY, action TEXT NOT NULL, asked TEXT NOT NULL, body TEXT NOT NULL,
+        quoted_t REAL NOT NULL, expires_t REAL NOT NULL, approved_t REAL, used_t REAL
+    ) WITHOUT ROWID;
+    """
 EXPIRES_AFTER_S = 3600.0
 ALLOWANCE = "allowance"
-# Sums of cents are no exact ones.
+# Sums of cents are not exact in binary.
 _SLACK_USD = 1e-9
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _OPEN = "used_t IS NULL AND expires_t > ?"
 
 
 class Quoted(Protocol):
-    """`confirmation.Quote`, which stands floors above this module."""
+    """What is to be confirmed; `words.confirmation.Quote` is one."""
 
     @property
     def action(self) -> str: ...
@@ -37,7 +43,7 @@ class Quoted(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A quote on record. Times are Unix seconds; `by`: who agreed, None before anybody did."""
+    """A recorded quote. Times are Unix seconds; `by`: who approved it, None until then."""
 
     id: str
     action: str
@@ -51,19 +57,19 @@ class Approval:
     used_t: float | None
 
     def covers(self, quote: Quoted) -> bool:
-        """Whether agreeing to this one is agreeing to `quote`: the same request, and no dearer."""
+        """Whether approving this one approves `quote`: the same request, at most at its price."""
         same = (self.action, self.asked) == (quote.action, quote.asked)
         return same and quote.usd <= self.usd
 
 
 class ApprovalRecords:
-    """Each method is one transaction, in the connection of `Control`."""
+    """Each method is one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def quote(self, quote: Quoted, now: float) -> Approval:
-        """Put a quote on record; one that waits for the same word already is renewed."""
+        """Record a quote; one that already waits for the same approval is renewed."""
         with transaction(self._connection):
             for row in self._open(quote, now):
                 if row.approved_t is None and row.covers(quote):
@@ -77,7 +83,7 @@ class ApprovalRecords:
         return None if row is None else _approval(row)
 
     def waiting(self, now: float) -> list[Approval]:
-        """Those that nobody agreed to yet, oldest first."""
+        """The quotes that wait for an approval, oldest first."""
         rows = self._connection.execute(
             f"SELECT * FROM approvals WHERE approved_t IS NULL AND {_OPEN} ORDER BY quoted_t, id",
             (now,),
@@ -85,7 +91,7 @@ class ApprovalRecords:
         return [_approval(row) for row in rows]
 
     def approve(self, approval_id: str, by: str, now: float) -> Approval | None:
-        """Note that somebody agreed; None where the quote is unknown, used, or out of date."""
+        """Record an approval; None where the quote is unknown, used, or expired."""
         with transaction(self._connection):
             row = self.find(approval_id)
             if row is None or row.used_t is not None or row.expires_t <= now:
@@ -95,7 +101,7 @@ class ApprovalRecords:
             return self._write(replace(row, by=by, approved_t=now))
 
     def take(self, quote: Quoted, now: float) -> Approval | None:
-        """Use up an approval that is good for exactly this quote; None where there is none."""
+        """Use an approval that covers this quote; None where there is none."""
         with transaction(self._connection):
             for row in self._open(quote, now):
                 if row.approved_t is not None and row.covers(quote):
@@ -103,8 +109,8 @@ class ApprovalRecords:
         return None
 
     def take_answer(self, approval_id: str, quote: Quoted, by: str, now: float) -> Approval | None:
-        """Agree to a quote that its user was shown, and use it up; None where it was used before,
-        is out of date, or is not what would be done now."""
+        """Approve and use a quote that the user was shown; None where it was used before, has
+        expired, or does not cover the request as it is now."""
         with transaction(self._connection):
             row = self.find(approval_id)
             if row is None or row.used_t is not None or row.expires_t <= now:
@@ -116,18 +122,18 @@ class ApprovalRecords:
     def take_from_allowance(
         self, quote: Quoted, allowance_usd: float, now: float
     ) -> Approval | None:
-        """Use up a part of what may be spent without asking; None where that is not enough."""
+        """Use a part of what may be spent without approval; None where that is not enough."""
         with transaction(self._connection):
-            spent = sum(row.usd for row in self._used() if row.by == ALLOWANCE)
-            left_usd = allowance_usd - spent
+            used_usd = sum(row.usd for row in self._used() if row.by == ALLOWANCE)
+            left_usd = allowance_usd - used_usd
             if not (left_usd > 0 and 0 < quote.usd <= left_usd + _SLACK_USD):
                 return None
             taken = replace(_new(quote, now), by=ALLOWANCE, approved_t=now, used_t=now)
             return self._write(taken)
 
     def give_back(self, approval_id: str) -> None:
-        """Nothing came of what it was taken for: it is good again until it expires, and the
-        allowance is what it was."""
+        """Undo a use of which nothing came: the approval is valid again until it expires, or the
+        allowance is restored."""
         with transaction(self._connection) as connection:
             row = self.find(approval_id)
             if row is not None and row.by == ALLOWANCE:
@@ -136,7 +142,7 @@ class ApprovalRecords:
                 self._write(replace(row, used_t=None))
 
     def withdraw(self, approval_id: str, now: float) -> None:
-        """Somebody said no: it can't be approved any more."""
+        """Decline a quote: it can't be approved any more."""
         self._connection.execute(
             "UPDATE approvals SET expires_t = min(expires_t, ?) WHERE id = ? AND used_t IS NULL",
             (now, approval_id),
@@ -174,5 +180,6 @@ def _new(quote: Quoted, now: float) -> Approval:
 
 def _approval(row: tuple[Any, ...]) -> Approval:
     approval_id, action, asked, body, *times = row
-    told = json.loads(body)
-    return Approval(approval_id, action, asked, told["text"], told["usd"], told["by"], *times)
+    details = json.loads(body)
+    text, usd, by = details["text"], details["usd"], details["by"]
+    return Approval(approval_id, action, asked, text, usd, by, *times)

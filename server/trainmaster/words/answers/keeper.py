@@ -1,4 +1,4 @@
-"""What is told of the keeper, and of what a tick has done."""
+"""Answers about the keeper and its ticks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.runs import Answer, State
+from trainmaster.words.answers.base import Answer, State
 
 
 class KeeperAnswer(Answer):
@@ -16,12 +16,12 @@ class KeeperAnswer(Answer):
     installed: bool
     by: Literal["systemd", "cron"] | None = None
     every: str | None = None
-    wrote: dict[str, str] | None = Field(default=None, description="by where it stands, the text")
+    wrote: dict[str, str] | None = Field(default=None, description="by path, the text")
     removed: list[str] | None = None
     last_tick_at: str | None = None
     last_tick: Literal["done", "failed", "at work"] | None = None
     failed: dict[str, str] | None = Field(
-        default=None, description="what the last tick could not do, by run or box"
+        default=None, description="errors of the last tick, by run or instance"
     )
     overdue: bool | None = None
     put_into_secrets_env: list[str] | None = Field(
@@ -37,14 +37,14 @@ class TickRow(Answer):
     did: list[str]
 
 
-class BoxTickRow(Answer):
-    """A rented box, or a provider, of which something was due."""
+class InstanceTickRow(Answer):
+    """A rented instance or a provider on which a tick acted."""
 
-    box: str
+    instance: str
     did: list[str]
 
 
 class TickAnswer(Answer):
     runs: list[TickRow]
-    boxes: list[BoxTickRow] | None = None
+    instances: list[InstanceTickRow] | None = None
     note: str | None = None

@@ -1,0 +1,65 @@
+"""Makes answers from findings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from trainer_runtime.core.protocol.finding import LONGEST_EVIDENCE, MOST_EVIDENCE, Finding, Patch
+from trainer_runtime.core.protocol.text import shown
+from trainmaster.words.answers.diagnosis import FindingAnswer, PatchAnswer
+
+_LONGEST_TEXT = 1000
+_MOST_SENTENCES = 12
+
+
+def finding_answer(
+    finding: Finding,
+    *,
+    attempt: int | None = None,
+    over: bool = False,
+    tried: Collection[str] = (),
+) -> FindingAnswer:
+    """The answer of a finding, which may come from a journal, with sanitised text.
+
+    Patches that were `tried` (ids) come last.
+
+    Raises:
+        ValueError: a name is not one of the catalogues'.
+    """
+    return FindingAnswer(
+        id=_word(finding.id),
+        code=_word(finding.code),
+        severity=finding.severity,
+        confidence=finding.confidence,
+        step=finding.step,
+        attempt=attempt,
+        over=over or None,
+        evidence=_lines(finding.evidence, MOST_EVIDENCE, LONGEST_EVIDENCE),
+        explanation=_text(finding.explanation, _LONGEST_TEXT),
+        advice=_lines(finding.advice, _MOST_SENTENCES, _LONGEST_TEXT),
+        led_to=_lines(finding.led_to, _MOST_SENTENCES, 64),
+        patches=sorted(
+            (_patch(patch, tried) for patch in finding.patches), key=lambda patch: bool(patch.tried)
+        ),
+    )
+
+
+def _patch(patch: Patch, tried: Collection[str]) -> PatchAnswer:
+    text = {"id": _word(patch.id), "why": _text(patch.why, _LONGEST_TEXT)}
+    return PatchAnswer.model_validate(
+        {**patch.to_dict(), **text, "tried": patch.id in tried or None}
+    )
+
+
+def _word(text: str) -> str:
+    if not (text.isascii() and text.replace("_", "").isalnum() and len(text) <= 64):
+        raise ValueError(f"{text[:80]!r} is not a name of the catalogues")
+    return text
+
+
+def _lines(texts: Sequence[str], most: int, longest: int) -> list[str]:
+    return [_text(text, longest) for text in texts[:most]]
+
+
+def _text(text: str, longest: int) -> str:
+    return shown(text.encode(errors="replace"))[:longest]

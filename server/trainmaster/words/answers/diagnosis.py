@@ -1,0 +1,65 @@
+"""Answers of `diagnose`: findings, the root cause first."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainmaster.words.answers.base import Answer
+
+
+class PatchAnswer(Answer):
+    """One change that `resume --apply FINDING:PATCH` makes.
+
+    A value of null in `set` sets the field to null.
+    """
+
+    id: str
+    set: dict[str, Any]
+    expected: dict[str, Any] = Field(
+        description="what the fields hold now; a config that holds something else refuses the patch"
+    )
+    from_: str | int = Field(alias="from", description="where the training resumes")
+    skip: dict[str, int] | None = Field(default=None, description="data that is skipped")
+    keeps_batch: bool = Field(description="an optimizer step sees as many tokens as before")
+    why: str
+    tried: bool | None = Field(
+        default=None, description="true if it was applied before without lasting success"
+    )
+
+
+class FindingAnswer(Answer):
+    """One diagnosis. Only `evidence` holds text of the log, which anybody may have written."""
+
+    id: str
+    code: str
+    severity: Literal["info", "warning", "critical"]
+    confidence: float
+    step: int | None = None
+    attempt: int | None = None
+    over: bool | None = Field(default=None, description="true for a finding that is resolved")
+    evidence: list[str]
+    explanation: str
+    advice: list[str]
+    led_to: list[str] = Field(description="codes of the symptoms that this cause explains")
+    patches: list[PatchAnswer]
+
+
+class DiagnosisAnswer(Answer):
+    """Findings of a run or a file; none where nothing is wrong.
+
+    `reason` is how a run without findings failed.
+    `read_bytes` is how much of a file was read, `series_until_step` the last step
+    whose series were evaluated, if there are more.
+    """
+
+    run_id: str | None = None
+    findings: list[FindingAnswer]
+    reason: str | None = Field(default=None, description="how it failed, without a finding")
+    evidence: list[str] | None = Field(default=None, description="the last lines of its log")
+    omitted: int | None = Field(default=None, description="further findings, less pressing")
+    read_bytes: int | None = None
+    series_until_step: int | None = None
+    next_step: str | None = None
+    next_tools: list[str] | None = None

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.session.leftovers import SESSION_VARIABLE, end_processes_of, left_by_session
+
+_SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
+
+
+@pytest.fixture
+def other_session() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that another session of tests has started, in no folder of this one's."""
+    process = subprocess.Popen(_SLEEP, cwd="/", env={SESSION_VARIABLE: "other"})
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_what_works_in_a_folder_is_ended_and_nothing_else(
+    tmp_path: Path, other_session: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    mine = [
+        subprocess.Popen(_SLEEP, cwd=tmp_path / "mine"),
+        subprocess.Popen([*_SLEEP, f"{tmp_path}/mine/file"]),
+        subprocess.Popen(_SLEEP, env={**os.environ, "HOME": f"{tmp_path}/mine"}),
+    ]
+    end_processes_of(tmp_path / "mine")
+    assert [process.wait(10) for process in mine] == [-9] * 3
+    assert other_session.poll() is None
+
+
+def test_what_a_session_left_is_named_and_ended(
+    tmp_path: Path, other_session: subprocess.Popen[bytes]
+) -> None:
+    (line,) = left_by_session("other", tmp_path, patience_s=0.2)
+    assert line.startswith(f"{other_session.pid} in /: ")
+    assert "time.sleep(1000)" in line
+    assert other_session.wait(10) == -9
+    assert left_by_session("other", tmp_path, patience_s=0.2) == []

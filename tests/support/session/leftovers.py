@@ -1,0 +1,100 @@
+"""Processes that a test or the whole session of tests has left running: finds and ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+# In the environment of the session's workers and of whatever they start.
+SESSION_VARIABLE = "TRAINMASTER_TEST_SESSION"
+_BOUND_S = 20.0
+
+
+def end_processes_of(folder: Path) -> None:
+    """End whatever works in a test's folder or has its path in its command line or environment."""
+    _end(lambda: list(_processes(_mentions(folder))))
+
+
+def left_by_session(session: str, folder: Path, patience_s: float) -> list[str]:
+    """What still runs after `patience_s` of what a session started, one line each; it is ended.
+
+    `folder` holds the folders of all its tests.
+    """
+    mark = f"{SESSION_VARIABLE}={session}".encode()
+
+    def found() -> list[int]:
+        mentions = _mentions(folder)
+        return list(_processes(lambda pid: mark in _read(pid, "environ") or mentions(pid)))
+
+    deadline = time.monotonic() + patience_s
+    while (pids := found()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    lines = [_described(pid) for pid in pids]
+    if pids:
+        _end(found)
+    return lines
+
+
+def _mentions(folder: Path) -> Callable[[int], bool]:
+    path = os.fsencode(folder)
+    inside = (path + b"/", path + b"\0", path + b":")
+
+    def mentions(pid: int) -> bool:
+        where = _working_folder(pid) + b"\0"
+        texts = (where, _read(pid, "cmdline"), _read(pid, "environ"))
+        return any(words in text for text in texts for words in inside)
+
+    return mentions
+
+
+def _processes(chosen: Callable[[int], bool]) -> Iterator[int]:
+    """The pids chosen, without this process and those that it was started by."""
+    kept = {1, *_ancestors(os.getpid())}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in kept and chosen(int(name)):
+            yield int(name)
+
+
+def _end(found: Callable[[], list[int]]) -> None:
+    deadline = time.monotonic() + _BOUND_S
+    while pids := [pid for pid in found() if not _is_zombie(pid)]:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise AssertionError(f"can't be ended: {[_described(pid) for pid in pids]}")
+        time.sleep(0.01)
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        yield pid
+        status = _read(pid, "stat").rpartition(b")")[2].split()
+        pid = int(status[1]) if status else 0
+
+
+def _is_zombie(pid: int) -> bool:
+    return _read(pid, "stat").rpartition(b")")[2].split()[:1] in ([b"Z"], [])
+
+
+def _described(pid: int) -> str:
+    words = _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+    return f"{pid} in {_working_folder(pid).decode(errors='replace') or '?'}: {words[:300]}"
+
+
+def _working_folder(pid: int) -> bytes:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd".encode())
+    except OSError:
+        return b""
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,231 @@
+"""Causes from each source: the log's last episode, cumulative failures, the end of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trainer_runtime.core.diagnosis.signatures.causality import COLLECTIVES, SIGNALS
+from trainer_runtime.core.diagnosis.signatures.final_error import final_error
+from trainer_runtime.core.diagnosis.signatures.outcome import Outcome
+from trainer_runtime.core.diagnosis.signatures.scan import ScanResult, SignatureScan
+from trainer_runtime.core.diagnosis.signatures.signature import (
+    Occurrence,
+    Strength,
+    log_order,
+    signature,
+)
+from trainer_runtime.core.diagnosis.signatures.slots import Slots
+from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
+
+_NEW_SCALE = 1024.0  # a loss scale that settles stays above
+_MAX_SETTLING = 25  # overflows: from 2**32, where older releases start, to 2**10
+_FEW = 5
+_SIGNAL_CODES = {
+    1: ("session_hangup", 0.85),
+    2: ("interrupted", 0.85),
+    7: ("shm_too_small", 0.6),
+    9: ("host_oom", 0.6),
+    15: ("preempted_sigterm", 0.8),
+}
+_SAVED_ON_SIGTERM = 75
+_TIMEOUT_COMMAND = 124
+_NO_DISK_LEFT_GIB = 0.05
+_UNKNOWN = signature(
+    "unknown_error/final_error", "\n", "(?!)", confidence=0.5, strength=Strength.GUESSED
+)
+_WITH_EXIT_CODE = 0.8
+
+
+@dataclass(slots=True)
+class Cause:
+    """A code with all its occurrences. `onset` is the byte of the log where it began, None where it
+    is known from outside the log. `continued`: training came back after it."""
+
+    code: str
+    severity: Severity
+    confidence: float
+    strength: Strength
+    onset: int | None
+    step: int | None = None
+    lines: list[bytes] = field(default_factory=list)
+    slots: Slots = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+    led_to: list[str] = field(default_factory=list)
+    continued: bool = False
+
+
+def from_last_episode(result: ScanResult, outcome: Outcome) -> list[Cause]:
+    """The failures at the log's end, unless training continued after them, and dmesg's."""
+    occurrences: list[Occurrence] = []
+    if not result.episode.is_survived:
+        occurrences += result.episode.occurrences.values()
+    if outcome.succeeded:
+        occurrences = [one for one in occurrences if one.code in SIGNALS]
+    for line in outcome.dmesg:
+        occurrences += _in_dmesg(line)
+    return _by_code(occurrences)
+
+
+def from_cumulative(result: ScanResult) -> list[Cause]:
+    """Failures that count by how often they occurred, and by whether they passed."""
+    counted = []
+    severities: dict[str, Severity] = {}
+    for one in result.cumulative.values():
+        severity = _SEVERITY_RULES.get(one.code, _own_severity)(one, result)
+        if severity is not None:
+            counted.append(one)
+            known = severities.get(one.code, severity)
+            severities[one.code] = max(known, severity, key=SEVERITIES.index)
+    causes = _by_code(counted)
+    for cause in causes:
+        cause.severity = severities[cause.code]
+        if cause.code == "fp16_overflow" and _is_scale_minimal(cause.slots):
+            cause.code, cause.severity = "fp16_scale_floor", "critical"
+    return causes
+
+
+def from_process_end(outcome: Outcome, *, log_has_causes: bool) -> list[Cause]:
+    """What the exit code, the signal or the supervisor's reason says by itself."""
+    if outcome.terminated_why == "time_limit":
+        return [_from_outside("time_limit", 0.99, Strength.STATED)]
+    if outcome.terminated_why is not None or outcome.running:
+        return []
+    if outcome.code == _SAVED_ON_SIGTERM:
+        return [_from_outside("preempted_sigterm", 0.95)]
+    if outcome.code == _TIMEOUT_COMMAND:
+        return [_from_outside("time_limit", 0.7)]
+    named = _SIGNAL_CODES.get(outcome.killed_by or 0)
+    if named is not None:
+        code, confidence = named
+        if code == "host_oom":
+            confidence = _confidence_by_host_memory(outcome.telemetry)
+        return [_from_outside(code, confidence)]
+    free = outcome.telemetry.get("disk_free_gib")
+    failed = outcome.code not in (None, 0)
+    if failed and not log_has_causes and free is not None and free < _NO_DISK_LEFT_GIB:
+        return [_from_outside("disk_full", 0.6)]
+    return []
+
+
+def from_survived(result: ScanResult) -> list[Cause]:
+    """Failures that ended a process while the training came back."""
+    occurrences = list(result.survived.values())
+    if result.episode.died and result.episode.is_survived:
+        occurrences += result.episode.occurrences.values()
+    causes = _by_code(occurrences)
+    for cause in causes:
+        cause.severity = "info" if cause.severity == "info" else "warning"
+        cause.continued = True
+    return [cause for cause in causes if cause.code not in COLLECTIVES | SIGNALS]
+
+
+def from_final_error(result: ScanResult, outcome: Outcome) -> list[Cause]:
+    """An error at the log's end that has no code of its own."""
+    if outcome.running or outcome.succeeded or outcome.terminated_why is not None:
+        return []
+    error = final_error(result.tail)
+    if error is None:
+        return []
+    offset, context = result.tail_offset + error.start, result.tail[: error.start]
+    (cause,) = _by_code([Occurrence(_UNKNOWN, offset, error.lines[-1], context=context)])
+    cause.lines = list(error.lines)
+    if outcome.code is not None:
+        cause.confidence = _WITH_EXIT_CODE
+    return [cause]
+
+
+def _in_dmesg(line: bytes) -> list[Occurrence]:
+    scan = SignatureScan()
+    scan.feed(line)
+    scan.finish()
+    found = list(scan.result().episode.occurrences.values())
+    for occurrence in found:
+        occurrence.offset, occurrence.context = None, b""
+    return found
+
+
+def _by_code(occurrences: Iterable[Occurrence]) -> list[Cause]:
+    """One cause for each code: its strongest occurrence describes it, its earliest dates it."""
+    causes: dict[str, Cause] = {}
+    for one in sorted(occurrences, key=lambda one: (-one.signature.strength, *_order(one))):
+        cause = causes.get(one.code)
+        if cause is None:
+            cause = causes[one.code] = Cause(
+                one.code,
+                one.signature.severity,
+                one.signature.confidence,
+                one.signature.strength,
+                one.offset,
+                one.step,
+            )
+        elif _order(one) < log_order(cause.onset):
+            cause.onset, cause.step = one.offset, one.step
+        if one.signature.severity == "info":
+            cause.severity = "info"
+        cause.confidence = max(cause.confidence, one.signature.confidence)
+        cause.lines.append(one.line)
+        cause.slots = {**one.slots, **cause.slots}
+        cause.ranks |= one.ranks
+    for cause in causes.values():
+        if len(cause.ranks) == 1:
+            cause.slots.setdefault("rank", min(cause.ranks))
+    return list(causes.values())
+
+
+def _order(occurrence: Occurrence) -> tuple[bool, int]:
+    return log_order(occurrence.offset)
+
+
+def _own_severity(occurrence: Occurrence, result: ScanResult) -> Severity | None:
+    return occurrence.signature.severity
+
+
+def _overflow(occurrence: Occurrence, result: ScanResult) -> Severity | None:
+    """A few overflows are normal while the scale is found; many, or at a low scale, are not."""
+    slots = occurrence.slots
+    scale = slots.get("loss_scale", slots.get("loss_scale_was", _NEW_SCALE))
+    settling = scale >= _NEW_SCALE and occurrence.count <= _MAX_SETTLING
+    return None if settling and result.progress_seen else "warning"
+
+
+def _nan_loss(occurrence: Occurrence, result: ScanResult) -> Severity | None:
+    if not occurrence.settled:
+        return "critical"
+    return "info" if occurrence.count <= _FEW else "warning"
+
+
+def _nan_grad(occurrence: Occurrence, result: ScanResult) -> Severity | None:
+    if not occurrence.settled:
+        return "critical"
+    return None if occurrence.count <= _FEW else "warning"
+
+
+# The severity of cumulative failures; None: not worth a finding.
+_SEVERITY_RULES: Mapping[str, Callable[[Occurrence, ScanResult], Severity | None]] = {
+    "fp16_overflow": _overflow,
+    "nan_loss": _nan_loss,
+    "nan_grad": _nan_grad,
+}
+
+
+def _is_scale_minimal(slots: Mapping[str, float | int]) -> bool:
+    scale, was = slots.get("loss_scale"), slots.get("loss_scale_was")
+    return scale is not None and (scale < 1e-3 or (was is not None and was <= scale))
+
+
+def _from_outside(code: str, confidence: float, strength: Strength = Strength.GUESSED) -> Cause:
+    # A cause that is less likely than not is only a warning.
+    severity: Severity = "critical" if confidence >= 0.5 else "warning"
+    return Cause(code, severity, confidence, strength, None)
+
+
+def _confidence_by_host_memory(telemetry: Mapping[str, float]) -> float:
+    """How likely a SIGKILL was for lack of memory, given the host's memory use."""
+    used, total = telemetry.get("host_mem_gib"), telemetry.get("host_mem_total_gib")
+    if used is None or not total:
+        return 0.6
+    share = used / total
+    if share >= 0.9:
+        return 0.85
+    return 0.6 if share >= 0.7 else 0.4
