@@ -1,4 +1,4 @@
-"""Posts one message, in a process of its own: `python -m trainer_runtime alert`.
+"""Posts one message, in a separate process: `python -m trainer_runtime alert`.
 
 Standard input holds `{"url", "body", "id"}`: a URL is a secret, so it is not on a command line. The
 answer is `{"sent": true}` or `{"sent": false, "reason", "wait_s"}`, with the `status` of the
@@ -69,7 +69,7 @@ def _failed(reason: str, wait_s: float = 0.0) -> dict[str, Any]:
 
 
 def _reason(error: object) -> str:
-    """Why there was no answer, in words of our own: an exception's text may hold the address."""
+    """Why there was no answer, from a fixed list: an exception's text may hold the address."""
     for kind, words in _REASONS:
         if isinstance(error, kind):
             return words

@@ -1,4 +1,4 @@
-"""What stands between this machine and a training: rows of what, state, found, remedy.
+"""Checks whether this machine can train: rows of what, state, found, remedy.
 
 Nothing is changed. Each row is checked independently: a failing one hides none of the others.
 """
@@ -87,7 +87,7 @@ def _environments() -> Iterator[Row]:
 
 
 def _frameworks() -> Iterator[Row]:
-    """What is installed of frameworks; who needs more gets an environment of its own."""
+    """The installed frameworks; runs that need more get their own environment."""
     there = facts()["distributions"]
     found = [f"{name} {there[name]}" for name in MODULES if name in there]
     yield Row("frameworks", "ok", ", ".join(found) or "none; environments are built for them")

@@ -1,4 +1,4 @@
-"""The files of a run as the follower reads them: from where the copy ends, or as a whole.
+"""Reads a run's files for the follower: from where the copy ends, or as a whole.
 
 Symbolic links are never followed: what is read lies in the run's folder.
 """
@@ -260,7 +260,7 @@ class ReplacedFile:
 
 
 def _read_at(descriptor: int, length: int, offset: int) -> bytes:
-    """So many bytes, fewer only where the file ends."""
+    """The requested number of bytes, fewer only at the file's end."""
     data = os.pread(descriptor, length, offset)
     while 0 < len(data) < length:
         more = os.pread(descriptor, length - len(data), offset + len(data))

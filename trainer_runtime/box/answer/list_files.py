@@ -12,7 +12,7 @@ from trainer_runtime.core.files.listing import chunk_digest, list_files
 
 
 def print_files(folder: Path, options: argparse.Namespace) -> int:
-    """Print what there is to be known about files, each line as soon as it is known."""
+    """Print a line per file, each as soon as it is known."""
     lines = (
         _files(folder, options.pattern) if options.command == "files" else _digest(folder, options)
     )

@@ -526,7 +526,7 @@ def _leads_through_link(root: bytes, name: bytes) -> bool:
 
 
 def _remove_stale(root: bytes, folder: bytes, listed: dict[bytes, Listed], header: Header) -> None:
-    """Remove whatever the listing does not name, and what is in the way of what it names."""
+    """Remove all that the listing does not name, and what is in the way of what it names."""
     for name in os.listdir(os.path.join(root, folder)):
         inside = os.path.join(folder, name)
         path = os.path.join(root, inside)
@@ -557,7 +557,7 @@ def _make_folders(root: bytes, parents: set[bytes]) -> None:
 
 
 def _resume(descriptor: int, offset: int) -> Any:
-    """The hash of what is kept of a part; what lies behind `offset` is cut off."""
+    """The hash of the kept bytes of a part, truncated at `offset`."""
     os.ftruncate(descriptor, offset)
     hasher = hashlib.sha256()
     while data := os.read(descriptor, _LARGEST_FRAME_BYTES):

@@ -1,4 +1,4 @@
-"""Whether a folder that something is to be copied into later can be written."""
+"""Checks whether a folder for later copies can be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that others have started, as the supervisor sees an attempt: it is only watched.
+"""Presents an attached training to the supervisor as an attempt: it is only watched.
 
 Nothing is started, signalled or ended. What its log says is copied to `train.log`, and becomes the
 events of a trainer; when its process is gone or its log has fallen silent, the attempt has ended.
@@ -83,7 +83,7 @@ class AttachedProcesses:
         self._let_go()
 
     def kill(self, attempt: int) -> None:
-        """The same: nothing of it is ours to end."""
+        """The same: an attached training is never ended."""
         self.terminate(attempt)
 
     def _take_up(self, attempt: int) -> str | None:

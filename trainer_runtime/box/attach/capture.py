@@ -1,4 +1,4 @@
-"""A pane's text as two files of ours: what stood there when we came, and what came since."""
+"""Captures a pane's text in two files: its content at the start, and its output since."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Capture:
 
 
 def find_pane(wanted: PaneConfig) -> Pane | None:
-    """The pane that `Pane.to_dict` described, as long as it stands."""
+    """The pane that `Pane.to_dict` described, while it exists."""
     name = wanted.name
     if wanted.program == "tmux":
         panes = tmux_panes(wanted.server)

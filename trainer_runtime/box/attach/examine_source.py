@@ -1,4 +1,4 @@
-"""What of this machine is meant by a log, a pane, a session or a process that is to be watched.
+"""Resolves the log, pane, session or process that is to be watched on this machine.
 
 Answers with the source as a run's config holds it, or with why it can't be watched and what its
 owner can do about that.

@@ -1,6 +1,6 @@
 """Copies a foreign process's log into a file of ours that is only ever appended to.
 
-What stands in the copy decides what is copied next: beside it lies a journal of the files that it
+The copy's content decides what is copied next: beside it is a journal of the files that it
 was taken from, a line for each before its first byte is copied, so that a copy killed at any
 moment resumes with the same bytes, each once.
 """
@@ -22,7 +22,7 @@ _MOST_NAMES = 10_000  # of a folder, when searching for a moved log
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A file that the copy was taken from: its bytes from `begin` on stand there from `at` on.
+    """A file that the copy was taken from: its bytes from `begin` on are in the copy from `at` on.
 
     `part`: index of the file in the wanted ones; `inode` and `device` distinguish its successors.
     """
@@ -137,7 +137,7 @@ class LogCopy:
         return True
 
     def _take_up(self, part: int, begin: int, size: int, *, apart: bool = False) -> bool:
-        """Note the file that stands at a part's path as the copy's next; False where none does."""
+        """Record the file at a part's path as the copy's next; False if there is none."""
         try:
             source = os.open(self._parts[part], os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -149,7 +149,7 @@ class LogEvents:
             self._write(None, "completed", {"step": step})
 
     def _write(self, t: float | None, kind: str, fields: dict[str, Any]) -> None:
-        """Write an event that a line has made, unless it stands already."""
+        """Write an event made from a line, unless it was written already."""
         self._count += 1
         if self._count <= self._state.count:
             return
@@ -177,7 +177,7 @@ class LogEvents:
 
 
 class _EventState:
-    """What of the events stands already. `count`: of those that lines have made."""
+    """The events written already. `count`: of those made from lines."""
 
     def __init__(self, attempt: AttemptFolder) -> None:
         self.last_seq = -1

@@ -1,4 +1,4 @@
-"""Sessions of tmux and screen: what stands in them, and having what follows written to a file.
+"""Sessions of tmux and screen: reads their content, and has further output written to a file.
 
 A session that somebody else made is only ever read: no key is sent to it, and a pipe or a log that
 somebody has set up is left as it is.

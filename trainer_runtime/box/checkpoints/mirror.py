@@ -69,7 +69,7 @@ class CheckpointMirror:
         return False
 
     def close(self) -> None:
-        """Let go of a copy under way; it comes to its end by itself."""
+        """Detach from a copy under way; its process ends by itself."""
         self._child = None
 
     def _start(self, destination: Path, wanted: tuple[str, ...]) -> None:

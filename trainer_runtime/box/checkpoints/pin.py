@@ -1,4 +1,4 @@
-"""Keeps the checkpoint that a rewind would go back to, while what it is for is still growing.
+"""Pins the checkpoint that a rewind would return to, while its fault is still developing.
 
 By the time a spike has lasted long enough to be rewound for, retention alone may have pruned the
 newest checkpoint before it.
@@ -13,20 +13,20 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_document, pinned_steps
 
 
-class HeldCheckpoints:
+class PinnedCheckpoints:
     """A run's `held_checkpoints.json`, of which this is the only writer."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
-        self._held = pinned_steps(run.root)
+        self._pinned = pinned_steps(run.root)
 
-    def hold(self, steps: Collection[int]) -> None:
-        """Hold these, and none besides. A disk that takes no file is tried again next time."""
+    def pin(self, steps: Collection[int]) -> None:
+        """Pin these and unpin all others. If the disk takes no file, the next call tries again."""
         wanted = frozenset(steps)
-        if wanted == self._held:
+        if wanted == self._pinned:
             return
         try:
             write_json(self._run.held_checkpoints, pinned_document(wanted))
         except OSError:
             return
-        self._held = wanted
+        self._pinned = wanted

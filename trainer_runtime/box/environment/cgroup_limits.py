@@ -1,4 +1,4 @@
-"""What of the machine this process may use: its cgroups' limits, beside what the machine has."""
+"""Reads the limits of this process's cgroups, and what the machine has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An interpreter of this machine that can read checkpoints: one that has PyTorch."""
+"""Finds an interpreter of this machine that can read checkpoints: one that has PyTorch."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class EnvironmentUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Installer:
-    """`pip` or `uv`, and how it is called; `brings_pip`: the venv is made with a pip of its own."""
+    """`pip` or `uv`, and how it is called; `brings_pip`: the venv is made with its own pip."""
 
     kind: str
     command: tuple[str, ...]
@@ -79,7 +79,7 @@ class Wanted:
 def find_installer(
     base: Interpreter, others: Sequence[Interpreter], environment: Mapping[str, str]
 ) -> Installer | None:
-    """Who can install into a venv of `base`; None where there is nobody."""
+    """The installer for a venv of `base`; None if there is none."""
     if base.venv:
         for python in (base, *others):
             if python.pip is not None and python.pip >= _FIRST_PIP_FOR_OTHERS:

@@ -70,7 +70,7 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Whether an interpreter's PyTorch computes: the version, or what stands against it."""
+    """Check that an interpreter's PyTorch computes: the version, or the problem."""
 
     version: str | None
     problem: str = ""

@@ -1,4 +1,4 @@
-"""Environment modules of a cluster: loaded once in a login shell, kept as what they changed."""
+"""Loads a cluster's environment modules once in a login shell, and keeps the changed variables."""
 
 from __future__ import annotations
 

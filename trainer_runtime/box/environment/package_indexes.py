@@ -1,4 +1,4 @@
-"""pip's settings for uv, which reads none of them.
+"""Translates pip's settings for uv, which reads none of them.
 
 pip reads its indexes from its configuration files and from PIP_… variables; uv is given the
 same by UV_… variables: never on a command line, where everybody could read the passwords that

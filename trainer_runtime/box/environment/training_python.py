@@ -1,4 +1,4 @@
-"""The interpreter that is to train, for what only its packages can do: tokenizers, datasets, hub.
+"""Runs work in the training's interpreter that needs its packages: tokenizers, datasets, hub.
 
 The runtime needs nothing but the standard library; whatever takes more runs as a process
 of the environment that the preparation settled.

@@ -1,4 +1,4 @@
-"""Virtual environments in the cache, one per what they are made of, shared by runs.
+"""Virtual environments in the cache, one per recipe, shared by runs.
 
 An entry is `<cache>/venvs/<hash>`. It is built in place, since an environment can't be moved, under
 a lock of its own; `.complete` is written last. One without it, or whose interpreter no longer runs,
@@ -198,7 +198,7 @@ def _sees_system(base: Interpreter) -> bool:
 
 
 def _put_on_top(entry: Path, base: Interpreter) -> None:
-    """Let the environment see the packages of the virtual one that it stands on."""
+    """Let the environment see the packages of the virtual one that it is based on."""
     for packages in (entry / "lib").glob("python3*/site-packages"):
         # `addsitedir` reads the path files there, too: what was installed in place is found.
         lines = [f"import site; site.addsitedir({path!r})\n" for path in base.sites]

@@ -1,4 +1,4 @@
-"""One HTTP request to the very address that was given: what goes along is for nobody else."""
+"""Sends one HTTP request to exactly the given address, without redirects: it may carry secrets."""
 
 from __future__ import annotations
 

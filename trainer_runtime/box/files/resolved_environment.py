@@ -1,4 +1,4 @@
-"""What the preparation settled for the trainer: its interpreter, and what its environment needs."""
+"""The environment that the preparation resolved for the trainer: interpreter and variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The secrets that a run was given: a file that its owner alone can read, while they are needed."""
+"""A run's secrets: a file that its owner alone can read, while they are needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SecretsMissingError(Exception):
 
 
 def secret_values(run: RunFolder) -> dict[str, str]:
-    """Every value that stands in the run's folder, by name."""
+    """Every secret value in the run's folder, by name."""
     given = (read_json(run.secrets) or {}).get("values")
     return {str(name): str(value) for name, value in given.items()} if given else {}
 

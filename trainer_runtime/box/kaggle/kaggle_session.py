@@ -1,4 +1,4 @@
-"""One session of a run as a Kaggle kernel: creates the run's folder, supervises it, reports on it.
+"""One session of a run as a Kaggle kernel: creates the run's folder, supervises and reports.
 
 The pushed script (`templates/launch/kaggle.py.j2`) unpacks its payload and calls `run_session`. The
 supervisor is the same as anywhere, as a child; what it leaves in `<working>/run` is the next
@@ -182,7 +182,7 @@ class _Running:
         return (self._session.kill_t + self._session.end_t) / 2.0
 
     def _report(self) -> None:
-        """Frames, news, and once a minute how it stands."""
+        """Emit frames, news, and once a minute the status."""
         self._relay.poll()
         for words in self._account.news():
             _say(words)

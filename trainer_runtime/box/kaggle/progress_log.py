@@ -1,4 +1,4 @@
-"""What a kernel's log says to people: how the training stands once a minute, and what happens."""
+"""Lines for readers of a kernel's log: the training's status once a minute, and its events."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Account:
         return lines
 
     def standing(self) -> str:
-        """How the training stands now."""
+        """The training's present status."""
         self._read_events()
         progress = self._progress
         if progress.target_step is None:
@@ -81,7 +81,7 @@ class Account:
 
 
 def _words(event: Event) -> str | None:
-    """One event of the journal in words; None for what nobody waits for."""
+    """One event of the journal in words; None if it is of no interest."""
     line = journal_line(event)
     if isinstance(line, AttemptStarting):
         return f"Attempt {line.attempt} starts: {line.plan.why}"

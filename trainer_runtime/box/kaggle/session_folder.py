@@ -1,4 +1,4 @@
-"""Lays a run's folder down for a session: what the last one left, and what is newer than that."""
+"""Creates a run's folder for a session: the last one's output, and what is newer."""
 
 from __future__ import annotations
 

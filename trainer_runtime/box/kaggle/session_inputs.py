@@ -1,4 +1,4 @@
-"""What is mounted into a kernel: an earlier session's output, data sets for the cache, secrets."""
+"""Reads a kernel's mounts: an earlier session's output, data sets for the cache, secrets."""
 
 from __future__ import annotations
 

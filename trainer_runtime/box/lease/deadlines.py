@@ -1,4 +1,4 @@
-"""What ends an attempt by the clock: `limits.max_runtime`, the host's lease, the end of the
+"""Computes when the clock ends an attempt: `limits.max_runtime`, the host's lease, the end of the
 session that a place was lent for."""
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _ask(way: OwnEnd, key: str) -> Answered:
 
 
 def _run(command: list[str], variables: Mapping[str, str]) -> Answered:
-    """What it prints is not kept: nobody knows what stands in it."""
+    """Its output is not kept: its content is unknown."""
     try:
         done = subprocess.run(
             command,

@@ -96,7 +96,7 @@ class LeaseTimer:
         self._next_pause_s = min(2 * self._next_pause_s, _LONGEST_PAUSE_S)
 
     def _apply(self, act: Callable[[], list[str]], what: str) -> None:
-        """Whatever goes wrong with a run, the lease ends when it ends."""
+        """Act on the runs; a failure there does not delay the lease's end."""
         try:
             for name in act():
                 self._note(f"{name}: {what}")

@@ -1,4 +1,4 @@
-"""Has the checkpoint that a run begins with taken over from a training of others."""
+"""Adopts a foreign training's checkpoint as the one that a run begins with."""
 
 from __future__ import annotations
 

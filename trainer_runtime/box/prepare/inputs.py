@@ -1,4 +1,4 @@
-"""What a training starts from beside its data: a model's folder, a tokenizer's.
+"""Provides a training's inputs beside its data: a model's folder, a tokenizer's.
 
 The config names each under `inputs`: `<cache>/models/<name>` is where it comes to lie, sent by the
 client (`from`) or fetched from the hub (`hub`, at a `revision`). A folder is there once

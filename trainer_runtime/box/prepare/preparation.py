@@ -1,4 +1,4 @@
-"""What comes before the trainer: setup script, environment, model, adopted checkpoint, data.
+"""Prepares an attempt: setup script, environment, model, adopted checkpoint, data.
 
 `python3 -m trainer_runtime prepare CONFIG`, in the run's folder. One at a time per run; whatever is
 done is not done again, so that it may be killed at any moment and started again.

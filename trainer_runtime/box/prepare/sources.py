@@ -61,7 +61,7 @@ def refuse_empty(source: Source) -> None:
 
 
 def file_path(source: Source, document: CorpusFile) -> Path:
-    """Where a source's document lies."""
+    """The location of a source's document."""
     root = Path(source.path)
     return root / document.name if root.is_dir() else root
 

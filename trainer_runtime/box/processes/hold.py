@@ -17,6 +17,7 @@ import select
 import subprocess
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,18 @@ _WRITE_WAIT_S = 600.0
 _DEFAULTS = {**OPENMP, "PYTHONUNBUFFERED": "1"}
 _NOT_STARTED = 127  # what a shell says of a command that it can't find
 _MOST_READS_AFTER_THE_END = 100  # of up to 4 KiB each; a terminal holds less
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """What one attempt's trainer is started with; `log` and `lock` are descriptors."""
+
+    run: RunFolder
+    attempt: AttemptFolder
+    number: int
+    config: RunConfig
+    log: int
+    lock: int
 
 
 def marker(run_id: str, attempt: int) -> str:
@@ -64,10 +77,11 @@ def hold(run_dir: Path, number: int) -> int:
     log = os.open(attempt.train_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         config = RunConfig.parse(attempt.config.read_bytes(), str(attempt.config))
+        launch = _Launch(run, attempt, number, config, log, lock)
         if config.pty:
-            code = _run_with_terminal(run, attempt, number, config, log, lock)
+            code = _run_with_terminal(launch)
         else:
-            code = _spawn(run, attempt, number, config, log, subprocess.DEVNULL, lock).wait()
+            code = _spawn(launch, stdin=subprocess.DEVNULL, output=log).wait()
     except (SecretsMissingError, DecodingError) as error:
         os.write(log, f"{error}\n".encode())
         code = ExitCode.UNUSABLE
@@ -107,16 +121,9 @@ def _superseded(run_dir: Path, number: int) -> bool:
     return any(folder.name.isdigit() and int(folder.name) > number for folder in attempts)
 
 
-def _spawn(
-    run: RunFolder,
-    attempt: AttemptFolder,
-    number: int,
-    config: RunConfig,
-    output: int,
-    stdin: int,
-    lock: int,
-) -> subprocess.Popen[bytes]:
-    name, value = marker(run.run_id, number).split("=", 1)
+def _spawn(launch: _Launch, *, stdin: int, output: int) -> subprocess.Popen[bytes]:
+    run, attempt, config = launch.run, launch.attempt, launch.config
+    name, value = marker(run.run_id, launch.number).split("=", 1)
     python, environment = trainer_environment(attempt.environment, config)
     variables = {**config.env, **secret_environment(run, config)}
     relative_config = attempt.config.relative_to(run.root)
@@ -128,25 +135,18 @@ def _spawn(
         stdout=output,
         stderr=output,
         start_new_session=True,
-        pass_fds=[lock],
+        pass_fds=[launch.lock],
     )
     identities = {"hold": _identity(os.getpid()), "trainer": _identity(trainer.pid)}
     write_json(attempt.process, identities)
     return trainer
 
 
-def _run_with_terminal(
-    run: RunFolder,
-    attempt: AttemptFolder,
-    number: int,
-    config: RunConfig,
-    log: int,
-    lock: int,
-) -> int:
+def _run_with_terminal(launch: _Launch) -> int:
     ours, theirs = pty.openpty()
-    trainer = _spawn(run, attempt, number, config, theirs, theirs, lock)
+    trainer = _spawn(launch, stdin=theirs, output=theirs)
     os.close(theirs)
-    _pump(ours, log, trainer)
+    _pump(ours, launch.log, trainer)
     return trainer.wait()
 
 

@@ -1,4 +1,4 @@
-"""Who has which file open, as far as `/proc` lets this user see it."""
+"""Lists which process has which file open, as far as `/proc` shows it to this user."""
 
 from __future__ import annotations
 

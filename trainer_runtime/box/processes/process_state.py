@@ -1,4 +1,4 @@
-"""What the kernel says of an attempt's processes: state, time used, and what a thread waits for."""
+"""Reads the kernel's view of an attempt's processes: state, CPU time, what a thread waits for."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Processes(Protocol):
         """Ask the preparation or the trainer to save and end (SIGTERM); each process once."""
 
     def kill(self, attempt: int) -> None:
-        """End at once whatever the attempt has left running (SIGKILL)."""
+        """Kill all processes that the attempt has left running (SIGKILL)."""
 
 
 class BoxProcesses:

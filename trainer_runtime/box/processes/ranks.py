@@ -184,14 +184,14 @@ class _Ranks:
 
     @property
     def ends(self) -> list[RankEnd]:
-        """Those that were seen, or that are on record though nobody saw the rank."""
+        """The ranks' ends: those that were seen, or that are only on record."""
         missed = set(range(self.expected)) - self._ranks.keys()
         on_record = [self._end_on_record(number) for number in missed]
         seen = [rank.end for rank in self._ranks.values()]
         return [end for end in (*seen, *on_record) if end is not None]
 
     def outcome(self, launcher_code: int) -> int:
-        """The attempt's exit code, or minus the signal it died by, once nobody lives."""
+        """The attempt's exit code, or minus the signal it died by, once no rank lives."""
         if self._launcher_asked and not self._ranks:
             return -self._asked[-1]
         return outcome(self.ends, self.expected, launcher_code)
@@ -247,7 +247,7 @@ class _Ranks:
         return RankEnd(number, float(recorded["t"]), code=int(recorded["code"]))
 
     def _end_the_others(self) -> None:
-        """Leave nobody waiting for ever for a rank that has failed."""
+        """End the ranks that would wait for ever for a failed one."""
         now = time.monotonic()
         if self._failed_s is None and any(
             rank.end and rank.end.failed for rank in self._ranks.values()

@@ -1,4 +1,4 @@
-"""What an attempt starts from: its configuration and the checkpoints it may resume."""
+"""Computes what an attempt starts from: its configuration and the checkpoints it may resume."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from trainer_runtime.box.files.configs import NOTHING
 from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.files.secret_file import secret_values
+from trainer_runtime.box.watch.watcher import Ended
 from trainer_runtime.core import frameworks
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.config import ConfigDocument, RunConfig
@@ -19,7 +20,7 @@ from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.environment.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
-from trainer_runtime.core.policy.recovery import Decision, Ending, Exit, is_skipped
+from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Exit, is_skipped
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.journal_lines import AttemptPlan
@@ -177,6 +178,25 @@ def account_of_end(run: RunFolder, end: Exit, ending: Ending, progress: Progress
         "last_step": None if is_lost else progress.step,
         "started_at_step": progress.started_at_step,
     }
+
+
+def ended(
+    run: RunFolder,
+    attempt: AttemptRecord,
+    end: Exit,
+    ending: Ending,
+    telemetry: Mapping[str, object],
+) -> Ended:
+    """How an attempt ended, as the diagnosis takes it."""
+    return Ended(
+        end.code,
+        end.signal,
+        completed=ending.reason is EndReason.COMPLETED,
+        prepared=end.prepared,
+        since_t=attempt.starting_t,
+        pids=pids(run, attempt.number),
+        telemetry=telemetry,
+    )
 
 
 def last_words(run: RunFolder, attempt: int, prepared: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""What the supervisor writes for others to read: state, index, status page, link and window."""
+"""Writes the supervisor's published files: state, index, status page, link and window."""
 
 from __future__ import annotations
 

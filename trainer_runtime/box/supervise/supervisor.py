@@ -14,7 +14,7 @@ from typing import Any
 
 from trainer_runtime.box.alerts.outbox import Alerting
 from trainer_runtime.box.checkpoints.mirror import CheckpointMirror
-from trainer_runtime.box.checkpoints.pin import HeldCheckpoints
+from trainer_runtime.box.checkpoints.pin import PinnedCheckpoints
 from trainer_runtime.box.environment.cgroup_limits import host_memory_gib
 from trainer_runtime.box.files.configs import newest_config
 from trainer_runtime.box.files.files import LineReader, read_fields
@@ -29,11 +29,11 @@ from trainer_runtime.box.supervise.record import Journal
 from trainer_runtime.box.supervise.replay import JOURNAL, replayed
 from trainer_runtime.box.watch.stalls import Inspect, StallInspector, no_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
-from trainer_runtime.box.watch.watcher import Ended, Watch
+from trainer_runtime.box.watch.watcher import Watch
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, intervention, restarts_after
 from trainer_runtime.core.policy.recovery import Action, Ending, EndReason, Exit, classify, decide
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.journal import AttemptRecord
+from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.journal_lines import AttemptPlan
 from trainer_runtime.core.protocol.lines import Event
 from trainer_runtime.core.protocol.states import (
@@ -76,7 +76,7 @@ class Supervisor:
         self._events = AttemptEvents(run, self._watch.feed_event)
         self._progress = self._events.progress
         self._stalls = StallInspector(run, self._watch, inspect)
-        self._held = HeldCheckpoints(run)
+        self._pinned = PinnedCheckpoints(run)
         self._deadlines = Deadlines(run)
         self._heard_t = record.heartbeat_t
         self._unseen = record.current.number if record.current else None
@@ -88,8 +88,15 @@ class Supervisor:
 
     def tick(self) -> bool:
         """Evaluate once and do what is due; True when there is nothing left to do."""
-        record = self._journal.record
-        desired = self._desired()
+        if self._act(self._journal.record, self._desired()):
+            return True
+        self._alerts.poll(self._journal.record, self._progress)
+        self._beat()
+        self._publish()
+        return False
+
+    def _act(self, record: Record, desired: Desired) -> bool:
+        """Take the first action that is due; True when there is nothing left to do."""
         attempt = record.current
         if attempt is not None and attempt.state is not AttemptState.ENDED:
             self._events.read(attempt.number)
@@ -104,24 +111,31 @@ class Supervisor:
         elif desired.generation > record.generation:
             self._take_up(desired)
         elif record.state in ENDED_PLACEMENTS:
-            remove_secrets(self._run, record.generation)
-            alerts_done = record.closed or self._alerts.poll(record, self._progress, last=True)
-            if record.closed or (self._mirror_checkpoints(last=True) and alerts_done):
-                self._alerts.forget(record)
-                self._publish(final=True)
-                if not record.closed:
-                    self._journal.write("closed", {})
-                return True
-        elif desired.state is DesiredState.STOPPED:
+            return self._close_record(record)
+        else:
+            self._wait_for_restart(record, desired)
+        return False
+
+    def _close_record(self, record: Record) -> bool:
+        """Finish alerts and copies of an ended run, then close its journal; True once closed."""
+        remove_secrets(self._run, record.generation)
+        alerts_done = record.closed or self._alerts.poll(record, self._progress, last=True)
+        if not record.closed and not (self._mirror_checkpoints(last=True) and alerts_done):
+            return False
+        self._alerts.forget(record)
+        self._publish(final=True)
+        if not record.closed:
+            self._journal.write("closed", {})
+        return True
+
+    def _wait_for_restart(self, record: Record, desired: Desired) -> None:
+        """Between two attempts: stop if that is wanted, or begin the planned one once it is due."""
+        if desired.state is DesiredState.STOPPED:
             self._enter(PlacementState.STOPPED, "stopped", None, desired.generation)
         elif self._lease_over(desired):
             self._enter(PlacementState.STOPPED, EndReason.LEASE_OVER.value, None)
         elif record.pending is not None and self._clock() >= (record.restart_due_t or 0.0):
             self._restart(record.pending)
-        self._alerts.poll(record, self._progress)
-        self._beat()
-        self._publish()
-        return False
 
     @property
     def journal_lines(self) -> int:
@@ -284,7 +298,7 @@ class Supervisor:
         now = self._clock()
         self._watch.poll(now)
         if attempt.state is AttemptState.RUNNING:  # until then it may need what was held before
-            self._held.hold(self._watch.wanted_checkpoints)
+            self._pinned.pin(self._watch.wanted_checkpoints)
         self._stalls.inspect_if_due(attempt.number, self._watch.findings, now)
 
     def _intervention(self, attempt: AttemptRecord) -> str | None:
@@ -309,15 +323,8 @@ class Supervisor:
 
     def _diagnose(self, attempt: AttemptRecord, end: Exit, ending: Ending) -> None:
         """Record why it ended before recording that it did: an ended attempt is not read again."""
-        ended = Ended(
-            end.code,
-            end.signal,
-            completed=ending.reason is EndReason.COMPLETED,
-            prepared=end.prepared,
-            since_t=attempt.starting_t,
-            pids=attempts.pids(self._run, attempt.number),
-            telemetry=self._journal.record.telemetry,
-        )
+        telemetry = self._journal.record.telemetry
+        ended = attempts.ended(self._run, attempt, end, ending, telemetry)
         self._watch.end(ended, self._clock())
 
     def _decide(self, attempt: AttemptRecord) -> None:

@@ -1,4 +1,4 @@
-"""What the kernel said of killed processes and failed GPUs, where it lets us read that."""
+"""Reads the kernel's messages on killed processes and failed GPUs, where permitted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMED_PID = re.compile(rb"(?:Killed process |\bpid=)(\d+)")
 
 
 def kernel_lines(since_t: float, now: float, pids: Collection[int] = ()) -> tuple[bytes, ...]:
-    """The newest lines on failures since `since_t` (Unix seconds); () where nobody may read them.
+    """The newest lines on failures since `since_t` (Unix seconds); () without permission to read.
 
     Other processes of the machine are killed for memory, too, and misuse their GPUs: such lines
     count where they name one of `pids`.

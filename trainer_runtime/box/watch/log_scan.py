@@ -1,4 +1,4 @@
-"""A growing log, read for failures: masked first, a bounded piece at a time."""
+"""Scans a growing log for failures: masked first, a bounded piece at a time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GrowingLog:
         self._offset = 0
 
     def has_restarted(self) -> bool:
-        """Whether it was truncated: what stands there now is another text, read from its start."""
+        """Whether it was truncated: the new text is then read from its start."""
         if self._size() >= self._offset:
             return False
         self._offset = 0
@@ -78,7 +78,7 @@ class GrowingLog:
             return  # it can't be read now; the rest is read the next time
 
     def skip_to_last(self, size_bytes: int) -> None:
-        """Leave out all but the last so many bytes."""
+        """Skip all but the last bytes, up to a maximum."""
         self._offset = max(self._offset, self._size() - size_bytes)
 
     def _size(self) -> int:

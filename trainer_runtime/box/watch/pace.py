@@ -1,4 +1,4 @@
-"""How an attempt's steps came, read from the end of its events."""
+"""Measures an attempt's pace from the end of its events."""
 
 from __future__ import annotations
 

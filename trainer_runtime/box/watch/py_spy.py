@@ -51,7 +51,7 @@ def spy(program: str, pid: int) -> str:
 
 
 def _is_safe(program: str) -> bool:
-    """Whether it lies where this user or root, and not just anybody, could have put it."""
+    """Whether only this user or root could have put it there."""
     try:
         found = (os.stat(program), os.stat(os.path.dirname(program)))
     except OSError:

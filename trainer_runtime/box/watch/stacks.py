@@ -1,4 +1,4 @@
-"""Taking the stacks of an attempt's processes, from outside and within bounds.
+"""Takes the stacks of an attempt's processes, from outside and within a time limit.
 
 A process is asked by SIGUSR2 only where it holds the file open that it then writes into, and has a
 handler for the signal; see train/loop/stacks.py. What a dump says of its process is only where it
@@ -37,7 +37,7 @@ class Taken:
 
 
 def take(run: RunFolder, attempt: int, within_s: float = WITHIN_S) -> list[Taken]:
-    """The stacks of an attempt's processes as they stand now, by pid."""
+    """The stacks of an attempt's processes at present, by pid."""
     found = states(run, attempt)
     folder = run.attempt(attempt)
     if not found or not folder.root.is_dir():

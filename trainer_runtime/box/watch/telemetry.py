@@ -1,4 +1,4 @@
-"""What the machine is doing: processor, memory, disk, network, GPUs where nvidia-smi answers."""
+"""Samples the machine: processor, memory, disk, network, GPUs where nvidia-smi answers."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Watch:
         self._has_news = True
 
     def sample(self, t: float, values: Mapping[str, object]) -> None:
-        """Take in a telemetry sample that stands in no journal."""
+        """Take in a telemetry sample that the journal does not hold."""
         self._detectors.sample(t, values)
 
     def poll(self, now: float) -> None:
