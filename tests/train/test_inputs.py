@@ -110,7 +110,7 @@ def rows_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[Any]
     run = tmp_path / "run"
     run.mkdir()
     monkeypatch.chdir(run)
-    (run / "trainer_runtime").symlink_to(Path(preparation.__file__).parents[1])
+    (run / "trainer_runtime").symlink_to(Path(preparation.__file__).parents[2])
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     source = Source("main", str(path), list_files(path, "jsonl"), "jsonl")

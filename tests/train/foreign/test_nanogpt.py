@@ -185,7 +185,7 @@ def test_a_model_with_biases_is_refused_with_a_way_out(tmp_path: Path) -> None:
         (lambda d: d["model"].pop("transformer.wpe.weight"), "not nanoGPT's own"),
         (lambda d: d["model_args"].update(n_embd=64), "not of the sizes in model_args"),
         (lambda d: d["model_args"].update(n_layer=-1), "n_layer is not a valid size"),
-        (lambda d: d.update(iter_num="many"), "no number of steps"),
+        (lambda d: d.update(iter_num="many"), "not a number of steps"),
         (lambda d: d.update(model=3), "model is of another form"),
         (lambda d: d["optimizer"].update(param_groups=[1, 2]), "misshapen"),
     ],
@@ -278,7 +278,7 @@ def test_a_checkpoint_that_was_written_over_meanwhile_is_not_taken(
     config = config_of(run, out)
     changed(out / "ckpt.pt", lambda document: document.update(iter_num=STEPS + 5))
     assert take_over.main(str(config)) == 77
-    assert f"of step {STEPS + 5} by now" in capsys.readouterr().err
+    assert f"of step {STEPS + 5} now" in capsys.readouterr().err
     assert not list(run.glob("checkpoints/step-*"))
 
 

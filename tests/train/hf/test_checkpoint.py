@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
 
 FILES = {
@@ -25,8 +23,8 @@ FILES = {
 ALIKE = {("ddp", "single"), ("zero2", "zero1"), ("zero3", "zero3_offload")}
 
 
-def config(strategy: str) -> Any:
-    return SimpleNamespace(document={"compute": {"strategy": strategy}})
+def config(strategy: str) -> RunConfig:
+    return RunConfig.parse({"compute": {"strategy": strategy}})
 
 
 def checkpoint(folder: Path, strategy: str) -> Path:

@@ -95,12 +95,11 @@ def test_what_the_framework_wrote_becomes_checkpoints_and_the_final_model(folder
     checkpoint = folder.folder / "checkpoints/step-00000006"
     assert verify(checkpoint) == verify(folder.folder / "final") == []
     assert (checkpoint / "optimizer/rank-0.bin").read_bytes() == bytes(12)
-    assert [event["values"]["clip_fraction"] for event in folder.events_of_kind("metric")] == [
-        1.0
-    ] * STEPS
+    clipped = [event["values"]["clip_fraction"] for event in folder.events_of_kind("metric")]
+    assert clipped == [1.0] * STEPS
     assert folder.events_of_kind("completed")[0]["step"] == STEPS
     assert sorted(path.name for path in folder.folder.iterdir()) == [
-        "checkpoints", "config.json", "events.jsonl", "final",
+        "checkpoints", "config.json", "events.jsonl", "final", "train.py",
     ]  # fmt: skip
 
 

@@ -43,7 +43,7 @@ class TrainingPython:
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def run(self, module: str, request: Mapping[str, object], report: Report) -> None:
-        """Carry out a request by `python -m trainer_runtime.train.<module>`.
+        """Carry out a request by `python -m trainer_runtime.train.data.<module>`.
 
         Its lines are reported as steps of the data's preparation.
 
@@ -55,7 +55,7 @@ class TrainingPython:
             file = Path(folder, "request.json")
             file.write_text(json.dumps(request))
             ended = follow(
-                [self.python, "-m", f"trainer_runtime.train.{module}", str(file)],
+                [self.python, "-m", f"trainer_runtime.train.data.{module}", str(file)],
                 report,
                 label=_LABEL,
                 folder=Path.cwd(),
