@@ -40,7 +40,7 @@ async def launch(
     """Start a training, detached. The same `idempotency_key` again returns the first call's run.
 
     Raises:
-        TrainmasterError: whatever makes it impossible; then nothing was started.
+        TrainmasterError: the launch is impossible; nothing was started.
     """
     asked = hashlib.sha256(json.dumps([spec, host, list(sets)]).encode()).hexdigest()
     if idempotency_key is not None:

@@ -18,7 +18,7 @@ _SAVE_FAILED = "checkpoint_failed"
 REPORTED_BY_TRAINER = {
     "nan_loss": "The loss is NaN or infinite; the trainer's guard ended the attempt.",
     "nan_grad": "The gradient is NaN or infinite; the trainer's guard ended the attempt.",
-    _SAVE_FAILED: "A checkpoint could not be saved, or did not stand the check.",
+    _SAVE_FAILED: "A checkpoint could not be saved, or failed verification.",
 }
 _BY_GUARD = "The trainer's guard reported it."
 SAVE_ADVICE = ("Check the disk and the log; the checkpoint before it is intact.",)
