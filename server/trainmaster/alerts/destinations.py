@@ -75,7 +75,7 @@ def address(home: Home, name: str, given: Destination, environment: Mapping[str,
 
 
 def sender_of(given: Destination, condition: Condition) -> Sender:
-    """Who sends a condition's alert: the destination's sender, or the client if the host can't."""
+    """The sender of a condition's alert: the destination's, or the client if the host can't."""
     if given.kind == "command" or needs_operator(condition):
         return "operator"
     return given.sender or "box"

@@ -96,7 +96,7 @@ def add_row(
 
 
 def checked_condition(when: str) -> Condition:
-    """The condition that `when` stands for.
+    """The parsed condition.
 
     Raises:
         UsageError: `CONDITION_INVALID`.

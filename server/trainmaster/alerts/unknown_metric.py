@@ -1,4 +1,4 @@
-"""What should be known of an alert on a metric that nothing reports so far."""
+"""The note on an alert whose metric no training has reported so far."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The port of a place where runs live: placing, requests, secrets, following, removal.
 
-Every backend does all of this. What only some can do stands in `capabilities.py`.
+Every backend implements all of this. Optional capabilities are in `capabilities.py`.
 """
 
 from __future__ import annotations

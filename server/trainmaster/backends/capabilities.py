@@ -205,6 +205,6 @@ class OutputReader(Capability):
         interpreter of the place has PyTorch). Changes nothing.
 
         Raises:
-            HostError: it is not a known kind of output, or belongs to a run of ours;
+            HostError: it is not a known kind of output, or belongs to a Trainmaster run;
                 `ENVIRONMENT_UNUSABLE` where no interpreter has PyTorch.
         """

@@ -58,7 +58,7 @@ class HostedBackend(
     """`host` transports files and commands, `launcher` holds the supervisor.
 
     `multiplexed`: runs are followed by a process on the host rather than by asking for each file.
-    `recorded`: where a run that is on record lies, whatever the host's root is by now.
+    `recorded`: the folder of a recorded run, even if the host's root has changed since.
     """
 
     def __init__(

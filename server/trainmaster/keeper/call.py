@@ -58,7 +58,7 @@ def parse_every(text: str) -> int:
 
 def refuse_odd_paths(call: Call) -> None:
     """Raises:
-    UsageError: `UNSAFE_NAME`, a path that can't stand in a line of a file.
+    UsageError: `UNSAFE_NAME`, a path with unprintable characters.
     """
     for path in (call.python, str(call.home)):
         if not path.isprintable():

@@ -181,6 +181,6 @@ def _missing(problems: Sequence[str]) -> HostError:
         "SCHEDULER_MISSING",
         f"Nothing here can call the keeper: {'; '.join(problems)}.",
         "Install cron (on Debian or Ubuntu: apt-get install cron), have `trainmaster tick` called "
-        "every few minutes by whatever else there is, or put what `trainmaster keeper install "
+        "every few minutes by another scheduler, or put what `trainmaster keeper install "
         "--print` prints on a machine that is always on.",
     )

@@ -11,7 +11,7 @@ from trainmaster.keeper.call import Call, marker_of, name_of
 from trainmaster.keeper.scheduler import SchedulerName, call_program, scheduler_refused
 
 _SYSTEMCTL = ("systemctl", "--user")
-# Longer than any tick takes that is still at work.
+# Longer than any tick takes.
 LONGEST_S = 1800
 _PLAIN = re.compile(r"[A-Za-z0-9/._=@:+-]+")
 _LINGERING = Path("/var/lib/systemd/linger")

@@ -15,9 +15,9 @@ from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 
-# A tick sends in its own process: the timer may end whatever it leaves behind.
+# A tick sends in its own process: the timer may end its child processes.
 _SENDS_S = 20.0
-# The bound of one run: longer work (uploads) has a process of its own.
+# The bound of one run: longer work (uploads) runs in a separate process.
 _RUN_S = 180.0
 _ROUND = Round(thorough=True, bound_s=_RUN_S, sends=False)
 
@@ -35,7 +35,7 @@ async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
     every_s = None if every is None else parse_every(every) * 60.0
     with ticking(workspace.home, every_s) as failed:
         if failed is None:
-            return TickAnswer(runs=[], note="Another tick is at work; nothing was done.")
+            return TickAnswer(runs=[], note="Another tick is running; nothing was done.")
         rows = await _tick_runs(workspace, failed)
         instances = await _tick_instances(workspace, failed)
         await send_due(workspace, stays_s=_SENDS_S)

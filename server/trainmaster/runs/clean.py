@@ -76,7 +76,7 @@ async def clean_agreed(
     """`clean`, after a confirmation of what it would remove. Asks the first time even where nothing
     is left to remove: a cleaned run can't be resumed.
 
-    Raises: SpendError, where nobody did; and as `clean`.
+    Raises: SpendError, where it was not confirmed; and as `clean`.
     """
     planned = await clean(workspace, run, keep=keep, dry_run=True)
     if planned.removed or not workspace.control.run(planned.run_id).cleaned:

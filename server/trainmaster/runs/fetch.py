@@ -183,10 +183,10 @@ async def _find(
     mirror = MirroredFiles(workspace.mirror.of(run.run_id, run.placement).root)
     here = {item.path: item for item in await mirror.files(pattern) if isinstance(item, ListedFile)}
     skipped: list[LeftOut] = []
-    box: FileSource = mirror
+    remote: FileSource = mirror
     try:
-        box = HostFiles(workspace.backend(run.host), run.run_id)
-        there = await box.files(pattern)
+        remote = HostFiles(workspace.backend(run.host), run.run_id)
+        there = await remote.files(pattern)
     except HostError:
         if not here:
             raise
@@ -203,7 +203,7 @@ async def _find(
         if problem is not None:
             skipped.append(problem)
         elif isinstance(item, ListedFile) and not _is_nearer(chosen.get(item.path), item):
-            source = mirror if here.get(item.path) is item else box
+            source = mirror if here.get(item.path) is item else remote
             chosen[item.path] = _Wanted(item, source)
     in_order = sorted(chosen.values(), key=lambda item: (item.is_manifest, item.file.path))
     return in_order, skipped[:_MOST_SKIPPED]

@@ -42,7 +42,7 @@ async def launch(
     """Start a training, detached. The same `idempotency_key` again returns the first call's run.
 
     Raises:
-        TrainmasterError: whatever makes it impossible; then nothing was started.
+        TrainmasterError: the launch is impossible; nothing was started.
     """
     asked = hashlib.sha256(json.dumps([spec, host, list(sets)]).encode()).hexdigest()
     key = IdempotencyKey(idempotency_key, "launch", asked) if idempotency_key else None

@@ -1,7 +1,7 @@
 """Migrates a run to another host, from its mirror.
 
 Its record travels whole: to journal, attempts and lineage the new place is what a reboot is. The
-supervisor there finds its journal, sees that nobody lives, and resumes from the newest checkpoint
+supervisor there finds its journal, finds no live process, and resumes from the newest checkpoint
 that verifies. So the mirror of the new placement begins as a copy of the old one's.
 """
 
@@ -151,7 +151,7 @@ def _refuse_unless_over(view: RunView) -> None:
         return
     raise StateError(
         "RUN_IS_RUNNING",
-        f"Run {run.run_id} may still live on {run.host}: nobody has confirmed its end there.",
+        f"Run {run.run_id} may still be alive on {run.host}: its end is not confirmed.",
         f"Stop it and wait for its end, or release the host (`trainmaster release {run.host}`). "
         "--abandon places it elsewhere all the same: what it still does there is lost.",
     )

@@ -147,7 +147,7 @@ async def _resume(
     new_config = NewConfig(spec, apply_sets(view.run.document, changed)) if changed else None
     now = time.time()
     if not workspace.control.request(view.run.run_id, desired, now, key=key, new_config=new_config):
-        raise still_running(view.run.run_id, "being started by somebody else")
+        raise still_running(view.run.run_id, "being started by another process")
     if await deliver(workspace, view.run.run_id) and view.kernel is None:
         await until_attempt(workspace, view.run.run_id)
     return launched(workspace, view.run.run_id, cursor_of(view))

@@ -22,7 +22,7 @@ def of_one_batch(
 
     A micro-batch and its accumulation are a step's batch only together: the host may have halved
     the one and doubled the other since the run was planned, so that neither is sent alone. Where
-    somebody has asked for another batch (`asked`: dotted names), it is that of `planned`, in
+    the caller asks for another batch (`asked`: dotted names), it is that of `planned`, in
     micro-batches of the patch's size (`patched`: what it sets) or of the `newest` attempt's, where
     these divide it and no others were asked for.
     """

@@ -92,7 +92,7 @@ class LastPass:
     """How current the records of a host's runs are.
 
     `t`: when the newest pass over them began (Unix seconds), also one that failed. `skew_s`: how
-    far the host's clock is ahead of ours. `error`: code and message where the pass failed.
+    far the host's clock is ahead of the client's. `error`: code and message where the pass failed.
     """
 
     t: float = 0.0

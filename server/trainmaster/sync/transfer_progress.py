@@ -33,7 +33,7 @@ class TransferProgress:
 
 
 def read_progress(home: Home, run_id: str) -> TransferProgress | None:
-    """What is on record; None where nothing ever was, or nothing that can be read."""
+    """The recorded progress; None where there is none, or it can't be read."""
     try:
         row: dict[str, Any] = json.loads(home.transfer_progress(run_id).read_bytes())
         known = {name: row[name] for name in TransferProgress.__dataclass_fields__ if name in row}

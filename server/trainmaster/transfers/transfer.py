@@ -55,7 +55,7 @@ class Transfer(Protocol):
     attempt: int
 
     async def carry_out(self, report: Report) -> None:
-        """Do it, from wherever it was interrupted.
+        """Transfer it, resuming where it was interrupted.
 
         Raises:
             HostError: a temporary failure; it is still due.

@@ -48,7 +48,7 @@ class DebugBackend(HostedBackend):
 
 
 def _frame(name: str) -> FrameType | None:
-    """Where the thread of this name stands; None where there is none."""
+    """The frame of the thread of this name; None where there is none."""
     for thread in threading.enumerate():
         if thread.name == name and thread.ident is not None:
             return sys._current_frames().get(thread.ident)

@@ -14,9 +14,9 @@ KINDS = {
     "oom": "the trainer runs out of GPU memory and exits with 1",
     "spike": "the loss is four times as high for 80 steps, unless a restart goes back before",
     "nan": "the loss becomes NaN; the guard ends the trainer with 76",
-    "preempt": "somebody sends SIGTERM; the trainer saves and exits with 75",
+    "preempt": "SIGTERM arrives; the trainer saves and exits with 75",
     "damage": "one bit of the newest checkpoint flips, then the trainer is killed",
-    "hang": "the trainer stands still for ever",
+    "hang": "the trainer hangs for ever",
     "hangdata": "the trainer waits for ever for its next batch",
     "hangsave": "the trainer waits for ever for its checkpoint to be written",
     "unusable": "the trainer finds its configuration unusable and exits with 77",
@@ -55,7 +55,7 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
 
 
 def check_variables(variables: Mapping[str, str]) -> str | None:
-    """What is wrong with the variables that steer a simulated trainer; None for nothing."""
+    """The problem with the variables that steer a simulated trainer; None for none."""
     try:
         parse_faults(variables.get(FAULTS_VARIABLE, ""))
         if not 0 <= float(variables.get(STEP_VARIABLE, "0")) < _LONGEST_STEP_S:

@@ -58,7 +58,7 @@ class _Ended(Exception):
 
 
 def thread_name(run_id: str, attempt: int) -> str:
-    """What an attempt's thread is called: its like of a marker."""
+    """The name of an attempt's thread, used as its marker."""
     return f"trainer-{run_id}-{attempt}"
 
 

@@ -14,11 +14,11 @@ from functools import lru_cache
 
 from trainmaster.words.assets import find_assets
 
-# Stands for a folder that holds the runtime, where a machine has none.
+# Placeholder for the folder of the runtime, where a machine has none.
 CARRIED = "trainer_runtime (carried)"
 _MODULE = ("-m", "trainer_runtime")
 # `python -m trainer_runtime WORDS...` out of a file without a name, for its children too. Not from
-# the working folder, which `sys.path` begins with: modules there are not ours.
+# the working folder, which `sys.path` begins with: modules there are foreign.
 _START = """\
 import os,sys,zlib
 n=int(sys.argv[1]);packed=b''

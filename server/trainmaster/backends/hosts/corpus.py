@@ -1,4 +1,4 @@
-"""What data, models and tokenizers a machine has."""
+"""Examines data, models and tokenizers on a machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def has_shards(host: Host, fingerprint: str) -> bool:
 
 
 async def examine_model(host: Host, path: str) -> ModelFolder:
-    """What a folder of the machine holds as a model.
+    """The model in a folder of the machine.
 
     Raises:
         HostError: no usable answer.
@@ -46,7 +46,7 @@ async def examine_model(host: Host, path: str) -> ModelFolder:
 
 
 async def examine_tokenizer(host: Host, path: str) -> TokenizerFolder:
-    """What a folder of the machine holds as a tokenizer.
+    """The tokenizer in a folder of the machine.
 
     Raises:
         HostError: no usable answer.

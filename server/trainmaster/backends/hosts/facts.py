@@ -1,4 +1,4 @@
-"""What a machine has to offer a training."""
+"""Reads a machine's facts: GPUs, memory, disks, software."""
 
 from __future__ import annotations
 

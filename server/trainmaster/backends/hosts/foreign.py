@@ -27,10 +27,11 @@ async def examine_source(host: Host, kind: str, target: str, begin: str) -> Mapp
 
 
 async def read_output(host: Host, python: str | None, folder: str) -> FoundOutput:
-    """What an output folder holds.
+    """The contents of an output folder.
 
     Raises:
-        HostError: it is not known, or a run's of ours; `ENVIRONMENT_UNUSABLE`; no usable answer.
+        HostError: it is not known, or belongs to a Trainmaster run; `ENVIRONMENT_UNUSABLE`; no
+            usable answer.
     """
     cache = [] if python else ["--cache", await host.cache()]
     call = RuntimeCall(

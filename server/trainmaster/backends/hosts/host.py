@@ -1,4 +1,4 @@
-"""What every machine can do for a backend, whichever way it is reached."""
+"""The port of a machine: files, commands and streams, over any transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding an interpreter on a machine that has nothing of ours yet."""
+"""Finds an interpreter on a machine without the runtime."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def find_python(run: Run) -> str:
     """The absolute path of the machine's best interpreter, 3.10 or newer and complete.
 
     Raises:
-        HostError: `PYTHON_MISSING`, with those that were found; whatever `run` raises.
+        HostError: `PYTHON_MISSING`, with those that were found; and the errors of `run`.
     """
     script = (find_assets().runtime / "box" / "answer" / "find_python.sh").read_bytes()
     done = await run(["/bin/sh", "-s"], stdin=script, timeout_s=_TIMEOUT_S)

@@ -18,7 +18,7 @@ _VERIFY_TIMEOUT_S = 3600.0
 
 
 async def list_files(host: Host, folder: str, pattern: str) -> list[ListedFile | LeftOut]:
-    """What a pattern means in a run's folder.
+    """The files of a run's folder that match a pattern.
 
     Raises:
         HostError: no usable answer.

@@ -1,4 +1,4 @@
-"""Sends a tree of files to a machine; `trainer_runtime/box/answer/receive.py` takes it in over
+"""Sends a tree of files to a machine; `trainer_runtime/box/answer/receive.py` receives it over
 there.
 
 The program goes first through the same channel, so that nothing need be there but Python. The

@@ -132,7 +132,7 @@ class KaggleBackend(InputReceiver, RunFiles):
         mark: bool = False,
         on_progress: OnTreeProgress | None = None,
     ) -> None:
-        """What sessions are to find in their cache, as a private data set, for all to come."""
+        """Upload files for the cache of all later sessions, as a private data set."""
         place = posixpath.relpath(destination, self._cache)
         await self._mounting.put(place, files, mark=mark)
         if on_progress is not None:
@@ -171,7 +171,7 @@ class KaggleBackend(InputReceiver, RunFiles):
         return await asyncio.to_thread(listing.chunk_digest, root, path, chunk, size_bytes)
 
     async def contents(self, run_id: str) -> list[str]:
-        """What of the run can be taken away: nothing of the kernel's, only what lies here."""
+        """What can be removed of the run: only local files, nothing of the kernel's."""
         return ["output"] if self._stay(run_id).output.is_dir() else []
 
     async def disconnect(self) -> None:

@@ -1,4 +1,4 @@
-"""What holds a run's supervisor on a host."""
+"""Launchers: they keep a run's supervisor alive on a host."""
 
 from trainmaster.backends.launchers.launcher import Launcher
 from trainmaster.backends.launchers.process import ProcessLauncher

@@ -77,7 +77,7 @@ async def adopt(workspace: Workspace, folder: str, options: AdoptOptions) -> Ado
         HostError: `OUTPUT_UNKNOWN`, `OUTPUT_IS_OURS`, `ENVIRONMENT_UNUSABLE`; what keeps the host
             from being reached.
         StateError: `NO_CHECKPOINT`, `CHECKPOINT_DAMAGED`.
-        SpecError: `SHAPE_DIFFERS`, whatever is wrong with the spec.
+        SpecError: `SHAPE_DIFFERS`, or the spec is not valid.
     """
     _refuse_bad(options)
     host, path = _place(folder, options.host)

@@ -22,7 +22,7 @@ MOST_OF_EVERYTHING = 100
 async def diagnose(
     workspace: Workspace, run_or_file: str, *, everything: bool = False
 ) -> DiagnosisAnswer:
-    """What is wrong, the first cause first, with evidence and patches.
+    """The findings, the first cause first, with evidence and patches.
 
     Of a run: its host's findings for the newest attempt, and damaged checkpoints; `everything`
     adds those that are over and earlier attempts'. Of a file: all findings of its text and series.

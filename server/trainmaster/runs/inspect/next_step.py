@@ -8,11 +8,11 @@ from trainer_runtime.core.diagnosis.stacks.verdict import Verdict
 from trainmaster.store.run import Run
 
 _BY_PY_SPY = {
-    "not_allowed": "Its process is not ours: `trainmaster inspect {run} --allow-py-spy` reads it "
+    "not_allowed": "The run is attached: `trainmaster inspect {run} --allow-py-spy` reads it "
     "from outside, without stopping it.",
     "not_installed": "It does not answer by itself: install py-spy on {host} (`pip install "
     "py-spy`), then `trainmaster inspect {run}` again.",
-    "refused": "The system lets nobody read it: as root on {host}, `py-spy dump --pid PID`, or "
+    "refused": "The system forbids reading it: as root on {host}, `py-spy dump --pid PID`, or "
     "`sysctl kernel.yama.ptrace_scope=0`.",
 }
 _BY_CODE = {

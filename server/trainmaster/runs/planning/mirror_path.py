@@ -15,7 +15,7 @@ async def refuse_unwritable_mirror(
     host is not waited for.
 
     Raises:
-        HostError: `ROOT_NOT_WRITABLE`, it can't; `UNSUPPORTED`, it has no folders of its own.
+        HostError: `ROOT_NOT_WRITABLE`, it can't; `UNSUPPORTED`, it has no permanent folders.
     """
     if mirror is None or not mirror.startswith(ON_BOX):
         return

@@ -70,7 +70,7 @@ class Planned:
 
     @property
     def decisions(self) -> list[Decision]:
-        """What was decided for the spec, with the reasons."""
+        """The plan's decisions, with the reasons."""
         return list(self.plan.decisions)
 
     @property
@@ -79,7 +79,7 @@ class Planned:
         return json.dumps(self.spec.model_dump(mode="json", exclude_unset=True), indent=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `plan_again` needs besides the spec, and what was shown."""
+        """The input of `plan_again` besides the spec, and the plan that was shown."""
         return {
             "facts": self.facts.model_dump(mode="json"),
             "corpus": self.corpus.model_dump(mode="json"),
@@ -95,10 +95,10 @@ class Planned:
 async def plan_run(
     workspace: Workspace, spec: str, *, host: str | None = None, sets: Sequence[str] = ()
 ) -> PlanAnswer:
-    """What a launch of this spec (a path, or YAML text) would do; nothing is started.
+    """The plan of a launch of this spec (a path, or YAML text); nothing is started.
 
     Raises:
-        TrainmasterError: whatever would make the launch impossible.
+        TrainmasterError: the launch is impossible.
     """
     planned = await plan_spec(workspace, spec, host, sets)
     needs = unattended_plan(workspace, planned.spec, planned.config)
@@ -111,7 +111,7 @@ async def plan_spec(
     """Load a spec, probe its host and its data, and plan it.
 
     Raises:
-        TrainmasterError: whatever makes it impossible; nothing was started or changed.
+        TrainmasterError: the launch is impossible; nothing was started or changed.
     """
     loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
     _refuse_bad_rehearsal(loaded)
