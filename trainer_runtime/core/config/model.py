@@ -11,9 +11,10 @@ from trainer_runtime.core.decoding import Fields
 class ModelConfig:
     """The architecture, and where the weights come from.
 
-    Sizes are 0 where only the model itself knows them. `style` is gpt2 or llama; `d_ff` is the
-    hidden width of the feed-forward. `preset` names an architecture of the framework's, `path` a
-    folder of the host with a model, `hub` a model of the hub at `revision`.
+    Sizes are 0 where only the model itself knows them. `style` is gpt2 or llama, empty where
+    the config has null; `d_ff` is the hidden width of the feed-forward. `preset` names an
+    architecture of the framework's, `path` a folder of the host with a model, `hub` a model of the
+    hub at `revision`.
     """
 
     n_layer: int
@@ -38,7 +39,7 @@ class ModelConfig:
             d_model=fields.integer("d_model", 0),
             d_ff=fields.integer("d_ff", 0),
             vocab_size=fields.integer("vocab_size", 0),
-            style=fields.text("style", "gpt2"),
+            style=fields.text("style", "" if "style" in fields.values else "gpt2"),
             dropout=fields.number("dropout", 0.0),
             preset=fields.find_text("preset"),
             path=fields.find_text("path"),
