@@ -1,4 +1,4 @@
-"""`python3 -m trainmaster`: the command line for whoever has no `trainmaster` on the path."""
+"""`python3 -m trainmaster`: the command line where `trainmaster` is not on the path."""
 
 from trainmaster.cli import main
 

@@ -61,7 +61,7 @@ def test_what_the_box_gave_up_is_sent_from_here_under_the_same_id(
     async def work() -> str:
         run = await operator.launch(alerts="[{name: done, when: state completed, to: ops}]")
         await operator.ended(run)
-        # The box tells of the end before it tells of the message about it.
+        # The host records the end before the message about it.
         await operator.until(lambda: load_view(workspace, run).record.alerts.deliveries, run)
         return run
 

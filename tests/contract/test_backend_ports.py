@@ -81,7 +81,7 @@ def placed(workspace: Workspace, host: str) -> Iterator[Backend]:
     if host == "kaggle":
         stage = Stage(workspace).place()
         session = stage.session()
-        stage.tell(session, stage.begun() + stage.over())
+        stage.emit(session, stage.begun() + stage.over())
         session.files |= FILES
         stage.complete(session, step=None)
         yield stage.backend

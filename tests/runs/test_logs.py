@@ -219,7 +219,7 @@ def test_a_file_can_be_read_like_a_run(logs: Logs, tmp_path: Path) -> None:
     assert logs.read(str(path), cursor=tail.cursor).lines == ["line 6"]
 
 
-def test_what_is_neither_run_nor_file_is_told(logs: Logs, tmp_path: Path) -> None:
+def test_what_is_neither_run_nor_file_is_reported(logs: Logs, tmp_path: Path) -> None:
     with pytest.raises(StateError, match="no run has that name"):
         logs.read(str(tmp_path / "gone.log"))
 

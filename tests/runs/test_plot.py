@@ -46,7 +46,7 @@ _FINDING = {"id": "f1", "code": "loss_spike", "severity": "critical", "step": 20
 
 
 def recorded(workspace: Workspace, run_id: str, *, name: str = "loss") -> None:
-    """An ended run that spiked and was NaN at step 30, died at 40 and went on from 20 to 60."""
+    """An ended run that spiked and was NaN at step 30, died at 40 and continued from 20 to 60."""
     run = Run(run_id, run_id[:-7], 1.0, "debug", "", _CONFIG, {}, {})
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
     mirror = workspace.mirror.of(run_id, 1)

@@ -68,7 +68,7 @@ def _seen(journal: Sequence[Event], trainer: Sequence[Event]) -> tuple[RunView, 
     ],
     ids=["warned first", "found first", "warned of the second time", "warned of the first time"],
 )
-def test_what_both_tell_is_news_once_and_each_time_that_it_comes(
+def test_what_both_report_is_news_once_and_each_time_that_it_comes(
     journal: list[EventBody], trainer: list[tuple[float, EventBody]], steps: list[int]
 ) -> None:
     of_trainer = [event for at, row in trainer for event in events([row], first_t=FIRST_T + at)]

@@ -17,7 +17,7 @@ _CONFIG = {"steps": 60, "checkpoint": {"metric": "val_loss", "mirror": None}}
 
 
 def preparing(workspace: Workspace, *log: str, started: bool = False) -> None:
-    """A run whose box has written `log` into its setup.log, and maybe started its trainer."""
+    """A run whose host has written `log` into its setup.log, and maybe started its trainer."""
     run = Run(RUN, "small", 1.0, "debug", "", _CONFIG, {}, {})
     workspace.control.add_run(run, Desired(DesiredState.RUNNING, 1), "in_process", "/x", None)
     mirror = workspace.mirror.of(RUN, 1)

@@ -20,7 +20,7 @@ def training_script(config: Mapping[str, Any], assets: Assets) -> str:
     """The script of a resolved config: the same text for the same choices.
 
     Raises:
-        UnknownChoiceError: the config asks for a script that there is no template for.
+        UnknownChoiceError: the config asks for a script without a template.
     """
     try:
         parsed = RunConfig.parse(config)

@@ -220,7 +220,7 @@ class _Passes:
     def timed_out(self, bound_s: float) -> None:
         if self._passes == 0:
             message = f"{self._host} gave no answer within {bound_s:.0f} s."
-            self.failed(HostError("TIMEOUT", message, "Look at the link.", retryable=True))
+            self.failed(HostError("TIMEOUT", message, "Check the link.", retryable=True))
 
     def _placement(self, run_id: str, number: int, newest_request: int) -> Followed:
         known = self._followed.get((run_id, number))

@@ -24,7 +24,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 
 HEARTBEAT_S = 10.0
-# A supervisor that was killed is started again by whoever acts; longer silence is another matter.
+# A supervisor that was killed is started again by the next process that acts; longer silence is another matter.
 LOST_AFTER_S = 12 * HEARTBEAT_S
 
 
@@ -157,7 +157,7 @@ class RunView:
 
 
 def ended_instance(workspace: Workspace, host: str) -> RentedInstance | None:
-    """The rented box that a host was, where it is no more."""
+    """The rented instance that a host was, where it has ended."""
     if host in NAMES or workspace.control.host(host) is not None:
         return None
     box = workspace.control.instances.find(host)

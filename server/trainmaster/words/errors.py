@@ -62,7 +62,7 @@ CODES: dict[str, Code] = {
     "DATA_UNUSABLE": Code("The data can't be converted to token shards."),
     "DATA_TOO_SHORT": Code("A source holds too few tokens for training and held-out sequences."),
     "DATA_MALFORMED": Code("The rows of a source don't match the method or the format."),
-    "MODEL_NOT_FOUND": Code("There is no model at the path that the spec names."),
+    "MODEL_NOT_FOUND": Code("The path that the spec names holds no model."),
     "MODEL_UNUSABLE": Code("A folder lacks files or values of a trainable model."),
     "MODEL_DAMAGED": Code("Files of a model are truncated, damaged or missing."),
     "TOKENIZER_UNUSABLE": Code("The tokenizer that the spec names is missing or can't be used."),

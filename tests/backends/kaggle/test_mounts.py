@@ -58,7 +58,7 @@ def test_secrets_that_kaggle_left_out_are_sent_again_and_removed_with_the_run(st
     stage.kaggle.newest.end("error")
     stage.follow()
     assert stage.standing[0] == "failed"
-    assert stage.kaggle.removed == []  # whoever only reads removes nothing
+    assert stage.kaggle.removed == []  # reading removes nothing
     assert asyncio.run(stage.backend.withdraw_secrets(RUN))
     assert not asyncio.run(stage.backend.withdraw_secrets(RUN))
     assert [f"somebody/{slug}" for slug in stage.kaggle.removed] == [secrets]

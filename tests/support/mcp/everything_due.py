@@ -176,8 +176,8 @@ class EverythingDue:
         stage.kaggle.refresh_t = stage.now + 1e6
         stage.place(secret=SECRET)
         session = stage.session()
-        stage.tell(session, stage.begun() + stage.over())
-        stage.look()
+        stage.emit(session, stage.begun() + stage.over())
+        stage.follow()
         stage.complete(session, 10)
         return stage.view.run.run_id
 

@@ -62,8 +62,8 @@ def finding(
 
 
 async def plant(workspace: Workspace, run_id: str, *planted: EventBody) -> None:
-    """Add to an ended run's journal, here and on its box, and read it anew."""
-    await until_closed(workspace, run_id, 60.0)  # or its box would write on at the same time
+    """Add to an ended run's journal, here and on its host, and read it again."""
+    await until_closed(workspace, run_id, 60.0)  # or its host would write on at the same time
     run = workspace.control.run(run_id)
     mirror = workspace.mirror.of(run_id, run.placement)
     whole, _ = complete_lines(mirror.path(JOURNAL).read_bytes())

@@ -66,8 +66,8 @@ class FakeRun:
         with self.path(name).open("ab") as file:
             file.write(data)
 
-    def tell(self, name: str, told: Iterable[EventBody], *, first_t: float) -> None:
-        self.write(name, b"".join(lines(told, first_t=first_t)))
+    def emit(self, name: str, events: Iterable[EventBody], *, first_t: float) -> None:
+        self.write(name, b"".join(lines(events, first_t=first_t)))
 
     def replace(self, name: str, data: bytes) -> None:
         """Put another file in the place of one."""

@@ -36,7 +36,7 @@ _REFUSALS = {
         "Make the folder writable, or give the host another cache or root.",
         False,
     ),
-    "UPLOAD_LOCKED": ("Look at that process there, end it if it hangs, and try again.", True),
+    "UPLOAD_LOCKED": ("Check that process there, end it if it hangs, and try again.", True),
     "UNSAFE_NAME": ("Rename it, or leave it out.", False),
     "DIGEST_MISMATCH": (
         "Try again; if it comes back, check the disks and memory of both sides.",

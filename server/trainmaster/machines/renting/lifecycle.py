@@ -118,7 +118,7 @@ async def _create(step: Step) -> list[str]:
         if error.code == "RATE_LIMITED":  # the request was not accepted: it may be sent again
             step.change(create_requested_t=None)
             raise
-        if error.outcome_unknown:  # the provider's list tells whether there is an instance
+        if error.outcome_unknown:  # the provider's list shows whether there is an instance
             raise
         refused = await _with_alternatives(step.cloud, offer, error)
         await step.close(error.code, RecordedError.of(refused))

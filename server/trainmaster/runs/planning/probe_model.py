@@ -221,8 +221,8 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
         for name in {JSON_NAME, SETTINGS_NAME} & names:
             Path(folder, name).write_bytes(await hub.file(model, name))
         found = _tokenizer_facts(read_tokenizer_folder(folder))
-    told_of = {"vocab_size": found.vocab_size, "problem": found.problem, "code": found.code}
-    return facts.model_copy(update=told_of)
+    found_facts = {"vocab_size": found.vocab_size, "problem": found.problem, "code": found.code}
+    return facts.model_copy(update=found_facts)
 
 
 async def _cached(probe: _Probe, name: str, revision: str | None, field: str) -> str:

@@ -39,9 +39,9 @@ def test_a_report_survives_its_way() -> None:
 
 @pytest.mark.parametrize("changed", [{"code": "dire"}, {"reason": "the moon"}])
 def test_a_verdict_that_is_not_known_says_that_it_stalls(changed: dict[str, str]) -> None:
-    told = REPORT.to_dict()
-    told["verdict"] |= changed
-    verdict = read(json.dumps(told)).verdict
+    report = REPORT.to_dict()
+    report["verdict"] |= changed
+    verdict = read(json.dumps(report)).verdict
     assert (verdict.code, verdict.confidence, verdict.reason) == ("stall", 0.0, "unknown_place")
 
 
