@@ -73,8 +73,8 @@ def test_a_name_that_exists_gets_a_number(workspace: Workspace, spec: str) -> No
     names = [launched(workspace, spec).name for _ in range(3)]
     assert names == ["small", "small-2", "small-3"]
     config = workspace.control.run("small-2").config
-    assert config["name"] == "small-2"
-    assert config["run_id"] == workspace.control.run("small-2").run_id
+    assert config.name == "small-2"
+    assert config.run_id == workspace.control.run("small-2").run_id
 
 
 def test_the_same_key_finds_the_first_run(workspace: Workspace, spec: str) -> None:
