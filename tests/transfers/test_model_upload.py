@@ -41,7 +41,7 @@ def test_a_model_and_its_tokenizer_arrive_whole_and_are_sent_once(
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(**values))
     run = remote("launch", str(spec))["run_id"]
-    config = workspace.control.run(run).config
+    config = workspace.control.run(run).document
     places = {item["what"]: Path(item["folder"]) for item in config["inputs"]}
     assert set(places) == {"model", "tokenizer"}
     assert config["model"]["path"] == str(places["model"])

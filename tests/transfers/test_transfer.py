@@ -58,7 +58,7 @@ def large_corpus(folder: Path, size_bytes: int = LARGE_BYTES) -> Path:
 
 
 def config_of(workspace: Workspace, run: str) -> dict[str, Any]:
-    return dict(workspace.control.run(run).config)
+    return dict(workspace.control.run(run).document)
 
 
 def entry_of(workspace: Workspace, run: str) -> Path:

@@ -41,7 +41,7 @@ def move(workspace: Workspace, run_id: str, *, known: bool = True) -> RentedInst
     old, new = (workspace.mirror.of(run_id, run.placement + n) for n in (0, 1))
     shutil.copytree(old.root, new.root)
     folder = workspace.control.folder(run)
-    assert workspace.control.migrate(run, GONE, "process", folder, time.time())
+    assert workspace.control.place_elsewhere(run, GONE, "process", folder, time.time())
     ingest_placement(workspace.metrics, new, run_id, run.placement + 1)
     if known:
         port = free_port("127.0.0.1")
