@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.decisions.architecture import flops_per_token
 from trainmaster.plan.decisions.fit import Fitted
@@ -105,11 +105,11 @@ def resolved_config(
 
 def _of_frameworks(
     spec: TrainingSpec,
-    given: Mapping[str, Any],
+    given: ConfigDocument,
     decided: Decided,
     facts: HostFacts,
     existing: ModelFacts | None,
-    config: Mapping[str, Any],
+    config: ConfigDocument,
 ) -> dict[str, Any]:
     """Further fields of the config of every framework except nanogpt."""
     compute = {
@@ -199,7 +199,7 @@ def _batch(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _compute(given: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
+def _compute(given: ConfigDocument, decided: Decided) -> dict[str, Any]:
     of_frameworks = ("processes", "activation_checkpointing")
     return {
         **{key: value for key, value in given.items() if key not in of_frameworks},

@@ -6,17 +6,14 @@ so a patch needs no rendering, and nothing can be injected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.frameworks.choices import Choices, UnknownChoiceError, choices_of
 from trainmaster.plan.templates import rendered
 from trainmaster.words.assets import Assets
 
 
-def training_script(config: Mapping[str, Any], assets: Assets) -> str:
+def training_script(config: ConfigDocument, assets: Assets) -> str:
     """The script of a resolved config: the same text for the same choices.
 
     Raises:

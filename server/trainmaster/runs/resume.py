@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainer_runtime.core.policy.patch import apply_sets
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
@@ -228,12 +229,12 @@ def _differences(
     return found
 
 
-def _without(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _without(config: ConfigDocument, names: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in names}
 
 
 def _refuse_if_nothing_is_left(
-    view: RunView, mode: str, step: int | None, changed: Mapping[str, Any]
+    view: RunView, mode: str, step: int | None, changed: ConfigChanges
 ) -> None:
     newest = view.index.resume_from or 0
     begins = {"latest": newest, "scratch": 0}.get(mode, step or 0)
@@ -246,7 +247,7 @@ def _refuse_if_nothing_is_left(
         )
 
 
-def _refuse_if_time_is_up(view: RunView, changed: Mapping[str, Any]) -> None:
+def _refuse_if_time_is_up(view: RunView, changed: ConfigChanges) -> None:
     limits = changed.get("limits") or {"max_runtime_s": view.run.config.limits.max_runtime_s}
     limit = float(changed.get("limits.max_runtime_s", limits["max_runtime_s"]))
     spent = sum(attempt.seconds(view.now) for attempt in view.record.attempts)

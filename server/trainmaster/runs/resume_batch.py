@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainer_runtime.core.config import ConfigChanges
 from trainer_runtime.core.diagnosis.remedies import value_at
 
 _MICRO_BATCH, _ACCUMULATION = "batch.micro_batch", "batch.accumulation"
@@ -12,7 +13,7 @@ _SEQUENCES = "derived.sequences_per_step"
 
 
 def of_one_batch(
-    changed: Mapping[str, Any],
+    changed: ConfigChanges,
     asked: Sequence[str],
     patched: Mapping[str, Any],
     planned: Mapping[str, Any],

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.config import ConfigChanges
 from trainmaster.plan.spec import NO_MIRROR
 from trainmaster.runs.cost import spans_of, usd_of
 from trainmaster.store.control.instances import RentedInstance
@@ -18,7 +18,7 @@ _TOLERANCE_S = 1.0
 
 
 def changes_on(
-    workspace: Workspace, view: RunView, host: str, spec: str, changed: Mapping[str, Any]
+    workspace: Workspace, view: RunView, host: str, spec: str, changed: ConfigChanges
 ) -> dict[str, Any]:
     """By dotted field: a time limit for the rest of the budget, and a mirror for the checkpoints.
     `spec`: the new one; `changed`: the resume's other changes.
@@ -32,7 +32,7 @@ def changes_on(
     return {**_limit_by_budget(workspace, view, instance, changed), **_mirror(view, spec, changed)}
 
 
-def _mirror(view: RunView, spec: str, changed: Mapping[str, Any]) -> dict[str, Any]:
+def _mirror(view: RunView, spec: str, changed: ConfigChanges) -> dict[str, Any]:
     """A run planned for an owned host may have no mirror for its checkpoints."""
     given = (json.loads(spec).get("checkpoint") or {}).get("mirror")
     known = changed.get("checkpoint.mirror", view.run.config.checkpoint.mirror)
@@ -40,7 +40,7 @@ def _mirror(view: RunView, spec: str, changed: Mapping[str, Any]) -> dict[str, A
 
 
 def _limit_by_budget(
-    workspace: Workspace, view: RunView, instance: RentedInstance, changed: Mapping[str, Any]
+    workspace: Workspace, view: RunView, instance: RentedInstance, changed: ConfigChanges
 ) -> dict[str, Any]:
     """The rest of the budget, after the cost on earlier instances, at this instance's price."""
     limits = view.run.config.limits

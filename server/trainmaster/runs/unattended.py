@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
+from trainer_runtime.core.config import ConfigDocument
 from trainmaster.alerts.destinations import destinations, sender_of
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.mirrored_checkpoints import OPERATOR
@@ -68,9 +69,7 @@ def needs_of(
     return needs
 
 
-def unattended_plan(
-    workspace: Workspace, spec: TrainingSpec, config: Mapping[str, Any]
-) -> str | None:
+def unattended_plan(workspace: Workspace, spec: TrainingSpec, config: ConfigDocument) -> str | None:
     """The field `unattended` of a plan."""
     needs = needs_of(
         config["checkpoint"].get("mirror"),

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from trainmaster.words.errors import TrainmasterError
 from trainmaster.words.paths import Home
@@ -81,7 +81,7 @@ def discard_action() -> None:
 
 @contextmanager
 def logged_action(
-    home: Home, face: Face, client: str, action: str, arguments: Mapping[str, Any]
+    home: Home, face: Face, client: str, action: str, arguments: Mapping[str, object]
 ) -> Iterator[None]:
     """Log what happens inside as one line, whatever the outcome; a full disk stops no action.
 
@@ -114,7 +114,7 @@ def logged_action(
                 append(home, line)
 
 
-def targets_of(arguments: Mapping[str, Any]) -> dict[str, str]:
+def targets_of(arguments: Mapping[str, object]) -> dict[str, str]:
     """The arguments that name what is acted on, by name."""
     found: dict[str, str] = {}
     for name in TARGETS:

@@ -24,7 +24,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 
 HEARTBEAT_S = 10.0
-# A supervisor that was killed is started again by the next process that acts; longer silence is another matter.
+# A killed supervisor is started again by the next process that acts; longer silence is `lost`.
 LOST_AFTER_S = 12 * HEARTBEAT_S
 
 

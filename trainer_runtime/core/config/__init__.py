@@ -39,6 +39,8 @@ from trainer_runtime.core.config.running import (
 
 # The configuration as JSON: what patches by dotted name are applied to.
 ConfigDocument = Mapping[str, Any]
+# New values by dotted name: of any type that the configuration has.
+ConfigChanges = Mapping[str, Any]
 
 __all__ = [
     "CONFIG_VERSION",
@@ -49,6 +51,7 @@ __all__ = [
     "BatchConfig",
     "CheckpointConfig",
     "ComputeConfig",
+    "ConfigChanges",
     "ConfigDocument",
     "DataConfig",
     "DerivedConfig",

@@ -8,7 +8,7 @@ from trainmaster.plan.spec.places import FRAMEWORKS, Place
 _INTRODUCTION = """\
 # Where the fields of a spec land in each framework
 
-This page is generated from the annotations in `server/trainmaster/spec/`.
+This page is generated from the annotations in `server/trainmaster/plan/spec/`.
 
 One spec describes a training for any of four frameworks. Each value lands in an argument of the
 framework's own, or in the part of ours that acts on it beside the framework (prepare, the saver,

@@ -14,7 +14,7 @@ from trainmaster.plan.spec.method_arguments import ARGUMENTS, Argument
 _INTRODUCTION = """\
 # The spec, field by field
 
-This page is generated from the annotations in `server/trainmaster/spec/`:
+This page is generated from the annotations in `server/trainmaster/plan/spec/`:
 `python -m trainmaster.plan.spec > docs/spec.md` writes it again.
 
 A spec is one YAML mapping, read by the rules of YAML 1.2: `2e9` is a number, `24:00:00` and `no`

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
@@ -47,7 +48,7 @@ def fields_to_continue(
     return {**batch, **rate}, [*of_batch, *of_rate]
 
 
-def assumed_defaults(output: Output, config: Mapping[str, Any], known: Sequence[str]) -> list[str]:
+def assumed_defaults(output: Output, config: ConfigDocument, known: Sequence[str]) -> list[str]:
     """A note on the fields that neither folder nor user gives, with the plan's values.
 
     `known`: the fields that were derived or given.
@@ -74,7 +75,7 @@ def _given(sets: Sequence[str]) -> dict[str, Any]:
     return {path.strip(): load_yaml(value) for path, _, value in pairs}
 
 
-def _batch(fields: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _batch(fields: Mapping[str, Any], given: ConfigDocument) -> tuple[dict[str, Any], list[str]]:
     """A step of one micro-batch, without accumulation: Trainer's folders don't record more."""
     pieces, length = fields.get("batch.micro_batch"), fields.get("data.seq_len")
     if "batch.tokens" in fields or fields.get("method") not in _OF_TEXTS:
@@ -93,7 +94,7 @@ def _rate(
     described: Mapping[str, Any],
     fields: Mapping[str, Any],
     checkpoint: FoundCheckpoint,
-    given: Mapping[str, Any],
+    given: ConfigDocument,
 ) -> tuple[dict[str, Any], list[str]]:
     """The peak rate of the schedule that gives the next step the rate that it would have had;
     nothing where the folder's own schedule simply continues."""

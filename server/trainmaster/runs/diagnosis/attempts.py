@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.policy.intervention import RULES
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.policy.recovery import is_skipped
@@ -80,7 +80,7 @@ def _config(workspace: Workspace, view: RunView, attempt: int) -> dict[str, Any]
     return found if isinstance(found, dict) else None
 
 
-def _with(config: Mapping[str, Any], attempt: AttemptRecord) -> dict[str, Any]:
+def _with(config: ConfigDocument, attempt: AttemptRecord) -> dict[str, Any]:
     try:
         changed = apply_sets(config, attempt.set)
     except PatchError:

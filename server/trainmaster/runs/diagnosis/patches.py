@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.diagnosis.remedies import value_at
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainmaster.plan.spec import changes_of
@@ -107,7 +108,7 @@ def _may_be_set(sets: Mapping[str, Any]) -> bool:
 
 
 def _refuse_stale(
-    view: RunView, found: FoundOfRun, patch: PatchAnswer, config: Mapping[str, Any]
+    view: RunView, found: FoundOfRun, patch: PatchAnswer, config: ConfigDocument
 ) -> None:
     changed = [
         f"{path} is {json.dumps(value_at(config, path))}, not {json.dumps(value)}"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.protocol.lines import number
 from trainmaster.plan import Calibration, Throughput
 from trainmaster.sync.run_view import load_view
@@ -17,7 +14,7 @@ _ALIKE = 3.0
 _LEAST_STEPS = 20
 
 
-def measured_on(workspace: Workspace, host: str, config: Mapping[str, Any]) -> Calibration:
+def measured_on(workspace: Workspace, host: str, config: ConfigDocument) -> Calibration:
     """The throughput of the newest comparable runs on a host.
 
     Like: of the same framework and method, as many threads and processes, sharing alike, and
