@@ -177,7 +177,7 @@ def test_trainers_checkpoints_give_their_steps_and_settings(of_trainer: Path) ->
         "schedule.min_lr_ratio": 0.0,
     }
     assert [one["rate"] for one in output["checkpoints"]] == [pytest.approx(0.0015), 0.0]
-    assert output["open"] == ["data.tokenizer"]
+    assert list(output["open"]) == ["data.tokenizer"]
 
 
 @pytest.mark.parametrize(
