@@ -31,7 +31,7 @@ suite: setup
 test-faults: setup ## the loops of faults at full length: hundreds of kills and cuts, which take hours
 	TRAINMASTER_FAULT_KILLS=20 TRAINMASTER_FAULT_CUTS=50 TRAINMASTER_FAULT_PARTITION_S=60 \
 	TRAINMASTER_FAULT_ROUNDS=20 TRAINMASTER_RENTING_TRIALS=60 TRAINMASTER_STRATEGIES=zero2,zero3,fsdp \
-	$(PYTEST) $$(grep -rlE "TRAINMASTER_(FAULT_[A-RT-Z]|RENTING_T|STRATEGIES)|faulting" tests --include="test_*.py")
+	$(PYTEST) $$(grep -rlE "TRAINMASTER_(FAULT_[A-RT-Z]|RENTING_T|STRATEGIES)|runs\.faults" tests --include="test_*.py")
 
 check: setup ## style, types, layers, oldest Python
 	@.venv/bin/ruff check .
