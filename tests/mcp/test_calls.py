@@ -136,7 +136,7 @@ def test_a_run_is_launched_awaited_read_stopped_and_resumed(
             await answer_of(client, "stop", run_id=run_id)
             assert (await wait_for(client, run_id, "end"))["event"] == "stopped"
             elsewhere = await error_of(client, "resume", run_id=run_id, host="local")
-            assert elsewhere.startswith("BAD_ARGUMENT") and "goes neither" in elsewhere
+            assert elsewhere.startswith("BAD_ARGUMENT") and "can't be migrated" in elsewhere
             saved = await answer_of(client, "list_checkpoints", run_id=run_id)
             resumed = await answer_of(
                 client, "resume", run_id=run_id, set=[f"steps={saved['resume_from'] + 20}"]
