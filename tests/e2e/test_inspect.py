@@ -48,7 +48,7 @@ def test_a_checkpoint_on_a_disk_that_does_not_answer_is_named_and_reported_to_pe
         (rank,) = answer["ranks"]
         assert rank["at"] == "checkpoint" and rank["step"] == answer["step"] > 50
         assert any(
-            "train/checkpoints/checkpointer.py" in line or "train/checkpoints/checkpoint.py" in line
+            "checkpoints/checkpointer.py" in line or "checkpoints/checkpoint.py" in line
             for line in rank["lines"]
         )
         reported = command.start("inspect", run)

@@ -186,7 +186,7 @@ def checked_as_nobody(programs: Path) -> Checked:
     script = (
         "import json, os, sys\n"
         "from pathlib import Path\n"
-        "from trainer_runtime.box import check, check_gpus\n"
+        "from trainer_runtime.box.answer import check, check_gpus\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "print(json.dumps(check.check(Path(sys.argv[1]), Path(sys.argv[1]), 1.0)['checks']))\n"
     )
@@ -254,7 +254,7 @@ def test_plain_commands_report_what_they_can_without_an_interpreter(
     tmp_path: Path, programs: Path
 ) -> None:
     nvidia_smi(programs)
-    script = PROJECT / "trainer_runtime" / "box" / "check_plain.sh"
+    script = PROJECT / "trainer_runtime" / "box" / "answer" / "check_plain.sh"
     (tmp_path / "file").write_text("no folder")
     done = subprocess.run(
         ["/bin/sh", "-s", str(tmp_path / "file" / "root"), str(tmp_path / "a b")],
