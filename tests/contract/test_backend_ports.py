@@ -244,7 +244,7 @@ def test_inputs_of_the_place_are_examined(backend: Backend, host: str, tmp_path:
 
     async def work() -> None:
         examiner = InputExaminer.of(backend)
-        asked = [AskedSource(str(tmp_path / "a.txt"), "text", None)]
+        asked = [AskedSource(str(tmp_path / "a.txt"))]
         (listing,) = await examiner.list_corpus(asked)
         assert [file.size_bytes for file in listing.files] == [len("some text")]
         assert (await examiner.examine_model(str(tmp_path))).problem is not None

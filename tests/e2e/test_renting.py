@@ -83,7 +83,8 @@ def start_training(renter: Renter, folder: Path, host: str) -> str:
     """Launch a small endless training with a local mirror."""
     changes = {
         "steps": "100000",
-        "checkpoint": "{every: 100, keep_latest: 3, mirror: operator}",
+        # A copy has to come faster than its checkpoint is pruned, also on a busy machine.
+        "checkpoint": "{every: 500, keep_latest: 8, mirror: operator}",
         "environment": f"{{python: {sys.executable}}}",
     }
     spec = folder / "spec.yaml"

@@ -157,7 +157,16 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
 # Of these, parts may only read; as a whole they act.
 ACTING_COMMANDS = {
     *("launch", "attach", "adopt", "inspect", "stop", "resume", "fetch", "clean", "replay", "demo"),
-    *("provision", "release", "approve", "tick", "mcp", "transfer", "tend", "send-alerts"),
+    *(
+        "provision",
+        "release",
+        "approve",
+        "tick",
+        "mcp",
+        "transfer",
+        "provision-worker",
+        "send-alerts",
+    ),
 }
 
 

@@ -92,7 +92,7 @@ def assert_the_same_was_learnt(command: CommandLine, undisturbed: str, disturbed
     assert_mirror_equals_the_host(command, disturbed)
     checkpoints = command("checkpoints", disturbed, "--verify")
     assert checkpoints["resume_from"] == STEPS
-    assert not checkpoints["skipped"]
+    assert not checkpoints["skipped"], checkpoints["skipped"]
 
 
 def _killing(command: CommandLine, target: str) -> Strike:

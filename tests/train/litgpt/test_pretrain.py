@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -165,7 +166,6 @@ def test_a_step_that_is_no_number_ends_the_run_before_the_weights_change(
     [
         ({"model__dropout": 0.1}, "no dropout"),
         ({"model__vocab_size": 256}, "the model has 256 tokens, the tokenizer 257"),
-        ({"model__n_layer": "two"}, "refused litgpt.yaml"),
         ({"compute__strategy": "zero2"}, "compute.strategy zero2 is not for LitGPT"),
     ],
 )
@@ -178,6 +178,18 @@ def test_what_litgpt_cant_train_is_unusable(
 ) -> None:
     assert Run(tmp_path / "run", changed(base, changes)).train() == 77
     assert reason in capfd.readouterr().err
+
+
+def test_a_file_that_litgpt_refuses_is_unusable(
+    base: Config, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(tmp_path / "run", base)
+    [file] = run.folder.rglob("litgpt.yaml")
+    text = file.read_text()
+    file.write_text(re.sub(r"n_layer: \d+", "n_layer: two", text))
+    assert file.read_text() != text
+    assert run.train() == 77
+    assert "refused litgpt.yaml" in capfd.readouterr().err
 
 
 def test_another_litgpt_is_refused_by_its_version_and_by_its_seams(
