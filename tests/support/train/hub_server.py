@@ -32,7 +32,7 @@ class Hub:
 @contextmanager
 def serving() -> Iterator[Hub]:
     hub = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.endpoint = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -44,69 +44,67 @@ def serving() -> Iterator[Hub]:
         server.server_close()
 
 
-def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    hub: Hub
+    protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            self._answer(with_body=True)
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
 
-        def do_HEAD(self) -> None:
-            self._answer(with_body=False)
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
 
-        def _answer(self, *, with_body: bool) -> None:
-            path = unquote(urlsplit(self.path).path)
-            hub.asked.append(f"{self.command} {path} {self.headers.get('Range', '')}".strip())
-            name, _, rest = path.removeprefix("/api/models").strip("/").partition("/revision/")
-            if path.startswith("/api/"):
-                return self._info(name, with_body)
-            name, _, rest = path.strip("/").partition("/resolve/")
-            return self._file(name, rest.partition("/")[2], with_body)
+    def _answer(self, *, with_body: bool) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.asked.append(f"{self.command} {path} {self.headers.get('Range', '')}".strip())
+        name, _, rest = path.removeprefix("/api/models").strip("/").partition("/revision/")
+        if path.startswith("/api/"):
+            return self._info(name, with_body)
+        name, _, rest = path.strip("/").partition("/resolve/")
+        return self._file(name, rest.partition("/")[2], with_body)
 
-        def _info(self, name: str, with_body: bool) -> None:
-            folder = hub.models.get(name)
-            if folder is None:
-                return self._refuse(401, "RepoNotFound")
-            files = [{"rfilename": one.name, "size": one.stat().st_size} for one in _files(folder)]
-            info = {"id": name, "modelId": name, "sha": REVISION, "siblings": files}
-            return self._send(json.dumps(info).encode(), with_body)
+    def _info(self, name: str, with_body: bool) -> None:
+        folder = self.hub.models.get(name)
+        if folder is None:
+            return self._refuse(401, "RepoNotFound")
+        files = [{"rfilename": one.name, "size": one.stat().st_size} for one in _files(folder)]
+        info = {"id": name, "modelId": name, "sha": REVISION, "siblings": files}
+        return self._send(json.dumps(info).encode(), with_body)
 
-        def _file(self, name: str, file: str, with_body: bool) -> None:
-            folder = hub.models.get(name)
-            if folder is None or not (folder / file).is_file():
-                return self._refuse(404, "EntryNotFound" if folder else "RepoNotFound")
-            sent = self.headers.get("Authorization")
-            if name in hub.gated and sent != f"Bearer {hub.token}":
-                return self._refuse(403 if sent else 401, "GatedRepo")
-            return self._send((folder / file).read_bytes(), with_body)
+    def _file(self, name: str, file: str, with_body: bool) -> None:
+        folder = self.hub.models.get(name)
+        if folder is None or not (folder / file).is_file():
+            return self._refuse(404, "EntryNotFound" if folder else "RepoNotFound")
+        sent = self.headers.get("Authorization")
+        if name in self.hub.gated and sent != f"Bearer {self.hub.token}":
+            return self._refuse(403 if sent else 401, "GatedRepo")
+        return self._send((folder / file).read_bytes(), with_body)
 
-        def _refuse(self, status: int, code: str) -> None:
-            self.send_response(status)
-            self.send_header("X-Error-Code", code)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def _refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
-        def _send(self, content: bytes, with_body: bool) -> None:
-            start = int((self.headers.get("Range") or "bytes=0-")[6:].partition("-")[0])
-            self.send_response(206 if start else 200)
-            self.send_header("X-Repo-Commit", REVISION)
-            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content) - start))
-            self.end_headers()
-            if not with_body:
-                return
-            if hub.cut_after is not None and len(content) - start > hub.cut_after:
-                self.wfile.write(content[start : start + hub.cut_after])
-                hub.cut_after = None
-                self.close_connection = True
-                return
-            self.wfile.write(content[start:])
+    def _send(self, content: bytes, with_body: bool) -> None:
+        start = int((self.headers.get("Range") or "bytes=0-")[6:].partition("-")[0])
+        self.send_response(206 if start else 200)
+        self.send_header("X-Repo-Commit", REVISION)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        if not with_body:
+            return
+        if self.hub.cut_after is not None and len(content) - start > self.hub.cut_after:
+            self.wfile.write(content[start : start + self.hub.cut_after])
+            self.hub.cut_after = None
+            self.close_connection = True
+            return
+        self.wfile.write(content[start:])
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    return Handler
+    def log_message(self, *_: Any) -> None:
+        pass
 
 
 def _files(folder: Path) -> list[Path]:
