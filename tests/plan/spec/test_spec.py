@@ -1,58 +1,18 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from support.plan.whole_spec import WHOLE_SPEC
 
-from trainer_runtime.core.policy.patch import BOX_FIELDS
 from trainmaster.plan.spec import (
-    TrainingSpec,
-    all_fields,
-    changes_of,
     load_spec,
-    reference_markdown,
 )
 from trainmaster.words.errors import SpecError
-from trainmaster.words.yaml12 import dump_yaml
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs"
-
-WHOLE_SPEC = """\
-spec_version: 1
-name: stdlib-gpt
-framework: nanogpt
-method: auto
-model: {n_layer: 4, n_head: 4, d_model: 128}
-adapter: null
-data: {sources: [{name: main, path: ./corpus, format: text, weight: 1.0}], tokenizer: byte,
-       seq_len: 128, prepare: auto}
-batch: {tokens: 8192, micro_batch: auto, ramp: null}
-optimizer: {name: adamw, lr: auto, weight_decay: 0.1, grad_clip: 1.0}
-schedule: {kind: cosine, warmup_steps: auto, min_lr_ratio: 0.1}
-steps: 200
-precision: auto
-seed: 1337
-eval: {every_steps: 50, batches: 8}
-checkpoint: {every: auto, keep_latest: 3, keep_best: 1, keep_every_steps: null, metric: auto,
-             mirror: null}
-recovery: {max_restarts: 3}
-compute: {gpus: auto, gpu: null, gpu_memory_gib: null, nodes: 1, strategy: auto, launcher: process,
-          image: null, shm_size: 16g, preemptible: false}
-environment: auto
-env: {}
-secrets: []
-tracking: {}
-alerts: []
-host: local
-limits: {max_runtime: auto, budget_usd: null}
-labels: {experiment: demo}
-pty: false
-"""
 
 
 def refusal(text: str, *sets: str) -> SpecError:
@@ -304,106 +264,3 @@ def test_an_unknown_key_comes_with_the_one_that_was_probably_meant(small_spec: s
 def test_a_refused_value_comes_with_what_is_accepted(small_spec: str) -> None:
     assert "cosine | linear | constant" in refusal(small_spec, "schedule.kind=x").fix
     assert "1, 2, 4, 8, 16, 32, 64" in refusal(small_spec, "model.n_head=3").fix
-
-
-def test_set_addresses_items_of_lists_by_name_and_by_number(small_spec: str) -> None:
-    sources = "data.sources=[{name: a, path: x}, {name: a.b, path: y}]"
-    spec = load_spec(small_spec, [sources, "data.sources.a.b.weight=3", "data.sources[0].weight=2"])
-    assert [source.weight for source in spec.data.sources] == [2, 3]
-
-
-def test_set_reads_values_as_yaml_and_makes_missing_sections(small_spec: str) -> None:
-    spec = load_spec(
-        small_spec,
-        ["optimizer.lr=3e-4", "steps=2e3", "labels.run.kind=a=b", "checkpoint.every=30s"],
-    )
-    assert spec.optimizer.lr == 0.0003
-    assert spec.steps == 2000
-    assert spec.labels == {"run.kind": "a=b"}
-    assert spec.checkpoint.every == "30s"
-
-
-_SETTABLE = {
-    "seed": st.integers(0, 2**32 - 1),
-    "steps": st.integers(100, 10**9),
-    "optimizer.weight_decay": st.floats(0, 1e6),
-    "model.dropout": st.floats(0, 0.99),
-    "schedule.kind": st.sampled_from(["cosine", "linear", "constant", "inverse_sqrt", "wsd"]),
-    "checkpoint.every": st.integers(1, 10**6) | st.sampled_from(["auto", "90s", "10m", "1d"]),
-    "data.sources.main.weight": st.floats(1e-6, 1e6),
-    "pty": st.booleans(),
-}
-
-
-@given(
-    st.sampled_from(sorted(_SETTABLE)).flatmap(
-        lambda path: st.tuples(st.just(path), _SETTABLE[path])
-    )
-)
-def test_any_value_in_range_is_set_and_nothing_else_changes(chosen: tuple[str, Any]) -> None:
-    path, value = chosen
-    text = dump_yaml(value).removesuffix("...\n").strip()
-    spec = load_spec(WHOLE_SPEC, [f"{path}={text}"])
-    changed = spec.model_dump()
-    expected = load_spec(WHOLE_SPEC).model_dump()
-    holder: Any = expected
-    *outer, last = path.replace("sources.main", "sources.0").split(".")
-    for part in outer:
-        holder = holder[int(part)] if part == "0" else holder[part]
-    holder[last] = value
-    assert changed == expected
-
-
-@given(st.text(max_size=60))
-def test_any_set_argument_is_applied_or_refused_as_a_spec_error(argument: str) -> None:
-    with suppress(SpecError):
-        load_spec(WHOLE_SPEC, [argument])
-
-
-def test_a_spec_cannot_be_changed_after_loading(small_spec: str) -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        load_spec(small_spec).seed = 1
-
-
-def test_every_field_is_annotated_and_described() -> None:
-    for field in all_fields():
-        assert field.info.description, field.path
-        assert field.annotation.changes in ("never", "resume", "box")
-        assert field.accepts
-
-
-@pytest.mark.parametrize(
-    ("path", "changes"),
-    [
-        ("optimizer.lr", "box"),
-        ("batch.micro_batch", "box"),
-        ("steps", "resume"),
-        ("model.n_layer", "never"),
-        ("data.sources.main.weight", "never"),
-        ("data.sources[0].path", "never"),
-        ("env.NCCL_DEBUG", "resume"),
-        ("batch.accumulation", None),
-        ("nothing", None),
-    ],
-)
-def test_a_path_of_the_config_names_who_may_change_it(path: str, changes: str | None) -> None:
-    assert changes_of(path) == changes
-
-
-def test_the_reference_page_is_the_generated_one() -> None:
-    assert (_DOCS / "spec.md").read_text() == reference_markdown()
-
-
-def test_the_spec_has_a_json_schema() -> None:
-    assert TrainingSpec.model_json_schema()["additionalProperties"] is False
-
-
-def test_the_box_may_change_by_itself_what_the_annotations_say() -> None:
-    of_config_alone = {"batch.accumulation", "checkpoint.every_is_auto"}
-    sections = {field.path.rpartition(".")[0] for field in all_fields()}
-    annotated = {
-        field.path
-        for field in all_fields()
-        if field.annotation.changes == "box" and field.path not in sections
-    }
-    assert annotated | of_config_alone == BOX_FIELDS
