@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.protocol.desired import Desired
@@ -28,7 +29,7 @@ HEARTBEAT_S = 10.0
 LOST_AFTER_S = 12 * HEARTBEAT_S
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `index` is built when it is first asked for
 class RunView:
     """`now` is by the clock of the run's host, and so is `last_read_t`: when the host was last
     read, with or without success; None counts as now. `delivered`: whether the newest request has
@@ -142,7 +143,7 @@ class RunView:
             return progress.target_step
         return self.run.config.steps or None
 
-    @property
+    @cached_property
     def index(self) -> CheckpointIndex:
         return build_index(self.attempts, self.run.config.checkpoint.metric)
 

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from trainer_runtime.core.decoding import decode_fields
@@ -291,6 +292,7 @@ class RunRecords:
         )
 
 
+@lru_cache(maxsize=256)  # an unchanged row is decoded once in a server's life
 def _run(row: tuple[Any, ...]) -> Run:
     run_id, name, created_t, host, placement, spec, *documents, closed, cleaned = row
     config, plan, labels = map(json.loads, documents)
