@@ -12,6 +12,7 @@ from support.backends.tcp_proxy import free_port
 from support.core.journal_records import attempt_starting, lines, metric, started, state
 from support.runs.running_run import run_async
 
+from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.alerts.evaluate import evaluate_alerts
@@ -21,7 +22,7 @@ from trainmaster.runs.status import get_status
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run
 from trainmaster.sync.ingest import ingest_placement
-from trainmaster.sync.run_view import LOST_AFTER_S, load_view
+from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 
 RUN = "small-abc234"

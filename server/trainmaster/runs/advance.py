@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.policy.heartbeat import HEARTBEAT_S
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
@@ -20,7 +21,7 @@ from trainmaster.backends import Backend
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import record_unreachable
-from trainmaster.sync.run_view import HEARTBEAT_S, RunView, ended_instance, load_view
+from trainmaster.sync.run_view import RunView, ended_instance, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.errors import HostError

@@ -7,12 +7,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.states import RunState
-from trainer_runtime.core.status.status_page import eta_s, run_risks
+from trainer_runtime.core.status.eta import eta_s
+from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.backends import RunFiles
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import is_file
@@ -27,7 +29,7 @@ from trainmaster.runs.unattended import unattended_run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.refresh import refresh
-from trainmaster.sync.run_view import HEARTBEAT_S, RunView, load_view
+from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.transfer_progress import AWAITED
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.metrics import MetricsAnswer
@@ -222,7 +224,7 @@ def _is_unconfirmed(view: RunView, age_s: float | None) -> bool:
     if view.ended or (view.kernel is not None and not view.kernel.runs):
         return False
     unheard_s = (age_s or 0.0) if view.kernel is None else view.silent_for_s
-    return unheard_s > 3 * HEARTBEAT_S
+    return unheard_s > UNCONFIRMED_AFTER_S
 
 
 def resumes_at(view: RunView) -> str | None:

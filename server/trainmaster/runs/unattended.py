@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
 from trainmaster.alerts.destinations import destinations, sender_of
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.mirrored_checkpoints import OPERATOR
-from trainmaster.sync.run_view import HEARTBEAT_S, RunView
+from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import AWAITED, TransferProgress
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from trainmaster.plan.spec import TrainingSpec
 
 _KAGGLE = "kaggle"
-_SILENT_AFTER_S = 3 * HEARTBEAT_S
 
 
 def unattended(needs: Iterable[str], problem: str | None) -> str | None:
@@ -99,7 +99,7 @@ def unattended_run(workspace: Workspace, view: RunView) -> str | None:
 def _is_silent(view: RunView) -> bool:
     if view.kernel is not None or view.link_error is not None:
         return False
-    return view.delivered and view.silent_for_s > _SILENT_AFTER_S
+    return view.delivered and view.silent_for_s > UNCONFIRMED_AFTER_S
 
 
 def _ends_itself(workspace: Workspace, host: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
+from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.progress import Progress
@@ -23,10 +24,6 @@ from trainmaster.sync.preparation import Preparation, preparation_of
 from trainmaster.sync.transfer_progress import TransferProgress, read_progress
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
-
-HEARTBEAT_S = 10.0
-# A killed supervisor is started again by the next process that acts; longer silence is `lost`.
-LOST_AFTER_S = 12 * HEARTBEAT_S
 
 
 @dataclass(frozen=True)  # without slots: `index` is built when it is first asked for

@@ -30,6 +30,7 @@ from trainer_runtime.box.supervise.replay import JOURNAL, replayed
 from trainer_runtime.box.watch.stalls import Inspect, StallInspector, no_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
 from trainer_runtime.box.watch.watcher import Watch
+from trainer_runtime.core.policy.heartbeat import HEARTBEAT_S
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, intervention, restarts_after
 from trainer_runtime.core.policy.recovery import Action, Ending, EndReason, Exit, classify, decide
 from trainer_runtime.core.protocol.desired import Desired
@@ -42,8 +43,6 @@ from trainer_runtime.core.protocol.states import (
     DesiredState,
     PlacementState,
 )
-
-HEARTBEAT_S = 10.0
 
 
 class Supervisor:

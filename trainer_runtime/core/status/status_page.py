@@ -17,6 +17,7 @@ from trainer_runtime.core.protocol.lineage import is_live, live_until
 from trainer_runtime.core.protocol.lines import ATTACHED, number
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, PlacementState
+from trainer_runtime.core.status.eta import eta_s
 from trainer_runtime.core.status.risks import risks
 from trainer_runtime.core.status.status_findings import findings_section
 
@@ -67,13 +68,6 @@ def best_evaluations(attempts: Sequence[Progress]) -> dict[str, tuple[float, int
                 known = best.get(key, found)
                 best[key] = min(known, found, key=lambda one: (badness(key, one[0]), one[1]))
     return best
-
-
-def eta_s(progress: Progress | None) -> float | None:
-    """Seconds to the target step at the present pace; None while that isn't known."""
-    if progress is None or progress.step_time_s is None or progress.target_step is None:
-        return None
-    return max(0, progress.target_step - progress.step) * progress.step_time_s
 
 
 def run_risks(
