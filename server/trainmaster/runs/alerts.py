@@ -92,7 +92,7 @@ async def test_destination(workspace: Workspace, name: str) -> AlertTestAnswer:
     given = known_destination(workspace.home, to, "name")
     message = trial_message(to, time.time(), secrets.token_hex(8))
     answer = await try_once(workspace, to, given, message)
-    from_box = given.kind != "command" and (given.sender or "box") == "box"
+    from_host = given.kind != "command" and (given.sender or "box") == "box"
     return AlertTestAnswer(
         destination=to,
         kind=given.kind,
@@ -102,7 +102,7 @@ async def test_destination(workspace: Workspace, name: str) -> AlertTestAnswer:
         reason=None if answer.sent else answer.reason,
         said=answer.said or None,
         note="Sent from this machine; hosts send the alerts of their runs themselves."
-        if from_box
+        if from_host
         else None,
     )
 

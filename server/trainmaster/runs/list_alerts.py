@@ -19,7 +19,7 @@ from trainmaster.words.errors import StateError
 from trainmaster.words.settings import Destination
 
 _NEWEST_MESSAGES = 20
-_COMMAND_FROM_BOX = "Hosts send it, and run no command: it is sent only once its run is over."
+_COMMAND_FROM_HOST = "Hosts send it, and run no command: it is sent only once its run is over."
 
 
 async def list_alerts(workspace: Workspace, run: str | None = None) -> AlertsAnswer:
@@ -58,7 +58,7 @@ def _problem(workspace: Workspace, row: Recorded) -> str | None:
     if given is None:
         return f"The settings name no destination {row.to} any more."
     if given.kind == "command":
-        return _COMMAND_FROM_BOX if row.sender == "box" else None
+        return _COMMAND_FROM_HOST if row.sender == "box" else None
     try:
         address(workspace.home, row.to, given, os.environ)
     except StateError as error:

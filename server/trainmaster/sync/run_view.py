@@ -158,8 +158,8 @@ def ended_instance(workspace: Workspace, host: str) -> RentedInstance | None:
     """The rented instance that a host was, where it has ended."""
     if host in NAMES or workspace.control.host(host) is not None:
         return None
-    box = workspace.control.instances.find(host)
-    return None if box is None or box.open else box
+    instance = workspace.control.instances.find(host)
+    return None if instance is None or instance.open else instance
 
 
 def load_view(workspace: Workspace, run: str) -> RunView:

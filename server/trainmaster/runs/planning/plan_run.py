@@ -149,9 +149,9 @@ def refuse_where_lease_is_over(workspace: Workspace, host: str, now: float) -> N
     """Raises:
     HostError: `LEASE_OVER`, the rest of a rented host's lease is too short.
     """
-    box = workspace.control.instances.by_host(host)
-    if box is not None and box.lease_end_t - now < LEAST_LEASE_S:
-        raise lease_over(host, box.lease_end_t - now)
+    instance = workspace.control.instances.by_host(host)
+    if instance is not None and instance.lease_end_t - now < LEAST_LEASE_S:
+        raise lease_over(host, instance.lease_end_t - now)
 
 
 def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Planned:
