@@ -10,15 +10,15 @@ from pathlib import Path
 from support.kaggle.site import TOKEN
 
 from trainmaster.cli.doctor.kaggle import kaggle_checks
-from trainmaster.words.answers.hosts import DoctorCheck
+from trainmaster.words.answers.checks import CheckRow
 from trainmaster.words.paths import Home
 
 _ROOT = Path(__file__).parents[2]
 
 
-def credentials(home: Path, environment: dict[str, str]) -> DoctorCheck:
+def credentials(home: Path, environment: dict[str, str]) -> CheckRow:
     found = {check.name: check for check in kaggle_checks(Home(home), environment)}
-    assert found["kaggle package"].ok
+    assert found["kaggle package"].state == "ok"
     return found["kaggle credentials"]
 
 
@@ -26,7 +26,7 @@ def test_without_credentials_doctor_reports_where_to_get_and_where_to_put_them(
     tmp_path: Path,
 ) -> None:
     check = credentials(tmp_path, {"HOME": str(tmp_path)})
-    assert (check.ok, check.needed) == (False, False)
+    assert check.state == "warn"
     assert "KAGGLE_API_TOKEN" in str(check.remedy)
     assert "https://www.kaggle.com/settings" in str(check.remedy)
 
@@ -41,7 +41,7 @@ def test_doctor_reports_the_places_in_the_order_in_which_they_count_and_no_value
     legacy.write_text("{}")
     environment = {"HOME": str(tmp_path), "KAGGLE_CONFIG_DIR": str(legacy.parent)}
     check = credentials(tmp_path, environment)
-    assert check.ok
+    assert check.state == "ok"
     assert check.found == f"KAGGLE_API_TOKEN, then {legacy}"
 
 

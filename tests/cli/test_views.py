@@ -15,6 +15,7 @@ from trainmaster.cli.views.views import Grid, view
 from trainmaster.words.answers import hosts as host_answers
 from trainmaster.words.answers import runs
 from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.checks import failed, warning
 from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
 from trainmaster.words.answers.metrics import MetricsAnswer, MetricSeries
 
@@ -216,10 +217,8 @@ def test_a_sparkline_marks_what_is_not_finite() -> None:
 
 def test_hosts_and_their_checks_are_tables_with_what_stands_in_the_way() -> None:
     checks = [
-        host_answers.HostCheckRow(name="gpu 0", state="warn", found="held: ann", remedy="Ask ann."),
-        host_answers.HostCheckRow(
-            name="root", state="fail", found="full", remedy="Free some room."
-        ),
+        warning("gpu 0", "held: ann", "Ask ann."),
+        failed("root", "full", "Free some room."),
     ]
     row = host_answers.HostRow(
         name="gpu1",

@@ -279,17 +279,17 @@ def test_a_run_that_fails_stops_no_other(workspace: Workspace, tmp_path: Path) -
 def test_doctor_reports_the_keeper_and_of_keys(
     workspace: Workspace, systemd: dict[str, str]
 ) -> None:
-    def checked() -> list[tuple[bool, str]]:
+    def checked() -> list[tuple[str, str]]:
         rows = run_async(lambda: keeping_checks(workspace, environment))
-        assert all(row.ok or row.remedy for row in rows)
+        assert all(row.state == "ok" or row.remedy for row in rows)
         assert "rpa_SECRET" not in str(rows)
-        return [(row.ok, row.found) for row in rows]
+        return [(row.state, row.found) for row in rows]
 
     environment = dict(systemd)
-    assert checked() == [(False, "not installed"), (False, "none")]
+    assert checked() == [("warn", "not installed"), ("warn", "none")]
     installed(workspace, environment)
     run_async(lambda: tick(workspace, every="5m"))
-    assert checked()[0][0]
+    assert checked()[0][0] == "ok"
     environment["RUNPOD_API_KEY"] = "rpa_SECRET"
-    assert checked()[1] == (True, "RUNPOD_API_KEY in the environment")
-    assert not checked()[0][0]  # a timer has it not
+    assert checked()[1] == ("ok", "RUNPOD_API_KEY in the environment")
+    assert checked()[0][0] == "warn"  # a timer has it not

@@ -31,7 +31,8 @@ from trainmaster.machines.registry import (
 from trainmaster.store.host_record import TransportName
 from trainmaster.store.run import Run, new_run_id
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.hosts import HostAddedAnswer, HostCheckAnswer, HostCheckRow
+from trainmaster.words.answers.checks import CheckRow
+from trainmaster.words.answers.hosts import HostAddedAnswer, HostCheckAnswer
 from trainmaster.words.errors import TrainmasterError
 
 BINARIES = ("/usr/bin", "/usr/local/bin", "/bin")
@@ -57,7 +58,7 @@ def check(workspace: Workspace, name: str = "gpu1") -> HostCheckAnswer:
     return run_async(lambda: check_host(workspace, name))
 
 
-def rows(answer: HostCheckAnswer | HostAddedAnswer) -> dict[str, HostCheckRow]:
+def rows(answer: HostCheckAnswer | HostAddedAnswer) -> dict[str, CheckRow]:
     return {row.name: row for row in answer.checks}
 
 

@@ -31,7 +31,7 @@ stderr, `CODE: what happened` and a line `Fix: what to do`.
 | exit code | meaning |
 |---|---|
 | 0 | done; for `wait`: the wanted event came |
-| 1 | an error; for `doctor` and `hosts check`: something needed is missing |
+| 1 | an error; for `doctor` and `hosts check`: a check failed |
 | 2 | bad usage |
 | 3 | `wait`: the run ended otherwise |
 | 4 | `wait`: time-out |

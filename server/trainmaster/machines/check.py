@@ -14,7 +14,8 @@ from trainmaster.backends.hosts.connection_check import Connection, check_connec
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.machines.registry import CONNECT_S, known_record, open_host
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.hosts import HostCheckAnswer, HostCheckRow
+from trainmaster.words.answers.checks import CheckRow, failed, none_failed, passed, warning
+from trainmaster.words.answers.hosts import HostCheckAnswer
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError
 from trainmaster.words.paths import Home
@@ -30,7 +31,7 @@ _MAX_SKEW_S = 5.0
 class _HostReport:
     """The rows that were checked on the host itself."""
 
-    rows: list[HostCheckRow] = field(default_factory=list)
+    rows: list[CheckRow] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
 
 
@@ -55,7 +56,7 @@ async def check_host(
         report = await _check_on_host(open_host(workspace, name), found, left_s)
     checked = {row.name for row in report.rows}
     rows = [*(row for row in found.rows if row.name not in checked), *report.rows]
-    answer = HostCheckAnswer(host=name, ok=all(row.state != "fail" for row in rows), checks=rows)
+    answer = HostCheckAnswer(host=name, ok=none_failed(rows), checks=rows)
     reached = found.command_s is not None
     _remember(workspace.home, answer, report.gpus, reached=reached)
     return answer
@@ -70,10 +71,10 @@ async def _check_on_host(host: Host, found: Connection, within_s: float) -> _Hos
             return await _by_runtime(host, found, within_s)
         except HostError as error:
             report = await _by_shell(host, found)
-            report.rows.append(_failed("runtime", error))
+            report.rows.append(failed("runtime", error.message, error.fix))
             return report
     except HostError as error:
-        return _HostReport([_failed("connection", error)])
+        return _HostReport([failed("connection", error.message, error.fix)])
     finally:
         await host.disconnect()
 
@@ -94,7 +95,7 @@ async def _by_runtime(host: Host, found: Connection, within_s: float) -> _HostRe
 
 
 def _report(answer: Fields, command_s: float) -> _HostReport:
-    rows = [HostCheckRow.model_validate(row.values) for row in answer.sections("checks")]
+    rows = [CheckRow.model_validate(row.values) for row in answer.sections("checks")]
     rows.append(_clock(answer.time("time") - time.time() + command_s / 2))
     return _HostReport(rows, [_gpu(gpu) for gpu in answer.sections("gpus")])
 
@@ -111,7 +112,7 @@ async def _by_shell(host: Host, found: Connection) -> _HostReport:
         if mark == "row" and len(fields) == 4 and fields[1] in ("ok", "warn", "fail"):
             name, state, text, remedy = fields
             row = {"name": name, "state": state, "found": text, "remedy": remedy or None}
-            report.rows.append(HostCheckRow.model_validate(row))
+            report.rows.append(CheckRow.model_validate(row))
         elif mark == "time" and fields[0].isdigit():
             # Whole seconds: on average half a second has passed.
             skew_s = float(fields[0]) + 0.5 - received + (found.command_s or 0.0) / 2
@@ -119,28 +120,19 @@ async def _by_shell(host: Host, found: Connection) -> _HostReport:
     return report
 
 
-def _clock(skew_s: float) -> HostCheckRow:
+def _clock(skew_s: float) -> CheckRow:
     if abs(skew_s) <= _MAX_SKEW_S:
-        return HostCheckRow(
-            name="clock", state="ok", found=f"{abs(skew_s):.1f} s off this machine's"
-        )
+        return passed("clock", f"{abs(skew_s):.1f} s off this machine's")
     direction = "ahead of" if skew_s > 0 else "behind"
-    return HostCheckRow(
-        name="clock",
-        state="warn",
-        found=f"{abs(skew_s):,.0f} s {direction} this machine's",
-        remedy="Set both clocks by NTP (`timedatectl set-ntp true`): otherwise times are wrong.",
-    )
+    found = f"{abs(skew_s):,.0f} s {direction} this machine's"
+    remedy = "Set both clocks by NTP (`timedatectl set-ntp true`): otherwise times are wrong."
+    return warning("clock", found, remedy)
 
 
 def _gpu(gpu: Fields) -> str:
     memory_gib = gpu.find_number("memory_gib")
     size = "" if memory_gib is None else f" ({memory_gib:.0f} GiB)"
     return f"{gpu.text('name')}{size}"
-
-
-def _failed(name: str, error: HostError) -> HostCheckRow:
-    return HostCheckRow(name=name, state="fail", found=error.message, remedy=error.fix)
 
 
 def _remember(home: Home, answer: HostCheckAnswer, gpus: list[str], *, reached: bool) -> None:

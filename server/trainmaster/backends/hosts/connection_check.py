@@ -18,7 +18,7 @@ from trainmaster.backends.ssh.endpoint import Endpoint, find_endpoint
 from trainmaster.backends.ssh.host_keys import Pins
 from trainmaster.backends.ssh.link import Link
 from trainmaster.store.host_record import HostRecord
-from trainmaster.words.answers.hosts import HostCheckRow
+from trainmaster.words.answers.checks import CheckRow, failed, passed, warning
 from trainmaster.words.errors import HostError, TrainmasterError
 
 _REACH_S = 10.0
@@ -54,7 +54,7 @@ class Connection:
     `command_s`: what an empty command costs, None where none could be run.
     """
 
-    rows: list[HostCheckRow] = field(default_factory=list)
+    rows: list[CheckRow] = field(default_factory=list)
     error: TrainmasterError | None = None
     command_s: float | None = None
 
@@ -62,15 +62,14 @@ class Connection:
         return any(row.name == name for row in self.rows)
 
     def ok(self, name: str, found: str) -> None:
-        self.rows.append(HostCheckRow(name=name, state="ok", found=found))
+        self.rows.append(passed(name, found))
 
     def warn(self, name: str, found: str, remedy: str) -> None:
-        self.rows.append(HostCheckRow(name=name, state="warn", found=found, remedy=remedy))
+        self.rows.append(warning(name, found, remedy))
 
     def fail(self, name: str, error: TrainmasterError) -> None:
         self.error = self.error or error
-        found = HostCheckRow(name=name, state="fail", found=error.message, remedy=error.fix)
-        self.rows.append(found)
+        self.rows.append(failed(name, error.message, error.fix))
 
 
 async def check_connection(record: HostRecord, pins: Path, *, within_s: float) -> Connection:

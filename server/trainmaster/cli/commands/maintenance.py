@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Check this machine; names a remedy for whatever is missing. Exit code 1 if that is needed."""
+    """Check this machine; names a remedy for whatever is missing. Exit code 1 if a check fails."""
     from trainmaster.cli.doctor.checks import examine
 
     answer = ask(examine)

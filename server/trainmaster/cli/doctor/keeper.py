@@ -8,25 +8,20 @@ from trainmaster.keeper import service
 from trainmaster.machines.clouds import KEY_NAMES
 from trainmaster.store.secret_values import where_kept
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.hosts import DoctorCheck
+from trainmaster.words.answers.checks import CheckRow, passed, warning
 from trainmaster.words.errors import StateError
 
 
-async def keeping_checks(workspace: Workspace, environment: Mapping[str, str]) -> list[DoctorCheck]:
+async def keeping_checks(workspace: Workspace, environment: Mapping[str, str]) -> list[CheckRow]:
     """Whether the keeper runs, and which providers could be asked."""
     return [await _keeper(workspace, environment), _keys(workspace, environment)]
 
 
-async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> DoctorCheck:
+async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> CheckRow:
     state = await service.status(workspace, environment)
     if not state.installed:
-        return DoctorCheck(
-            name="keeper",
-            ok=False,
-            found="not installed",
-            remedy="`trainmaster keeper install`: what is due is then done unattended, too.",
-            needed=False,
-        )
+        remedy = "`trainmaster keeper install`: what is due is then done unattended, too."
+        return warning("keeper", "not installed", remedy)
     last = (
         f"last tick {state.last_tick_at}, {state.last_tick}" if state.last_tick else "no tick yet"
     )
@@ -36,30 +31,22 @@ async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> Docto
         *([f"Put into {workspace.home.secrets_env}: {lacking}."] if lacking else []),
         *(state.hints or ()),
     ]
-    return DoctorCheck(
+    return CheckRow(
         name="keeper",
-        ok=not state.overdue and state.last_tick != "failed" and not lacking,
+        state="warn" if state.overdue or state.last_tick == "failed" or lacking else "ok",
         found=f"{state.by}, every {state.every}; {last}",
         remedy=" ".join(remedies) or None,
-        needed=False,
     )
 
 
-def _keys(workspace: Workspace, environment: Mapping[str, str]) -> DoctorCheck:
+def _keys(workspace: Workspace, environment: Mapping[str, str]) -> CheckRow:
     """Which variables are set, and where; never what they hold."""
     try:
         kept = where_kept(workspace.home, KEY_NAMES.values(), environment)
     except StateError as error:
-        return DoctorCheck(
-            name="provider keys", ok=False, found=error.message, remedy=error.fix, needed=False
-        )
-    return DoctorCheck(
-        name="provider keys",
-        ok=bool(kept),
-        found=", ".join(f"{name} in {place}" for name, place in kept.items()) or "none",
-        remedy=None
-        if kept
-        else f"To rent machines, put one of {', '.join(KEY_NAMES.values())} into "
-        f"{workspace.home.secrets_env} (mode 0600).",
-        needed=False,
-    )
+        return warning("provider keys", error.message, error.fix)
+    if kept:
+        return passed("provider keys", ", ".join(f"{name} in {kept[name]}" for name in kept))
+    names, file = ", ".join(KEY_NAMES.values()), workspace.home.secrets_env
+    remedy = f"To rent machines, put one of {names} into {file} (mode 0600)."
+    return warning("provider keys", "none", remedy)

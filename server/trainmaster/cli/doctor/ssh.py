@@ -9,49 +9,41 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trainmaster.words.answers.hosts import DoctorCheck
+from trainmaster.words.answers.checks import CheckRow, passed, warning
 
 _TIMEOUT_S = 5.0
 _VERSION = re.compile(r"OpenSSH_[^\s,]+")
 _NO_KEYS = 1
 
 
-async def ssh_checks(environment: Mapping[str, str]) -> list[DoctorCheck]:
+async def ssh_checks(environment: Mapping[str, str]) -> list[CheckRow]:
     """The `ssh` program, the agent and the private keys."""
     return [await _program(environment), await _agent(environment), _keys(environment)]
 
 
-async def _program(environment: Mapping[str, str]) -> DoctorCheck:
+async def _program(environment: Mapping[str, str]) -> CheckRow:
     path = shutil.which("ssh", path=environment.get("PATH"))
     if path is None:
         remedy = "Install OpenSSH's client for hosts with `--transport openssh`; others need none."
-        return DoctorCheck(name="ssh", ok=False, found="not there", remedy=remedy, needed=False)
+        return warning("ssh", "not there", remedy)
     _, output = await _answer(environment, path, "-V")
     version = _VERSION.search(output)
-    found = f"{version.group() if version else 'version unknown'} at {path}"
-    return DoctorCheck(name="ssh", ok=True, found=found, needed=False)
+    return passed("ssh", f"{version.group() if version else 'version unknown'} at {path}")
 
 
-async def _agent(environment: Mapping[str, str]) -> DoctorCheck:
+async def _agent(environment: Mapping[str, str]) -> CheckRow:
     remedy = "Start one (`eval $(ssh-agent)`) and `ssh-add` a key that has a passphrase."
     if not environment.get("SSH_AUTH_SOCK"):
-        return DoctorCheck(
-            name="ssh agent",
-            ok=False,
-            found="SSH_AUTH_SOCK is not set",
-            remedy=remedy,
-            needed=False,
-        )
+        return warning("ssh agent", "SSH_AUTH_SOCK is not set", remedy)
     code, output = await _answer(environment, "ssh-add", "-l")
     if code == 0:
         count = len(output.splitlines())
-        found = f"{count} key" if count == 1 else f"{count} keys"
-        return DoctorCheck(name="ssh agent", ok=True, found=found, needed=False)
+        return passed("ssh agent", f"{count} key" if count == 1 else f"{count} keys")
     found = "holds no keys" if code == _NO_KEYS else "does not answer"
-    return DoctorCheck(name="ssh agent", ok=False, found=found, remedy=remedy, needed=False)
+    return warning("ssh agent", found, remedy)
 
 
-def _keys(environment: Mapping[str, str]) -> DoctorCheck:
+def _keys(environment: Mapping[str, str]) -> CheckRow:
     folder = Path(environment.get("HOME") or "~").expanduser() / ".ssh"
     found = []
     with suppress(OSError):
@@ -60,13 +52,10 @@ def _keys(environment: Mapping[str, str]) -> DoctorCheck:
             for path in folder.glob("*.pub")
             if path.with_suffix("").is_file()
         )
-    return DoctorCheck(
-        name="ssh keys",
-        ok=bool(found),
-        found=f"{', '.join(found)} in {folder}" if found else f"none in {folder}",
-        remedy=None if found else "`ssh-keygen -t ed25519` makes one; hosts take --key FILE, too.",
-        needed=False,
-    )
+    if found:
+        return passed("ssh keys", f"{', '.join(found)} in {folder}")
+    remedy = "`ssh-keygen -t ed25519` makes one; hosts take --key FILE, too."
+    return warning("ssh keys", f"none in {folder}", remedy)
 
 
 async def _answer(environment: Mapping[str, str], *command: str) -> tuple[int, str]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from trainmaster.cli.format import size, value
 from trainmaster.cli.views.views import Block, Grid, named, view
+from trainmaster.words.answers.checks import CheckRow
 from trainmaster.words.answers.hosts import (
     GcAnswer,
     HostAddedAnswer,
     HostCheckAnswer,
-    HostCheckRow,
     HostRemovedAnswer,
     HostsAnswer,
     HostTrustAnswer,
@@ -48,7 +48,7 @@ def _(answer: HostAddedAnswer) -> list[Block]:
     return [
         f"Added {answer.host}: {answer.address}",
         *named("Pinned its key", answer.fingerprint),
-        *([_host_checks(answer.checks)] if answer.checks else []),
+        *([check_grid(answer.checks)] if answer.checks else []),
         f"Next: {answer.next_step}",
     ]
 
@@ -56,7 +56,7 @@ def _(answer: HostAddedAnswer) -> list[Block]:
 @view.register
 def _(answer: HostCheckAnswer) -> list[Block]:
     verdict = "can train." if answer.ok else "can't train like this."
-    return [_host_checks(answer.checks), f"{answer.host} {verdict}"]
+    return [check_grid(answer.checks), f"{answer.host} {verdict}"]
 
 
 @view.register
@@ -93,6 +93,7 @@ def _(answer: GcAnswer) -> list[Block]:
     return [Grid(("", "entry", "size", "used by"), rows), freed] if rows else [freed]
 
 
-def _host_checks(checks: Sequence[HostCheckRow]) -> Grid:
+def check_grid(checks: Sequence[CheckRow]) -> Grid:
+    """Also for `doctor`."""
     rows = [(row.state, row.name, row.found, row.remedy or "") for row in checks]
     return Grid(("", "what", "found", "remedy"), rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainmaster.cli.format import value
+from trainmaster.cli.views.hosts import check_grid
 from trainmaster.cli.views.views import Block, Grid, view
 from trainmaster.words.answers.hosts import DoctorAnswer
 from trainmaster.words.answers.keeper import KeeperAnswer, TickAnswer
@@ -27,19 +28,10 @@ def _(answer: KeeperAnswer) -> list[Block]:
 
 @view.register
 def _(answer: DoctorAnswer) -> list[Block]:
-    rows = [
-        (
-            "ok" if check.ok else "missing" if check.needed else "optional",
-            check.name,
-            check.found,
-            check.remedy or "",
-        )
-        for check in answer.checks
-    ]
     verdict = "Everything needed is here." if answer.ok else "Something needed is missing."
     return [
         f"Trainmaster {answer.version}, home {answer.home}",
-        Grid(("", "what", "found", "remedy"), rows),
+        check_grid(answer.checks),
         verdict,
     ]
 

@@ -7,39 +7,23 @@ from typing import Literal
 from pydantic import Field
 
 from trainmaster.words.answers.base import Answer
-
-
-class DoctorCheck(Answer):
-    name: str
-    ok: bool
-    found: str
-    remedy: str | None = None
-    needed: bool = Field(description="false for an optional requirement")
+from trainmaster.words.answers.checks import CheckRow
 
 
 class DoctorAnswer(Answer):
-    ok: bool
+    ok: bool = Field(description="false if any check failed")
     version: str
     home: str
-    checks: list[DoctorCheck]
+    checks: list[CheckRow]
 
 
 HostState = Literal["ok", "failing", "unreachable", "unchecked"]
 
 
-class HostCheckRow(Answer):
-    """`fail`: no training can run there; `warn`: some can't, or run worse."""
-
-    name: str
-    state: Literal["ok", "warn", "fail"]
-    found: str
-    remedy: str | None = None
-
-
 class HostCheckAnswer(Answer):
     host: str
     ok: bool = Field(description="false if any check failed")
-    checks: list[HostCheckRow]
+    checks: list[CheckRow]
 
 
 class HostRow(Answer):
@@ -69,7 +53,7 @@ class HostAddedAnswer(Answer):
     host: str
     address: str
     fingerprint: str | None = None
-    checks: list[HostCheckRow]
+    checks: list[CheckRow]
     next_step: str
     next_tools: list[str] | None = None
 

@@ -1,0 +1,32 @@
+"""What `doctor` and `hosts check` report of each requirement."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trainmaster.words.answers.base import Answer
+
+
+class CheckRow(Answer):
+    """`fail`: no training can run; `warn`: some can't or run worse, or an extra is missing."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    found: str
+    remedy: str | None = None
+
+
+def passed(name: str, found: str) -> CheckRow:
+    return CheckRow(name=name, state="ok", found=found)
+
+
+def warning(name: str, found: str, remedy: str) -> CheckRow:
+    return CheckRow(name=name, state="warn", found=found, remedy=remedy)
+
+
+def failed(name: str, found: str, remedy: str) -> CheckRow:
+    return CheckRow(name=name, state="fail", found=found, remedy=remedy)
+
+
+def none_failed(rows: list[CheckRow]) -> bool:
+    return all(row.state != "fail" for row in rows)
