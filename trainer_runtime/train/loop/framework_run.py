@@ -12,18 +12,14 @@ import gc
 import math
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import trainer_runtime
-from trainer_runtime.core.files.manifest import Manifest
 from trainer_runtime.core.frameworks.places import WRITING
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import (
@@ -37,16 +33,11 @@ from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, StopRequestedError, ending
 from trainer_runtime.train.checkpoints import restore
-from trainer_runtime.train.checkpoints.checkpoint_store import (
-    CheckpointStore,
-    Origin,
-    checkpoint_name,
-)
+from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
-from trainer_runtime.train.checkpoints.due import SavesDue
-from trainer_runtime.train.checkpoints.folder import remove_leftovers, seal_folder
-from trainer_runtime.train.checkpoints.retention import Retention
+from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
 from trainer_runtime.train.distributed import ranks
+from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.report import Cost, StepClock
 from trainer_runtime.train.loop.signals import StopSignal
 
@@ -116,10 +107,13 @@ class FrameworkRun:
         self._hardware = Device.choose(self.config)
         self._stop = stop
         self._events = EventLog(self.folder / "events.jsonl") if self.is_main else None
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self._in_flight: Future[None] | None = None
-        self._measured_at: int | None = None
-        self._measured: dict[str, float] = {}
+        self._metrics = CheckpointMetrics(self.config.checkpoint.metric)
+        # Set by `choose_checkpoint`; only rank 0 has a checkpointer.
+        self._resumed_step: int | None = None
+        self._skipped: list[restore.Skipped] = []
+        self._checkpointer: FrameworkCheckpointer | None = None
+        # Set by `begin`, which knows the number of parameters.
+        self._cost: Cost | None = None
         self._stopped = self._completed = False
         self._tokens: float | None = None
         self.clock = StepClock()
@@ -158,19 +152,15 @@ class FrameworkRun:
         """
         step, skipped = self._ranks.broadcast("resume", self._chosen)
         self._skipped = [restore.Skipped(*entry) for entry in skipped]
-        self._resumed = step is not None
-        self.step = self._start_step = step or 0
+        self._resumed_step = step
+        self.step = step or 0
         if self._events is not None:
-            origin = Origin(self.config.attempt.number, self.config.sha256, self.step)
-            retention = Retention.of(self.config.checkpoint)
-            self._store = CheckpointStore(CHECKPOINTS, origin, retention, self._events)
-            self._due = SavesDue(
-                self.config, self._store, self._events, self.step, resumed=self._resumed
-            )
+            self._checkpointer = FrameworkCheckpointer(self.config, self._events, step)
         return None if step is None else CHECKPOINTS / checkpoint_name(step)
 
     def begin(self, parameters: int) -> None:
         """Records the start, once the model exists; `parameters` counts the trained ones."""
+        assert self._checkpointer is not None or not self.is_main, "call choose_checkpoint first"
         self._cost = Cost(
             tokens_per_step=self.config.batch.tokens,
             flops_per_token=float(self.config.derived.flops_per_token or 6 * parameters),
@@ -182,7 +172,7 @@ class FrameworkRun:
             pid=os.getpid(),
             step=self.step,
             target_step=self.config.steps,
-            resumed_from=self.step if self._resumed else None,
+            resumed_from=self._resumed_step,
             skipped=[{"step": entry.step, "reason": entry.reason} for entry in self._skipped],
             parameters=parameters,
             device=str(self._hardware.device),
@@ -197,7 +187,7 @@ class FrameworkRun:
         for entry in self._skipped:
             self._say(f"checkpoint of step {entry.step} skipped: {entry.reason}")
             self._emit("decision", what="skip_checkpoint", value=entry.step, reason=entry.reason)
-        if self._resumed:
+        if self._resumed_step is not None:
             reason = "the newest checkpoint that verifies"
             self._emit("decision", what="resume", value=self.step, reason=reason)
             self._say(f"resuming from step {self.step} of {self.config.steps}")
@@ -220,21 +210,21 @@ class FrameworkRun:
 
     def end_step(self, step: int, values: Mapping[str, float]) -> None:
         """Counts a finished step and records its `loss`, `lr`, `grad_norm` and other values."""
+        assert self._cost is not None, "call begin first"
         self.step = step
         step_time_s, data_time_s = self.clock.step_ended()
         recorded = dict(values)
         clip, norm = self.config.optimizer.grad_clip, recorded.get("grad_norm")
         if norm is not None:
             recorded["clip_fraction"] = float(0.0 < clip < norm)
-        recorded.setdefault("tokens", step * self._cost.tokens_per_step)
+        recorded.setdefault("tokens", step * self.config.batch.tokens)
         recorded |= self._cost.speed(
             step_time_s, data_time_s, self._tokens_of_step(recorded["tokens"])
         )
         if torch.cuda.is_available():
             recorded["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
         self._emit("metric", step=step, values=recorded)
-        if "loss" in recorded:
-            self._measure({"loss": recorded["loss"]})
+        self._metrics.add_step(step, recorded)
 
     def record_values(self, values: Mapping[str, float]) -> None:
         """Records further values of the current step, such as a summary at the end."""
@@ -251,7 +241,7 @@ class FrameworkRun:
         if loss is not None and self.config.method in _PER_TOKEN:
             recorded.setdefault("val_perplexity", math.exp(min(loss, _LARGEST_EXPONENT)))
         self._emit("eval", step=self.step, values=recorded, batches=batches, seconds=seconds)
-        self._measure({name: value for name, value in recorded.items() if self._rates(name)})
+        self._metrics.add_evaluation(self.step, recorded)
         if loss is not None:
             try:
                 nan_guard.check(self.step, loss)
@@ -271,11 +261,13 @@ class FrameworkRun:
 
     def due(self) -> Due:
         """The actions due after the current step; every rank has to call it and gets the same."""
-        save = self.is_main and self._due.is_due(self.step, self.clock.last_step_time_s)
+        save = self._checkpointer is not None and self._checkpointer.is_due(
+            self.step, self.clock.last_step_time_s
+        )
         flags = save, bool(self._stop)
         save, stop = self._ranks.any_of(*flags, device=self._hardware.device)
         last = self.step >= self.config.steps
-        already = self.step == self._start_step and self._resumed
+        already = self.step == self._resumed_step
         return Due(save=(save or stop or last) and not already, stop=stop and not last)
 
     def on_any_rank(self, flag: bool) -> bool:
@@ -300,12 +292,9 @@ class FrameworkRun:
             reason = str(error).partition("\n")[0]
         if not self.on_any_rank(reason is not None):
             return True
-        if self.is_main:
-            # An incomplete checkpoint would only take the disk space of the next one.
-            shutil.rmtree(written, ignore_errors=True)
-            self._wait()
-            self._store.failed(self.step, reason or "another rank could not write its part")
-            self._due.saved(self.step)
+        if self._checkpointer is not None:
+            reason = reason or "another rank could not write its part"
+            self._checkpointer.discard(self.step, written, reason)
             self.clock.resume()
         return False
 
@@ -316,16 +305,10 @@ class FrameworkRun:
         rank 0 acts; the caller ensures that every rank has finished writing. `stall_s` is how long
         the training has waited for it so far.
         """
-        if not self.is_main:
-            return
-        waiting_s = time.perf_counter()
-        self._wait()
-        stall_s += time.perf_counter() - waiting_s
-        step, measured = self.step, self._measured_now()
-        write = partial(self._seal, written)
-        self._in_flight = self._writer.submit(self._store.put, step, measured, write, stall_s)
-        self._due.saved(step)
-        self.clock.resume()
+        if self._checkpointer is not None:
+            metrics = self._metrics.at(self.step)
+            self._checkpointer.save(self.step, written, metrics, stall_s)
+            self.clock.resume()
 
     def stopped(self) -> None:
         """Records that the loop was left because `due` said so, with the state saved."""
@@ -342,23 +325,10 @@ class FrameworkRun:
         if self.step < self.config.steps:
             raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
         self._ranks.leave()
-        if self._events is not None:
-            self._require_saved()
-            remove_leftovers(FINAL.parent)
-            manifest = Manifest(
-                self.step,
-                self.config.attempt.number,
-                time.time(),
-                self._measured_now(),
-                ("final",),
-                self.config.sha256,
-                (),
-            )
-            try:
-                seal_folder(final, FINAL, manifest, self._events.sync)
-            except OSError as error:
-                raise NotSavedError(f"the final model can't be written: {error}") from error
-            self._emit("completed", step=self.step, final=FINAL.name)
+        if self._checkpointer is not None:
+            self._checkpointer.require_saved(self.step)
+            self._checkpointer.export(self.step, final, self._metrics.at(self.step))
+        self._emit("completed", step=self.step, final=FINAL.name)
         self._completed = True
 
     def check_end(self) -> None:
@@ -370,15 +340,16 @@ class FrameworkRun:
         """
         if self._stopped:
             self._ranks.leave()
-            if self.is_main:
-                self._require_saved()
+            if self._checkpointer is not None:
+                self._checkpointer.require_saved(self.step)
             raise StopRequestedError(f"{self._stop.name or 'signal'}: saved at step {self.step}")
         if not self._completed:
             raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
 
     def close(self) -> None:
         """Waits for a save in flight and closes the event log."""
-        self._writer.shutdown(wait=True)
+        if self._checkpointer is not None:
+            self._checkpointer.close()
         if self._events is not None:
             shutil.rmtree(self.writing_folder, ignore_errors=True)
             self._events.close()
@@ -387,49 +358,14 @@ class FrameworkRun:
     def _strategy(self) -> str:
         return self.config.compute.strategy
 
-    def _rates(self, name: str) -> bool:
-        """Whether a checkpoint's metrics include this value."""
-        losses = ("val_loss", "val_perplexity")
-        return name.partition("/")[0] in losses or name == self.config.checkpoint.metric
-
     def _tokens_of_step(self, tokens: float) -> float:
         """The tokens counted since the last step; for the first step the planned number."""
         known, self._tokens = self._tokens, tokens
-        return self._cost.tokens_per_step if known is None else tokens - known
-
-    def _require_saved(self) -> None:
-        self._wait()
-        last = self._store.last_verified
-        resumed_here = self._resumed and self.step == self._start_step
-        if not resumed_here and (last is None or last.step != self.step):
-            raise NotSavedError(
-                f"the state of step {self.step} could not be saved; see the warnings above"
-            )
-
-    def _wait(self) -> None:
-        if self._in_flight is not None:
-            self._in_flight.result()
-            self._in_flight = None
-
-    def _seal(self, written: Path, path: Path, manifest: Manifest) -> Manifest:
-        assert self._events is not None
-        try:
-            return seal_folder(written, path, manifest, self._events.sync)
-        except OSError:
-            shutil.rmtree(written, ignore_errors=True)  # as in `try_write`
-            raise
+        return self.config.batch.tokens if known is None else tokens - known
 
     def _chosen(self) -> tuple[int | None, list[tuple[int, str]]]:
         step, skipped = restore.choose(CHECKPOINTS, self.config.attempt.resume)
         return step, [(entry.step, entry.reason) for entry in skipped]
-
-    def _measured_now(self) -> dict[str, float]:
-        return dict(self._measured) if self._measured_at == self.step else {}
-
-    def _measure(self, values: Mapping[str, float]) -> None:
-        if self._measured_at != self.step:
-            self._measured_at, self._measured = self.step, {}
-        self._measured |= values
 
     def _peak_flops(self) -> float | None:
         peak = self._hardware.peak_flops

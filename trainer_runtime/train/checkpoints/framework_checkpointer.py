@@ -1,0 +1,115 @@
+"""Seals the checkpoints and the final model that a framework wrote."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from trainer_runtime.core.files.manifest import Manifest
+from trainer_runtime.train.attempt.config import RunConfig
+from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.exit_codes import NotSavedError
+from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore, Origin
+from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
+from trainer_runtime.train.checkpoints.due import SavesDue
+from trainer_runtime.train.checkpoints.folder import remove_leftovers, seal_folder
+from trainer_runtime.train.checkpoints.retention import Retention
+
+
+class FrameworkCheckpointer:
+    """Turns folders that a framework wrote into verified checkpoints; used by rank 0 only.
+
+    One thread computes digests, verifies and prunes. At most one checkpoint is in flight.
+    """
+
+    def __init__(self, config: RunConfig, events: EventLog, resumed_step: int | None) -> None:
+        """`resumed_step`: the step of the checkpoint resumed from; None: a start from scratch."""
+        self._config = config
+        self._events = events
+        self._resumed_step = resumed_step
+        start_step = resumed_step or 0
+        origin = Origin(config.attempt.number, config.sha256, start_step)
+        self._store = CheckpointStore(CHECKPOINTS, origin, Retention.of(config.checkpoint), events)
+        resumed = resumed_step is not None
+        self._due = SavesDue(config, self._store, events, start_step, resumed=resumed)
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._in_flight: Future[None] | None = None
+
+    def is_due(self, step: int, step_time_s: float) -> bool:
+        """True if a checkpoint belongs after this step; the last step's is not included."""
+        return self._due.is_due(step, step_time_s)
+
+    def save(self, step: int, written: Path, metrics: Mapping[str, float], stall_s: float) -> None:
+        """Seals `written` in the background as the step's checkpoint; waits for an earlier one.
+
+        `stall_s`: how long the training has waited for this checkpoint so far. A failure is
+        reported by events.
+        """
+        waiting_s = time.perf_counter()
+        self._wait()
+        stall_s += time.perf_counter() - waiting_s
+        write = partial(self._seal, written)
+        self._in_flight = self._writer.submit(self._store.put, step, metrics, write, stall_s)
+        self._due.saved(step)
+
+    def discard(self, step: int, written: Path, reason: str) -> None:
+        """Removes and reports a checkpoint that the framework could not write whole."""
+        # An incomplete checkpoint would only take the disk space of the next one.
+        shutil.rmtree(written, ignore_errors=True)
+        self._wait()
+        self._store.failed(step, reason)
+        self._due.saved(step)
+
+    def require_saved(self, step: int) -> None:
+        """Waits for the checkpoint in flight.
+
+        Raises:
+            NotSavedError: the state of `step` is not saved; events give the reason.
+        """
+        self._wait()
+        last = self._store.last_verified
+        if step != self._resumed_step and (last is None or last.step != step):
+            raise NotSavedError(
+                f"the state of step {step} could not be saved; see the warnings above"
+            )
+
+    def export(self, step: int, written: Path, metrics: Mapping[str, float]) -> None:
+        """Seals `written` as ./final.
+
+        Raises:
+            NotSavedError: it can't be written.
+        """
+        remove_leftovers(FINAL.parent)
+        manifest = Manifest(
+            step,
+            self._config.attempt.number,
+            time.time(),
+            metrics,
+            ("final",),
+            self._config.sha256,
+            (),
+        )
+        try:
+            seal_folder(written, FINAL, manifest, self._events.sync)
+        except OSError as error:
+            raise NotSavedError(f"the final model can't be written: {error}") from error
+
+    def close(self) -> None:
+        """Waits for the checkpoint in flight."""
+        self._writer.shutdown(wait=True)
+
+    def _wait(self) -> None:
+        if self._in_flight is not None:
+            self._in_flight.result()
+            self._in_flight = None
+
+    def _seal(self, written: Path, path: Path, manifest: Manifest) -> Manifest:
+        try:
+            return seal_folder(written, path, manifest, self._events.sync)
+        except OSError:
+            shutil.rmtree(written, ignore_errors=True)  # as in `discard`
+            raise
