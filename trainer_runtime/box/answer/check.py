@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def check(root: Path, cache: Path, within_s: float) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     rows += _independently("gpu", lambda: gpus(found))
     rows += _independently("torch", lambda: torch(found, deadline_s))
-    return {"checks": [asdict(row) for row in rows], "gpus": found, "time": time.time()}
+    return {"checks": [row.answer() for row in rows], "gpus": found, "time": time.time()}
 
 
 def _checks(root: Path, cache: Path) -> Iterator[tuple[str, Callable[[], Iterator[Row]]]]:
@@ -96,9 +95,7 @@ def _frameworks() -> Iterator[Row]:
 def _window() -> Iterator[Row]:
     found = next((name for name in ("tmux", "screen") if shutil.which(name)), None)
     remedy = "Install tmux to attach to a training's log; nothing needs it."
-    yield Row(
-        "tmux or screen", "ok" if found else "warn", found or "neither", None if found else remedy
-    )
+    yield Row("tmux or screen", "ok" if found else "warn", found or "neither", remedy)
 
 
 def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iterator[Row]:
@@ -119,10 +116,8 @@ def _folder(name: str, folder: Path, least_gib: float, roomy_gib: float) -> Iter
         name,
         state,
         f"{folder}, {free_gib:.1f} GiB free",
-        None
-        if state == "ok"
-        else "Free some room (`trainmaster hosts gc` removes what no run uses), or put it on "
-        f"another disk: `--{name} DIR`.",
+        "Free some room (`trainmaster hosts gc` removes what no run uses), or put it on another "
+        f"disk: `--{name} DIR`.",
     )
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:
         found = f"{existing} lies on a disk from which nothing may be executed (noexec)"
@@ -136,12 +131,7 @@ def _limits() -> Iterator[Row]:
     cores = f"{found.cores:g} of {found.cores_there} cores"
     state: State = "warn" if found.cores < 1 or memory < _LEAST_MEMORY_GIB else "ok"
     remedy = "Give the container or the account more: its limits (cgroup) are that tight."
-    yield Row(
-        "cores and memory",
-        state,
-        f"{cores}, {memory:.1f} of {there:.1f} GiB",
-        remedy if state == "warn" else None,
-    )
+    yield Row("cores and memory", state, f"{cores}, {memory:.1f} of {there:.1f} GiB", remedy)
 
 
 def _shared_memory(folder: Path) -> Iterator[Row]:
@@ -151,7 +141,7 @@ def _shared_memory(folder: Path) -> Iterator[Row]:
     size_gib = shutil.disk_usage(folder).total / _GIB
     state: State = "ok" if size_gib >= _LEAST_SHARED_GIB else "warn"
     remedy = "Data loaders and NCCL want more: start the container with --shm-size=8g."
-    yield Row("/dev/shm", state, f"{size_gib:.2f} GiB", None if state == "ok" else remedy)
+    yield Row("/dev/shm", state, f"{size_gib:.2f} GiB", remedy)
 
 
 def _logging_out() -> Iterator[Row]:
@@ -162,14 +152,13 @@ def _logging_out() -> Iterator[Row]:
     if manager != "yes" or os.getuid() == 0:
         return
     user = pwd.getpwuid(os.getuid()).pw_name
-    lingers = _loginctl("--property=Linger", "show-user", user) == "yes"
-    yield Row(
-        "logging out",
-        "ok" if lingers else "warn",
-        "processes are killed at logout"
-        + ("; lingering is on, so they live on" if lingers else " (KillUserProcesses=yes)"),
-        None if lingers else f"Run `loginctl enable-linger {user}` there: trainings die otherwise.",
-    )
+    if _loginctl("--property=Linger", "show-user", user) == "yes":
+        found = "processes are killed at logout; lingering is on, so they live on"
+        yield Row("logging out", "ok", found)
+        return
+    found = "processes are killed at logout (KillUserProcesses=yes)"
+    remedy = f"Run `loginctl enable-linger {user}` there: trainings die otherwise."
+    yield Row("logging out", "warn", found, remedy)
 
 
 def _loginctl(*arguments: str) -> str:
