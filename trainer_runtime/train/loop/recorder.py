@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.report import Cost, Lines, StepClock
 
 _GIB = 2**30
@@ -32,8 +33,8 @@ class Recorder:
         self._max_norm = max_norm
         self._skips_overflow = skips_overflow
         self._unread: tuple[int, float, Tensor] | None = None
-        self._measured_at: int | None = None
-        self._measured: dict[str, float] = {}
+        self._landed: torch.cuda.Event | None = None
+        self._metrics = CheckpointMetrics(best_by="val_loss")
         self.clock = StepClock()
 
     def check(self, step: int, learning_rate: float, loss: float, grad_norm: float) -> None:
@@ -73,7 +74,7 @@ class Recorder:
             return
         step, learning_rate, values = self._unread
         self._unread = None
-        if hasattr(self, "_landed"):
+        if self._landed is not None:
             self._landed.synchronize()
         loss, grad_norm = values.tolist()
         self.check(step, learning_rate, loss, grad_norm)
@@ -98,7 +99,7 @@ class Recorder:
             values |= {f"val_loss/{name}": value for name, value in losses.items()}
         self._events.emit("eval", step=step, values=values, batches=batches, seconds=seconds)
         self._lines.evaluation(step, loss, batches)
-        self._measure(step, values)
+        self._metrics.add_evaluation(step, values)
         try:
             nan_guard.check(step, loss)
         except nan_guard.NonFiniteError as error:
@@ -109,7 +110,7 @@ class Recorder:
 
     def measured(self, step: int) -> dict[str, float]:
         """The losses that were measured at this very step."""
-        return dict(self._measured) if self._measured_at == step else {}
+        return self._metrics.at(step)
 
     def _record(self, step: int, learning_rate: float, loss: float, grad_norm: float) -> None:
         step_time_s, data_time_s = self.clock.step_ended()
@@ -125,12 +126,7 @@ class Recorder:
             values["peak_memory_gib"] = torch.cuda.max_memory_allocated() / _GIB
         self._events.emit("metric", step=step, values=values)
         self._lines.step(step, values)
-        self._measure(step, {"loss": loss})
-
-    def _measure(self, step: int, values: Mapping[str, float]) -> None:
-        if self._measured_at != step:
-            self._measured_at, self._measured = step, {}
-        self._measured |= values
+        self._metrics.add_step(step, values)
 
     def _record_non_finite(
         self, error: nan_guard.NonFiniteError, learning_rate: float, loss: float, grad_norm: float
