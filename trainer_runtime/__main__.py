@@ -9,9 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainer_runtime.core.files.private import make_private
 from trainer_runtime.core.protocol.lines import ExitCode
 
 Options = argparse.Namespace
+# They inherit the one of whoever starts them: a supervisor that `start` began, which is private, or
+# a Kaggle session and train.sh, whose files are for others to read.
+_KEEP_UMASK = ("supervise", "hold", "prepare", "train", "ranks", "mirror")
 
 
 class Argument(NamedTuple):
@@ -30,6 +34,8 @@ class Command(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     options = _parser().parse_args(arguments)
+    if options.command not in _KEEP_UMASK:
+        make_private()
     return COMMANDS[options.command].run(options)
 
 

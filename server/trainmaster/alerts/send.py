@@ -14,6 +14,7 @@ from trainer_runtime.core.alerts.message import body_for
 from trainer_runtime.core.alerts.post_answer import PostAnswer
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.files.private import for_the_user, users_umask
 from trainer_runtime.core.protocol.alert_record import AlertDelivery, failed
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.alerts.destinations import address, destinations
@@ -121,6 +122,8 @@ def _run_command(command: list[str], body: dict[str, Any]) -> PostAnswer:
     try:
         done = subprocess.run(
             command,
+            env=for_the_user(os.environ),
+            umask=users_umask(),
             input=json.dumps(body).encode() + b"\n",
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -214,7 +214,7 @@ class HostedBackend(
         return await foreign.read_output(self._host, python, folder)
 
     async def _put_json(
-        self, run_id: str, name: str, content: Mapping[str, Any], *, mode: int = 0o644
+        self, run_id: str, name: str, content: Mapping[str, Any], *, mode: int = 0o600
     ) -> None:
         path = posixpath.join(await self.folder(run_id), name)
         await self._host.put_file(path, json.dumps(content).encode(), mode=mode)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import typer
 
+from trainer_runtime.core.files.private import make_private
 from trainmaster.cli.acting import acts
 from trainmaster.cli.commands import (
     action_log,
@@ -104,7 +105,8 @@ app.command("send-alerts", hidden=True)(alerts.send_alerts)
 
 
 def main() -> None:
-    """The `trainmaster` command."""
+    """The `trainmaster` command; all that it creates in the home is its user's alone."""
+    make_private()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -27,11 +27,11 @@ def acts(
         @functools.wraps(command)
         def logged(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
             from trainmaster.store.action_log import Face, discard_action, logged_action
-            from trainmaster.words.paths import find_home
+            from trainmaster.store.private_home import open_home
 
             face: Face = "keeper" if action == "tick" and kwargs.get("every") else "cli"
             left: typer.Exit
-            with logged_action(find_home(os.environ), face, _client(), action, kwargs):
+            with logged_action(open_home(os.environ), face, _client(), action, kwargs):
                 if kwargs.get("dry_run") or kwargs.get("only_print"):
                     discard_action()
                 try:

@@ -13,8 +13,9 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from trainmaster.mcp.maintenance import Background
+from trainmaster.store.private_home import open_home
 from trainmaster.words.answers.base import Answer
-from trainmaster.words.paths import Home, find_home
+from trainmaster.words.paths import Home
 
 if TYPE_CHECKING:
     from trainmaster.sync.workspace import Workspace
@@ -63,8 +64,12 @@ class OpenWorkspace:
 
     @property
     def home(self) -> Home:
-        """The home, opened or not."""
-        return find_home(self._environment)
+        """The home, whether its databases are open or not.
+
+        Raises:
+            StorageError: `HOME_NOT_PRIVATE`, `ROOT_NOT_WRITABLE`.
+        """
+        return open_home(self._environment)
 
     def get(self) -> Workspace:
         """The open workspace. Raises: TrainmasterError when the home can't be used."""

@@ -51,6 +51,8 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
             raise _unexpected(failure, context) from failure.__cause__
         except ToolError as failure:
             raise ToolError(str(await self._refusal(name, failure))) from failure
+        except TrainmasterError as refusal:  # of the home, before the tool was called
+            raise ToolError(str(refusal)) from refusal
         except TimeoutError as failure:
             raise ToolError(str(_too_slow(name, self.longest_call_s))) from failure
         return _compact(result)

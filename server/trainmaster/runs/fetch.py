@@ -21,6 +21,7 @@ from pathlib import Path
 
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
+from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
@@ -249,11 +250,17 @@ def _counted(found: Sequence[_Wanted], on_progress: OnProgress | None) -> Arrive
 
 
 def _prepare(folder: Path, found: Sequence[_Wanted]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder)
     needed = sum(item.missing_bytes(folder) for item in found)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise _full(folder, f"{needed / 2**30:.2f} GiB are to come, {free / 2**30:.2f} are free")
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        share(folder)
 
 
 async def _fetch_all(
@@ -287,7 +294,7 @@ def _make_place(folder: Path, parts: Sequence[str]) -> Path:
     place = folder
     for part in parts[:-1]:
         place = place / part
-        place.mkdir(exist_ok=True)
+        _make_folder(place)
         if place.is_symlink():
             raise StorageError(
                 "UNSAFE_NAME",

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainer_runtime.core.files.private import share
 from trainmaster.metrics.log_file import is_file
 from trainmaster.metrics.log_file_metrics import read_metrics
 from trainmaster.metrics.plots.curves import TELEMETRY, RunCurves, curves_of
@@ -168,7 +169,7 @@ def _write(path: Path, picture: bytes) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".png", delete=False) as file:
             temporary = Path(file.name)
             file.write(picture)
-        os.chmod(temporary, 0o644)
+        share(temporary)
         os.replace(temporary, path)
     except OSError as error:
         if temporary is not None:

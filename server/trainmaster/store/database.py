@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from trainmaster.words.errors import StorageError
@@ -59,10 +60,20 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
+    _create_private(path)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     _enter_wal(connection)
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     return connection
+
+
+def _create_private(path: Path) -> None:
+    """SQLite gives its other files the permissions of the database.
+
+    A file that exists is never opened here: its closing would end the locks of this process.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
@@ -161,5 +172,6 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
 
 
 def _back_up(connection: sqlite3.Connection, path: Path) -> None:
+    _create_private(path)
     with closing(sqlite3.connect(path)) as copy:
         connection.backup(copy)

@@ -52,10 +52,10 @@ class PlacementMirror:
         path = f"{self.root}/{name}"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
-            descriptor = os.open(path, flags, 0o644)
+            descriptor = os.open(path, flags, 0o600)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            descriptor = os.open(path, flags, 0o644)
+            descriptor = os.open(path, flags, 0o600)
         try:
             _write_all(descriptor, data)
         finally:

@@ -12,7 +12,8 @@ from trainmaster.store.database import storage_error
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
-from trainmaster.words.paths import Home, find_home
+from trainmaster.store.private_home import open_home
+from trainmaster.words.paths import Home
 
 
 class Workspace:
@@ -56,10 +57,10 @@ def open_workspace(environment: Mapping[str, str]) -> Iterator[Workspace]:
     """The workspace of the home that `environment` names.
 
     Raises:
-        StorageError: `HOME_IS_NEWER`, `ROOT_NOT_WRITABLE`, `DISK_FULL`, `DATABASE_DAMAGED`; also
-            for what a database runs into later.
+        StorageError: `HOME_NOT_PRIVATE`, `HOME_IS_NEWER`, `ROOT_NOT_WRITABLE`, `DISK_FULL`,
+            `DATABASE_DAMAGED`; also for what a database runs into later.
     """
-    workspace = Workspace(find_home(environment))
+    workspace = Workspace(open_home(environment))
     try:
         yield workspace
     except sqlite3.Error as error:

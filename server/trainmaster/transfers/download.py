@@ -20,6 +20,7 @@ from pathlib import Path
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.listing import ListedFile, count_chunks
 from trainer_runtime.core.files.manifest import CHUNK_BYTES
+from trainer_runtime.core.files.private import share
 from trainmaster.transfers.file_sources import FileSource
 from trainmaster.words.errors import HostError, StorageError
 
@@ -61,6 +62,7 @@ async def download(source: FileSource, file: ListedFile, target: Path, arrived: 
             return
         await _fill(source, file, descriptor, arrived)
         await asyncio.to_thread(os.fsync, descriptor)
+        share(descriptor)
         os.utime(descriptor, ns=(file.mtime_ns, file.mtime_ns))
         os.replace(part, target)
         sync_folder(target.parent)
@@ -70,7 +72,7 @@ async def download(source: FileSource, file: ListedFile, target: Path, arrived: 
 
 def _open_part(part: Path) -> int:
     while True:
-        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with suppress(FileNotFoundError):  # renamed into place before it could be locked

@@ -166,6 +166,9 @@ CODES: dict[str, Code] = {
     "CHECKPOINT_DAMAGED": Code("The requested checkpoint does not match its digests."),
     "DATABASE_DAMAGED": Code("A database file of the home is damaged."),
     "HOME_BUSY": Code("Another process holds a lock that this command needs."),
+    "HOME_NOT_PRIVATE": Code(
+        "The home, or a folder above it, belongs to another user or can be written by others."
+    ),
     "HOME_IS_NEWER": Code("The home folder was written by a newer version of Trainmaster."),
     "TIMEOUT": Code(
         "A call exceeded its time limit; the work that it began continues.", Reach.NO_ANSWER

@@ -114,7 +114,8 @@ class Header:
 
 
 def main() -> int:
-    """Take in one tree; 0 once it is in place."""
+    """Take in one tree; 0 once it is in place. The folders that it makes are its user's alone."""
+    os.umask(0o077)
     source = Input(sys.stdin.buffer)
     threading.Thread(target=source.watch, daemon=True).start()
     try:
@@ -285,7 +286,7 @@ class Work:
                     continue
             try:
                 flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-                descriptor = os.open(self._lock, flags, 0o644)
+                descriptor = os.open(self._lock, flags, 0o600)
             except FileNotFoundError:  # its holder has just removed the folder
                 continue
             while not self._locked(descriptor):

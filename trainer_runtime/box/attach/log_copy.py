@@ -61,7 +61,7 @@ class LogCopy:
             next_seq = event.seq + 1
             self._origin = _origin(event)
         self._journal = AppendedLog(journal, next_seq)
-        self._copy = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._copy = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._source: int | None = None
 
     def advance(self) -> int:

@@ -13,6 +13,7 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import decode_fields
+from trainer_runtime.core.files.private import for_the_user, users_umask
 from trainer_runtime.core.protocol.text import shown
 
 _ON_HOST = "host:"
@@ -77,6 +78,8 @@ class CheckpointMirror:
         self._child = subprocess.Popen(
             [sys.executable, "-m", "trainer_runtime", "mirror", ".", str(destination), *wanted],
             cwd=self._run.root,
+            env=for_the_user(os.environ),
+            umask=users_umask(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

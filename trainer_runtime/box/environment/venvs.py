@@ -137,7 +137,7 @@ def _parts_of(recipe: Recipe) -> dict[str, Any]:
 
 @contextmanager
 def _locked(path: Path, report: Report) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -45,7 +45,7 @@ class AppendedLog:
     """The one writer of a JSON-lines file; ends a torn last line before it adds its own."""
 
     def __init__(self, path: Path, next_seq: int) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._next_seq = next_seq
         size = os.fstat(self._descriptor).st_size
         self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"

@@ -113,7 +113,7 @@ def _failed(what: str, code: int) -> int:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """One preparation of a run at a time: a supervisor that was killed leaves its own running."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

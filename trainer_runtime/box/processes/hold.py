@@ -30,6 +30,7 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.diagnosis.stacks.names import ATTEMPT_VARIABLE
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.files.private import for_the_user, users_umask
 from trainer_runtime.core.frameworks import command
 from trainer_runtime.core.protocol.lines import ExitCode
 
@@ -74,7 +75,7 @@ def hold(run_dir: Path, number: int) -> int:
     if lock is None or attempt.process.exists() or _superseded(run_dir, number):
         return 0
     write_json(attempt.process, {"hold": _identity(os.getpid()), "trainer": None})
-    log = os.open(attempt.train_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(attempt.train_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         config = RunConfig.parse(attempt.config.read_bytes(), str(attempt.config))
         launch = _Launch(run, attempt, number, config, log, lock)
@@ -130,11 +131,12 @@ def _spawn(launch: _Launch, *, stdin: int, output: int) -> subprocess.Popen[byte
     trainer = subprocess.Popen(
         command(config, python, str(relative_config)),
         cwd=run.root,
-        env={**_DEFAULTS, **environment, **variables, name: value},
+        env=for_the_user({**_DEFAULTS, **environment, **variables, name: value}),
         stdin=stdin,
         stdout=output,
         stderr=output,
         start_new_session=True,
+        umask=users_umask(),
         pass_fds=[launch.lock],
     )
     identities = {"hold": _identity(os.getpid()), "trainer": _identity(trainer.pid)}

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 
-def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
+def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` by `data`, wholly or not at all: temp, flush, fsync, replace, fsync folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -48,7 +48,7 @@ def remove_tree(path: Path) -> int:
     return freed
 
 
-def write_synced(path: Path, data: bytes, mode: int = 0o644) -> None:
+def write_synced(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write a new file, its folders too, through to the disk; it counts once it is in place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -74,7 +74,7 @@ def try_lock(path: Path) -> int | None:
     The kernel frees it when the last process that holds the descriptor is gone, kill -9 included.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -25,7 +25,7 @@ class EventLog:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._next_seq, torn = _tail(self._descriptor)
         self._waiting = bytearray(b"\n" if torn else b"")
         self._reported_write_error = False

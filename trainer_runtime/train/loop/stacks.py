@@ -34,6 +34,6 @@ def _open_file() -> int | None:
         return None
     path = Path("attempts", attempt, stacks_name(int(rank)))
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError:
         return None

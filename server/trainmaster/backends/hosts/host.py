@@ -53,7 +53,7 @@ class Host(Protocol):
     ) -> None:
         """Create `folder` with these files, wholly or not at all; one that exists is kept."""
 
-    async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+    async def put_file(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Replace a file, wholly or not at all."""
 
     async def size(self, path: str) -> int | None:

@@ -95,7 +95,7 @@ class LocalHost:
         with _host_errors(folder):
             try:
                 for name, data in files.items():
-                    write_synced(temporary / name, data, 0o755 if name in executable else 0o644)
+                    write_synced(temporary / name, data, 0o700 if name in executable else 0o600)
                 os.rename(temporary, target)
                 sync_folder(target.parent)
             except OSError:
@@ -103,7 +103,7 @@ class LocalHost:
                 if not target.exists():  # else another process placed the same
                     raise
 
-    async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+    async def put_file(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         with _host_errors(path):
             write_atomic(Path(path), data, mode)
 

@@ -104,7 +104,7 @@ class SshHost:
             lambda: put_tree(self, files, folder, whole=True, executable=executable)
         )
 
-    async def put_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+    async def put_file(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         await self._link.repeat(lambda transport: transport.put(path, data, mode=mode))
 
     async def size(self, path: str) -> int | None:

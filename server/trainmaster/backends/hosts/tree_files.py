@@ -45,7 +45,7 @@ def list_tree(
                 name=name,
                 size_bytes=len(data),
                 modified_ns=None,
-                mode=0o755 if name in executable else 0o644,
+                mode=0o700 if name in executable else 0o600,
                 sha256=hashlib.sha256(data).hexdigest(),
                 source=data,
             )

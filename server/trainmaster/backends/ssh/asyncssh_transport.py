@@ -52,7 +52,7 @@ class AsyncsshTransport(ChannelTransport):
             raise link_lost(self._host, str(error)) from error
         return AsyncChannel(self._host, target, process)
 
-    async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+    async def put(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         await self._either(
             lambda sftp: sftp.put(path, data, mode), lambda: self._files.put(path, data, mode)
         )

@@ -91,7 +91,7 @@ class ChannelTransport(ABC):
         async with self._command(command, folder) as running:
             yield running
 
-    async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+    async def put(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         await self._files.put(path, data, mode)
 
     async def get(self, path: str, offset: int, limit: int) -> bytes | None:

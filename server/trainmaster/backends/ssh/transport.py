@@ -66,7 +66,7 @@ class Transport(Protocol):
     ) -> AbstractAsyncContextManager[Stream]:
         """A running command; leaving the context ends it."""
 
-    async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+    async def put(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Replace a file atomically; its folder must exist."""
 
     async def get(self, path: str, offset: int, limit: int) -> bytes | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint
+from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.states import DesiredState
@@ -204,6 +205,7 @@ def _write_new(path: Path, text: str) -> Path:
         try:
             with place.open("x", encoding="utf-8") as file:
                 file.write(text)
+            share(place)
         except FileExistsError:
             number += 1
             continue

@@ -1,0 +1,141 @@
+"""The home is its user's alone, as `~/.ssh` is: created 0700, and refused where others may write.
+
+The rules are those of sshd's StrictModes. Nobody but root and the user may own or write the home,
+a folder above it or what lies in it; folders above it may be sticky, such as `/tmp`; a group that
+has no other member counts as its user. What others may only read is tightened.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from trainmaster.words.errors import StorageError
+from trainmaster.words.paths import HOME_VARIABLE, Home, find_home
+
+_FOLDER = 0o700
+_DOWNLOADS = "downloads"
+_OTHERS = 0o077
+_OTHERS_WRITE = 0o022
+_OTHERS_ENTER = 0o011
+
+
+def open_home(environment: Mapping[str, str]) -> Home:
+    """The home that `environment` names: created where it is missing, private in any case.
+
+    Raises:
+        StorageError: `HOME_NOT_PRIVATE`; `ROOT_NOT_WRITABLE`, it can't be created.
+    """
+    home = find_home(environment)
+    try:
+        _check_above(home.root)
+        _create(home.root)
+        _check_home(home.root)
+    except OSError as error:
+        raise StorageError(
+            "ROOT_NOT_WRITABLE",
+            f"The home {home.root} can't be used: {error.strerror or error}.",
+            f"Make the folder writable, or point {HOME_VARIABLE} elsewhere.",
+        ) from error
+    return home
+
+
+def _check_above(root: Path) -> None:
+    """Refuse a home that another user could replace, by its path or by where links lead."""
+    for folder in {*root.parents, *root.resolve().parents}:
+        try:
+            status = folder.stat()
+        except FileNotFoundError:
+            continue  # it is created
+        if status.st_uid not in (0, os.geteuid()):
+            raise _refused(root, f"{folder} above it belongs to {_user(status.st_uid)}", None)
+        if _others_write(status) and not status.st_mode & stat.S_ISVTX:
+            fix = f"chmod go-w {shlex.quote(str(folder))}"
+            raise _refused(root, f"other users can write to {folder} above it", fix)
+
+
+def _create(root: Path) -> None:
+    missing = [place for place in (root, *root.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(_FOLDER, exist_ok=True)
+
+
+def _check_home(root: Path) -> None:
+    status = root.stat()
+    if status.st_uid != os.geteuid():
+        raise _refused(root, f"it belongs to {_user(status.st_uid)}", None)
+    for place, found in _entries(root):
+        if found.st_uid != os.geteuid():
+            raise _refused(root, f"{place} belongs to {_user(found.st_uid)}", None)
+        is_within = place.parent == root
+        if _others_write(found) and (status.st_mode & _OTHERS_ENTER or not is_within):
+            raise _writable(root, place)
+        if is_within:
+            _tighten(place, found)
+    if _others_write(status):
+        raise _writable(root, root)
+    _tighten(root, status)
+
+
+def _entries(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """What lies in the home, and where links in it lead; what is downloaded may be shared."""
+    for entry in os.scandir(root):
+        try:
+            yield Path(entry.path), entry.stat(follow_symlinks=False)
+            if entry.is_symlink() and entry.name != _DOWNLOADS:
+                yield Path(entry.path).resolve(), entry.stat()
+        except FileNotFoundError:
+            continue  # a temporary file, or a link that leads nowhere
+
+
+def _tighten(place: Path, status: os.stat_result) -> None:
+    """Take away what others may read; links themselves have no permissions."""
+    if status.st_mode & _OTHERS and not stat.S_ISLNK(status.st_mode):
+        place.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+
+
+def _others_write(status: os.stat_result) -> bool:
+    if stat.S_ISLNK(status.st_mode):
+        return False
+    writing = status.st_mode & _OTHERS_WRITE
+    return bool(writing) and not (writing == stat.S_IWGRP and _is_own_group(status))
+
+
+def _is_own_group(status: os.stat_result) -> bool:
+    """Whether the group has no member but the owner, as the groups that a umask of 002 is for."""
+    try:
+        owner, members = pwd.getpwuid(status.st_uid).pw_name, grp.getgrgid(status.st_gid).gr_mem
+    except KeyError:
+        return False
+    primary = {user.pw_name for user in pwd.getpwall() if user.pw_gid == status.st_gid}
+    return {*members, *primary} <= {owner}
+
+
+def _writable(root: Path, place: Path) -> StorageError:
+    what = "it" if place == root else str(place)
+    return _refused(
+        root,
+        f"other users can write {what}",
+        f"Check that its settings are yours, then run: chmod -R go-rwx {shlex.quote(str(root))}",
+    )
+
+
+def _refused(root: Path, reason: str, fix: str | None) -> StorageError:
+    elsewhere = f"run as the user who owns it, or point {HOME_VARIABLE} at a folder of your own."
+    return StorageError(
+        "HOME_NOT_PRIVATE",
+        f"The home {root} is not used: {reason}.",
+        f"{fix}; or {elsewhere}" if fix else elsewhere[0].upper() + elsewhere[1:],
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"the user id {uid}"

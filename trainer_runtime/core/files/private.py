@@ -1,0 +1,57 @@
+"""Files for their owner alone, and the user's own umask for what is written for the user.
+
+A process that calls `make_private` creates folders 0700 and files 0600, whatever the umask it was
+started with, and so do the processes that it starts. That umask stays known: a trainer runs with
+it, and what a user fetches or draws gets the permissions that they expect.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+UMASK_VARIABLE = "TRAINMASTER_UMASK"
+_PRIVATE = 0o077
+_UNCHANGED = -1  # as for `subprocess.Popen(umask=…)`
+
+
+def make_private() -> None:
+    """Create files for their owner alone from now on; idempotent."""
+    given = os.umask(_PRIVATE)
+    os.environ.setdefault(UMASK_VARIABLE, f"{given:04o}")
+
+
+def users_umask() -> int:
+    """The umask before `make_private`; -1, which leaves it unchanged, where nobody called that."""
+    try:
+        return int(os.environ[UMASK_VARIABLE], 8) & 0o777
+    except (KeyError, ValueError):
+        return _UNCHANGED
+
+
+def restore_umask() -> None:
+    """Undo `make_private`, also that of a process above: what follows is written for the user."""
+    given = users_umask()
+    os.environ.pop(UMASK_VARIABLE, None)
+    if given != _UNCHANGED:
+        os.umask(given)
+
+
+def for_the_user(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that is started with `umask=users_umask()`."""
+    return {name: value for name, value in environment.items() if name != UMASK_VARIABLE}
+
+
+def share(place: Path | int) -> None:
+    """Give a file or folder that was just created the permissions of the user's umask.
+
+    `place`: an open descriptor, or a path in a folder that is the user's alone or was chosen by
+    them; a link is left alone.
+    """
+    given = users_umask()
+    if given == _UNCHANGED or (isinstance(place, Path) and place.is_symlink()):
+        return
+    status = os.stat(place)
+    all_permissions = 0o777 if status.st_mode & 0o170000 == 0o040000 else 0o666
+    os.chmod(place, all_permissions & ~given)
