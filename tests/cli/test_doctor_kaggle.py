@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.kaggle.site import TOKEN
 
 from trainmaster.cli.doctor.kaggle import kaggle_checks
@@ -45,6 +46,7 @@ def test_doctor_reports_the_places_in_the_order_in_which_they_count_and_no_value
     assert check.found == f"KAGGLE_API_TOKEN, then {legacy}"
 
 
+@pytest.mark.slow
 def test_live_checks_without_any_key_fail_and_name_the_variables(tmp_path: Path) -> None:
     keys = ("KAGGLE", "RUNPOD", "VAST", "LAMBDA")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(keys)}

@@ -169,6 +169,7 @@ def test_a_training_of_others_is_watched_and_not_stopped(
         kill_processes(Path(environment["TRAINMASTER_HOME"]) / "local")
 
 
+@pytest.mark.slow
 @_ERAS
 def test_a_wait_shows_progress_and_its_timeout_names_the_shell_command(
     environment: dict[str, str], corpus: Path, era: str

@@ -41,6 +41,7 @@ async def rent(home: Path) -> None:
     await cloud.disconnect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 def test_only_a_yes_ends_an_instance(site: RunPodSite, home: Path, era: str) -> None:
     environment = {"TRAINMASTER_HOME": str(home)}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,6 +119,7 @@ def test_the_best_of_each_stored_series_is_that_of_its_points(
                 assert found[series] == (next(r[0] for r in finite if r[2] == value), value)
 
 
+@pytest.mark.slow
 def test_buckets_of_a_long_run_differ_little_in_size(tmp_path: Path) -> None:
     store = MetricsStore(tmp_path / "metrics.db")
     with store.writing():

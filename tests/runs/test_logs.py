@@ -143,6 +143,7 @@ def test_an_expression_that_cannot_be_used_is_refused(logs: Logs, grep: str) -> 
     assert (refused.value.code, refused.value.field) == ("BAD_ARGUMENT", "grep")
 
 
+@pytest.mark.slow
 def test_an_expression_that_would_take_for_ever_is_given_up(logs: Logs) -> None:
     logs.write(b"a" * 60 + b"!\n")
     with pytest.raises(UsageError) as refused:

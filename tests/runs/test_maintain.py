@@ -78,6 +78,7 @@ def test_a_read_only_server_leaves_it_to_others(opened: RecordedWorkspace) -> No
     assert opened.written == [] and not is_delivered(opened)
 
 
+@pytest.mark.slow
 def test_one_server_of_a_home_at_a_time_maintains_its_runs(opened: RecordedWorkspace) -> None:
     opened.control.request(RUN, STOP, time.time())
     other = try_lock(opened.home.maintenance_lock)

@@ -108,6 +108,7 @@ def assert_sums_are_those_of_the_points(store: MetricsStore, sid: int) -> None:
             at += bucket.n
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(batches, st.data())
 def test_sums_are_exact_whatever_comes_twice_or_out_of_order(

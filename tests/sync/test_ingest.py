@@ -229,6 +229,7 @@ def test_a_line_longer_than_a_portion_does_not_stop_what_follows(
 cuts = st.lists(st.tuples(st.sampled_from(sorted(FILES)), st.integers(1, 300)), max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(cuts)
 def test_any_cutting_of_the_mirrored_bytes_gives_the_same_database(

@@ -32,6 +32,7 @@ async def finished_run(workspace: Workspace, folder: Path) -> str:
     return run
 
 
+@pytest.mark.slow
 def test_replay_of_the_mirror_gives_the_same_database(workspace: Workspace, tmp_path: Path) -> None:
     async def work() -> None:
         runs = [await finished_run(workspace, tmp_path) for _ in range(2)]

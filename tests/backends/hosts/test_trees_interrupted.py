@@ -70,6 +70,7 @@ def test_it_resumes_whenever_the_receiving_side_is_killed(tmp_path: Path) -> Non
     assert sorted(os.listdir(tmp_path)) == ["local", "there"]
 
 
+@pytest.mark.slow
 def test_it_resumes_whenever_the_sender_is_killed(tmp_path: Path) -> None:
     local, there = tmp_path / "local", tmp_path / "there"
     local.mkdir()

@@ -114,6 +114,7 @@ def test_a_link_among_a_checkpoints_files_is_not_followed(source: Path, tmp_path
         copy_checkpoints(source, tmp_path / "place", NAMES)
 
 
+@pytest.mark.slow
 def test_a_copy_killed_at_any_moment_is_resumed(tmp_path: Path) -> None:
     run, place = tmp_path / "run", tmp_path / "place"
     for step in (50, 100):

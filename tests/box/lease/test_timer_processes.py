@@ -182,6 +182,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
             kill(pid)
 
 
+@pytest.mark.slow
 def test_a_lease_ends_a_box_though_everybody_else_is_gone(machine: Machine) -> None:
     machine.train()
     machine.ask("start", str(machine.run.root))

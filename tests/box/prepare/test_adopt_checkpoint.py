@@ -91,6 +91,7 @@ def test_a_failure_reports_the_reason_and_whether_it_may_pass(
         called(taker, config(taker, **beginning(STEP)))
 
 
+@pytest.mark.slow
 def test_checkpoints_are_read_by_an_environment_of_the_cache_where_nothing_else_has_pytorch(
     tmp_path: Path,
 ) -> None:

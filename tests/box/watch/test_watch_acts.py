@@ -51,6 +51,7 @@ def test_a_stall_ends_the_run_where_that_is_wanted(box: Box) -> None:
     assert [found.finding.code for found in record.open_findings] == ["stall"]
 
 
+@pytest.mark.slow
 def test_a_slow_training_is_no_hung_one(box: Box) -> None:
     lived(box, Life(STEADY, end=None), on_stall="stacks_restart")
     box.verdict = Finding("0" * 8, "slow_not_hung", "info", 0.9, 20, (), "It is slow.")
@@ -178,6 +179,7 @@ def test_a_choice_that_nobody_makes_is_made_in_time(box: Box) -> None:
     assert box.attempt_config(2)["batch"]["micro_batch"] == 4
 
 
+@pytest.mark.slow
 def test_what_was_slow_and_hangs_by_now_is_ended_after_all(box: Box) -> None:
     lived(box, Life(STEADY, end=None), COMPLETED, on_stall="stacks_restart")
     box.verdict = Finding("0" * 8, "slow_not_hung", "warning", 0.9, 20, (), "It is slow.")
@@ -197,6 +199,7 @@ def test_what_was_slow_and_hangs_by_now_is_ended_after_all(box: Box) -> None:
     assert slow_over < ended and closed.count("0" * 8) == 1
 
 
+@pytest.mark.slow
 def test_a_slow_training_of_which_nothing_is_known_any_more_counts_as_hung(box: Box) -> None:
     lived(box, Life(STEADY, end=None), COMPLETED, on_stall="stacks_restart")
     box.verdict = Finding("0" * 8, "slow_not_hung", "warning", 0.9, 20, (), "It is slow.")

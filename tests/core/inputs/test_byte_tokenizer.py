@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from trainer_runtime.core.inputs import byte_tokenizer
 
 
+@pytest.mark.slow
 def test_every_library_reads_bytes_as_their_own_numbers(tmp_path: Path) -> None:
     from transformers import AutoTokenizer  # seconds, which each worker would spend to find tests
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.plan.whole_spec import WHOLE_SPEC
@@ -45,6 +46,7 @@ _SETTABLE = {
 }
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(sorted(_SETTABLE)).flatmap(
         lambda path: st.tuples(st.just(path), _SETTABLE[path])

@@ -80,6 +80,7 @@ def test_a_line_of_100_mb_is_read_in_bounded_memory() -> None:
     assert "cuda_oom" in [one.code for one in find(scan.result())]
 
 
+@pytest.mark.slow
 def test_a_million_kinds_of_lines_are_read_in_bounded_memory() -> None:
     scan = SignatureScan()
     tracemalloc.start()
