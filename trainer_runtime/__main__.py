@@ -13,7 +13,7 @@ from trainer_runtime.core.files.private import make_private
 from trainer_runtime.core.protocol.lines import ExitCode
 
 Options = argparse.Namespace
-# They inherit the one of whoever starts them: a supervisor that `start` began, which is private, or
+# They inherit the one of their parent: a supervisor that `start` began, which is private, or
 # a Kaggle session and train.sh, whose files are for others to read.
 _KEEP_UMASK = ("supervise", "hold", "prepare", "train", "ranks", "mirror")
 

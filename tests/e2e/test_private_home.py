@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.runs.running_run import small_spec
-from support.store.stranger import needs_root, stranger_id, what_a_stranger_may_do
+from support.store.other_user import needs_root, other_user_id, what_another_user_may_do
 
 pytestmark = [needs_root, pytest.mark.slow]
 # Written by the trainer, which has the user's umask, in folders that are closed to others.
@@ -65,7 +65,7 @@ def test_another_user_can_neither_read_lock_nor_change_anything_of_a_home(
     names = {path.name for path in found}
     assert {"control.db", "metrics.db", "keeper.json", "keeper.lock"} <= names
     assert {"trainmaster.jsonl", "train.log", "desired.json", "events.jsonl"} <= names
-    assert what_a_stranger_may_do([home.parent, *found]) == []
+    assert what_another_user_may_do([home.parent, *found]) == []
 
     ours = [path for path in found if not {*path.relative_to(home).parts} & {*_TRAINERS}]
     loose = [
@@ -84,7 +84,7 @@ def test_another_user_can_neither_read_lock_nor_change_anything_of_a_home(
 def test_a_home_of_another_user_is_refused_by_every_command(open_folder: Path) -> None:
     home = open_folder / "home"
     home.mkdir(0o700)
-    os.chown(home, stranger_id(), -1)
+    os.chown(home, other_user_id(), -1)
     for words in (("runs",), ("tick",), ("stop", "run")):
         code, answer = _command(home, *words)
         assert (code, answer["error"]["code"]) == (1, "HOME_NOT_PRIVATE"), words

@@ -177,7 +177,7 @@ def full_disk(folder: Path, options: str) -> Iterator[Sequence[str]]:
     A tmpfs in a mount namespace of the command's own where that may be made; else `folder` becomes
     a link into a small tmpfs of the machine, which is filled meanwhile.
     """
-    script = f'mount -t tmpfs -o {options} none "$0" && exec "$@"'
+    script = f'mount -t tmpfs -o mode=0700,{options} none "$0" && exec "$@"'
     folder.mkdir(parents=True, exist_ok=True)
     for unshare in (["unshare", "-m"], ["unshare", "-rm"]):
         prefix = [*unshare, "sh", "-c", script, str(folder)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.store.stranger import needs_root, stranger_id
+from support.store.other_user import needs_root, other_user_id
 
 from trainmaster.mcp.definition import OpenWorkspace
 from trainmaster.store.private_home import open_home
@@ -132,7 +132,7 @@ def test_a_home_of_which_another_user_owns_a_part_is_refused(root: Path, part: s
     for name in ("settings.yaml", "control.db"):
         (root / name).touch()
     root.chmod(0o700)
-    os.chown(os.path.normpath(root / part), stranger_id(), -1)
+    os.chown(os.path.normpath(root / part), other_user_id(), -1)
     refusal = _refusal(root)
     assert "nobody" in refusal.message
     assert (root / "control.db").stat().st_size == 0
@@ -144,6 +144,6 @@ def test_a_link_in_the_home_to_a_folder_of_another_user_is_refused(
 ) -> None:
     root.mkdir(parents=True, mode=0o700)
     (tmp_path / "theirs").mkdir()
-    os.chown(tmp_path / "theirs", stranger_id(), -1)
+    os.chown(tmp_path / "theirs", other_user_id(), -1)
     (root / "mirror").symlink_to(tmp_path / "theirs")
     assert "theirs" in _refusal(root).message

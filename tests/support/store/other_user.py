@@ -37,18 +37,18 @@ for path in paths:
     tried("written", path, lambda: os.close(os.open(path, os.O_WRONLY)))
     tried("locked", path, lambda: locked(path))
     tried("replaced", path, lambda: os.rename(path, path + ".taken"))
-    tried("linked", path, lambda: os.link(path, "/tmp/linked-by-a-stranger"))
+    tried("linked", path, lambda: os.link(path, "/tmp/linked-by-another-user"))
     tried("created", path, lambda: os.close(os.open(path + ".new", os.O_WRONLY | os.O_CREAT)))
     tried("attributes", path, lambda: os.utime(path))
 print(json.dumps(done))
 """
 
 
-def stranger_id() -> int:
+def other_user_id() -> int:
     return pwd.getpwnam("nobody").pw_uid
 
 
-def what_a_stranger_may_do(paths: Sequence[Path]) -> list[list[str]]:
+def what_another_user_may_do(paths: Sequence[Path]) -> list[list[str]]:
     """`[way, path]` of everything that `nobody` can do with these."""
     nobody = pwd.getpwnam("nobody")
     asked = [str(path) for path in paths], nobody.pw_uid, nobody.pw_gid
