@@ -8,18 +8,22 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.words.errors import TrainmasterError
 
 if TYPE_CHECKING:
     from trainmaster.cli.views.views import Block, Grid
     from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.base import ON_COMMAND_LINE
 from trainmaster.words.answers.runs import LogAnswer
+
+_LONGEST_CELL = 8000
 
 
 def emit(answer: Answer, as_json: bool) -> None:
     """Print an answer: with `as_json` exactly its JSON, else what people see of it."""
     if as_json:
-        print(answer.model_dump_json(by_alias=True), flush=True)
+        print(answer.model_dump_json(context=ON_COMMAND_LINE), flush=True)
         return
     from trainmaster.cli.views.views import view
 
@@ -31,11 +35,11 @@ def emit(answer: Answer, as_json: bool) -> None:
 
 
 def emit_log(answer: LogAnswer, as_json: bool) -> None:
-    """Print log lines as they stand: they were sanitised when they were read."""
+    """Print log lines as they stand."""
     if as_json:
         emit(answer, as_json)
         return
-    sys.stdout.writelines(f"{line}\n" for line in answer.lines)
+    sys.stdout.writelines(f"{cleaned(line, multiline=True)}\n" for line in answer.lines)
     sys.stdout.flush()
     if answer.unreachable is not None:  # not among the lines: nobody has written it there
         print(f"Not reached: {printable(answer.unreachable)}", file=sys.stderr)
@@ -56,7 +60,9 @@ def is_for_a_person(stream: TextIO) -> bool:
 
 def printable(text: str) -> str:
     """The text without what could move a terminal's cursor or hide a part of the text."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    return "".join(
+        character if character.isprintable() else " " for character in cleaned(text, _LONGEST_CELL)
+    )
 
 
 def _print_plain(blocks: Iterable[Block]) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field
 from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.store.control.approvals import Approval
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.base import Answer, WholeAnswer
 from trainmaster.words.confirmation import Quote
 from trainmaster.words.errors import SpendError
 from trainmaster.words.settings import read_settings
@@ -30,7 +30,7 @@ class ApprovalAnswer(Answer):
     approved: bool
 
 
-class ApprovalsAnswer(Answer):
+class ApprovalsAnswer(WholeAnswer):
     waiting: list[ApprovalAnswer]
 
 

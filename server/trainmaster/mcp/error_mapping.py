@@ -14,11 +14,14 @@ from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.types import CallToolResult, ImageContent, InputRequiredResult, TextContent
 from pydantic import ValidationError
 
+from trainmaster.mcp.arguments import refuse_unusable
 from trainmaster.mcp.definition import OpenWorkspace, workspace_of
 from trainmaster.words.errors import InternalError, TrainmasterError, UsageError
 
 # Clients push calls to the background or give them up between 1 and 4 minutes; none before this.
 LONGEST_CALL_S = 45.0
+_LONGEST_NAME = 80
+_MOST_PROBLEMS = 5
 
 
 class AnsweringServer(MCPServer[OpenWorkspace]):
@@ -32,6 +35,14 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
     # The tools whose calls the home's action log records.
     acting: frozenset[str] = frozenset()
 
+    async def run_stdio_async(self) -> None:
+        """Serve on stdin and stdout; a line that can't be read is answered too."""
+        from trainmaster.mcp.unreadable import answering_stdio
+
+        lowlevel = self._lowlevel_server
+        async with answering_stdio() as (incoming, outgoing):
+            await lowlevel.run(incoming, outgoing, lowlevel.create_initialization_options())
+
     async def call_tool(
         self,
         name: str,
@@ -43,6 +54,10 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         Raises: ToolError, with the whole error as its text.
         """
         given = {key: value for key, value in arguments.items() if value is not None}
+        try:
+            refuse_unusable(given)
+        except UsageError as refused:
+            raise ToolError(str(refused)) from refused
         try:
             with self._logged(name, given, context), anyio.fail_after(self.longest_call_s):
                 result = await super().call_tool(name, given, context)
@@ -82,7 +97,9 @@ class AnsweringServer(MCPServer[OpenWorkspace]):
         if name in schemas and isinstance(cause, ValidationError):
             return _bad_arguments(name, schemas[name], cause)
         return UsageError(
-            "BAD_ARGUMENT", f"Unknown tool {name!r}.", f"Call one of: {', '.join(schemas)}."
+            "BAD_ARGUMENT",
+            f"Unknown tool {name[:_LONGEST_NAME]!r}.",
+            f"Call one of: {', '.join(schemas)}.",
         )
 
 
@@ -136,7 +153,10 @@ def _of_the_database(
 
 
 def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) -> UsageError:
-    problems = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in cause.errors()]
+    problems = [
+        f"{'.'.join(map(str, error['loc']))[:_LONGEST_NAME]}: {error['msg']}"
+        for error in cause.errors(include_url=False, include_input=False)[:_MOST_PROBLEMS]
+    ]
     required = schema.get("required", [])
     accepted = (
         f"{argument} (required)" if argument in required else argument

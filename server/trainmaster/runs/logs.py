@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ import regex
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.metrics.log_file import is_file, open_log
+from trainmaster.runs.log_lines import LogLine, end_of_lines, lines_before, lines_from
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -23,7 +24,6 @@ from trainmaster.words.errors import UsageError
 Stream = Literal["train", "setup", "supervisor"]
 _FILES = {"train": TRAIN_LOG, "setup": SETUP_LOG}
 _CURSOR = re.compile(r"l1\.(train|setup|supervisor|file)\.(\d{1,9})(?:/(\d{1,9}))?\.(\d{1,15})")
-_BLOCK_BYTES = 256 << 10
 _LONGEST_PATTERN = 500
 _LONGEST_SEARCH_S = 5.0
 
@@ -77,11 +77,21 @@ async def read_log(
     else:
         view = await refresh(workspace, run_or_file)
         files, stream_name, unreachable = _files(workspace, view, stream), stream, view.unreachable
-    if cursor is None:
-        answer = _tail(files, stream_name, pattern, limit)
-    else:
-        answer = _onward(files, _parse(cursor, stream_name), pattern, limit)
+    position = None if cursor is None else _parse(cursor, stream_name)
+    answer = await asyncio.to_thread(_read, files, stream_name, position, pattern, limit)
     return answer.model_copy(update={"unreachable": unreachable})
+
+
+def _read(
+    files: dict[_Piece, Path],
+    stream: str,
+    position: _Position | None,
+    pattern: _Pattern | None,
+    limit: int,
+) -> LogAnswer:
+    if position is None:
+        return _tail(files, stream, pattern, limit)
+    return _onward(files, position, pattern, limit)
 
 
 def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[_Piece, Path]:
@@ -125,26 +135,14 @@ def _last_lines(
     """
     if not path.exists():
         return [], 0
-    with path.open("rb") as file:
-        start = file.seek(0, 2)
-        data = b""
-        whole_end = start if with_torn_end else None
-        found: list[str] = []
-        while start > 0 and len(found) < limit:
-            block = min(_BLOCK_BYTES, start)
-            start -= block
-            file.seek(start)
-            data = file.read(block) + data
-            if whole_end is None and b"\n" in data:
-                whole_end = start + data.rfind(b"\n") + 1
-                data = data[: whole_end - start]
-            first = 0 if start == 0 else data.find(b"\n") + 1
-            if whole_end is None or (start > 0 and first == 0):
-                continue
-            lines = data[first:].split(b"\n")
-            found = _matching(lines if lines[-1] else lines[:-1], pattern) + found
-            data = data[:first]
-    return found[-limit:] if limit > 0 else [], whole_end or 0
+    found: list[str] = []
+    with path.open("rb", buffering=0) as file:
+        end = file.seek(0, 2) if with_torn_end else end_of_lines(file)
+        for line in lines_before(file, end):
+            if len(found) >= limit:
+                break
+            found += _matching(line, pattern)
+    return found[::-1], end
 
 
 def _onward(
@@ -181,19 +179,13 @@ def _next_lines(
     found: list[str] = []
     if path is None or not path.exists():
         return found, offset
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         offset = 0 if offset > file.seek(0, 2) else offset
-        file.seek(offset)
-        rest = b""
-        while len(found) < limit and (block := file.read(_BLOCK_BYTES)):
-            *whole, rest = (rest + block).split(b"\n")
-            for line in whole:
-                offset += len(line) + 1
-                found += _matching([line], pattern)
-                if len(found) >= limit:
-                    return found, offset
-        if with_torn_end and rest:
-            return found + _matching([rest], pattern), offset + len(rest)
+        for line in lines_from(file, offset, with_torn_end=with_torn_end):
+            if len(found) >= limit:
+                break
+            found += _matching(line, pattern)
+            offset = line.end
     return found, offset
 
 
@@ -224,15 +216,15 @@ class _Pattern:
         left = self._deadline - time.monotonic()
         try:
             if left > 0:
-                return self._compiled.search(text, timeout=left) is not None
+                return self._compiled.search(text, timeout=left, concurrent=True) is not None
         except TimeoutError:
             pass
         raise _unusable(f"it took more than {_LONGEST_SEARCH_S:.0f} s on this log")
 
 
-def _matching(lines: Sequence[bytes], pattern: _Pattern | None) -> list[str]:
-    texts = [shown(line) for line in lines]
-    return [text for text in texts if pattern is None or pattern.search(text)]
+def _matching(line: LogLine, pattern: _Pattern | None) -> list[str]:
+    text = shown(line.text, left_out=line.left_out)
+    return [text] if pattern is None or pattern.search(text) else []
 
 
 def _unusable(why: str) -> UsageError:

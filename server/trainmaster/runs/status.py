@@ -26,6 +26,7 @@ from trainmaster.runs.diagnosis.attempts import Started, started
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.unattended import unattended_run
+from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.refresh import refresh
@@ -62,12 +63,19 @@ _HEADLINES = (
 
 
 async def list_runs(
-    workspace: Workspace, *, state: str | None = None, label: str | None = None, limit: int = 50
+    workspace: Workspace,
+    *,
+    state: str | None = None,
+    label: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
 ) -> RunsAnswer:
     """The newest runs; only those in a state, or with a label (`key` or `key=value`), if given.
 
+    `cursor`, from an earlier answer: only those after its last run.
+
     Raises:
-        UsageError: `BAD_ARGUMENT` for a state that doesn't exist.
+        UsageError: `BAD_ARGUMENT` for a state that doesn't exist; `CURSOR_INVALID`.
     """
     if state is not None and state not in {item.value for item in RunState}:
         raise UsageError(
@@ -80,11 +88,27 @@ async def list_runs(
     for host in {run.host for run in open_runs}:
         await catch_up(workspace, host)
     rows = []
-    for run in workspace.control.runs():
+    for run in _after(workspace.control.runs(), cursor):
         view = load_view(workspace, run.run_id)
         if (state is None or view.state.value == state) and _has_label(run.labels, label):
             rows.append(_row(view))
-    return RunsAnswer(runs=rows[:limit], more=True if len(rows) > limit else None)
+        if len(rows) > limit:
+            return RunsAnswer(runs=rows[:limit], more=True, cursor=rows[limit - 1].run_id)
+    return RunsAnswer(runs=rows)
+
+
+def _after(runs: Sequence[Run], cursor: str | None) -> Sequence[Run]:
+    if cursor is None:
+        return runs
+    for place, run in enumerate(runs, 1):
+        if run.run_id == cursor:
+            return runs[place:]
+    raise UsageError(
+        "CURSOR_INVALID",
+        f"{cursor[:80]!r} is not the cursor of a list of runs.",
+        "Pass the cursor of the last answer, or none.",
+        field="cursor",
+    )
 
 
 async def get_status(workspace: Workspace, run: str, *, detail: bool = False) -> StatusAnswer:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from trainer_runtime.core.status.status_page import render_status
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.base import WholeAnswer
+from trainmaster.words.fitting import Cap
 
 
-class PageAnswer(Answer):
+class PageAnswer(WholeAnswer):
     """`page`: Markdown. Evidence in it is text of the log, which anybody may have written."""
+
+    documents: ClassVar[frozenset[str]] = frozenset({"page"})
+    cap = Cap(128_000)
 
     run_id: str
     page: str

@@ -23,6 +23,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from trainer_runtime.core.protocol.text import cleaned
+
+_LONGEST_MESSAGE = 2000
+_LONGEST_FIX = 1000
+_LONGEST_FIELD = 200
+_MOST_PROBLEMS = 20
+
 
 class Reach(Enum):
     """How far a request got before it failed.
@@ -181,7 +188,8 @@ class TrainmasterError(Exception):
     """An error that a person or an agent can act on.
 
     `message` says what happened in one or more sentences, `fix` what to do; `field` is the dotted
-    path of the offending field, where there is one.
+    path of the offending field, where there is one. All three may quote what came from outside:
+    they are cleaned and cut here, wherever the error is shown.
     """
 
     def __init__(
@@ -194,12 +202,12 @@ class TrainmasterError(Exception):
     ) -> None:
         if code not in CODES:
             raise ValueError(f"error code {code!r} is not in errors.CODES")
-        super().__init__(message)
         self.code = code
-        self.message = message
-        self.fix = fix
+        self.message = cleaned(message, _LONGEST_MESSAGE)
+        self.fix = cleaned(fix, _LONGEST_FIX)
         self.retryable = retryable
-        self.field = field
+        self.field = None if field is None else cleaned(field, _LONGEST_FIELD)
+        super().__init__(self.message)
 
     @property
     def unanswered(self) -> bool:
@@ -284,13 +292,14 @@ class SpecError(TrainmasterError):
     @classmethod
     def listing(cls, problems: Sequence[Problem]) -> SpecError:
         """One error for all `problems` (at least one), under the first one's code and field."""
-        first = problems[0]
-        if len(problems) == 1:
+        first, found = problems[0], len(problems)
+        problems = [_cleaned(item) for item in problems[:_MOST_PROBLEMS]]
+        if found == 1:
             error = cls(first.code, first.message, first.fix, field=first.field or None)
         else:
             messages = " ".join(f"({n}) {item.message}" for n, item in enumerate(problems, 1))
             fixes = " ".join(f"({n}) {item.fix}" for n, item in enumerate(problems, 1))
-            message = f"The spec has {len(problems)} problems: {messages}"
+            message = f"The spec has {found} problems: {messages}"
             error = cls(first.code, message, fixes, field=first.field or None)
         error.problems = tuple(problems)
         return error
@@ -304,3 +313,12 @@ class SpecError(TrainmasterError):
                 for item in self.problems
             ]
         return described
+
+
+def _cleaned(problem: Problem) -> Problem:
+    return Problem(
+        problem.code,
+        cleaned(problem.field, _LONGEST_FIELD),
+        cleaned(problem.message, _LONGEST_FIX),
+        cleaned(problem.fix, _LONGEST_FIX),
+    )

@@ -1,30 +1,71 @@
-"""Log text as it may be shown: an attacker could have written it."""
+"""The border for words: text from outside, as a terminal, an answer or an error may show it.
+
+Lines of logs, names, reasons and replies of other programs may have been written by an attacker.
+"""
 
 from __future__ import annotations
 
 import re
 
 LONGEST_LINE = 2000
+LONGEST_TEXT = 4000
+# Of a longer line only so much is read; what a progress bar overwrote beyond it is not collapsed.
+_LONGEST_READ_BYTES = 64 << 10
+_READ_PER_CHARACTER = 8
+# CSI, OSC, the other strings (DCS, SOS, PM, APC) and short sequences, in 7 and in 8 bits.
 _ANSI = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_]|[ -/]+[0-~])"
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b(?:[@-OQ-WYZ\\]|[ -/]+[0-~])"
 )
-# Control characters but the tab; bidirectional marks, overrides and isolates; zero-width ones, and
-# the tags and variation selectors in which text can be written that only a model reads.
+# Control characters but tab and line feed; bidirectional marks, overrides and isolates; zero-width
+# and blank letters, and the tags and variation selectors in which text can be written that only a
+# model reads.
 _UNSHOWABLE = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\xad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069"
-    "\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def shown(line: bytes) -> str:
+def shown(line: bytes, *, left_out: int = 0) -> str:
     """One line as a terminal would leave it standing, harmless and at most 2,000 characters long.
 
     What a progress bar wrote over itself is left out: of the parts between carriage returns, the
-    last that is not empty counts.
+    last that is not empty counts. `left_out`: bytes of the line that were not read.
     """
+    if len(line) > _LONGEST_READ_BYTES:
+        part = last_part(line)
+        line, left_out = part[:_LONGEST_READ_BYTES], left_out + len(part[_LONGEST_READ_BYTES:])
     text = _ANSI.sub("", line.decode("utf-8", errors="replace"))
     parts = [part for part in text.split("\r") if part.strip()]
-    text = _UNSHOWABLE.sub("", parts[-1] if parts else "")
-    if len(text) > LONGEST_LINE:
-        return f"{text[:LONGEST_LINE]} … ({len(text) - LONGEST_LINE} more characters)"
-    return text
+    text = _UNSHOWABLE.sub("", parts[-1] if parts else "").replace("\n", "")
+    return _cut(text, LONGEST_LINE, left_out)
+
+
+def last_part(line: bytes) -> bytes:
+    """What follows the last carriage return that is followed by something visible."""
+    line = line.rstrip()
+    return line[line.rfind(b"\r") + 1 :]
+
+
+def cleaned(text: str, longest: int = LONGEST_TEXT, *, multiline: bool = False) -> str:
+    """Any text from outside, harmless and at most `longest` characters long, and a remark.
+
+    Control and escape sequences, bidirectional and invisible characters are removed; a lone
+    surrogate becomes U+FFFD. Line feeds and tabs become spaces, unless it is `multiline`.
+    """
+    if len(text) <= longest and text.isascii() and text.isprintable():
+        return text
+    left_out = max(0, len(text) - longest * _READ_PER_CHARACTER)
+    text = _ANSI.sub("", text[: longest * _READ_PER_CHARACTER])
+    text = _SURROGATES.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+    if not multiline:
+        text = text.replace("\n", " ").replace("\t", " ")
+    return _cut(_UNSHOWABLE.sub("", text), longest, left_out)
+
+
+def _cut(text: str, longest: int, left_out: int) -> str:
+    missing = max(0, len(text) - longest) + left_out
+    return f"{text[:longest]} … ({missing} more characters)" if missing else text

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.output import emit
-from trainmaster.cli.parameters import AsJson
+from trainmaster.cli.parameters import AsJson, Cursor
 from trainmaster.cli.run_service import ask
 
 
@@ -17,11 +17,16 @@ def diagnose(
     everything: Annotated[
         bool, typer.Option("--all", help="Also what is over, and earlier attempts.")
     ] = False,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """Find what is wrong. Lists the first cause first, with evidence and patches."""
     import trainmaster.cli.views.diagnosis  # noqa: F401 - registers what people see of it
     from trainmaster.runs.diagnosis import service
 
-    answer = ask(lambda workspace: service.diagnose(workspace, run_or_file, everything=everything))
+    answer = ask(
+        lambda workspace: service.diagnose(
+            workspace, run_or_file, everything=everything, cursor=cursor
+        )
+    )
     emit(answer, as_json)

@@ -25,14 +25,16 @@ def runs(
         str | None, typer.Option("--label", metavar="KEY=VALUE", help="Only runs with this label.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of runs.")] = 50,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
     from trainmaster.runs.status import list_runs
 
-    emit(
-        ask(lambda workspace: list_runs(workspace, state=state, label=label, limit=limit)), as_json
+    answer = ask(
+        lambda workspace: list_runs(workspace, state=state, label=label, limit=limit, cursor=cursor)
     )
+    emit(answer, as_json)
 
 
 def status(

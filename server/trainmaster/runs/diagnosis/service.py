@@ -3,46 +3,69 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from trainer_runtime.core.protocol.states import RunState
 from trainmaster.metrics.log_file import is_file
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
-from trainmaster.runs.diagnosis.diagnose_run import found_of
+from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.status import evidence_of
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.diagnosis import DiagnosisAnswer
+from trainmaster.words.answers.diagnosis import DiagnosisAnswer, FindingAnswer
+from trainmaster.words.errors import UsageError
+
+Found = TypeVar("Found", FindingAnswer, FoundOfRun)
 
 MOST_FINDINGS = 10
 MOST_OF_EVERYTHING = 100
 
 
 async def diagnose(
-    workspace: Workspace, run_or_file: str, *, everything: bool = False
+    workspace: Workspace, run_or_file: str, *, everything: bool = False, cursor: str | None = None
 ) -> DiagnosisAnswer:
     """The findings, the first cause first, with evidence and patches.
 
     Of a run: its host's findings for the newest attempt, and damaged checkpoints; `everything`
     adds those that are over and earlier attempts'. Of a file: all findings of its text and series.
+    `cursor`, from an earlier answer: only the findings after its last one.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, neither a run nor a file.
-        UsageError: `LOG_NOT_READABLE`.
+        UsageError: `LOG_NOT_READABLE`, `CURSOR_INVALID`.
     """
     if is_file(workspace, run_or_file):
-        return await asyncio.to_thread(diagnose_file, Path(run_or_file))
+        whole = await asyncio.to_thread(diagnose_file, Path(run_or_file))
+        return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
     view = await refresh(workspace, run_or_file)
     found = found_of(view)
     listed = [one for one in found if everything or not one.over]
+    page = _after(listed, cursor)
     most = MOST_OF_EVERYTHING if everything else MOST_FINDINGS
     is_unexplained = view.state is RunState.FAILED and not listed
     return DiagnosisAnswer(
         run_id=view.run.run_id,
-        findings=[one.answer() for one in listed[:most]],
+        findings=[one.answer() for one in page[:most]],
         reason=view.reason if is_unexplained else None,
         evidence=evidence_of(view) if is_unexplained else None,
-        omitted=max(0, len(listed) - most) or None,
+        omitted=max(0, len(page) - most) or None,
+        cursor=page[most - 1].id if len(page) > most else None,
         next_step=next_step(view, [one for one in found if not one.over]),
+    )
+
+
+def _after(found: Sequence[Found], cursor: str | None) -> list[Found]:
+    if cursor is None:
+        return list(found)
+    for place, one in enumerate(found, 1):
+        if one.id == cursor:
+            return list(found[place:])
+    raise UsageError(
+        "CURSOR_INVALID",
+        f"No finding before the cursor {cursor[:80]!r} is known now.",
+        "Call it without a cursor: the findings have changed.",
+        field="cursor",
     )

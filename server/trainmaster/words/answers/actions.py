@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.base import Answer, WholeAnswer
 
 
 class ActionRow(Answer):
@@ -17,7 +17,7 @@ class ActionRow(Answer):
     duration_s: float
 
 
-class ActionLogAnswer(Answer):
+class ActionLogAnswer(WholeAnswer):
     """Oldest first. `path`: the file that holds them."""
 
     actions: list[ActionRow]

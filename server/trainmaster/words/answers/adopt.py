@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, Number, State
+from trainmaster.words.answers.base import Answer, Number, State, WholeAnswer
+from trainmaster.words.fitting import Cap
 
 
 class OutputRow(Answer):
@@ -30,7 +31,7 @@ class SkippedOutput(Answer):
     reason: str
 
 
-class AdoptAnswer(Answer):
+class AdoptAnswer(WholeAnswer):
     """An output folder, and the run that continues it, once there is one.
 
     `spec`: the starting spec that was written, `open`: its fields that have to be filled in.
@@ -38,6 +39,8 @@ class AdoptAnswer(Answer):
     """
 
     keep_null: ClassVar[frozenset[str]] = frozenset({"resume_from"})
+    documents: ClassVar[frozenset[str]] = frozenset({"spec_text"})
+    cap = Cap(128_000, drops=("skipped", "checkpoints"))
 
     framework: str
     folder: str

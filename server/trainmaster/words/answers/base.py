@@ -2,15 +2,31 @@
 
 A tool's structured content and a command's `--json` are the same text. None is omitted, except
 where null has a meaning (`resume_from`).
+
+Serializing is the border for words: any string of an answer may come from a host, a cloud or an
+agent, so all of them, and the keys of maps, are cleaned there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
+from trainer_runtime.core.decoding import named
+from trainer_runtime.core.protocol.text import cleaned
+from trainmaster.words.fitting import Cap, Fields, fit
 from trainmaster.words.tool_names import tools_in
 
 State = Literal[
@@ -28,12 +44,22 @@ State = Literal[
 # A metric's value; the strings are the ones that aren't finite.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 
+ON_COMMAND_LINE: Mapping[str, Any] = MappingProxyType({"face": "command line"})
+_LONGEST_TEXT = 4000
+_LONGEST_DOCUMENT = 64_000
+_LONGEST_KEY = 200
+
 
 class Answer(BaseModel):
-    """Omits fields that are None, except those in `keep_null`."""
+    """Omits fields that are None, except those in `keep_null`.
+
+    `documents`: fields whose text has several lines. `sampled`: its lists are columns of samples.
+    """
 
     model_config = ConfigDict(extra="forbid")
     keep_null: ClassVar[frozenset[str]] = frozenset()
+    documents: ClassVar[frozenset[str]] = frozenset()
+    sampled: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _name_tools(self) -> Self:
@@ -44,8 +70,72 @@ class Answer(BaseModel):
         return self
 
     @model_serializer(mode="wrap")
-    def _lean(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        kept = self.keep_null
+    def _serialized(
+        self, _: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        return self.outgoing(info)
+
+    def outgoing(self, _: SerializationInfo) -> dict[str, Any]:
+        """What others see of it."""
+        return self.shown_fields()
+
+    def shown_fields(self) -> Fields:
+        """Its fields by their names in JSON, as JSON values with clean text."""
+        fields = Fields()
+        fields.sampled = self.sampled
+        for name, described in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value is not None or name in self.keep_null:
+                shown = _shown(value, is_document=name in self.documents)
+                fields[described.alias or name] = shown
+        return fields
+
+
+class WholeAnswer(Answer):
+    """The answer of a tool or a command, which is not larger than its cap.
+
+    Serialized with the context `ON_COMMAND_LINE`, only a cap that applies `always` counts.
+    """
+
+    cap: ClassVar[Cap] = Cap()
+
+    shortened: dict[str, int] | None = Field(
+        default=None, description="by field, how many entries were left out to fit"
+    )
+
+    def outgoing(self, info: SerializationInfo) -> dict[str, Any]:
+        """What others see of it, within its cap."""
+        fields = self.shown_fields()
+        cap = self.size_cap()
+        if info.context is ON_COMMAND_LINE and not cap.always:
+            return fields
+        fitted, lost = fit(fields, cap)
+        if lost:
+            self.say_shortened(fitted, lost)
+        return fitted
+
+    def size_cap(self) -> Cap:
+        """The cap of this answer, which may depend on what was asked for."""
+        return self.cap
+
+    def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
+        """Say in an answer that was cut to its cap which fields lost how many entries."""
+        fields["shortened"] = lost
+
+
+def _shown(value: object, *, is_document: bool) -> object:
+    if isinstance(value, Answer):
+        return value.shown_fields()
+    if isinstance(value, str):
+        longest = _LONGEST_DOCUMENT if is_document else _LONGEST_TEXT
+        return cleaned(value, longest, multiline=is_document)
+    if isinstance(value, Mapping):
         return {
-            key: value for key, value in serialize(self).items() if value is not None or key in kept
+            cleaned(str(key), _LONGEST_KEY): _shown(item, is_document=is_document)
+            for key, item in value.items()
         }
+    if isinstance(value, (list, tuple)):
+        return [_shown(item, is_document=is_document) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return named(value)
+    return value

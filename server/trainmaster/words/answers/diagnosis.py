@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.base import Answer, WholeAnswer
+from trainmaster.words.fitting import Cap, Fields
 
 
 class PatchAnswer(Answer):
@@ -46,13 +47,15 @@ class FindingAnswer(Answer):
     patches: list[PatchAnswer]
 
 
-class DiagnosisAnswer(Answer):
+class DiagnosisAnswer(WholeAnswer):
     """Findings of a run or a file; none where nothing is wrong.
 
     `reason` is how a run without findings failed.
     `read_bytes` is how much of a file was read, `series_until_step` the last step
     whose series were evaluated, if there are more.
     """
+
+    cap = Cap(8192, drops=("findings",), always=True)
 
     run_id: str | None = None
     findings: list[FindingAnswer]
@@ -61,5 +64,14 @@ class DiagnosisAnswer(Answer):
     omitted: int | None = Field(default=None, description="further findings, less pressing")
     read_bytes: int | None = None
     series_until_step: int | None = None
+    cursor: str | None = Field(default=None, description="continues with the omitted findings")
     next_step: str | None = None
     next_tools: list[str] | None = None
+
+    def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
+        """The findings that were left out are on the next page."""
+        super().say_shortened(fields, lost)
+        missing = len(self.findings) - len(fields["findings"])
+        if missing:
+            fields["omitted"] = (self.omitted or 0) + missing
+            fields["cursor"] = fields["findings"][-1]["id"]

@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.base import Answer, WholeAnswer
 from trainmaster.words.answers.checks import CheckRow
 
 
-class DoctorAnswer(Answer):
+class DoctorAnswer(WholeAnswer):
     ok: bool = Field(description="false if any check failed")
     version: str
     home: str
@@ -20,7 +20,7 @@ class DoctorAnswer(Answer):
 HostState = Literal["ok", "failing", "unreachable", "unchecked"]
 
 
-class HostCheckAnswer(Answer):
+class HostCheckAnswer(WholeAnswer):
     host: str
     ok: bool = Field(description="false if any check failed")
     checks: list[CheckRow]
@@ -42,12 +42,12 @@ class HostRow(Answer):
     usd_per_h: float | None = None
 
 
-class HostsAnswer(Answer):
+class HostsAnswer(WholeAnswer):
     hosts: list[HostRow]
     check: HostCheckAnswer | None = None
 
 
-class HostAddedAnswer(Answer):
+class HostAddedAnswer(WholeAnswer):
     """`fingerprint`: of the pinned key; none for a host added offline."""
 
     host: str
@@ -58,14 +58,14 @@ class HostAddedAnswer(Answer):
     next_tools: list[str] | None = None
 
 
-class HostTrustAnswer(Answer):
+class HostTrustAnswer(WholeAnswer):
     host: str
     pinned: list[str] = Field(description="the fingerprints pinned before")
     now: list[str]
     changed: bool
 
 
-class HostRemovedAnswer(Answer):
+class HostRemovedAnswer(WholeAnswer):
     host: str
     abandoned: list[str] = Field(description="open runs that are no longer followed")
     next_step: str | None = None
@@ -78,7 +78,7 @@ class CacheEntry(Answer):
     reason: str | None = None
 
 
-class GcAnswer(Answer):
+class GcAnswer(WholeAnswer):
     host: str
     removed: list[CacheEntry]
     kept: list[CacheEntry]

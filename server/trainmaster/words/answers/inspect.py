@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, Number
+from trainmaster.words.answers.base import Answer, Number, WholeAnswer
 
 Code = Literal[
     "hang_collective", "hang_data", "hang_checkpoint", "slow_not_hung", "moving", "stall"
@@ -31,7 +31,7 @@ class RanksSeen(Answer):
     worker_lines: list[str] | None = None
 
 
-class InspectionAnswer(Answer):
+class InspectionAnswer(WholeAnswer):
     """`verdict`: `moving` and `slow_not_hung` need nothing, `stall` is a hang of unknown cause.
 
     `rank` differs from the others. `gpus` is columnar, a value per GPU. `finding` is the id of

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, State
+from trainmaster.words.answers.base import Answer, State, WholeAnswer
 
 
-class KeeperAnswer(Answer):
+class KeeperAnswer(WholeAnswer):
     """`by`: the scheduler that calls `trainmaster tick` for this home; None where none does."""
+
+    documents: ClassVar[frozenset[str]] = frozenset({"wrote"})
 
     home: str
     installed: bool
@@ -44,7 +46,7 @@ class InstanceTickRow(Answer):
     did: list[str]
 
 
-class TickAnswer(Answer):
+class TickAnswer(WholeAnswer):
     runs: list[TickRow]
     instances: list[InstanceTickRow] | None = None
     note: str | None = None

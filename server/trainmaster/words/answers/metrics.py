@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, Number
+from trainmaster.words.answers.base import Answer, Number, WholeAnswer
 
 
 class MetricSeries(Answer):
@@ -12,6 +12,8 @@ class MetricSeries(Answer):
 
     Downsampled series hold each bucket's mean in `values`, with its `lows` and `highs`.
     """
+
+    sampled = True
 
     n: int
     first: Number | None = None
@@ -54,7 +56,7 @@ class LogCoverage(Answer):
     other_ranks: int | None = Field(default=None, description="number of omitted ranks")
 
 
-class MetricsAnswer(Answer):
+class MetricsAnswer(WholeAnswer):
     runs: dict[str, dict[str, MetricSeries]]
     form: str | None = Field(
         default=None, description="how the values are computed, if not the metric's own"

@@ -6,13 +6,13 @@ from typing import Literal, cast, get_args
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.base import WholeAnswer
 from trainmaster.words.errors import UsageError
 
 Axis = Literal["step", "tokens", "time"]
 
 
-class PlotAnswer(Answer):
+class PlotAnswer(WholeAnswer):
     """A plot of runs: a file, or lines of text."""
 
     runs: dict[str, int] = Field(description="drawn points per run")

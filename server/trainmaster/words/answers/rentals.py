@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer
+from trainmaster.words.answers.base import Answer, WholeAnswer
+from trainmaster.words.fitting import Cap, Fields
 
 InstanceState = Literal["intended", "created", "ready", "releasing", "ended"]
 
@@ -30,7 +31,7 @@ class OfferColumns(Answer):
     priced_at: list[str]
 
 
-class OffersAnswer(Answer):
+class OffersAnswer(WholeAnswer):
     offers: OfferColumns
     sources: dict[str, str] = Field(description="by provider, the URL that returned the prices")
     not_asked: dict[str, str] | None = Field(
@@ -41,8 +42,15 @@ class OffersAnswer(Answer):
     next_step: str | None = None
     next_tools: list[str] | None = None
 
+    def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
+        """The offers that were left out count as further ones."""
+        super().say_shortened(fields, lost)
+        missing = len(self.offers.offer) - len(fields["offers"]["offer"])
+        if missing:
+            fields["more"] = (self.more or 0) + missing
 
-class ProvisionAnswer(Answer):
+
+class ProvisionAnswer(WholeAnswer):
     """`ready` once an SSH command has succeeded; until then the instance boots in the
     background."""
 
@@ -59,7 +67,7 @@ class ProvisionAnswer(Answer):
     next_tools: list[str] | None = None
 
 
-class ReleaseAnswer(Answer):
+class ReleaseAnswer(WholeAnswer):
     instance: str
     host: str
     state: InstanceState
@@ -92,7 +100,7 @@ class OrphanRow(Answer):
     of_this_home: bool
 
 
-class ReconcileAnswer(Answer):
+class ReconcileAnswer(WholeAnswer):
     did: dict[str, list[str]] | None = Field(default=None, description="by instance, what was done")
     orphans: list[OrphanRow] | None = None
     not_asked: dict[str, str] | None = Field(
@@ -101,7 +109,9 @@ class ReconcileAnswer(Answer):
     next_step: str | None = None
 
 
-class CostsAnswer(Answer):
+class CostsAnswer(WholeAnswer):
+    cap = Cap(drops=("runs", "instances"))
+
     spent_usd: float
     committed_usd: float = Field(description="maximum further cost of open leases")
     max_usd_total: float

@@ -6,8 +6,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, Number, State
+from trainmaster.words.answers.base import Answer, Number, State, WholeAnswer
+from trainmaster.words.fitting import Cap, Fields
 
+_DETAILED = Cap(
+    8192,
+    drops=("risks", "attempts", "telemetry", "findings"),
+    newest=frozenset({"attempts"}),
+    always=True,
+)
 _WHY_OLD = "why the host could not be reached just now"
 
 
@@ -18,8 +25,10 @@ class PlanDecision(Answer):
     source: str | None = None
 
 
-class PlanAnswer(Answer):
+class PlanAnswer(WholeAnswer):
     """The plan of a launch. An estimate that is not possible is omitted."""
+
+    cap = Cap(32_000, drops=("warnings", "decisions"))
 
     name: str
     host: str
@@ -34,7 +43,7 @@ class PlanAnswer(Answer):
     next_tools: list[str] | None = None
 
 
-class LaunchAnswer(Answer):
+class LaunchAnswer(WholeAnswer):
     run_id: str
     state: State
     reason: str | None = Field(default=None, description="why it is queued")
@@ -63,9 +72,20 @@ class RunRow(Answer):
     labels: dict[str, str]
 
 
-class RunsAnswer(Answer):
+class RunsAnswer(WholeAnswer):
+    """The newest runs first; `cursor` continues after the last one where there are `more`."""
+
+    cap = Cap(drops=("runs",))
+
     runs: list[RunRow]
     more: bool | None = None
+    cursor: str | None = None
+
+    def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
+        """The runs that were left out are on the next page."""
+        super().say_shortened(fields, lost)
+        if len(fields["runs"]) < len(self.runs):
+            fields |= {"more": True, "cursor": fields["runs"][-1]["run_id"]}
 
 
 class FindingRow(Answer):
@@ -148,8 +168,10 @@ class SessionRow(Answer):
     detail: str | None = None
 
 
-class StatusAnswer(Answer):
+class StatusAnswer(WholeAnswer):
     """`as_of`: Unix time of the newest data of the host; `heartbeat_age_s`: seconds since."""
+
+    cap = Cap(2048, drops=("findings",), always=True)
 
     run_id: str
     name: str
@@ -190,8 +212,12 @@ class StatusAnswer(Answer):
     next_step: str
     next_tools: list[str] | None = None
 
+    def size_cap(self) -> Cap:
+        """A larger one with the details."""
+        return self.cap if self.attempts is None else _DETAILED
 
-class LogAnswer(Answer):
+
+class LogAnswer(WholeAnswer):
     lines: list[str]
     cursor: str
     more: bool
@@ -207,7 +233,9 @@ class Change(Answer):
     detail: str | None = None
 
 
-class WaitAnswer(Answer):
+class WaitAnswer(WholeAnswer):
+    cap = Cap(4096, drops=("changes",), newest=frozenset({"changes"}), always=True)
+
     event: str
     run_id: str
     state: State
@@ -237,10 +265,11 @@ class SkippedCheckpoint(Answer):
     reason: str
 
 
-class CheckpointsAnswer(Answer):
+class CheckpointsAnswer(WholeAnswer):
     """`not_ours`: as its log reports them; only its owner can verify and resume them."""
 
     keep_null: ClassVar[frozenset[str]] = frozenset({"resume_from"})
+    cap = Cap(drops=("skipped", "checkpoints"), newest=frozenset({"skipped", "checkpoints"}))
 
     checkpoints: list[CheckpointRow]
     skipped: list[SkippedCheckpoint]
@@ -249,7 +278,7 @@ class CheckpointsAnswer(Answer):
     unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
 
-class StopAnswer(Answer):
+class StopAnswer(WholeAnswer):
     run_id: str
     state: State
     pending: bool | None = None
@@ -257,7 +286,9 @@ class StopAnswer(Answer):
     next_tools: list[str] | None = None
 
 
-class CleanAnswer(Answer):
+class CleanAnswer(WholeAnswer):
+    cap = Cap(16_000, drops=("removed", "kept"))
+
     run_id: str
     host: str
     removed: list[str]
@@ -272,8 +303,10 @@ class SkippedFile(Answer):
     reason: str
 
 
-class FetchAnswer(Answer):
+class FetchAnswer(WholeAnswer):
     """The wanted files that are below `folder` now; `more`: some are missing."""
+
+    cap = Cap(16_000, drops=("skipped", "brought"))
 
     run_id: str
     files: int
@@ -286,14 +319,14 @@ class FetchAnswer(Answer):
     next_tools: list[str] | None = None
 
 
-class TransferAnswer(Answer):
+class TransferAnswer(WholeAnswer):
     """The transfers that were done."""
 
     run_id: str
     done: list[str]
 
 
-class ReplayAnswer(Answer):
+class ReplayAnswer(WholeAnswer):
     runs: int
     points: int
     seconds: float
