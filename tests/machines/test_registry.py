@@ -33,7 +33,7 @@ from trainmaster.store.run import Run, new_run_id
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.checks import CheckRow
 from trainmaster.words.answers.hosts import HostAddedAnswer, HostCheckAnswer
-from trainmaster.words.errors import TrainmasterError
+from trainmaster.words.errors import HostError, TrainmasterError
 
 BINARIES = ("/usr/bin", "/usr/local/bin", "/bin")
 
@@ -197,6 +197,20 @@ def test_a_changed_key_is_refused_until_it_is_trusted(
     assert trusted.changed
     assert str(before) in trusted.pinned[0]
     assert str(before) not in trusted.now[0]
+    assert rows(check(workspace))["host key"].state == "ok"
+
+
+def test_an_address_has_one_key_under_all_its_names(workspace: Workspace, sshd: Sshd) -> None:
+    add(workspace, sshd, transport="asyncssh")
+    sshd.rotate_host_key()
+    with pytest.raises(HostError) as refused:
+        add(workspace, sshd, "gpu2", transport="asyncssh")
+    assert refused.value.code == "HOST_KEY_CHANGED"
+    assert "gpu1" in refused.value.message
+    run_async(lambda: trust_host(workspace, "gpu1"))
+    add(workspace, sshd, "gpu2", transport="asyncssh")
+    sshd.rotate_host_key()
+    run_async(lambda: trust_host(workspace, "gpu2"))
     assert rows(check(workspace))["host key"].state == "ok"
 
 

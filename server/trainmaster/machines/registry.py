@@ -18,7 +18,7 @@ from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
 from trainmaster.backends.hosts.ssh import SshHost
 from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
-from trainmaster.backends.ssh.host_keys import Pins
+from trainmaster.backends.ssh.host_keys import FILE_NAME, Pins
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.store.host_record import DEFAULT_ROOT, HostRecord, TransportName
 from trainmaster.store.run import Run
@@ -104,15 +104,17 @@ async def trust_host(workspace: Workspace, name: str) -> HostTrustAnswer:
     """
     record = known_record(workspace, name)
     before = _fingerprints(workspace.home.pins(name), name)
-    pins = _new_pins(workspace.home, name)
+    # In a folder of its own: the pins of others at the same address are replaced, too.
+    folder = workspace.home.pins(name).parent.with_name(f".{name}.{secrets.token_hex(8)}")
+    pins = folder / name / FILE_NAME
     try:
         found = await check_connection(record, pins, within_s=CONNECT_S)
         now = _fingerprints(pins, name)
         if found.error is not None and not (now and found.error.code in _AUTHENTICATION):
             raise found.error
-        os.replace(pins, workspace.home.pins(name))
+        _replace_pins(workspace.home.pins(name), pins, name)
     finally:
-        _clear(pins)
+        shutil.rmtree(folder, ignore_errors=True)
     return HostTrustAnswer(host=name, pinned=before, now=now, changed=before != now)
 
 
@@ -251,6 +253,19 @@ def _new_pins(home: Home, name: str) -> Path:
     """A temporary file of this process, next to the file that it may replace."""
     pins = home.pins(name)
     return pins.with_name(f".{pins.name}.{secrets.token_hex(8)}")
+
+
+def _replace_pins(place: Path, pins: Path, name: str) -> None:
+    """Put the new pins of a host into place, and for its hops into the files of other hosts."""
+    now = Pins(pins, name).all()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(pins, place)
+    for other in Pins(place, name).beside():
+        for hop in {pin.hop for pin in now}:
+            wanted = [pin for pin in now if pin.hop == hop]
+            with suppress(HostError):  # a damaged file keeps its own host out
+                if other.of(hop) not in ([], wanted):
+                    other.replace(hop, wanted)
 
 
 def _clear(pins: Path) -> None:

@@ -90,7 +90,9 @@ CODES: dict[str, Code] = {
     "LINK_LOST": Code("The connection to the host was lost during a call.", Reach.NO_ANSWER),
     "AUTH_FAILED": Code("The host refuses the user and the keys that were tried.", Reach.NO_ACCESS),
     "KEY_LOCKED": Code("A private key needs its passphrase.", Reach.NO_ACCESS),
-    "HOST_KEY_CHANGED": Code("The host presents another key than the pinned one.", Reach.NO_ACCESS),
+    "HOST_KEY_CHANGED": Code(
+        "The host presents a key other than the pinned or known one.", Reach.NO_ACCESS
+    ),
     "SHELL_UNUSABLE": Code("The host's login shell can't run commands."),
     "PYTHON_MISSING": Code("The host has no Python 3.10 or newer."),
     "PACKAGE_MISSING": Code("A required optional package is not installed."),

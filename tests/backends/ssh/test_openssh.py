@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
-from trainmaster.backends.ssh.openssh_config import Prompts, config_file, hop_config
+from trainmaster.backends.ssh.openssh_config import KnownHop, Prompts, config_file, hop_config
 from trainmaster.backends.ssh.openssh_errors import Failure, find_failure
 
 PROMPTS = ("batchmode", "passwordauthentication", "kbdinteractiveauthentication")
@@ -17,7 +17,9 @@ PROMPTS = ("batchmode", "passwordauthentication", "kbdinteractiveauthentication"
 def settings(folder: Path, endpoint: Endpoint, manners: Prompts | None = None) -> dict[str, str]:
     """What ssh itself makes of the last hop's configuration."""
     place = len(endpoint.jumps)
-    text = hop_config(endpoint, place, folder, pinned=True, manners=manners or Prompts())
+    text = hop_config(
+        endpoint, place, folder, known=KnownHop(True, False), manners=manners or Prompts()
+    )
     config_file(folder, place).write_text(text)
     command = ["ssh", "-G", "-F", config_file(folder, place), "--", endpoint.target.named]
     output = subprocess.check_output(command, text=True)

@@ -6,7 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import asyncssh
-from asyncssh.public_key import get_default_public_key_algs
+from asyncssh.public_key import (
+    decode_ssh_public_key,
+    get_default_certificate_algs,
+    get_default_public_key_algs,
+)
 
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 from trainmaster.backends.ssh.error_mapping import (
@@ -21,10 +25,6 @@ from trainmaster.backends.ssh.error_mapping import (
 from trainmaster.backends.ssh.host_keys import Pins, pin_of
 from trainmaster.backends.ssh.private_keys import HopKeys
 from trainmaster.words.errors import HostError
-
-# asyncssh reads ~/.ssh/known_hosts for an empty list. This one trusts no key, so that every key is
-# checked against the pins.
-_NOBODY: tuple[list[str], list[str], list[str]] = ([], [], [])
 
 
 class AsyncConnection:
@@ -68,6 +68,10 @@ class _Attempt:
         self._endpoint, self._hop, self._keys, self._pins = endpoint, hop, keys, pins
         self.refusal: HostError | None = None
 
+    @property
+    def _label(self) -> str:
+        return self._endpoint.describe(self._hop)
+
     async def connect(
         self, through: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
@@ -87,7 +91,7 @@ class _Attempt:
         """Check the host's key against the pins."""
         pin = pin_of(self._hop.pin_name, key.public_data)
         try:
-            self._pins.accept(pin, self._endpoint.describe(self._hop))
+            self._pins.accept(pin, self._label)
         except HostError as refusal:
             self.refusal = refusal
             return False
@@ -99,7 +103,11 @@ class _Attempt:
         agent: asyncssh.SSHAgentClient | None,
     ) -> asyncssh.SSHClientConnection:
         hop = self._hop
-        algorithms = [name.decode() for name in get_default_public_key_algs()]
+        known = self._pins.known(hop.pin_name)
+        names = get_default_public_key_algs()
+        if known.authorities:
+            names = [*get_default_certificate_algs(), *names]
+        algorithms = [name.decode() for name in names]
         return await asyncssh.connect(
             hop.host,
             hop.port,
@@ -107,7 +115,10 @@ class _Attempt:
             tunnel=through,
             proxy_command=None if through else hop.proxy_command,
             config=None,
-            known_hosts=_NOBODY,
+            # For an empty list asyncssh would read ~/.ssh/known_hosts. With this one it trusts no
+            # key by itself: each is checked against the pins.
+            known_hosts=([], _keys(known.authorities), self._revoked()),
+            host_key_alias=hop.known_as,
             client_factory=lambda: _PinningClient(self),
             server_host_key_algs=self._pins.order(hop.pin_name, algorithms),
             client_keys=await self._pairs(agent) or None,
@@ -119,6 +130,11 @@ class _Attempt:
             keepalive_interval=KEEPALIVE_EVERY_S,
             keepalive_count_max=KEEPALIVE_MISSES,
         )
+
+    def _revoked(self) -> list[asyncssh.SSHKey]:
+        """For certificates; plain keys are compared with them by `check`, which says so."""
+        known = self._pins.known(self._hop.pin_name)
+        return _keys(known.revoked) if known.authorities else []
 
     async def _pairs(self, agent: asyncssh.SSHAgentClient | None) -> list[asyncssh.SSHKeyPair]:
         """The keys to try, in order."""
@@ -140,11 +156,17 @@ class _Attempt:
         if self.refusal is not None:
             return self.refusal
         reason = reason_of(error)
+        if isinstance(error, asyncssh.HostKeyNotVerifiable):  # a certificate
+            return self._pins.unverified(self._hop.pin_name, self._label, reason)
         if isinstance(error, asyncssh.PermissionDenied) or "authentication failures" in reason:
             return authentication_refused(self._endpoint, self._hop, self._keys.named)
         if isinstance(error, asyncssh.KeyExchangeFailed):
             return no_common_algorithm(self._endpoint, self._hop, reason)
         return unreachable(self._endpoint, self._hop, reason)
+
+
+def _keys(known: frozenset[bytes]) -> list[asyncssh.SSHKey]:
+    return [decode_ssh_public_key(key) for key in known]
 
 
 class _PinningClient(asyncssh.SSHClient):

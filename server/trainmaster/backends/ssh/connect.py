@@ -11,6 +11,7 @@ from pathlib import Path
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop, find_endpoint
 from trainmaster.backends.ssh.error_mapping import not_installed
 from trainmaster.backends.ssh.host_keys import Pins
+from trainmaster.backends.ssh.known_hosts import KnownKeys, read_known_keys
 from trainmaster.backends.ssh.private_keys import (
     HopKeys,
     collect_keys,
@@ -30,9 +31,9 @@ async def open_transport(
 ) -> Transport:
     """Connect to a host by the transport that its record names.
 
-    `pins` is the host's known_hosts file. From `environment` (None: this process's) come HOME, with
-    the user's OpenSSH configuration and keys, SSH_AUTH_SOCK and TRAINMASTER_KEY_PASSPHRASE; the
-    system's ssh gets all of it.
+    `pins` is the file of the host's pinned keys. From `environment` (None: this process's) come
+    HOME, with the user's OpenSSH configuration, keys and known hosts, SSH_AUTH_SOCK and
+    TRAINMASTER_KEY_PASSPHRASE; the system's ssh gets all of it.
 
     Raises:
         UsageError: `UNSAFE_NAME` or `BAD_ARGUMENT`, an address is invalid.
@@ -41,13 +42,17 @@ async def open_transport(
     """
     surroundings = dict(os.environ if environment is None else environment)
     endpoint = await asyncio.to_thread(find_endpoint, record, surroundings)
-    known = Pins(pins, record.name)
+    known = Pins(pins, record.name, await asyncio.to_thread(_known_keys, endpoint))
     if record.transport == "openssh":
         from trainmaster.backends.ssh.openssh_transport import OpensshTransport
 
         return await OpensshTransport.connect(endpoint, known, surroundings)
     connect = _connect_asyncssh if record.transport == "asyncssh" else _connect_paramiko
     return await _with_keys(connect, endpoint, known, surroundings)
+
+
+def _known_keys(endpoint: Endpoint) -> dict[str, KnownKeys]:
+    return {hop.pin_name: read_known_keys(hop) for hop in endpoint.hops}
 
 
 async def _with_keys(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import getpass
 import ipaddress
 import re
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +19,11 @@ SSH_PORT = 22
 # OpenSSH's defaults for an unnamed key.
 DEFAULT_IDENTITIES = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 LONGEST_CHAIN = 8
+SYSTEM_KNOWN_HOSTS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9._+@-]*")
 _ZONE = re.compile(r"[A-Za-z0-9._-]+")
+_NUMBERS = re.compile(r"(?:0[xX][0-9a-fA-F]+|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]+|[0-9]+)){0,3}")
 _PORT = re.compile(r"[0-9]{1,5}")
 
 
@@ -38,7 +42,8 @@ class Hop:
 
     `named`: its name in the record or the configuration; `host`: its name or number on the network.
     `identities`: existing private keys, in order; `chosen`: whether they were configured.
-    `agent`: the agent's socket; `identities_only`: use no other keys of the agent.
+    `agent`: the agent's socket; `identities_only`: use no other keys of the agent. `known_hosts`:
+    the user's and the system's files, which know the hop as `known_as` where that is configured.
     """
 
     named: str
@@ -50,6 +55,8 @@ class Hop:
     identities_only: bool = False
     agent: str | None = None
     proxy_command: str | None = None
+    known_as: str | None = None
+    known_hosts: tuple[Path, ...] = ()
 
     @property
     def pin_name(self) -> str:
@@ -178,7 +185,8 @@ class _Finder:
 
     def _hop(self, wanted: Address, settings: HostSettings, key: Path | None) -> Hop:
         user = wanted.user or settings.user or getpass.getuser()
-        host = parse_address(f"{user}@{_bracketed(settings.host or wanted.host)}").host.lower()
+        host = parse_address(f"{user}@{_bracketed(settings.host or wanted.host)}").host
+        host = _canonical(host)
         return Hop(
             named=wanted.host,
             host=host,
@@ -189,6 +197,8 @@ class _Finder:
             identities_only=key is not None or settings.identities_only,
             agent=self._agent(settings.identity_agent),
             proxy_command=settings.proxy_command,
+            known_as=settings.host_key_alias,
+            known_hosts=self._known_hosts(settings),
         )
 
     def _own_key(self, record: HostRecord) -> Path | None:
@@ -207,6 +217,10 @@ class _Finder:
         named = [self._path(text) for text in settings.identities or ()]
         usual = [self.home / ".ssh" / name for name in DEFAULT_IDENTITIES]
         return tuple(path for path in named or usual if path.is_file())
+
+    def _known_hosts(self, settings: HostSettings) -> tuple[Path, ...]:
+        named = settings.known_hosts or ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+        return (*(self._path(text) for text in named), *SYSTEM_KNOWN_HOSTS)
 
     def _agent(self, named: str | None) -> str | None:
         if named is None:
@@ -241,6 +255,17 @@ def _is_ipv6(text: str) -> bool:
     except ValueError:
         return False
     return not percent or bool(_ZONE.fullmatch(zone))
+
+
+def _canonical(host: str) -> str:
+    """One spelling of an address: its pins are found whichever was typed."""
+    if _is_ipv6(host):
+        address, percent, zone = host.partition("%")
+        return f"{ipaddress.IPv6Address(address)}{percent}{zone}"
+    if _NUMBERS.fullmatch(host):
+        with suppress(OSError):  # such as 127.1, and 2130706433
+            return socket.inet_ntoa(socket.inet_aton(host))
+    return host.lower().removesuffix(".") or host
 
 
 def _with_key(hop: Hop, key: Path) -> Hop:

@@ -1,6 +1,8 @@
 """Pinned host keys: pinned at first use; a change is refused until it is trusted explicitly.
 
-Each host has its own file in OpenSSH's known_hosts format, with a line per hop.
+Each host has its own file in OpenSSH's known_hosts format, with a line per hop. At first use, the
+user's own known_hosts files and the pins of other hosts at the same address decide; what those
+files refuse is refused later, too.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ import binascii
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import sync_folder, write_atomic
+from trainmaster.backends.ssh.known_hosts import KnownKeys
 from trainmaster.words.errors import HostError
 
+FILE_NAME = "known_hosts"
 # From a kind of key to its signature algorithms.
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
@@ -44,9 +49,11 @@ class Pin:
 class Pins:
     """The pins of one host, in one file; changes are atomic for readers."""
 
-    def __init__(self, path: Path, host: str) -> None:
+    def __init__(self, path: Path, host: str, known: Mapping[str, KnownKeys] | None = None) -> None:
+        """`known`: what the user's known_hosts files say, by hop."""
         self.path = path
-        self._host = host
+        self.name = host
+        self._known = known or {}
 
     def all(self) -> list[Pin]:
         """Every pin, in the file's order.
@@ -96,28 +103,119 @@ class Pins:
         impostor's key is received and reported.
         """
         kinds = [pin.kind for pin in self.of(hop)]
+        kinds += [pin_of(hop, key).kind for key in sorted(self.known(hop).keys)]
         first = [name for kind in kinds for name in _ALGORITHMS.get(kind, (kind,))]
         return sorted(algorithms, key=lambda name: name not in first)
 
+    def known(self, hop: str) -> KnownKeys:
+        """What the user's known_hosts files say of a hop."""
+        return self._known.get(hop, KnownKeys())
+
+    def replace(self, hop: str, pins: Sequence[Pin]) -> None:
+        """Pin these keys of a hop in place of those that are pinned."""
+        with self._locked():
+            kept = [pin for pin in self.all() if pin.hop != hop]
+            text = "".join(pin.line for pin in [*kept, *pins])
+            write_atomic(self.path, text.encode(), 0o600)
+
+    def beside(self) -> Iterator[Pins]:
+        """The pins of the other hosts, whose files lie in folders beside this one's."""
+        for path in sorted(self.path.parent.parent.glob(f"[!.]*/{FILE_NAME}")):
+            if path.parent != self.path.parent:
+                yield Pins(path, path.parent.name)
+
+    def expected(self, hop: str) -> list[Pin]:
+        """The keys of which a hop has to present one; empty at a first use that nothing decides."""
+        return self._expected(hop)[0]
+
     def changed(self, hop: str, label: str, kind: str, fingerprint: str) -> HostError:
-        """The error for a key that differs from the pinned one."""
-        known = " or ".join(pin.fingerprint for pin in self.of(hop))
+        """The error for a key that differs from the expected ones."""
+        expected, why = self._expected(hop)
+        fix = self._remedy(hop, bool(self.of(hop)))
+        known = " or ".join(pin.fingerprint for pin in expected) or "a certificate"
         return HostError(
             "HOST_KEY_CHANGED",
-            f"{label} ({hop}) presents the {kind} key {fingerprint}, but {known} was pinned. "
+            f"{label} ({hop}) presents the {kind} key {fingerprint}, but {known} {why}. "
             "The connection may be intercepted.",
-            f"If the machine was reinstalled, compare the fingerprint, then run "
-            f"`trainmaster hosts trust {self._host}`.",
+            fix,
+        )
+
+    def unverified(self, hop: str, label: str, reason: str) -> HostError:
+        """The error for a certificate that doesn't prove a host's key."""
+        return HostError(
+            "HOST_KEY_CHANGED",
+            f"The certificate of {label} ({hop}), which {self.known(hop).places} requires, is not "
+            f"valid: {reason}.",
+            "Ask the administrator of the machine; `ssh -v` shows the certificate.",
+        )
+
+    def _expected(self, hop: str) -> tuple[list[Pin], str]:
+        """These keys, and why they are expected."""
+        pinned, known = self.of(hop), self.known(hop)
+        if pinned:
+            return pinned, "was pinned"
+        if known.keys or known.authorities:
+            keys = [pin_of(hop, key) for key in sorted(known.keys)]
+            return keys, f"is expected by {known.places}"
+        other = self._beside(hop)
+        if other is not None:
+            return other.of(hop), f"was pinned for the host {other.name} at the same address"
+        return [], "was pinned"
+
+    def _beside(self, hop: str) -> Pins | None:
+        """Another host with pins for this hop; a damaged file only keeps its own host out."""
+        for other in self.beside():
+            with suppress(HostError):
+                if other.of(hop):
+                    return other
+        return None
+
+    def _remedy(self, hop: str, is_pinned: bool) -> str:
+        known = self.known(hop)
+        if not is_pinned and known.decides:
+            return (
+                "Compare the fingerprint with the machine's. If it is right, run `ssh-keygen -R "
+                f"{shlex.quote(known.name)}`, and connect once with ssh, which asks."
+            )
+        other = None if is_pinned else self._beside(hop)
+        return (
+            "If the machine was reinstalled, compare the fingerprint, then run "
+            f"`trainmaster hosts trust {(other or self).name}`."
         )
 
     def _passes(self, pin: Pin, label: str) -> bool:
-        known = self.of(pin.hop)
-        if known and pin not in known:
+        """Whether the key is pinned; False at a first use."""
+        pinned, known = self.of(pin.hop), self.known(pin.hop)
+        if pin.key in known.revoked:
+            raise HostError(
+                "HOST_KEY_CHANGED",
+                f"{label} ({pin.hop}) presents the {pin.kind} key {pin.fingerprint}, which "
+                f"{known.places} marks as revoked.",
+                "Don't connect. Ask the administrator of the machine for its new key.",
+            )
+        expected = self.expected(pin.hop)
+        if (expected and pin not in expected) or (not expected and known.decides):
             raise self.changed(pin.hop, label, pin.kind, pin.fingerprint)
-        return bool(known)
+        # Of another kind, ssh would have asked the host for the one that it knows.
+        same_kind = {key for key in known.keys if pin_of(pin.hop, key).kind == pin.kind}
+        if same_kind and pin.key not in same_kind:
+            raise self._contradicted(pin.hop, label, known)
+        return bool(pinned)
+
+    def _contradicted(self, hop: str, label: str, known: KnownKeys) -> HostError:
+        pinned = " and ".join(pin.fingerprint for pin in self.of(hop))
+        named = " and ".join(pin_of(hop, key).fingerprint for key in sorted(known.keys))
+        return HostError(
+            "HOST_KEY_CHANGED",
+            f"{pinned} is pinned for {label} ({hop}), but {known.places} names {named}: ssh would "
+            "refuse the pinned key.",
+            "Compare both with the machine's key. If the other one is right, run `trainmaster "
+            f"hosts trust {self.name}`; if the pinned one is, `ssh-keygen -R "
+            f"{shlex.quote(known.name)}`.",
+        )
 
     def _parse(self, line: str) -> Iterator[Pin]:
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or line.startswith(("#", "@")):
             return
         try:
             hops, kind, text = line.split()[:3]
@@ -125,9 +223,9 @@ class Pins:
         except (ValueError, binascii.Error) as error:
             raise HostError(
                 "HOST_KEY_CHANGED",
-                f"The pinned keys of {self._host} are damaged: {self.path} has a line that is "
+                f"The pinned keys of {self.name} are damaged: {self.path} has a line that is "
                 "not in known_hosts format.",
-                f"Run `trainmaster hosts trust {self._host}` to pin its key again.",
+                f"Run `trainmaster hosts trust {self.name}` to pin its key again.",
             ) from error
         for hop in hops.split(","):
             yield Pin(hop, kind, key)

@@ -66,6 +66,14 @@ class Prompts:
         return {"BatchMode": "no" if self.terminal else "yes"}
 
 
+@dataclass(frozen=True, slots=True)
+class KnownHop:
+    """Whether pins or the user's known_hosts files decide on a hop, and `by_certificate`."""
+
+    decided: bool
+    by_certificate: bool
+
+
 def config_file(folder: Path, place: int) -> Path:
     return folder / f"{place}.config"
 
@@ -80,9 +88,9 @@ def known_hosts_file(folder: Path) -> Path:
 
 
 def hop_config(
-    endpoint: Endpoint, place: int, folder: Path, *, pinned: bool, manners: Prompts
+    endpoint: Endpoint, place: int, folder: Path, *, known: KnownHop, manners: Prompts
 ) -> str:
-    """The configuration for the hop at `place`; a key that isn't `pinned` gets pinned."""
+    """The configuration for the hop at `place`; the key of one that is not `known` gets pinned."""
     hop = endpoint.hops[place]
     options = {
         **_ALWAYS,
@@ -90,9 +98,10 @@ def hop_config(
         "HostName": _literal(hop.host),
         "Port": str(hop.port),
         "User": hop.user,
-        "HostKeyAlias": hop.pin_name,
+        # A certificate is for the name itself.
+        **({} if known.by_certificate else {"HostKeyAlias": hop.pin_name}),
         "UserKnownHostsFile": _path(known_hosts_file(folder)),
-        "StrictHostKeyChecking": "yes" if pinned else "accept-new",
+        "StrictHostKeyChecking": "yes" if known.decided else "accept-new",
         "IdentitiesOnly": "yes" if hop.identities_only else "no",
         "IdentityAgent": _path(Path(hop.agent)) if hop.agent else "none",
         **_way(endpoint, place, folder),

@@ -11,11 +11,11 @@ import asyncio
 import shutil
 import socket
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trainmaster.backends.ssh.endpoint import Endpoint
+from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 from trainmaster.backends.ssh.error_mapping import (
     CONNECT_TIMEOUT_S,
     authentication_refused,
@@ -24,8 +24,9 @@ from trainmaster.backends.ssh.error_mapping import (
     reason_of,
     unreachable,
 )
-from trainmaster.backends.ssh.host_keys import Pins
+from trainmaster.backends.ssh.host_keys import Pins, pin_of
 from trainmaster.backends.ssh.openssh_config import (
+    KnownHop,
     Prompts,
     config_file,
     hop_config,
@@ -149,7 +150,7 @@ class _Start:
     async def run(self, program: str) -> None:
         """Start the master; keys that ssh accepted are pinned even if the login fails."""
         failed = await self._attempt(program)
-        self._take_over_pins()
+        self._take_over_pins(connected=failed is None)
         if failed:
             raise await self._refusal(failed)
 
@@ -181,16 +182,33 @@ class _Start:
         return find_failure(self._logs(), said.decode(errors="replace"))
 
     def _write_files(self, manners: Prompts) -> None:
-        known = self._pins.all()
-        known_hosts_file(self._folder).write_text("".join(pin.line for pin in known))
+        known_hosts_file(self._folder).write_text("".join(self._known_lines()))
         _answer(self._folder).write_text(_ANSWER)
         _answer(self._folder).chmod(0o700)
-        pinned = {pin.hop for pin in known}
         for place, hop in enumerate(self._endpoint.hops):
             text = hop_config(
-                self._endpoint, place, self._folder, pinned=hop.pin_name in pinned, manners=manners
+                self._endpoint, place, self._folder, known=self._known_hop(hop), manners=manners
             )
             config_file(self._folder, place).write_text(text)
+
+    def _known_hop(self, hop: Hop) -> KnownHop:
+        known, expected = self._pins.known(hop.pin_name), self._pins.expected(hop.pin_name)
+        return KnownHop(bool(expected) or known.decides, bool(known.authorities))
+
+    def _known_lines(self) -> Iterator[str]:
+        """What is pinned or known of the hops, under the names by which ssh finds it."""
+        for hop in self._endpoint.hops:
+            for pin in self._pins.of(hop.pin_name):
+                self._pins.accept(pin, self._endpoint.describe(hop))
+            known = self._pins.known(hop.pin_name)
+            name = known.name if known.authorities else hop.pin_name
+            expected = {pin.key for pin in self._pins.expected(hop.pin_name)}
+            for marker, keys in (
+                ("", expected),
+                ("@cert-authority ", known.authorities),
+                ("@revoked ", known.revoked),
+            ):
+                yield from (f"{marker}{pin_of(name, key).line}" for key in sorted(keys))
 
     def _ssh_environment(self) -> dict[str, str]:
         environment = {**_without_passphrase(self._environment), "LC_ALL": "C"}
@@ -205,10 +223,18 @@ class _Start:
         paths = [log_file(self._folder, place) for place in range(len(self._endpoint.hops))]
         return [path.read_text(errors="replace") if path.exists() else "" for path in paths]
 
-    def _take_over_pins(self) -> None:
-        """Pin the keys that ssh accepted at first use, even if the login failed."""
-        for pin in Pins(known_hosts_file(self._folder), self._endpoint.name).all():
-            self._pins.accept(pin, self._endpoint.name)
+    def _take_over_pins(self, *, connected: bool) -> None:
+        """Pin the keys that ssh accepted at first use, even if the login failed; those that it was
+        given, once it has connected."""
+        found = Pins(known_hosts_file(self._folder), self._endpoint.name)
+        for hop in self._endpoint.hops:
+            name, keys = hop.pin_name, found.of(hop.pin_name)
+            if self._pins.of(name) or not keys:
+                continue
+            if not self._known_hop(hop).decided:
+                self._pins.accept(keys[0], self._endpoint.describe(hop))
+            elif connected:
+                self._pins.replace(name, keys)
 
     async def _refusal(self, failed: Failure) -> HostError:
         endpoint, hop = self._endpoint, self._endpoint.hops[failed.place]

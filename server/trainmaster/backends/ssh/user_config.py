@@ -27,6 +27,8 @@ class HostSettings:
     identity_agent: str | None = AGENT_VARIABLE
     proxy_jump: str | None = None
     proxy_command: str | None = None
+    host_key_alias: str | None = None
+    known_hosts: tuple[str, ...] | None = None
 
 
 def read_user_config(path: Path, named: str, user: str | None, port: int | None) -> HostSettings:
@@ -50,6 +52,7 @@ def read_user_config(path: Path, named: str, user: str | None, port: int | None)
             "Fix the file; `ssh -G HOST` shows how OpenSSH reads it.",
         ) from error
     identities = cast("list[str] | None", found.get("IdentityFile"))
+    files = cast("list[str] | None", found.get("UserKnownHostsFile"))
     return HostSettings(
         host=cast("str | None", found.get("Hostname")),
         user=cast("str | None", found.get("User")),
@@ -59,4 +62,6 @@ def read_user_config(path: Path, named: str, user: str | None, port: int | None)
         identity_agent=cast("str | None", found.get("IdentityAgent", AGENT_VARIABLE)),
         proxy_jump=cast("str | None", found.get("ProxyJump")),
         proxy_command=cast("str | None", found.get("ProxyCommand")),
+        host_key_alias=cast("str | None", found.get("HostKeyAlias")),
+        known_hosts=None if files is None else tuple(files),
     )
