@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_runtime.core.protocol.lineage import live_until
+from trainer_runtime.core.protocol.lineage import Lineage, Start
 from trainmaster.metrics.run_series import RunSeries, live_series
 from trainmaster.metrics.series_sql import bests
 from trainmaster.store.buckets import Bucket, Row, cut_rows, joined, of_rows
@@ -32,14 +32,14 @@ attempts = st.lists(
 @contextmanager
 def stored(
     attempts: list[tuple[int, int, int, int]],
-) -> Iterator[tuple[MetricsStore, dict[int, int], dict[int, Row]]]:
-    """A store with a run of these attempts; where each started; and the run's points by step."""
-    started_at = {number: start for number, (start, *_) in enumerate(attempts, 1)}
+) -> Iterator[tuple[MetricsStore, Lineage, dict[int, Row]]]:
+    """A store with a run of these attempts; their lineage; and the run's points by step."""
+    lineage = Lineage(Start(number, start) for number, (start, *_) in enumerate(attempts, 1))
     merged: dict[int, Row] = {}
     with tempfile.TemporaryDirectory() as folder:
         store = MetricsStore(Path(folder, "metrics.db"))
         for number, (start, count, every, back) in enumerate(attempts, 1):
-            until = live_until(number, started_at)
+            until = lineage.live_until(number)
             half = start + every * (count // 2)
             first = range(start + every, half + 1, every)
             second = range(half + every - back, start + every * count + 1, every)
@@ -48,7 +48,7 @@ def stored(
                 with store.writing():
                     store.add_points("run", 1, number, segment, points)
                 merged.update({p.x: (p.x, p.t, p.value) for p in points if p.x <= until})
-        yield store, started_at, merged
+        yield store, lineage, merged
         store.close()
 
 
@@ -57,8 +57,8 @@ def point(attempt: int, segment: int, step: int) -> Point:
     return Point("loss", step, 1000.0 * attempt + step, math.nan if step % 97 == 0 else value)
 
 
-def of(store: MetricsStore, started_at: Mapping[int, int]) -> RunSeries:
-    return live_series(store, "run", 1, "loss", started_at)
+def of(store: MetricsStore, lineage: Lineage) -> RunSeries:
+    return live_series(store, "run", 1, "loss", lineage)
 
 
 @settings(max_examples=60)
@@ -66,8 +66,8 @@ def of(store: MetricsStore, started_at: Mapping[int, int]) -> RunSeries:
 def test_every_way_of_reading_a_run_gives_the_same_points(
     attempts: list[tuple[int, int, int, int]], a: int, b: int
 ) -> None:
-    with stored(attempts) as (store, started_at, merged):
-        series, rows = of(store, started_at), [merged[x] for x in sorted(merged)]
+    with stored(attempts) as (store, lineage, merged):
+        series, rows = of(store, lineage), [merged[x] for x in sorted(merged)]
         assert repr(series.rows()) == repr(rows)
         assert is_same(series.whole(), rows)
         first, last = min(a, b), max(a, b)
@@ -125,7 +125,7 @@ def test_buckets_of_a_long_run_differ_little_in_size(tmp_path: Path) -> None:
     with store.writing():
         store.add_points("run", 1, 1, 0, [point(1, 0, step) for step in range(1, 60_001)])
         store.add_points("run", 1, 2, 0, [point(2, 0, step) for step in range(50_001, 100_001)])
-    series = of(store, {1: 0, 2: 50_000})
+    series = of(store, Lineage([Start(1, 0), Start(2, 50_000)]))
     rows = series.rows()
     for most in (1, 6, 20, 200):
         cut = series.cut(most)
@@ -144,7 +144,7 @@ def test_what_came_since_a_moment_begins_with_the_first_point_measured_then(
     with store.writing():
         store.add_points("run", 1, 1, 0, [Point("loss", x, 10.0 * x, 1.0) for x in range(1, 500)])
         store.add_points("run", 1, 2, 0, [Point("loss", x, 1e4 + x, 1.0) for x in range(301, 400)])
-    series = of(store, {1: 0, 2: 300})
+    series = of(store, Lineage([Start(1, 0), Start(2, 300)]))
     for t, first in ((0.0, 1), (11.0, 2), (2990.0, 299), (3001.0, 301), (1e4 + 350, 350)):
         rows = series.since(t).rows()
         assert (rows[0][0], rows[-1][0]) == (first, 399)

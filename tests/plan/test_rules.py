@@ -67,6 +67,7 @@ def test_checkpoints_are_rarer_the_longer_the_job(hours: float | None, minutes: 
 def test_retention_counts_the_checkpoints_in_flight() -> None:
     assert kept_checkpoints(steps=1000, keep_latest=3, keep_best=1, keep_every=None) == 6
     assert kept_checkpoints(steps=1000, keep_latest=3, keep_best=1, keep_every=100) == 16
+    assert kept_checkpoints(steps=1000, keep_latest=1, keep_best=1, keep_every=None) == 6
     assert kept_checkpoints(steps=4, keep_latest=100, keep_best=1, keep_every=1) == 5
 
 

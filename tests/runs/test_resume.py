@@ -9,10 +9,11 @@ from support.runs.running_run import run_async, small_spec
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.metrics.run_series import attempt_points
 from trainmaster.runs.clean import clean
 from trainmaster.runs.launch import launch
 from trainmaster.runs.resume import resume
-from trainmaster.runs.status import get_status, list_checkpoints
+from trainmaster.runs.status import get_status, list_checkpoints, query_metrics
 from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace
@@ -206,6 +207,46 @@ def test_a_run_from_scratch_begins_at_its_first_step(runs: Runs) -> None:
         assert await runs.wait(run) == "completed"
         status = await get_status(runs.workspace, run, detail=True)
         assert [attempt.started_at_step for attempt in status.attempts or []] == [0, 0]
+
+    run_async(work)
+
+
+def test_a_run_from_scratch_keeps_what_it_supersedes_and_says_so(runs: Runs) -> None:
+    async def work() -> None:
+        run = await runs.ended()
+        answer = await resume(runs.workspace, run, start="scratch", sets=["steps=30"])
+        assert answer.superseded == [60]
+        assert await runs.wait(run) == "completed"
+        for verify in (False, True):
+            listed = await list_checkpoints(runs.workspace, run, verify=verify)
+            assert [row.step for row in listed.superseded or ()] == [60]
+            assert listed.resume_from == 30
+        folder = Path(runs.workspace.control.folder(runs.workspace.control.run(run)))
+        assert (folder / "checkpoints" / "step-00000060" / "manifest.json").exists()
+        starts = [json.loads(line) for line in (folder / "supervisor.jsonl").open()]
+        left = [one["superseded"] for one in starts if one["kind"] == "attempt_starting"]
+        assert left == [[], [60]]
+        page = (folder / "training_status.md").read_text()
+        assert "Superseded checkpoints: 60; kept until" in page
+
+    run_async(work)
+
+
+def test_a_superseded_checkpoint_is_resumed_by_its_step_with_its_own_history(runs: Runs) -> None:
+    async def work() -> None:
+        run = await runs.ended()
+        await resume(runs.workspace, run, start="scratch", sets=["steps=30"])
+        assert await runs.wait(run) == "completed"
+        answer = await resume(runs.workspace, run, start="60", sets=["steps=70"])
+        assert answer.superseded is None
+        assert await runs.wait(run) == "completed"
+        status = await get_status(runs.workspace, run, detail=True)
+        assert [attempt.started_at_step for attempt in status.attempts or []] == [0, 0, 60]
+        by_attempt = attempt_points(runs.workspace, run, "loss")
+        series = await query_metrics(runs.workspace, [run], keys=["loss"], everything=True)
+        expected = [by_attempt[1][step] for step in range(1, 61)]
+        expected += [by_attempt[3][step] for step in range(61, 71)]
+        assert series.runs[run]["loss"].values == expected
 
     run_async(work)
 

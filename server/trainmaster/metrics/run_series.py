@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trainer_runtime.core.protocol.lineage import live_until
+from trainer_runtime.core.protocol.lineage import Lineage
 from trainmaster.metrics.series_sql import extent, first_since, point_from, point_until
 from trainmaster.store.buckets import Bucket, Row, cut_buckets, cut_rows, joined, of_rows
 from trainmaster.store.metrics_store import MetricsStore, Series
@@ -141,18 +141,18 @@ class RunSeries:
 
 def run_series(workspace: Workspace, view: RunView, key: str) -> RunSeries:
     """One key of a run without superseded points."""
-    return live_series(workspace.metrics, view.run.run_id, view.run.placement, key, view.started_at)
+    return live_series(workspace.metrics, view.run.run_id, view.run.placement, key, view.lineage)
 
 
 def live_series(
-    store: MetricsStore, run_id: str, placement: int, key: str, started_at: Mapping[int, int]
+    store: MetricsStore, run_id: str, placement: int, key: str, lineage: Lineage
 ) -> RunSeries:
-    """The same from the step at which each attempt started; see `core.protocol.lineage`."""
+    """The same of a run with this lineage."""
     pieces = []
     for series in store.series(run_id, key):
         ends = extent(store, series.sid) if series.placement == placement else None
         if ends is not None:
-            last = min(ends[1], _live_until(series, started_at))
+            last = min(ends[1], _live_until(series, lineage))
             if ends[0] <= last:
                 pieces.append(Piece(series.sid, ends[0], int(last)))
     return RunSeries(store, _stretches(pieces))
@@ -178,9 +178,9 @@ def attempt_points(workspace: Workspace, run: str, key: str) -> dict[int, dict[i
     return values
 
 
-def _live_until(series: Series, started_at: Mapping[int, int]) -> float:
+def _live_until(series: Series, lineage: Lineage) -> float:
     # Attempt 0 is telemetry, which is never superseded.
-    return live_until(series.attempt, started_at) if series.attempt else float("inf")
+    return lineage.live_until(series.attempt) if series.attempt else float("inf")
 
 
 def _stretches(pieces: Sequence[Piece]) -> list[list[Piece]]:

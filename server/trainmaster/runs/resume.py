@@ -25,7 +25,7 @@ from trainmaster.runs.migrate import RefreshInstance, migrate, no_instances
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.resume_batch import of_one_batch
-from trainmaster.runs.resume_checkpoint import start_of
+from trainmaster.runs.resume_checkpoint import start_of, superseded
 from trainmaster.runs.resume_rented import changes_on
 from trainmaster.runs.wait import cursor_of, until_attempt
 from trainmaster.store import secret_values
@@ -151,7 +151,9 @@ async def _resume(
         raise still_running(view.run.run_id, "being started by another process")
     if await deliver(workspace, view.run.run_id) and view.kernel is None:
         await until_attempt(workspace, view.run.run_id)
-    return launched(workspace, view.run.run_id, cursor_of(view))
+    answer = launched(workspace, view.run.run_id, cursor_of(view))
+    left = superseded(view, mode, step)
+    return answer.model_copy(update={"superseded": left}) if left else answer
 
 
 async def _on_target_host(

@@ -36,6 +36,13 @@ async def start_of(
         raise stale(view, chosen.finding, chosen.patch.id, error.message) from error
 
 
+def superseded(view: RunView, mode: str, step: int | None) -> list[int]:
+    """The verified checkpoints that a resume leaves behind and keeps: see
+    `core.checkpoints.superseded`."""
+    begins = {"latest": view.index.resume_from or 0, "scratch": 0}.get(mode, step or 0)
+    return view.index.kept_behind(begins)
+
+
 async def _start(workspace: Workspace, view: RunView, start: str) -> tuple[str, int | None]:
     if start in ("latest", "scratch"):
         return start, None
@@ -56,7 +63,8 @@ async def _start(workspace: Workspace, view: RunView, start: str) -> tuple[str, 
 
 async def _step(workspace: Workspace, view: RunView, step: int) -> int:
     answer = await list_checkpoints(workspace, view.run.run_id, verify=True)
-    found = {row.step: row.verified for row in answer.checkpoints}
+    listed = [*answer.checkpoints, *(answer.superseded or ())]
+    found = {row.step: row.verified for row in listed}
     if step not in found:
         steps = ", ".join(str(known) for known in found) or "none"
         raise _no_checkpoint(view, f"no checkpoint of step {step}; there are: {steps}")

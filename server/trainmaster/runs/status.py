@@ -194,6 +194,7 @@ async def list_checkpoints(
         checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
         skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
         resume_from=index["resume_from"],
+        superseded=[_checkpoint_row(entry) for entry in index["superseded"]] or None,
         unreachable=view.unreachable,
     )
     if view.run.cleaned:
@@ -372,12 +373,9 @@ def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:
 def _verified(
     answer: CheckpointsAnswer, problems: Mapping[int, Sequence[str]]
 ) -> CheckpointsAnswer:
-    rows, skipped = [], {item.step: item.reason for item in answer.skipped}
-    for row in answer.checkpoints:
-        found = problems.get(row.step, ["its folder is gone"])
-        rows.append(row.model_copy(update={"verified": not found}))
-        if found:
-            skipped[row.step] = "; ".join(found)
+    skipped = {item.step: item.reason for item in answer.skipped}
+    rows = _checked(answer.checkpoints, problems, skipped)
+    superseded = _checked(answer.superseded or (), problems, skipped)
     whole = [row.step for row in rows if row.verified]
     newest = max(whole, default=None)
     return CheckpointsAnswer(
@@ -386,4 +384,18 @@ def _verified(
             SkippedCheckpoint(step=step, reason=reason) for step, reason in sorted(skipped.items())
         ],
         resume_from=newest,
+        superseded=superseded or None,
     )
+
+
+def _checked(
+    rows: Sequence[CheckpointRow], problems: Mapping[int, Sequence[str]], skipped: dict[int, str]
+) -> list[CheckpointRow]:
+    """The rows as the host found them; what is damaged is added to `skipped`."""
+    checked = []
+    for row in rows:
+        found = problems.get(row.step, ["its folder is gone"])
+        checked.append(row.model_copy(update={"verified": not found}))
+        if found:
+            skipped[row.step] = "; ".join(found)
+    return checked

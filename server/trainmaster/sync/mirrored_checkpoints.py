@@ -51,17 +51,19 @@ def mirrored_step(workspace: Workspace, view: RunView) -> int | None:
 
 
 def wanted_here(workspace: Workspace, view: RunView) -> list[int]:
-    """The steps that would be lost with the host: its newest verified checkpoint and its best
-    one, where they are not here."""
-    kept = {view.index.resume_from, view.index.best}
+    """The steps that would be lost with the host: its newest verified checkpoint, its best one and
+    superseded ones that are kept, where they are not here."""
+    kept = {view.index.resume_from, view.index.best, *view.index.kept_superseded}
     return [key.step for key in missing(mirror_folder(workspace, view), view) if key.step in kept]
 
 
 def missing(folder: Path, view: RunView) -> list[CheckpointKey]:
-    """The verified checkpoints that are not in the mirror's `folder`, newest first."""
+    """The verified checkpoints that are not in the mirror's `folder`, newest first, superseded ones
+    last."""
     here, skipped = copied(folder), skipped_copies(folder)
-    found = [key for key in verified_keys(view) if key not in here and str(key) not in skipped]
-    return sorted(found, reverse=True)
+    found = [key for key in standing_keys(view) if key not in here and str(key) not in skipped]
+    current = set(verified_keys(view))
+    return sorted(found, key=lambda key: (key in current, key), reverse=True)
 
 
 def mirror_folder(workspace: Workspace, view: RunView) -> Path:
@@ -72,6 +74,14 @@ def verified_keys(view: RunView) -> list[CheckpointKey]:
     return [
         CheckpointKey(entry.step, entry.attempt) for entry in view.index.entries if entry.verified
     ]
+
+
+def standing_keys(view: RunView) -> set[CheckpointKey]:
+    """The verified checkpoints whose copies stay: superseded ones too, while they
+    are on their host."""
+    return {
+        CheckpointKey(entry.step, entry.attempt) for entry in view.index.standing if entry.verified
+    }
 
 
 def copied(folder: Path) -> dict[CheckpointKey, Path]:

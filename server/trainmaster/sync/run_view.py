@@ -11,6 +11,7 @@ from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, b
 from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.protocol.lineage import Lineage, lineage_of
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.protocol.text import shown
@@ -144,9 +145,13 @@ class RunView:
     def index(self) -> CheckpointIndex:
         return build_index(self.attempts, self.run.config.checkpoint.metric)
 
+    @cached_property
+    def lineage(self) -> Lineage:
+        return lineage_of(self.attempts)
+
     @property
     def started_at(self) -> dict[int, int]:
-        """The step that each attempt started from; see `core.protocol.lineage`."""
+        """The step that each attempt started from."""
         return {
             progress.attempt: progress.started_at_step
             for progress in self.attempts

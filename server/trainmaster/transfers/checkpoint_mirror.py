@@ -27,6 +27,7 @@ from trainmaster.sync.mirrored_checkpoints import (
     mirror_folder,
     missing,
     skipped_copies,
+    standing_keys,
     verified_keys,
     wanted_here,
 )
@@ -194,8 +195,8 @@ def _put_in_place(writing: Path, place: Path) -> None:
 
 def _removed_on_host(folder: Path, view: RunView) -> list[Path]:
     """Copies of checkpoints that the host has removed; none while no current one is here."""
-    here, standing = copied(folder), set(verified_keys(view))
-    if not standing & here.keys():
+    here, standing = copied(folder), standing_keys(view)
+    if not set(verified_keys(view)) & here.keys():
         return []
     return [path for key, path in here.items() if key not in standing]
 

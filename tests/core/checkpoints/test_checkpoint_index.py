@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from support.core.journal_records import failed, kept, metric, progress, pruned, saved, started
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
@@ -55,6 +57,32 @@ def test_what_a_resume_superseded_is_no_checkpoint_any_more() -> None:
     assert found.resume_from == 20
 
 
+def test_a_start_from_scratch_keeps_the_newest_and_the_best_until_one_as_far_is_verified() -> None:
+    first = progress(1, started(), *kept(20, 2.0), *kept(40, 3.0), *kept(60, 3.5))
+    assert index(first).kept_behind(0) == [20, 60]
+    found = index(first, progress(2, started(), metric(1)))
+    assert (found.entries, found.resume_from, found.kept_superseded) == ((), None, [20, 60])
+    found = index(first, progress(2, started(), *kept(20, 4.0), pruned(40)))
+    assert (found.resume_from, found.kept_superseded) == (20, [60])
+    assert found.kept_behind(0) == [60]
+    found = index(first, progress(2, started(), *kept(20), pruned(40), *kept(60)))
+    assert (found.resume_from, found.superseded) == (60, ())
+
+
+def test_a_return_to_a_superseded_checkpoint_continues_its_history() -> None:
+    first = progress(1, started(), *kept(20), *kept(60))
+    second = progress(2, started(), *kept(10), metric(11))
+    found = index(first, second, progress(3, started(60, saved_by=1), metric(61)))
+    assert [entry.step for entry in found.entries] == [20, 60]
+    assert found.resume_from == 60
+
+
+def test_a_damaged_superseded_checkpoint_is_not_offered() -> None:
+    first = progress(1, started(), *kept(20), *kept(40))
+    second = progress(2, started(20, skipped=[{"step": 40, "reason": "chunk 0 differs"}]))
+    assert index(first, second).superseded == ()
+
+
 def test_a_step_saved_again_belongs_to_the_newer_attempt() -> None:
     first = progress(1, started(), *kept(20), *kept(40, 1.0))
     second = progress(2, started(20), *kept(40, 2.0))
@@ -89,7 +117,8 @@ def test_an_earlier_attempts_checkpoint_that_was_pruned_is_gone() -> None:
 
 def test_without_checkpoints_a_resume_starts_from_scratch() -> None:
     found = index(progress(1, started(), metric(1)))
-    assert found.to_dict() == {"checkpoints": [], "skipped": [], "resume_from": None}
+    nothing: dict[str, Any] = {"checkpoints": [], "skipped": [], "superseded": []}
+    assert found.to_dict() == {**nothing, "resume_from": None}
     assert found.best is None
     assert index().resume_from is None
 

@@ -166,21 +166,14 @@ def test_what_the_run_holds_is_not_pruned_until_it_is_let_go(tmp_path: Path) -> 
 
 def test_the_last_verified_one_is_never_pruned() -> None:
     stored = [Stored(10, {}), Stored(20, {}), Stored(30, {})]
-    assert Retention(0, 0, None, "val_loss").to_prune(stored, 10, {20, 30}) == [20, 30]
+    assert Retention(0, 0, None, "val_loss").to_prune(stored, 10, {20, 30}) == [20]
+    assert Retention(0, 0, None, "val_loss").to_prune(stored, 30, {10, 20}) == [10, 20]
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "val_rewards/margins", "val_reward"])
 def test_more_is_better_for_accuracies_and_rewards(metric: str) -> None:
     stored = [Stored(1, {metric: 0.5}), Stored(2, {metric: 0.9}), Stored(3, {})]
     assert Retention(1, 1, None, metric).best(stored) == [2]
-
-
-def test_a_left_lineage_goes_once_the_new_one_has_a_verified_checkpoint(tmp_path: Path) -> None:
-    Run(tmp_path).save(50, 100, 150)
-    run = Run(tmp_path, Retention(3, 1, None, "val_loss"), started_from=50)
-    assert stored_steps(run.folder) == [50, 100, 150]
-    run.save(75)
-    assert stored_steps(run.folder) == [50, 75]
 
 
 def test_a_step_that_is_saved_again_is_replaced(tmp_path: Path) -> None:

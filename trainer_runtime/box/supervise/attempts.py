@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Ex
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.journal_lines import AttemptPlan
-from trainer_runtime.core.protocol.lineage import is_live
+from trainer_runtime.core.protocol.lineage import lineage_of
 from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import DesiredState
@@ -83,15 +83,18 @@ def candidates(
     if desired.mode == "best":
         best = index(progress, config).best
         return [] if best is None else [best]
-    started_at = {
-        number: item.started_at_step
-        for number, item in progress.items()
-        if item.started_at_step is not None
-    }
+    lineage = lineage_of(_in_order(progress))
     return sorted(
-        (step for step, attempt in _manifests(run).items() if is_live(attempt, step, started_at)),
+        (step for step, attempt in _manifests(run).items() if lineage.is_live(attempt, step)),
         reverse=True,
     )
+
+
+def superseded(
+    progress: Mapping[int, Progress], config: RunConfig, tried: Sequence[int]
+) -> list[int]:
+    """The verified checkpoints that a start from the first of `tried` leaves behind and keeps."""
+    return index(progress, config).kept_behind(tried[0] if tried else 0)
 
 
 def still_there(
@@ -149,8 +152,7 @@ def restart_plan(
 
 def index(progress: Mapping[int, Progress], config: RunConfig) -> CheckpointIndex:
     """The run's checkpoint index, from all attempts' events."""
-    ordered = [progress[number] for number in sorted(progress)]
-    return build_index(ordered, config.checkpoint.metric)
+    return build_index(_in_order(progress), config.checkpoint.metric)
 
 
 def in_step(run: RunFolder, attempt: int, end: Exit) -> Exit:
@@ -221,6 +223,10 @@ def pids(run: RunFolder, attempt: int) -> tuple[int, ...]:
     noted += [read_json(path) for path in sorted(folder.ranks.glob("*.json"))]
     found = [one.get("pid") for one in noted if isinstance(one, dict)]
     return tuple(pid for pid in found if isinstance(pid, int))
+
+
+def _in_order(progress: Mapping[int, Progress]) -> list[Progress]:
+    return [progress[number] for number in sorted(progress)]
 
 
 def _tail(path: Path, size_bytes: int) -> bytes:

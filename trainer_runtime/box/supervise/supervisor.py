@@ -202,6 +202,7 @@ class Supervisor:
             "why": plan.why,
             "mode": plan.mode,
             "candidates": candidates,
+            "superseded": attempts.superseded(self._progress, self._config, candidates),
             "set": dict(plan.set),
             "skip": None if plan.skip is None else dict(plan.skip),
             "by": plan.by,
@@ -383,7 +384,7 @@ class Supervisor:
         """True where no checkpoint waits for a second copy."""
         return self._mirror.poll(
             self._config,
-            lambda: attempts.index(self._progress, self._config).entries,
+            lambda: attempts.index(self._progress, self._config).standing,
             last=last,
         )
 

@@ -69,6 +69,7 @@ class TrainerWarning:
 class Progress:
     """What an attempt's events add up to. `apply` takes them one by one, in order.
 
+    `saved_by` is the attempt that had saved the checkpoint it resumed from;
     `last` holds the newest value of every metric key; `best` the best of each rated metric of the
     evaluations as (value, step); `pruned` the steps of earlier attempts' checkpoints that this one
     removed; `skipped` the checkpoints that resuming passed over, with the reason; `losses` the
@@ -79,6 +80,7 @@ class Progress:
     attempt: int
     started_at_step: int | None = None
     resumed_from: int | None = None
+    saved_by: int | None = None
     target_step: int | None = None
     step: int = 0
     steps_done: int = 0
@@ -189,7 +191,8 @@ def _evaluated(progress: Progress, event: Event) -> None:
 def _apply(progress: Progress, t: float, line: TrainerLine) -> None:
     if isinstance(line, Started):
         progress.started_at_step = progress.step = line.step
-        progress.resumed_from, progress.target_step = line.resumed_from, line.target_step
+        progress.resumed_from, progress.saved_by = line.resumed_from, line.saved_by
+        progress.target_step = line.target_step
         progress.skipped.update(line.skipped)
         progress.described = dict(line.described)
     elif isinstance(line, TargetChanged):

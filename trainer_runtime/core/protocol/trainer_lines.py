@@ -19,11 +19,13 @@ _DESCRIBING = ("parameters", "device", "precision", "tokens_per_step", "peak_flo
 class Started:
     """The trainer is about to take its first step.
 
-    `skipped`: the checkpoints that it passed over, with the reason. `described`: model and device.
+    `saved_by`: the attempt that had saved the checkpoint it resumed from. `skipped`: the
+    checkpoints that it passed over, with the reason. `described`: model and device.
     """
 
     step: int
     resumed_from: int | None
+    saved_by: int | None
     target_step: int | None
     skipped: Mapping[int, str]
     described: Mapping[str, object]
@@ -34,6 +36,7 @@ class Started:
         return cls(
             step=fields.integer("step", 0),
             resumed_from=fields.find_integer("resumed_from"),
+            saved_by=fields.find_integer("saved_by"),
             target_step=fields.find_integer("target_step"),
             skipped={
                 one.integer("step"): one.text("reason", "") for one in fields.sections("skipped")

@@ -8,12 +8,13 @@ from datetime import datetime, timezone
 from typing import Any
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex
+from trainer_runtime.core.checkpoints.superseded import kept_until
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.best_metric import badness
 from trainer_runtime.core.protocol.curve import merged, sparkline
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
-from trainer_runtime.core.protocol.lineage import is_live, live_until
+from trainer_runtime.core.protocol.lineage import lineage_of
 from trainer_runtime.core.protocol.lines import ATTACHED, number
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, PlacementState
@@ -60,11 +61,11 @@ def newest_progress(attempts: Sequence[Progress]) -> Progress | None:
 
 def best_evaluations(attempts: Sequence[Progress]) -> dict[str, tuple[float, int]]:
     """The best of each rated metric, as (value, step), of what no later attempt superseded."""
-    started_at = _started_at(attempts)
+    lineage = lineage_of(attempts)
     best: dict[str, tuple[float, int]] = {}
     for progress in attempts:
         for key, found in progress.best.items():
-            if is_live(progress.attempt, found[1], started_at):
+            if lineage.is_live(progress.attempt, found[1]):
                 known = best.get(key, found)
                 best[key] = min(known, found, key=lambda one: (badness(key, one[0]), one[1]))
     return best
@@ -85,20 +86,12 @@ def run_risks(
 
 def loss_curve(attempts: Sequence[Progress], most: int) -> list[float | None]:
     """The training losses that no later attempt superseded, in at most `most` means."""
-    started_at = _started_at(attempts)
+    lineage = lineage_of(attempts)
     values: list[float | None] = []
     for progress in attempts:
-        until = live_until(progress.attempt, started_at)
+        until = lineage.live_until(progress.attempt)
         values += [value for _, value in progress.losses.until(until)]
     return merged(values, most)
-
-
-def _started_at(attempts: Sequence[Progress]) -> dict[int, int]:
-    return {
-        progress.attempt: progress.started_at_step
-        for progress in attempts
-        if progress.started_at_step is not None
-    }
 
 
 def _head(record: Record, newest: Progress | None, config: RunConfig, now: float) -> str:
@@ -225,6 +218,8 @@ def _checkpoints(index: CheckpointIndex, now: float) -> str:
         age, tags = spoken_duration(now - entry.time), " ".join(entry.tags)
         lines.append(f"| {entry.step:,} | {age} | {size} | {verified} | {tags} |")
     lines += [f"\nPassed over: step {step:,}: {reason}" for step, reason in index.skipped]
+    if index.superseded:
+        lines.append(f"\nSuperseded checkpoints: {kept_until(index.kept_superseded)}")
     return "\n".join(lines) + "\n"
 
 

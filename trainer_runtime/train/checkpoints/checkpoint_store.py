@@ -20,8 +20,11 @@ from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.nan_guard import NonFiniteError
 from trainer_runtime.train.checkpoints.folder import (
     drop_from_page_cache,
+    put_back,
     remove_folder,
     remove_leftovers,
+    set_aside,
+    settle_set_aside,
 )
 from trainer_runtime.train.checkpoints.retention import Retention, Stored
 
@@ -60,6 +63,25 @@ def stored_steps(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
+def saved_by(folder: Path, step: int) -> int | None:
+    """The attempt that saved the checkpoint of `step`; None where its manifest is not whole."""
+    try:
+        return read(folder / checkpoint_name(step)).attempt
+    except ManifestError:
+        return None
+
+
+def _left_behind(folder: Path, started_from: int) -> set[int]:
+    """The steps whose checkpoints an attempt that starts from `started_from` does not continue:
+    later ones, and those of attempts that came after the one that had saved its start."""
+    origin = saved_by(folder, started_from)
+    return {
+        step
+        for step in stored_steps(folder)
+        if step > started_from or (origin is not None and (saved_by(folder, step) or 0) > origin)
+    }
+
+
 class CheckpointStore:
     """The checkpoints of a run, written by its single trainer; one thread at a time calls `put`."""
 
@@ -68,14 +90,15 @@ class CheckpointStore:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder)
+        settle_set_aside(folder, lambda path: not verify(path))
         self.folder = folder
         self._origin = origin
         self._retention = retention
         self._events = events
         self._lock = threading.Lock()
         self._last: Written | None = None
-        # Later steps than the one resumed from are of a lineage that was left, or are damaged.
-        self._superseded = {s for s in stored_steps(folder) if s > origin.started_from}
+        self._superseded = _left_behind(folder, origin.started_from)
+        self._whole: dict[int, bool] = {}
 
     @property
     def last_verified(self) -> Written | None:
@@ -97,7 +120,9 @@ class CheckpointStore:
         current = [entry for entry in others if entry.step not in self._superseded]
         tags = self._retention.tags(current, Stored(step, metrics))
         described: dict[str, Any] = {"step": step, "path": f"{self.folder.name}/{path.name}"}
+        replaced = None
         try:
+            replaced = set_aside(path) if step in self._superseded else None
             manifest = write(path, self._manifest(step, metrics, tags))
             write_s = time.perf_counter() - started_s
             self._superseded.discard(step)
@@ -108,15 +133,20 @@ class CheckpointStore:
             drop_from_page_cache(path)
             problems = verify(path)
         except NonFiniteError as error:
+            self._put_back(replaced, path)
             self._failed(described, str(error))
             raise
         except OSError as error:
+            self._put_back(replaced, path)
             self._failed(described, f"{error.strerror or error}")
             return
         if problems:
             remove_folder(path)
+            self._put_back(replaced, path)
             self._failed(described, f"read back, it differs: {'; '.join(problems)}")
             return
+        if replaced is not None:
+            remove_folder(replaced)
         self._events.emit("checkpoint", action="verified", **described)
         with self._lock:
             self._last = Written(step, stall_s, write_s)
@@ -144,10 +174,17 @@ class CheckpointStore:
                 found.append(Stored(step, {}))
         return found
 
+    def _put_back(self, replaced: Path | None, path: Path) -> None:
+        """The superseded checkpoint that a save was to replace stands again."""
+        if replaced is not None:
+            put_back(replaced, path)
+            self._superseded.add(int(path.name.removeprefix(NAME_PREFIX)))
+
     def _prune(self, verified_step: int) -> None:
         pinned = pinned_steps(self.folder.parent)
+        held = pinned - self._superseded
         for step in self._retention.to_prune(
-            self._stored(), verified_step, self._superseded, pinned - self._superseded
+            self._stored(), verified_step, self._superseded, held, self._is_whole
         ):
             path = self.folder / checkpoint_name(step)
             remove_folder(path)
@@ -155,6 +192,12 @@ class CheckpointStore:
             self._events.emit(
                 "checkpoint", action="pruned", step=step, path=f"{self.folder.name}/{path.name}"
             )
+
+    def _is_whole(self, step: int) -> bool:
+        """Whether a superseded checkpoint verifies, which is read once."""
+        if step not in self._whole:
+            self._whole[step] = not verify(self.folder / checkpoint_name(step))
+        return self._whole[step]
 
     def _failed(self, described: Mapping[str, Any], reason: str) -> None:
         message = f"the checkpoint of step {described['step']} was not saved: {reason}"

@@ -29,6 +29,7 @@ from trainer_runtime.train.checkpoints.tensors import write_tensors
 
 WRITING_PREFIX = ".writing-"
 OLD_PREFIX = ".old-"
+ASIDE_PREFIX = ".superseded-"
 _READ_BYTES = 1024 * 1024
 
 
@@ -116,6 +117,43 @@ def remove_leftovers(parent: Path) -> None:
     for prefix in (WRITING_PREFIX, OLD_PREFIX):
         for leftover in parent.glob(f"{prefix}*"):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+def set_aside(folder: Path) -> Path | None:
+    """A second name for a folder that is to be replaced, under which it outlives that; None where
+    it does not exist. Its files are linked, or moved where the disk has no links.
+
+    Raises:
+        OSError: neither can be done.
+    """
+    aside = folder.parent / f"{ASIDE_PREFIX}{folder.name}"
+    if not folder.exists():
+        return None
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        shutil.copytree(folder, aside, copy_function=os.link)
+    except (OSError, shutil.Error):
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+    sync_folder(folder.parent)
+    return aside
+
+
+def put_back(aside: Path, folder: Path) -> None:
+    """What was set aside stands at `folder` again, instead of what stands there."""
+    remove_folder(folder)
+    aside.rename(folder)
+    sync_folder(folder.parent)
+
+
+def settle_set_aside(parent: Path, is_whole: Callable[[Path], bool]) -> None:
+    """Ends the replacements that killed writers left: by the new folder where it is whole."""
+    for aside in parent.glob(f"{ASIDE_PREFIX}*"):
+        folder = parent / aside.name.removeprefix(ASIDE_PREFIX)
+        if is_whole(folder):
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            put_back(aside, folder)
 
 
 def drop_from_page_cache(folder: Path) -> None:

@@ -1,10 +1,15 @@
-"""Which checkpoints go once a newer one is verified."""
+"""Which checkpoints go once a newer one is verified.
+
+Superseded ones that are kept take the places of the oldest of the latest, so that no more stand on
+the disk than were planned for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainer_runtime.core.checkpoints.superseded import kept_superseded, score
 from trainer_runtime.core.protocol.best_metric import badness
 from trainer_runtime.train.attempt.config import CheckpointConfig
 
@@ -44,14 +49,19 @@ class Retention:
         last_verified: int,
         superseded: Collection[int],
         held: Collection[int] = (),
+        is_whole: Callable[[int], bool] = lambda _step: True,
     ) -> list[int]:
         """The steps that go, oldest first; never the last verified one, nor one of `held`.
 
-        `superseded` are steps of a lineage that the run has left; they go whatever they are.
+        `superseded` are steps of a lineage that the run has left. They go whatever they are, but
+        for the newest and the best beyond `last_verified` that verify by `is_whole`.
         """
         current = [entry for entry in stored if entry.step not in superseded]
-        latest = sorted(entry.step for entry in current)[-max(1, self.keep_latest) :]
-        kept = {last_verified, *latest, *self.best(current), *held}
+        beyond = [e for e in stored if e.step in superseded and e.step > last_verified]
+        left = kept_superseded({e.step: score(self.metric, e.metrics) for e in beyond}, is_whole)
+        latest = max(1, self.keep_latest - len(left))
+        newest = sorted(entry.step for entry in current)[-latest:]
+        kept = {last_verified, *newest, *self.best(current), *held, *left}
         if self.keep_every_steps:
             kept.update(e.step for e in current if e.step % self.keep_every_steps == 0)
         return sorted(entry.step for entry in stored if entry.step not in kept)

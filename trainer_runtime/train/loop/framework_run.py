@@ -33,7 +33,7 @@ from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, StopRequestedError, ending
 from trainer_runtime.train.checkpoints import restore
-from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name
+from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, saved_by
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
 from trainer_runtime.train.distributed import ranks
@@ -173,6 +173,7 @@ class FrameworkRun:
             step=self.step,
             target_step=self.config.steps,
             resumed_from=self._resumed_step,
+            saved_by=None if self._resumed_step is None else saved_by(CHECKPOINTS, self.step),
             skipped=[{"step": entry.step, "reason": entry.reason} for entry in self._skipped],
             parameters=parameters,
             device=str(self._hardware.device),

@@ -25,7 +25,8 @@ from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import StopRequestedError, ending
 from trainer_runtime.train.checkpoints import random_state, restore
-from trainer_runtime.train.checkpoints.checkpointer import FINAL, Checkpointer
+from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
+from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, Checkpointer
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
 from trainer_runtime.train.loop.recorder import Recorder
 from trainer_runtime.train.loop.report import Cost, Lines
@@ -243,6 +244,7 @@ class TrainingRun:
             step=self.step,
             target_step=self.config.steps,
             resumed_from=self.step if resumed else None,
+            saved_by=saved_by(CHECKPOINTS, self.step) if resumed else None,
             skipped=[{"step": entry.step, "reason": entry.reason} for entry in skipped],
             parameters=parameters,
             device=str(self.device),

@@ -76,6 +76,7 @@ class SimulatedTrainer(threading.Thread):
         self._step_s = float(variables.get(STEP_VARIABLE, _DEFAULT_STEP_S))
         self._faults = PlantedFaults(variables.get(FAULTS_VARIABLE, ""), folder)
         self._step = 0
+        self._saved_by: int | None = None
         self._evaluated = (-1, math.nan)
         self._skipped_sequences = 0
         self._spike_until = 0
@@ -121,7 +122,7 @@ class SimulatedTrainer(threading.Thread):
             if not problems:
                 state = json.loads((self._folder(step) / "state.json").read_bytes())
                 self._step, self._skipped_sequences = step, state["skipped_sequences"]
-                resumed_from = step
+                resumed_from, self._saved_by = step, read(self._folder(step)).attempt
                 break
             skipped.append({"step": step, "reason": "; ".join(problems)})
             self._emit(
@@ -140,6 +141,7 @@ class SimulatedTrainer(threading.Thread):
             "step": self._step,
             "target_step": self._config.steps,
             "resumed_from": resumed_from,
+            "saved_by": self._saved_by,
             "skipped": skipped,
             "parameters": self._config.derived.parameters,
             "device": "simulated",
@@ -267,9 +269,12 @@ class SimulatedTrainer(threading.Thread):
         stored = [_stored(folder) for folder in sorted(self._run.checkpoints.glob("step-*"))]
         left = {entry.step for entry in stored if entry.step > self._step}
         held = pinned_steps(self._run.root) - left
-        for step in self._retention.to_prune(stored, self._step, left, held):
+        for step in self._retention.to_prune(stored, self._step, left, held, self._is_whole):
             shutil.rmtree(self._folder(step))
             self._emit("checkpoint", {"action": "pruned", "step": step})
+
+    def _is_whole(self, step: int) -> bool:
+        return not verify(self._folder(step))
 
     def _damage_newest(self) -> None:
         saved = sorted(self._run.checkpoints.glob("step-*/model.bin"))

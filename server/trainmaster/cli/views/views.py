@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
+from trainer_runtime.core.checkpoints.superseded import kept_until
 from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import preparing, setting, size, usd, value
@@ -50,10 +51,15 @@ def _(answer: LaunchAnswer) -> list[Block]:
         *named("The quota resets at", answer.resumes_at),
         *(["The host could not be reached yet; delivery is pending."] * bool(answer.pending)),
         *named("Applied", answer.applied),
+        *_superseded(answer.superseded or ()),
         *(f"Warning: {warning}" for warning in answer.warnings or ()),
         *named("Note", answer.note),
         *named("Next", answer.next_step),
     ]
+
+
+def _superseded(steps: Sequence[int]) -> list[str]:
+    return [f"Superseded checkpoints: {kept_until(steps)}"] if steps else []
 
 
 @view.register
@@ -157,6 +163,7 @@ def _(answer: CheckpointsAnswer) -> list[Block]:
     return [
         Grid(("step", "size", "metrics", "tags", "integrity"), rows),
         *(f"Skipped: step {value(item.step)}, {item.reason}" for item in answer.skipped),
+        *_superseded([row.step for row in answer.superseded or ()]),
         took,
         *named("Not reached", answer.unreachable),
     ]

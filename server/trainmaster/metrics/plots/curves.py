@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainer_runtime.core.protocol.lineage import live_until
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.run_series import run_points
 from trainmaster.sync.run_view import RunView
@@ -126,7 +125,7 @@ def _moments(workspace: Workspace, view: RunView) -> Iterable[tuple[int, float]]
     found: dict[int, float] = {}
     for piece in workspace.metrics.series(view.run.run_id, "loss"):
         if piece.placement == view.run.placement:
-            until = live_until(piece.attempt, view.started_at)
+            until = view.lineage.live_until(piece.attempt)
             for step, t, _ in workspace.metrics.points(piece.sid, until):
                 if t is not None:
                     found[step] = t

@@ -9,6 +9,7 @@ from __future__ import annotations
 # Hours of the job, and the longest time in seconds between its checkpoints.
 _CEILINGS_S = ((1.0, 600.0), (4.0, 1800.0), (24.0, 3600.0))
 _LONGEST_S = 7200.0
+_NEWEST_AND_SUPERSEDED = 3
 
 
 def ceiling_s(job_hours: float | None) -> float:
@@ -28,7 +29,8 @@ def kept_checkpoints(steps: int, keep_latest: int, keep_best: int, keep_every: i
     """The maximum number of checkpoints on disk.
 
     Those of the retention policy, one being written, and one that waits for its verification
-    before an older one is removed; at most one per step, and one being written.
+    before an older one is removed; at most one per step, and one being written. After a rewind, two
+    superseded ones take the places of the latest but one.
     """
     periodic = steps // keep_every if keep_every else 0
-    return min(keep_latest + keep_best + periodic + 2, steps + 1)
+    return min(max(keep_latest, _NEWEST_AND_SUPERSEDED) + keep_best + periodic + 2, steps + 1)

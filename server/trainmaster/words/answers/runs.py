@@ -56,6 +56,10 @@ class LaunchAnswer(WholeAnswer):
         default=None, description="for the first wait: events after it are reported"
     )
     applied: str | None = Field(default=None, description="the patch, as FINDING:PATCH")
+    superseded: list[int] | None = Field(
+        default=None,
+        description="verified checkpoints left behind; kept until one as far is verified",
+    )
     warnings: list[str] | None = None
     note: str | None = None
     next_step: str | None = None
@@ -266,7 +270,10 @@ class SkippedCheckpoint(Answer):
 
 
 class CheckpointsAnswer(WholeAnswer):
-    """`not_ours`: as its log reports them; only its owner can verify and resume them."""
+    """`not_ours`: as its log reports them; only its owner can verify and resume them.
+
+    `superseded`: verified ones that a later attempt left behind, kept until it has one as far.
+    """
 
     keep_null: ClassVar[frozenset[str]] = frozenset({"resume_from"})
     cap = Cap(drops=("skipped", "checkpoints"), newest=frozenset({"skipped", "checkpoints"}))
@@ -274,6 +281,7 @@ class CheckpointsAnswer(WholeAnswer):
     checkpoints: list[CheckpointRow]
     skipped: list[SkippedCheckpoint]
     resume_from: int | None
+    superseded: list[CheckpointRow] | None = None
     not_ours: bool | None = None
     unreachable: str | None = Field(default=None, description=_WHY_OLD)
 
