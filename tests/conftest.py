@@ -93,8 +93,10 @@ def ending_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty home; what its runs leave running is ended afterwards."""
+    """An empty home; what its runs leave running is ended afterwards. The working folder, which an
+    agent may read, is the test's own."""
     folder = tmp_path / "home"
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRAINMASTER_HOME", str(folder))
     monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
     yield folder

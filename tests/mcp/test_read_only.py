@@ -161,6 +161,7 @@ ACTING_COMMANDS = {
         "provision",
         "release",
         "approve",
+        "trust",
         "tick",
         "mcp",
         "transfer",

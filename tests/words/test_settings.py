@@ -56,7 +56,7 @@ def test_a_home_of_ones_own_may_be_written_short(
 @pytest.mark.parametrize(
     ("text", "field", "accepted"),
     [
-        ("secret: {allow: []}", "secret", "secrets.allow, downloads"),
+        ("secret: {allow: []}", "secret", "secrets.allow, agent.folders"),
         ("secrets: {alow: [X]}", "secrets.alow", "secrets.allow"),
         ("secrets: {allow: HF_TOKEN}", "secrets.allow", "a list of names"),
         ("secrets: {allow: [1]}", "secrets.allow.0", "a list of names"),

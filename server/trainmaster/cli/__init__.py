@@ -36,6 +36,7 @@ from trainmaster.cli.commands import (
     plot,
     rent,
     status,
+    trust,
 )
 from trainmaster.cli.commands.demo import demo_command
 from trainmaster.cli.output import emit_error
@@ -62,6 +63,7 @@ ACTING = (
     rent.provision,
     rent.release,
     approve.approve,
+    trust.trust,
     maintenance.tick,
     maintenance.replay,
 )
@@ -88,6 +90,7 @@ for command in (
     rent.release,
     rent.costs,
     approve.approve,
+    trust.trust,
     maintenance.doctor,
     maintenance.tick,
     maintenance.replay,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer_runtime.core.protocol.duration import in_utc
+from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends import LOCAL
 from trainmaster.backends.hosts import Host, LocalHost
 from trainmaster.backends.hosts.connection_check import Connection, check_connection
@@ -32,6 +33,7 @@ from trainmaster.words.answers.hosts import (
     HostState,
     HostTrustAnswer,
 )
+from trainmaster.words.confirmation import Confirm, Quote, agreed
 from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
 from trainmaster.words.paths import Home
 
@@ -55,17 +57,27 @@ class HostOptions:
 
 
 async def add_host(
-    workspace: Workspace, name: str, address: str, options: HostOptions
+    workspace: Workspace,
+    name: str,
+    address: str,
+    options: HostOptions,
+    *,
+    confirm: Confirm = agreed,
 ) -> HostAddedAnswer:
     """Connect to a host, pin its key, and record it. Nothing is kept if the connection fails.
+    `confirm`: who allows an agent to add it, asked before the connection.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`.
+        SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
         HostError: `HOST_EXISTS`; the error of the connection, unless `offline`.
     """
     record = _record(name, address, options)
     if workspace.control.host(name) is not None:
         workspace.control.put_host(record, time.time(), new=True)  # raises `HOST_EXISTS`
+    if workspace.policy.bound:
+        await confirm(_quote(record))
+        record = replace(record, by_agent=True)
     pins = _new_pins(workspace.home, name)
     found = Connection()
     try:
@@ -218,6 +230,18 @@ def _record(name: str, address: str, options: HostOptions) -> HostRecord:
         root=options.root.rstrip("/"),
         cache=None if options.cache is None else options.cache.rstrip("/"),
     )
+
+
+def _quote(record: HostRecord) -> Quote:
+    """What a person is asked before an agent adds a host."""
+    how = [f", with the key {record.key}"] if record.key else []
+    how += [f", through {record.jump}"] if record.jump else []
+    how += [f", for runs in {record.root}"] if record.root != DEFAULT_ROOT else []
+    text = (
+        f"Connect to {_shown(record)}{''.join(how)}, and add it as the host {record.name}, on "
+        "which the agent may launch from then on. Secrets go there only after another approval."
+    )
+    return Quote("add_host", json.dumps(record.to_dict()), shown(text.encode()))
 
 
 def _is_folder(text: str) -> bool:

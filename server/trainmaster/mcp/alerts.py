@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainmaster.mcp.definition import STARTS, Definition, ToolContext, workspace_of
+from trainmaster.mcp.definition import STARTS_OUTSIDE, Definition, ToolContext, workspace_of
 from trainmaster.words.answers.alerts import AlertAddedAnswer
 
 
@@ -41,4 +41,4 @@ async def create_alert(
     )
 
 
-CREATE_ALERT = Definition(create_alert, "Create an alert", STARTS)
+CREATE_ALERT = Definition(create_alert, "Create an alert", STARTS_OUTSIDE)

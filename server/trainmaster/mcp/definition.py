@@ -23,8 +23,18 @@ if TYPE_CHECKING:
 READS = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
+# Open-world: hubs, providers, receivers of messages, addresses that the call names.
+READS_OUTSIDE = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
+)
 STARTS = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+)
+STARTS_OUTSIDE = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
+)
+SUPERSEDES = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
 BRINGS = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -75,9 +85,13 @@ class OpenWorkspace:
         """The open workspace. Raises: TrainmasterError when the home can't be used."""
         if self._workspace is None:
             from trainmaster.sync.workspace import open_workspace
+            from trainmaster.words.policy import agent_policies
 
             opened = (self._opened or open_workspace)(self._environment)
             self._workspace = self._closing.enter_context(opened)
+            self._workspace.policy_now = agent_policies(
+                self._workspace.home, self._environment, reads_only=self._read_only
+            )
             if not self._read_only:
                 self._background.begin(self._workspace)
         if self._workspace.metrics.replay_due:

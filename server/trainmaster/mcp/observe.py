@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
+from trainmaster.mcp.definition import READS, READS_OUTSIDE, Definition, ToolContext, workspace_of
 from trainmaster.mcp.inspect import INSPECT
 from trainmaster.mcp.offers import LIST_OFFERS
 from trainmaster.mcp.parameters import Cursor, Host, RunId, Sets, Spec, Words
@@ -280,7 +280,7 @@ async def list_hosts(
 
 
 TOOLS = (
-    Definition(plan_run, "Plan a training", READS),
+    Definition(plan_run, "Plan a training", READS_OUTSIDE),
     Definition(list_runs, "List runs", READS),
     Definition(get_run, "Status of a run", READS),
     Definition(tail_log, "Read a run's log", READS),

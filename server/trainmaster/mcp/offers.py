@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from trainmaster.mcp.definition import Definition, ToolContext, workspace_of
+from trainmaster.mcp.definition import READS_OUTSIDE, Definition, ToolContext, workspace_of
 from trainmaster.words.answers.rentals import OffersAnswer
-
-_READS_OUTSIDE = ToolAnnotations(
-    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
-)
 
 
 async def list_offers(
@@ -40,4 +35,4 @@ async def list_offers(
     return await offers.list_offers(workspace_of(context), query)
 
 
-LIST_OFFERS = Definition(list_offers, "List GPUs for rent", _READS_OUTSIDE)
+LIST_OFFERS = Definition(list_offers, "List GPUs for rent", READS_OUTSIDE)

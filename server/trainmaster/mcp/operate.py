@@ -9,7 +9,16 @@ from pydantic import Field
 
 from trainmaster.mcp.alerts import CREATE_ALERT
 from trainmaster.mcp.confirm import confirmed
-from trainmaster.mcp.definition import BRINGS, ENDS, STARTS, Definition, ToolContext, workspace_of
+from trainmaster.mcp.definition import (
+    BRINGS,
+    ENDS,
+    STARTS,
+    STARTS_OUTSIDE,
+    SUPERSEDES,
+    Definition,
+    ToolContext,
+    workspace_of,
+)
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec, Words
 from trainmaster.words.answers.hosts import HostAddedAnswer
 from trainmaster.words.answers.runs import CleanAnswer, FetchAnswer, LaunchAnswer, StopAnswer
@@ -24,21 +33,25 @@ async def launch(
     host: Host = "",
     set: Sets = (),
     idempotency_key: IdempotencyKey = "",
-) -> LaunchAnswer:
+) -> LaunchAnswer | InputRequiredResult:
     """Start a training, detached; returns its run_id at once.
 
     Plans first and starts nothing where the plan is refused (see plan_run). Pass an
-    idempotency_key: a call repeated after a lost answer then finds the run instead of starting a
-    second one. Continue with wait_for_event.
+    idempotency_key: a call repeated after a lost answer then finds the run. Continue with
+    wait_for_event.
     """
     from trainmaster.runs import launch as service
 
-    return await service.launch(
-        workspace_of(context),
-        spec,
-        host=host or None,
-        sets=set,
-        idempotency_key=idempotency_key or None,
+    return await confirmed(
+        context,
+        lambda workspace, confirm: service.launch(
+            workspace,
+            spec,
+            host=host or None,
+            sets=set,
+            idempotency_key=idempotency_key or None,
+            confirm=confirm,
+        ),
     )
 
 
@@ -55,7 +68,7 @@ async def attach(
     ] = "start",
     name: Annotated[str, Field(description="Of the run")] = "",
     idempotency_key: IdempotencyKey = "",
-) -> LaunchAnswer:
+) -> LaunchAnswer | InputRequiredResult:
     """Follow a training that somebody else started; give one of log, tmux, screen, pid.
 
     It is watched like any run, and can't be stopped or resumed.
@@ -70,8 +83,11 @@ async def attach(
         start=start,
         name=name or None,
     )
-    return await attaching.attach(
-        workspace_of(context), host, options, idempotency_key=idempotency_key or None
+    return await confirmed(
+        context,
+        lambda workspace, confirm: attaching.attach(
+            workspace, host, options, idempotency_key=idempotency_key or None, confirm=confirm
+        ),
     )
 
 
@@ -100,24 +116,28 @@ async def resume(
     ] = "",
     host: Annotated[str, Field(description="Continue there, from the mirror")] = "",
     idempotency_key: IdempotencyKey = "",
-) -> LaunchAnswer:
+) -> LaunchAnswer | InputRequiredResult:
     """Start a run that has ended again, as a new attempt from one of its verified checkpoints.
 
     `set` changes the last attempt's configuration, e.g. `steps=400` to train on. A damaged newest
-    checkpoint is passed over for the one before it, and list_checkpoints gives the reason.
+    checkpoint is passed over; list_checkpoints gives the reason. An earlier `start` asks the user.
     """
     from trainmaster.machines.renting.instances import advance_instance
     from trainmaster.runs import resume as service
 
-    return await service.resume(
-        workspace_of(context),
-        run_id,
-        start=start or None,
-        sets=set,
-        apply=apply or None,
-        host=host or None,
-        refresh_instance=advance_instance,
-        idempotency_key=idempotency_key or None,
+    return await confirmed(
+        context,
+        lambda workspace, confirm: service.resume(
+            workspace,
+            run_id,
+            start=start or None,
+            sets=set,
+            apply=apply or None,
+            host=host or None,
+            refresh_instance=advance_instance,
+            idempotency_key=idempotency_key or None,
+            confirm=confirm,
+        ),
     )
 
 
@@ -136,16 +156,21 @@ async def add_host(
     ] = "asyncssh",
     root: Annotated[str, Field(description="Folder of the host for runs")] = "~/.trainmaster",
     cache: Annotated[str, Field(description="Folder of the host for what runs share")] = "",
-) -> HostAddedAnswer:
-    """Add a machine that is reached over SSH. Connects to it and pins its key; nothing is kept
-    where that fails. Show its fingerprint to the user, then list_hosts with `check`.
+) -> HostAddedAnswer | InputRequiredResult:
+    """Add a machine that is reached over SSH; the user is asked. Pins its key; nothing is kept
+    where the connection fails. Show its fingerprint to the user, then list_hosts with `check`.
     """
     from trainmaster.machines import registry
 
     options = registry.HostOptions(
         key=key or None, jump=jump or None, root=root, cache=cache or None, transport=transport
     )
-    return await registry.add_host(workspace_of(context), name, address, options)
+    return await confirmed(
+        context,
+        lambda workspace, confirm: registry.add_host(
+            workspace, name, address, options, confirm=confirm
+        ),
+    )
 
 
 async def fetch_files(
@@ -190,12 +215,12 @@ async def clean_run(
 
 
 TOOLS = (
-    Definition(launch, "Launch a training", STARTS),
+    Definition(launch, "Launch a training", STARTS_OUTSIDE),
     Definition(attach, "Watch a training of others", STARTS),
     Definition(stop, "Stop a run", ENDS),
-    Definition(resume, "Resume a run", STARTS),
+    Definition(resume, "Resume a run", SUPERSEDES),
     Definition(fetch_files, "Fetch files of a run", BRINGS),
     Definition(clean_run, "Remove what a run left", ENDS),
-    Definition(add_host, "Add a host", STARTS),
+    Definition(add_host, "Add a host", STARTS_OUTSIDE),
     CREATE_ALERT,
 )

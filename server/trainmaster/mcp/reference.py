@@ -24,14 +24,17 @@ Made from the code by `python -m trainmaster.mcp.reference`.
 to 2026-07-28. `--toolsets` chooses among the sets below.
 
 `--read-only` offers only the tools whose hint says so, whatever else is asked for. These read what
-hosts have written and what is on record; they change nothing on a host, start no process, send no
-alert and deliver no secret. `inspect_run` is not among them: a run's processes write their stacks
-into its folder.
+hosts have written and what is on record; they change nothing on a host, start no process that a
+spec names, send no alert and deliver no secret. `inspect_run` is not among them: a run's processes
+write their stacks into its folder.
 
 Without `--read-only` the server also maintains the runs of its home while it lives: every 15
 seconds it delivers requests that wait for their host, starts supervisors that died, uploads and
 copies that broke off and Kaggle's next sessions, and sends alerts. Of several servers of a home one
 does so. Work that must continue without a server needs [the keeper](keeper.md).
+
+What a tool reads, sends, reaches and runs is limited by the user's settings; what is beyond them
+asks the user: see [policy.md](policy.md).
 
     claude mcp add trainmaster -- trainmaster mcp
 

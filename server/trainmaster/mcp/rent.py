@@ -8,12 +8,9 @@ from mcp.types import InputRequiredResult, ToolAnnotations
 from pydantic import Field
 
 from trainmaster.mcp.confirm import confirmed
-from trainmaster.mcp.definition import Definition, ToolContext
+from trainmaster.mcp.definition import STARTS_OUTSIDE, Definition, ToolContext
 from trainmaster.words.answers.rentals import ProvisionAnswer, ReleaseAnswer
 
-_RENTS = ToolAnnotations(
-    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
-)
 _RELEASES = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
 )
@@ -74,6 +71,6 @@ async def release(
 
 
 TOOLS = (
-    Definition(provision, "Rent an instance", _RENTS),
+    Definition(provision, "Rent an instance", STARTS_OUTSIDE),
     Definition(release, "Release an instance", _RELEASES),
 )

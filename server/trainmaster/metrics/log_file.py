@@ -16,37 +16,43 @@ _CHUNK_BYTES = 1 << 20
 _LOG_SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
 
 
-def is_file(workspace: Workspace, name: str) -> bool:
-    """Whether `name` is an existing path and not a run.
+def log_file(workspace: Workspace, name: str) -> Path | None:
+    """The real path of the file that `name` is the path of; None where it names a run.
 
     Raises:
         StateError: `RUN_NOT_FOUND` where it is neither.
         UsageError: `LOG_NOT_READABLE`, Trainmaster keeps secrets in the file.
+        PolicyError: `POLICY_FILE`, the caller may not read it, whether it exists or not.
     """
     try:
         workspace.control.run(name)
     except StateError:
-        if os.path.exists(name):
-            refuse_private(workspace, Path(name))
-            return True
-        if _is_meant_as_path(name):
+        is_path = _is_meant_as_path(name)
+        if is_path or os.path.exists(name):
+            path = readable(workspace, name, "run_id")
+            if os.path.exists(path):
+                return path
+        if is_path:
             raise _neither(name) from None
         raise
-    return False
+    return None
 
 
-def refuse_private(workspace: Workspace, path: Path) -> None:
-    """Refuse files of the home that hold keys: logs are shown to the caller, often an agent.
+def readable(workspace: Workspace, path: str, place: str) -> Path:
+    """The real path of a log that may be shown to the caller, often an agent.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE`.
+        UsageError: `LOG_NOT_READABLE`, the file holds keys or settings of the home.
+        PolicyError: `POLICY_FILE`.
     """
-    if workspace.home.keeps_private(path):
-        raise not_readable(path, "Trainmaster keeps secrets or settings there")
+    real = workspace.policy.check_readable(path, place)
+    if workspace.home.keeps_private(real):
+        raise not_readable(Path(path), "Trainmaster keeps secrets or settings there")
+    return real
 
 
 def _is_meant_as_path(name: str) -> bool:
-    return os.sep in name or name.endswith(_LOG_SUFFIXES)
+    return "\0" not in name and (os.sep in name or name.endswith(_LOG_SUFFIXES))
 
 
 def _neither(name: str) -> StateError:
@@ -104,10 +110,10 @@ def refuse_binary(path: Path, begin: bytes) -> None:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """A regular file, unbuffered.
+    """A regular file, unbuffered; `path` is its real one.
 
     Raises:
-        UsageError: `LOG_NOT_READABLE`.
+        UsageError: `LOG_NOT_READABLE`, also where a link was put in its way meanwhile.
     """
     try:
         # Non-blocking: the other end of a pipe may never be opened.
@@ -117,7 +123,18 @@ def open_log(path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise not_readable(path, "it is not a regular file")
+    if _opened_path(file.fileno()) not in (None, os.path.abspath(path)):
+        file.close()
+        raise not_readable(path, "it was replaced by a link while it was opened")
     return file
+
+
+def _opened_path(descriptor: int) -> str | None:
+    """The kernel's name of an open file; None where it gives none."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
 
 
 def not_readable(path: Path, why: str) -> UsageError:

@@ -92,19 +92,19 @@ class RunSource:
 
 
 class FileSource:
-    """A log file.
+    """A log file; `name`: as the caller calls it.
 
     Raises:
         UsageError: the file is not a log.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, path: Path) -> None:
         self.name = name
         from trainmaster.metrics.log_file_metrics import (
             read_metrics,  # with it comes the whole parser
         )
 
-        self._found: FileMetrics = read_metrics(Path(name))
+        self._found: FileMetrics = read_metrics(path)
 
     def keys(self) -> Sequence[str]:
         return self._found.keys()

@@ -28,6 +28,7 @@ from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer
+from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError
 
 
@@ -38,8 +39,10 @@ async def launch(
     host: str | None = None,
     sets: Sequence[str] = (),
     idempotency_key: str | None = None,
+    confirm: Confirm | None = None,
 ) -> LaunchAnswer:
     """Start a training, detached. The same `idempotency_key` again returns the first call's run.
+    `confirm`: who allows what lies beyond the caller's policy.
 
     Raises:
         TrainmasterError: the launch is impossible; nothing was started.
@@ -50,11 +53,18 @@ async def launch(
     if known is not None:
         await advance(workspace, known)
         return launched(workspace, known)
-    planned = await plan_run.plan_spec(workspace, spec, host, sets)
+    planned = await plan_run.plan_spec(workspace, spec, host, sets, confirm=confirm)
     plan_run.refuse_unlaunchable(planned)
     run_id = await start_run(workspace, planned, Desired(DesiredState.RUNNING, generation=1), key)
     if run_id is None:  # the same key, at the same moment, in another process
-        return await launch(workspace, spec, host=host, sets=sets, idempotency_key=idempotency_key)
+        return await launch(
+            workspace,
+            spec,
+            host=host,
+            sets=sets,
+            idempotency_key=idempotency_key,
+            confirm=confirm,
+        )
     return launched(workspace, run_id)
 
 

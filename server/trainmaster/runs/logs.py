@@ -13,7 +13,7 @@ import regex
 
 from trainer_runtime.core.protocol.followed_files import JOURNAL, SETUP_LOG, TRAIN_LOG
 from trainer_runtime.core.protocol.text import shown
-from trainmaster.metrics.log_file import is_file, open_log
+from trainmaster.metrics.log_file import log_file, open_log
 from trainmaster.runs.log_lines import LogLine, end_of_lines, lines_before, lines_from
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
@@ -70,9 +70,10 @@ async def read_log(
     """
     pattern = None if grep is None else _Pattern(grep)
     unreachable = None
-    if is_file(workspace, run_or_file):
-        open_log(Path(run_or_file)).close()
-        files = {(0, _FIRST_GENERATION): Path(run_or_file)}
+    file = log_file(workspace, run_or_file)
+    if file is not None:
+        open_log(file).close()
+        files = {(0, _FIRST_GENERATION): file}
         stream_name = "file"
     else:
         view = await refresh(workspace, run_or_file)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer_runtime.core.files.private import share
-from trainmaster.metrics.log_file import is_file
+from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.log_file_metrics import read_metrics
 from trainmaster.metrics.plots.curves import TELEMETRY, RunCurves, curves_of
 from trainmaster.metrics.plots.file_curves import curves_of_file
@@ -113,8 +113,9 @@ async def _curves(
     workspace: Workspace, name: str, keys: Sequence[str], axis: Axis
 ) -> tuple[RunCurves, Sequence[str]]:
     """The curves of a run or a log file, and the keys of all its metrics."""
-    if is_file(workspace, name):
-        metrics = await asyncio.to_thread(read_metrics, Path(name))
+    file = log_file(workspace, name)
+    if file is not None:
+        metrics = await asyncio.to_thread(read_metrics, file)
         return curves_of_file(name, metrics, keys, axis), metrics.keys()
     view = await refresh(workspace, name)
     return curves_of(workspace, view, keys, axis), workspace.metrics.keys(view.run.run_id)

@@ -26,6 +26,7 @@ from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of, superseded
+from trainmaster.runs.resume_policy import allow_changes, allow_host, allow_superseding
 from trainmaster.runs.resume_rented import changes_on
 from trainmaster.runs.wait import cursor_of, until_attempt
 from trainmaster.store import secret_values
@@ -35,6 +36,7 @@ from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView, load_view, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer
+from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import SpecError, StateError
 
 # Kept as it was by a resume: the data, and what the host has added to it.
@@ -59,6 +61,7 @@ async def resume(
     abandon: bool = False,
     refresh_instance: RefreshInstance = no_instances,
     idempotency_key: str | None = None,
+    confirm: Confirm | None = None,
 ) -> LaunchAnswer:
     """Start an ended run again from a checkpoint, with the last attempt's configuration.
 
@@ -67,7 +70,8 @@ async def resume(
 
     `start`: `latest` (the newest that verifies; the default), `best`, `scratch`, or a step. `sets`
     change fields that may change on a resume. `apply`: `FINDING[:PATCH]`, whose changes, place to
-    start from and data to leave out are taken.
+    start from and data to leave out are taken. `confirm`: who allows an agent to supersede
+    verified checkpoints, and what lies beyond its policy.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `RUN_IS_RUNNING`, `RUN_ENDED` (nothing is left to do),
@@ -76,7 +80,9 @@ async def resume(
         SpecError: a field that doesn't exist or may not change.
         UsageError: `BAD_ARGUMENT`, `IDEMPOTENCY_CONFLICT`.
         HostError: `LEASE_OVER`, the host is rented, and not for long any more.
-        SpendError: `SPEND_CAP`, its budget is used up.
+        SpendError: `SPEND_CAP`, its budget is used up; `CONFIRMATION_REQUIRED`,
+            `CONFIRMATION_DECLINED`.
+        PolicyError: the changed spec, or the host, is beyond the agent's policy.
     """
     # The key's digest as it was before patches existed: the same key keeps its meaning.
     asked: list[Any] = [run, start or "latest", list(sets)]
@@ -94,6 +100,7 @@ async def resume(
             apply=apply,
             key=key,
             place=None if host is None else _Place(host, abandon, refresh_instance),
+            confirm=confirm,
         )
     except StateError:
         # The first call with this key may have finished in the meantime.
@@ -118,11 +125,17 @@ async def _resume(
     apply: str | None,
     key: IdempotencyKey | None,
     place: _Place | None = None,
+    confirm: Confirm | None = None,
 ) -> LaunchAnswer:
+    if place is not None:
+        await allow_host(workspace, run, place.host, confirm)
     view = await _on_target_host(workspace, run, place, from_scratch=start == "scratch")
     chosen = None if apply is None else chosen_patch(workspace, view, apply)
     mode, step = await start_of(workspace, view, start, chosen)
     changed, spec = _changed(workspace, view, sets, chosen)
+    await allow_changes(workspace, view, spec, confirm)
+    if chosen is None or start is not None or mode == "scratch":  # else as recovery would
+        await allow_superseding(workspace, view, mode, step, confirm)
     changed |= changes_on(workspace, view, view.run.host, spec, changed)
     named = [alert["to"] for alert in changed.get("alerts", [])]
     refuse_unknown_destinations(workspace.home, named)

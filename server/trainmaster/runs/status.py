@@ -17,7 +17,7 @@ from trainer_runtime.core.status.eta import eta_s
 from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.backends import RunFiles
 from trainmaster.metrics.compare import compare_metrics
-from trainmaster.metrics.log_file import is_file
+from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.rank import rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection
 from trainmaster.metrics.sources import PRIMARY_KEYS, FileSource, RunSource, Source
@@ -161,8 +161,9 @@ async def query_metrics(
         return rank_runs(workspace, keys or ("val_loss", "loss"), limit=points or MOST_RANKED)
     sources: list[Source] = []
     for name in dict.fromkeys(runs):
-        if is_file(workspace, name):
-            sources.append(await asyncio.to_thread(FileSource, name))
+        file = log_file(workspace, name)
+        if file is not None:
+            sources.append(await asyncio.to_thread(FileSource, name, file))
         else:
             sources.append(RunSource(workspace, await refresh(workspace, name), name))
     return compare_metrics(sources, keys, None if everything else max(0, points), part)

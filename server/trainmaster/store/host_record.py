@@ -16,7 +16,8 @@ class HostRecord:
     `address` is a name or IP address, or a `Host` of the user's OpenSSH configuration, which
     supplies the fields that are None. `key` is the path of a private key on this machine, `jump`
     one or more `[user@]host[:port]`, separated by commas. `root` and `cache` are folders on the
-    host, where `~` is its user's home; a `cache` of None is `cache` in the root.
+    host, where `~` is its user's home; a `cache` of None is `cache` in the root. `by_agent`: an
+    agent added it.
     """
 
     name: str
@@ -28,6 +29,11 @@ class HostRecord:
     transport: TransportName = "asyncssh"
     root: str = DEFAULT_ROOT
     cache: str | None = None
+    by_agent: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Its fields; `by_agent` only where it says something, for earlier versions."""
+        fields = asdict(self)
+        if not self.by_agent:
+            del fields["by_agent"]
+        return fields

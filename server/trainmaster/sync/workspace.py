@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from trainmaster.backends import Backend, open_backend
@@ -14,18 +14,32 @@ from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
 from trainmaster.store.private_home import open_home
 from trainmaster.words.paths import Home
+from trainmaster.words.policy import UNBOUND, Policy
 
 
 class Workspace:
-    """The home's databases, mirror and backends. Not to be shared between threads."""
+    """The home's databases, mirror and backends. Not to be shared between threads.
+
+    `policy_now` gives the limits of the caller; a server sets those of an agent.
+    """
 
     def __init__(self, home: Home) -> None:
         self.home = home
+        self.policy_now: Callable[[], Policy] = lambda: UNBOUND
         self.control = Control(home.control_db)
         self.metrics = MetricsStore(home.metrics_db)
         self.mirror = Mirror(home.mirror)
         self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
         self._replaced: list[Backend] = []
+
+    @property
+    def policy(self) -> Policy:
+        """What the caller may do without a person's approval.
+
+        Raises:
+            StateError: `SETTINGS_NOT_READABLE`.
+        """
+        return self.policy_now()
 
     def backend(self, host: str) -> Backend:
         """The backend of a host's name.

@@ -1,4 +1,5 @@
-"""Confirmations: a person approves a quote before something costs money or deletes data.
+"""Confirmations: a person approves a quote before something costs money, deletes data or leaves an
+agent's policy.
 
 A service makes the quote; the face it was called through gets the approval. It never comes from the
 model: a client that can't ask its user is referred to `trainmaster approve`.
@@ -10,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Action = Literal["provision", "release", "clean"]
+Action = Literal["provision", "release", "clean", "launch", "attach", "resume", "add_host", "trust"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@
     ├── HostError       a host can't be reached, or can't do what is needed
     │   └── CloudError  a cloud provider or Kaggle rejects a request or can't be reached
     ├── SpendError      a cap or a missing approval prevents what costs money or deletes data
+    ├── PolicyError     the settings don't allow an agent to do this without a person's approval
     ├── StateError      the state of the run does not allow this
     ├── StorageError    a database or a checkpoint is damaged or can't be used
     └── InternalError   a defect of Trainmaster itself
@@ -105,6 +106,11 @@ CODES: dict[str, Code] = {
     "SECRET_MISSING": Code("A secret that the spec names has no value on this machine."),
     "SECRET_INVALID": Code("The value of a secret, or the file that holds it, can't be used."),
     "SETTINGS_NOT_READABLE": Code("The settings file can't be read, or has an invalid value."),
+    "POLICY_FILE": Code("The agent's policy does not let this file or folder be read or sent."),
+    "POLICY_HOST": Code("The agent's policy does not let an agent use this host."),
+    "POLICY_SECRET": Code("The agent's policy does not let this secret go to this host."),
+    "POLICY_ENDPOINT": Code("The agent's policy does not let this address be asked."),
+    "POLICY_PROGRAM": Code("The spec brings code to this machine that no person has trusted."),
     "UNSAFE_NAME": Code("A name or path is not safe to use."),
     "DIGEST_MISMATCH": Code("Transferred bytes don't match their digest."),
     "UPLOAD_LOCKED": Code(
@@ -139,7 +145,8 @@ CODES: dict[str, Code] = {
     "LEASE_OVER": Code("The instance's lease ends before the training would."),
     "SPEND_CAP": Code("The request would exceed a spending cap of the settings or the spec."),
     "CONFIRMATION_REQUIRED": Code(
-        "The request costs money or deletes data, and needs a person's approval."
+        "The request costs money, deletes data or goes beyond the agent's policy, and needs a "
+        "person's approval."
     ),
     "CONFIRMATION_DECLINED": Code("A person declined the request."),
     "APPROVAL_UNKNOWN": Code("No quote with this id waits for approval."),
@@ -262,6 +269,16 @@ class CloudError(HostError):
 
 class SpendError(TrainmasterError):
     """A cap or a missing approval prevents what costs money or deletes data."""
+
+
+class PolicyError(TrainmasterError):
+    """The settings don't allow an agent to do this without a person's approval.
+
+    `question`: what a person would allow, as the end of "Allow the agent to …"; None where no
+    approval counts.
+    """
+
+    question: str | None = None
 
 
 class StateError(TrainmasterError):

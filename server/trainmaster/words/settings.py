@@ -5,6 +5,7 @@ No tool writes this file, so an agent can't widen its permissions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +26,8 @@ from trainmaster.words.errors import SpecError, StateError
 from trainmaster.words.paths import Home
 from trainmaster.words.secret_names import ACCEPTED, name_problem
 from trainmaster.words.yaml12 import load_yaml
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def _setting(default: Any, text: str, takes: str) -> Any:
@@ -64,6 +67,45 @@ class SecretsSettings(Group):
         [],
         "Secrets that runs may be given; a spec can name no others. None by default.",
         f"a list of names, each {ACCEPTED}",
+    )
+
+
+def _host_name(name: str) -> str:
+    if not _HOST_NAME.fullmatch(name):
+        raise ValueError("is not the name of a host")
+    return name
+
+
+class AgentSettings(Group):
+    """What an agent may do by itself; see docs/policy.md."""
+
+    folders: list[Annotated[str, AfterValidator(_folder)]] = _setting(
+        [],
+        "Folders from which an agent may read and send files, besides the server's working folder, "
+        "the home's own runs and the downloads. Keys and credentials in them stay protected. See "
+        "[policy.md](policy.md).",
+        "a list of absolute paths, or ones that start with ~/",
+    )
+    hosts: list[Annotated[str, AfterValidator(_host_name)]] | None = _setting(
+        None,
+        "Hosts on which an agent may launch without approval. null: this machine, Kaggle, and "
+        "every host on record, since an agent adds one only with approval.",
+        "a list of host names, or null",
+    )
+    secrets: dict[
+        Annotated[str, AfterValidator(_secret_name)],
+        list[Annotated[str, AfterValidator(_host_name)]],
+    ] = _setting(
+        {},
+        "The hosts that an agent may send a secret to. One that is not named here may go to every "
+        "host on which an agent may launch, but to one that an agent added only with approval.",
+        "a mapping of names of secrets to lists of host names",
+    )
+    endpoints: list[Annotated[str, AfterValidator(_address)]] = _setting(
+        [],
+        "Addresses of model hubs, trackers and package indexes that a spec may name, besides the "
+        "public ones and those in this machine's own environment.",
+        "a list of http or https URLs",
     )
 
 
@@ -120,6 +162,7 @@ class Settings(Group):
     secrets: SecretsSettings = _setting(
         SecretsSettings(), "The secrets that may leave this machine.", "a mapping with allow"
     )
+    agent: AgentSettings = _setting(AgentSettings(), "What an agent may do by itself.", "a mapping")
     downloads: Annotated[str, AfterValidator(_folder)] | None = _setting(
         None,
         "The folder below which the MCP tool `fetch_files` may write; `downloads` in the home "
@@ -255,6 +298,7 @@ All of it is optional, and unknown keys are refused. Only an editor writes it: n
 widen its permissions.
 
     secrets: {allow: [HF_TOKEN]}
+    agent: {folders: [~/corpora], hosts: [local, gpu1]}
     downloads: ~/trainings
     destinations: {ops: {kind: slack, url_secret: OPS_WEBHOOK}}
 """

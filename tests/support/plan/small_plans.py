@@ -118,8 +118,9 @@ def operator(workspace: Workspace, tmp_path: Path) -> Operator:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a server with a home of its own."""
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Of a server with a home of its own, whose working folder is the test's."""
+    monkeypatch.chdir(tmp_path)
     return {"TRAINMASTER_HOME": str(tmp_path / "home")}
 
 

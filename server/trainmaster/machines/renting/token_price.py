@@ -11,9 +11,10 @@ from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.backends import LOCAL
 from trainmaster.machines.clouds import Offer
 from trainmaster.plan import CorpusFacts, GpuFacts, HostFacts, Plan, SourceFacts, plan
-from trainmaster.plan.spec import TrainingSpec, load_spec, refuse_what_is_not_built
+from trainmaster.plan.spec import TrainingSpec, refuse_what_is_not_built
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
+from trainmaster.runs.planning.spec_policy import allow, beyond_policy, load_allowed_spec
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import PlanError, SpecError
@@ -76,11 +77,13 @@ async def prices_for(workspace: Workspace, spec: str) -> Prices:
     Raises:
         TrainmasterError: the spec can't be used on any machine.
     """
-    loaded = load_spec(spec, [f"host={LOCAL}"])
+    loaded = load_allowed_spec(workspace, spec, [f"host={LOCAL}"])
     refuse_what_is_not_built(loaded)
+    beyond = beyond_policy(workspace, loaded, has_host=False)
+    await allow(workspace, beyond, "launch", loaded.name, None)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)
     backend = workspace.backend(LOCAL)
-    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN))
+    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN), workspace.policy)
     corpus = _assume_remote_data(await probe_data(loaded, backend, tokenizer))
     return Prices(loaded, lambda one, facts: plan(one, facts, corpus, None, model, tokenizer))
 

@@ -47,10 +47,16 @@ def load_spec(source: str | Path, sets: Sequence[str] = ()) -> TrainingSpec:
     return spec
 
 
+def spec_path(source: str | Path) -> Path | None:
+    """The path of the file that a spec is read from; None for YAML text."""
+    is_text = isinstance(source, str) and _is_text(source)
+    return None if is_text else _expanded(str(source))
+
+
 def _read(source: str | Path) -> tuple[str, Path]:
-    if isinstance(source, str) and _is_text(source):
-        return source, Path.cwd()
-    path = _expanded(str(source))
+    path = spec_path(source)
+    if path is None:
+        return str(source), Path.cwd()
     try:
         if not path.is_file():
             problem = "it is not a file" if path.exists() else "it does not exist"

@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.protocol.desired import Desired
@@ -17,9 +16,9 @@ from trainer_runtime.core.protocol.duration import ACCEPTED, parse_duration
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import DEBUG, LOCAL, SourceExaminer
-from trainmaster.metrics.log_file import refuse_private
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.advance import advance
+from trainmaster.runs.attach.policy import allow_watching
 from trainmaster.runs.launch import launched
 from trainmaster.runs.record_run import record_run
 from trainmaster.runs.wait import until_attempt
@@ -27,6 +26,7 @@ from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.run import Run
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.runs import LaunchAnswer
+from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError, UsageError
 
 CONFIG_VERSION = 1
@@ -62,19 +62,22 @@ async def attach(
     options: AttachOptions,
     *,
     idempotency_key: str | None = None,
+    confirm: Confirm | None = None,
 ) -> LaunchAnswer:
     """Follow a training that runs already. The same `idempotency_key` again finds the first run.
+    `confirm`: who allows a log or a host beyond the caller's policy.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, `UNSAFE_NAME`, `IDEMPOTENCY_CONFLICT`.
         HostError: `LOG_NOT_READABLE`, `NOT_OWNER`, `NO_SUCH_PROCESS`, `TMUX_NOT_FOUND`,
             `SCREEN_NOT_FOUND`, `PANE_TAKEN`; what keeps the host from being reached.
+        PolicyError: `POLICY_FILE`, `POLICY_HOST`.
+        SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
     """
     kind, target = _chosen(options)
     _refuse_bad(host, options)
     if kind == "log" and host == LOCAL:
         target = os.path.abspath(os.path.expanduser(target))
-        refuse_private(workspace, Path(target))
     asked = hashlib.sha256(
         json.dumps([host, kind, target, options.start, options.name, list(options.labels)]).encode()
     ).hexdigest()
@@ -83,8 +86,11 @@ async def attach(
     if known is not None:
         await advance(workspace, known)
         return launched(workspace, known)
+    await allow_watching(workspace, host, target if kind == "log" else None, confirm)
     examiner = SourceExaminer.of(workspace.backend(host))
     source = await examiner.examine_source(kind, target, options.start)
+    if kind == "pid":  # its log is known only now
+        await allow_watching(workspace, host, source.get("path"), confirm)
     _refuse_watched(workspace, host, source)
     note = _watched_already(workspace, host, source)
     source = {**source, "ends_after_s": _silence_s(options.ends_after)}
@@ -97,7 +103,9 @@ async def attach(
         key,
     )
     if run is None:  # the same key, at the same moment, in another process
-        return await attach(workspace, host, options, idempotency_key=idempotency_key)
+        return await attach(
+            workspace, host, options, idempotency_key=idempotency_key, confirm=confirm
+        )
     try:
         await advance(workspace, run.run_id)
         await until_attempt(workspace, run.run_id)

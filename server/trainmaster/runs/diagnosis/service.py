@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from trainer_runtime.core.protocol.states import RunState
-from trainmaster.metrics.log_file import is_file
+from trainmaster.metrics.log_file import log_file
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
 from trainmaster.runs.next_step import next_step
@@ -37,8 +36,9 @@ async def diagnose(
         StateError: `RUN_NOT_FOUND`, neither a run nor a file.
         UsageError: `LOG_NOT_READABLE`, `CURSOR_INVALID`.
     """
-    if is_file(workspace, run_or_file):
-        whole = await asyncio.to_thread(diagnose_file, Path(run_or_file))
+    file = log_file(workspace, run_or_file)
+    if file is not None:
+        whole = await asyncio.to_thread(diagnose_file, file)
         return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
     view = await refresh(workspace, run_or_file)
     found = found_of(view)

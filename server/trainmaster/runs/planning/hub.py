@@ -9,10 +9,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from trainmaster.words.errors import PlanError
+from trainmaster.words.policy import UNBOUND, Policy
+
+if TYPE_CHECKING:
+    import httpx
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
@@ -38,11 +42,13 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """`token` is sent to this endpoint alone; `field`: the spec field named in errors."""
+    """`token` is sent to this endpoint alone; `field`: the spec field named in errors. `policy`
+    holds its redirections: the endpoint itself was checked with the spec."""
 
     endpoint: str
     token: str | None
     field: str
+    policy: Policy = UNBOUND
 
     async def model(self, name: str, revision: str | None) -> HubModel:
         """The model of a name.
@@ -80,7 +86,9 @@ class Hub:
         headers = {"Authorization": f"Bearer {self.token}"} if self._may_have_token else {}
         try:
             async with (
-                httpx.AsyncClient(timeout=timeout, follow_redirects=True) as client,
+                httpx.AsyncClient(
+                    timeout=timeout, follow_redirects=True, event_hooks={"request": [self._check]}
+                ) as client,
                 client.stream(
                     "GET", f"{self.endpoint.rstrip('/')}{path}", headers=headers
                 ) as response,
@@ -96,6 +104,15 @@ class Hub:
                 return bytes(content)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._unreachable(name, str(error) or type(error).__name__) from None
+
+    async def _check(self, request: httpx.Request) -> None:
+        """Raises:
+        PolicyError: `POLICY_ENDPOINT`, the hub sends us to a server that may not be asked.
+        """
+        import httpx
+
+        if request.url.netloc != httpx.URL(self.endpoint).netloc:
+            self.policy.check_endpoint(str(request.url), self.field)
 
     def _refused(self, name: str, revision: str | None, status: int, code: str) -> PlanError:
         if status == 404 or code in _NOT_FOUND:
@@ -141,7 +158,11 @@ class Hub:
 
 
 def hub_of(
-    variables: Mapping[str, str], environment: Mapping[str, str], token: str | None, field: str
+    variables: Mapping[str, str],
+    environment: Mapping[str, str],
+    token: str | None,
+    field: str,
+    policy: Policy = UNBOUND,
 ) -> Hub:
     """The hub that a run with these `variables` (the spec's `env`) will ask.
 
@@ -150,7 +171,7 @@ def hub_of(
     """
     own = environment.get("HF_ENDPOINT") or DEFAULT_ENDPOINT
     asked = variables.get("HF_ENDPOINT") or own
-    return Hub(asked, token if asked == own else None, field)
+    return Hub(asked, token if asked == own else None, field, policy)
 
 
 def is_offline(variables: Mapping[str, str]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.alerts.destinations import refuse_unknown_destinations
-from trainmaster.backends import DEBUG, Backend
+from trainmaster.backends import DEBUG, HERE, Backend
 from trainmaster.plan import (
     Calibration,
     CorpusFacts,
@@ -37,14 +37,26 @@ from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.private_paths import refuse_private_inputs
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
+from trainmaster.runs.planning.spec_policy import (
+    Beyond,
+    allow,
+    beyond_policy,
+    load_allowed_spec,
+)
+from trainmaster.runs.planning.trusted_code import PYTHON_FIELD
 from trainmaster.runs.unattended import unattended_plan
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_wheels import with_place_of_wheels
 from trainmaster.words.answers.runs import PlanAnswer, PlanDecision
+from trainmaster.words.confirmation import Confirm
 from trainmaster.words.errors import HostError, SpecError
 
 _OLDEST_PYTHON = (3, 10)
+_NOT_RUN = (
+    "`environment.python` was not run for this plan, since no person has trusted it: its version "
+    "and packages are checked by launch, which asks the user. `trainmaster trust PATH` does before."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +118,42 @@ async def plan_run(
 
 
 async def plan_spec(
-    workspace: Workspace, spec: str, host: str | None, sets: Sequence[str]
+    workspace: Workspace,
+    spec: str,
+    host: str | None,
+    sets: Sequence[str],
+    *,
+    confirm: Confirm | None = None,
 ) -> Planned:
     """Load a spec, probe its host and its data, and plan it.
+
+    `confirm`: who allows what lies beyond the caller's policy; without, that is refused, and an
+    interpreter of this machine that nobody has trusted is not run.
 
     Raises:
         TrainmasterError: the launch is impossible; nothing was started or changed.
     """
-    loaded = load_spec(spec, [*sets, *([f"host={json.dumps(host)}"] if host else [])])
+    named = [*sets, *([f"host={json.dumps(host)}"] if host else [])]
+    loaded = load_allowed_spec(workspace, spec, named)
     _refuse_bad_rehearsal(loaded)
     refuse_private_inputs(workspace.home, loaded)
+    beyond = beyond_policy(workspace, loaded)
+    await allow(workspace, beyond, "launch", f"{loaded.name} on {loaded.host}", confirm)
+    is_run = confirm is not None or _may_run_python(workspace, loaded, beyond)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)  # report missing ones first
     refuse_unknown_destinations(workspace.home, (alert.to for alert in loaded.alerts))
     backend = workspace.backend(loaded.host)
-    facts = with_price(workspace, loaded.host, await _probe_host(backend, loaded))
+    facts = with_price(workspace, loaded.host, await _probe_host(backend, loaded, is_run=is_run))
     await refuse_unwritable_mirror(backend, loaded.checkpoint.mirror, write=False)
     attached = await asyncio.to_thread(read_attached, loaded)
     facts = await asyncio.to_thread(with_place_of_wheels, loaded, facts)
-    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN))
+    model, tokenizer = await probe_inputs(loaded, backend, secrets.get(HF_TOKEN), workspace.policy)
     listed = await probe_data(loaded, backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
     made = plan(loaded, facts, listed, calibration, model, tokenizer)
+    if not is_run:
+        made = made.model_copy(update={"warnings": [*made.warnings, _NOT_RUN]})
     return Planned(loaded, facts, listed, calibration, made, attached, model, tokenizer)
 
 
@@ -190,8 +216,18 @@ def _refuse_bad_rehearsal(spec: TrainingSpec) -> None:
         )
 
 
-async def _probe_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
-    """The host's facts, by the interpreter that trains, or that the environment is built on.
+def _may_run_python(workspace: Workspace, spec: TrainingSpec, beyond: Beyond) -> bool:
+    """Whether a plan alone may run the interpreter that the spec names."""
+    if given_python(spec) is None:
+        return True
+    if workspace.policy.reads_only and spec.host not in HERE:
+        return False
+    return all(code.field != PYTHON_FIELD for code in beyond.code)
+
+
+async def _probe_host(backend: Backend, spec: TrainingSpec, *, is_run: bool) -> HostFacts:
+    """The host's facts, by the interpreter that trains, or that the environment is built on;
+    `is_run`: one that the spec names may be run for that.
 
     Where the spec names none it is the one that Trainmaster's own side runs on there, or `python3`
     where that alone has PyTorch.
@@ -200,6 +236,9 @@ async def _probe_host(backend: Backend, spec: TrainingSpec) -> HostFacts:
     if given is not None and _is_made_first(spec):
         # It may not exist yet; the host checks it after modules and setup script.
         return (await backend.facts(None)).model_copy(update={"torch": None})
+    if given is not None and not is_run:
+        unknown = {"torch": None, "packages": None}
+        return (await backend.facts(None)).model_copy(update=unknown)
     facts = await backend.facts(given)
     if spec.host == DEBUG or _can_train(facts):
         return facts

@@ -16,7 +16,7 @@ def refuse_private_inputs(home: Home, spec: TrainingSpec) -> None:
     """Raises:
     SpecError: `UNSAFE_NAME`, a path of the spec leads into the home's keys or secrets.
     """
-    for field, path in _paths(spec):
+    for field, path in named_paths(spec):
         if path.startswith(ON_BOX) and spec.host not in HERE:
             continue  # a path of another machine
         if home.keeps_private(Path(path.removeprefix(ON_BOX))):
@@ -28,7 +28,8 @@ def refuse_private_inputs(home: Home, spec: TrainingSpec) -> None:
             )
 
 
-def _paths(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
+def named_paths(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
+    """The fields of a spec that name files or folders to be read, with their values."""
     given: list[tuple[str, object]] = [
         *((f"data.sources.{one.name}.path", one.path) for one in spec.data.sources),
         ("model.path", spec.model.path),

@@ -37,6 +37,7 @@ from trainmaster.runs.planning.hf_config import sizes_of_hf, sizes_of_litgpt
 from trainmaster.runs.planning.hub import LARGEST_FILE_BYTES, Hub, HubModel, hub_of, is_offline
 from trainmaster.transfers.upload_folder import digest_of, files_at
 from trainmaster.words.errors import PlanError
+from trainmaster.words.policy import UNBOUND, Policy
 
 _TOKENIZER_FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_template)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -49,6 +50,7 @@ class _Probe:
     spec: TrainingSpec
     backend: Backend
     token: str | None
+    policy: Policy
 
     @property
     def is_here(self) -> bool:
@@ -56,21 +58,22 @@ class _Probe:
         return self.spec.host in HERE
 
     def hub(self, field: str) -> Hub:
-        return hub_of(self.spec.env, os.environ, self.token, field)
+        return hub_of(self.spec.env, os.environ, self.token, field, self.policy)
 
 
 async def probe_inputs(
-    spec: TrainingSpec, backend: Backend, token: str | None
+    spec: TrainingSpec, backend: Backend, token: str | None, policy: Policy = UNBOUND
 ) -> tuple[ModelFacts | None, TokenizerFacts | None]:
     """The spec's model and tokenizer; None for a model trained from scratch, and for bytes.
 
-    `token`: sent to a hub, where the spec's secrets hold one.
+    `token`: sent to a hub, where the spec's secrets hold one. `policy`: of the caller, to which the
+    spec was held.
 
     Raises:
         PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
         HostError: the host can't be reached.
     """
-    probe = _Probe(spec, backend, token)
+    probe = _Probe(spec, backend, token, policy)
     model = await _model(probe)
     return model, await _tokenizer(probe, model)
 

@@ -1,0 +1,11 @@
+"""What people see of `trainmaster trust`."""
+
+from __future__ import annotations
+
+from trainmaster.cli.views.views import Block, view
+from trainmaster.words.answers.trust import TrustAnswer
+
+
+@view.register
+def _(answer: TrustAnswer) -> list[Block]:
+    return [f"Trusted {answer.path}, in its present content (SHA-256 {answer.sha256[:16]}…)."]

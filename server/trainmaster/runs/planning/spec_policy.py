@@ -1,0 +1,150 @@
+"""Holds a spec to its caller's policy, before anything that it names is read, asked or run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.backends import HERE
+from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec, load_spec
+from trainmaster.plan.spec.load import spec_path
+from trainmaster.runs.planning.private_paths import named_paths
+from trainmaster.runs.planning.trusted_code import Code, code_error, trust, untrusted_code
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.confirmation import Confirm, Quote
+from trainmaster.words.errors import PolicyError
+
+# Of these whole folders are sent, with what their links lead to.
+_LINKS_FOLLOWED = ("model.path", "data.tokenizer", "environment.wheels")
+_ADDRESS_ENDINGS = ("_ENDPOINT", "_URL", "_URI", "_PROXY")
+_HUB = "HF_ENDPOINT"
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """What of a spec is beyond its caller's policy, and the code that no person has trusted."""
+
+    errors: Sequence[PolicyError] = ()
+    code: Sequence[Code] = ()
+
+    def without(self, other: Beyond) -> Beyond:
+        """What is not in `other`: of a run that is changed."""
+        before = {error.message for error in other.errors}
+        known = {code.key for code in other.code}
+        return Beyond(
+            [error for error in self.errors if error.message not in before],
+            [code for code in self.code if code.key not in known],
+        )
+
+
+def load_allowed_spec(workspace: Workspace, spec: str, sets: Sequence[str]) -> TrainingSpec:
+    """The spec at a path that the caller may read, or in YAML text, with `sets`.
+
+    Raises:
+        PolicyError: `POLICY_FILE`.
+        SpecError: as `load_spec`.
+    """
+    path = spec_path(spec)
+    if path is not None:
+        workspace.policy.check_readable(path, "spec")
+    return load_spec(spec, sets)
+
+
+def beyond_policy(workspace: Workspace, spec: TrainingSpec, *, has_host: bool = True) -> Beyond:
+    """What of a spec lies beyond its caller's policy; without `has_host` it is for a machine that
+    is not chosen yet, of which nothing but paths and addresses can be checked.
+    """
+    if not workspace.policy.bound:
+        return Beyond()
+    errors = []
+    for check in _checks(workspace, spec, has_host=has_host):
+        try:
+            check()
+        except PolicyError as error:
+            errors.append(error)
+    return Beyond(errors, untrusted_code(workspace, spec) if has_host else ())
+
+
+async def allow(
+    workspace: Workspace,
+    beyond: Beyond,
+    action: Literal["launch", "resume"],
+    name: str,
+    confirm: Confirm | None,
+) -> None:
+    """Have a person allow what lies beyond the policy; code is trusted from then on.
+
+    `name`: what the question is about. Without `confirm`, untrusted code is left to the caller.
+
+    Raises:
+        PolicyError: no approval allows it, or there is nobody to ask.
+        SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
+    """
+    asked = list(beyond.errors)
+    if confirm is not None:
+        asked += [code_error(workspace, code) for code in beyond.code]
+    questions = [error.question for error in asked if error.question is not None]
+    if confirm is None or len(questions) < len(asked):
+        for error in sorted(asked, key=lambda error: error.question is not None):
+            raise error
+        return
+    if not questions:
+        return
+    text = f"{action.capitalize()} {name}, and allow the agent to {'; to '.join(questions)}."
+    by = await confirm(Quote(action, json.dumps([name, sorted(questions)]), text))
+    for code in beyond.code:
+        trust(workspace, code, by)
+
+
+def _checks(
+    workspace: Workspace, spec: TrainingSpec, *, has_host: bool
+) -> Iterator[Callable[[], object]]:
+    policy, is_here = workspace.policy, has_host and spec.host in HERE
+    if has_host:
+        yield partial(policy.check_host, spec.host, "host")
+        record = workspace.control.host(spec.host)
+        is_agents = record is not None and record.by_agent
+        for name in spec.secrets:
+            yield partial(policy.check_secret, name, spec.host, is_agents=is_agents)
+    for field, path in _places(spec):
+        is_of_host = path.startswith((ON_BOX, f"{spec.host}:/"))
+        there = path.partition(":")[2] if is_of_host else path
+        if is_of_host and not is_here:
+            yield partial(policy.check_on_host, there, field)
+        elif field in _LINKS_FOLLOWED:
+            yield partial(policy.check_folder, there, field)
+        else:
+            yield partial(policy.check_readable, there, field)
+    for field, url in _addresses(spec):
+        is_hub = field == f"env.{_HUB}"
+        yield partial(policy.check_endpoint, url, field, loopback=not is_hub)
+
+
+def _places(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
+    """The fields that name files and folders, of this machine or of the host."""
+    for field, path in named_paths(spec):
+        if field != "data.tokenizer" or path.startswith(("/", ON_BOX)):
+            yield field, path
+    mirror = spec.checkpoint.mirror
+    if mirror is not None and mirror.startswith(ON_BOX):
+        yield "checkpoint.mirror", mirror
+    if isinstance(spec.environment, EnvironmentSpec) and spec.host not in HERE:
+        python = spec.environment.python
+        if python is not None and os.path.isabs(python):
+            yield "environment.python", f"{ON_BOX}{python}"
+
+
+def _addresses(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
+    """The values that name a server which the training, or its plan, would ask."""
+    for name, value in spec.env.items():
+        if "://" in value or name.upper().endswith(_ADDRESS_ENDINGS):
+            yield f"env.{name}", value
+    for name, options in spec.tracking.items():
+        for option, value in options.items() if isinstance(options, dict) else ():
+            if "://" in str(value):
+                yield f"tracking.{name}.{option}", str(value)

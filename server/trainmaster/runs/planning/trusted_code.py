@@ -1,0 +1,173 @@
+"""Code that a spec brings to this machine: interpreters, scripts, packages, and variables that
+decide what runs. A person trusts it once, by its folder and digest.
+
+On another host where an agent may launch it runs without that: a launch is code there anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.backends import HERE, LOCAL
+from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.trust import TrustAnswer
+from trainmaster.words.confirmation import Confirm, Quote
+from trainmaster.words.errors import PolicyError, UsageError
+from trainmaster.words.policy import shown_path
+from trainmaster.words.secret_names import decides_what_runs
+
+PYTHON_FIELD = "environment.python"
+_PREFIX = "trusted/"
+_PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*t?")
+_ENVIRONMENTS = ("bin/python", ".venv/bin/python", "venv/bin/python", ".env/bin/python")
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One piece of code: the spec's field that names it, where it lies, and its SHA-256. `folder`
+    is empty for the value of a variable."""
+
+    field: str
+    shown: str
+    folder: str
+    digest: str
+
+    @property
+    def key(self) -> str:
+        """What identifies it on record."""
+        return f"{_PREFIX}{self.digest}{self.folder}"
+
+
+def untrusted_code(workspace: Workspace, spec: TrainingSpec) -> list[Code]:
+    """The code that a spec brings to this machine and that no person has trusted; none where the
+    caller is a person."""
+    if not workspace.policy.bound or spec.host not in HERE:
+        return []
+    known = workspace.control.facts
+    return [code for code in _code_of(spec) if known.get(code.key) is None]
+
+
+def code_error(workspace: Workspace, code: Code) -> PolicyError:
+    """The refusal to run untrusted code."""
+    return workspace.policy.program_error(
+        f"`{code.field}` would run {code.shown} on this machine, which no person has trusted.",
+        f"Ask the user: launch asks them, or they run `trainmaster trust {code.shown}`."
+        if code.folder
+        else "Ask the user: launch asks them.",
+        f"run {code.shown} on this machine (`{code.field}`)",
+        code.field,
+    )
+
+
+def trust(workspace: Workspace, code: Code, by: str) -> None:
+    """Record a person's word on a piece of code: it holds until its content changes."""
+    word = json.dumps({"path": code.shown, "t": time.time(), "by": by})
+    workspace.control.facts.put(code.key, word)
+
+
+async def trust_path(workspace: Workspace, path: Path, confirm: Confirm) -> TrustAnswer:
+    """Trust an interpreter, a script, a folder of wheels, or the interpreter of an environment's
+    folder, in its present content.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, there is nothing to trust.
+        SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
+    """
+    place = Path(os.path.abspath(path.expanduser()))
+    if place.is_dir():
+        inside = [place / name for name in _ENVIRONMENTS if (place / name).is_file()]
+        place = inside[0] if inside else place
+    code = _code_at("", place)
+    if code is None:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{place} is not a file, or a folder with an interpreter or wheels.",
+            "Name the interpreter, script or folder that the spec names.",
+            field="path",
+        )
+    text = f"Let agents' specs run {code.shown} on this machine (SHA-256 {code.digest[:16]}…)."
+    trust(workspace, code, await confirm(Quote("trust", code.key, text)))
+    return TrustAnswer(path=code.shown, sha256=code.digest)
+
+
+def _code_of(spec: TrainingSpec) -> Iterator[Code]:
+    given = spec.environment
+    if isinstance(given, EnvironmentSpec):
+        if given.python is not None and not _is_systems(given.python):
+            yield from _found(PYTHON_FIELD, _located(given.python))
+        if spec.host == LOCAL:
+            for field in ("setup", "requirements", "wheels"):
+                path = (getattr(given, field) or "").removeprefix(ON_BOX)
+                yield from _found(f"environment.{field}", path.removeprefix(f"{LOCAL}:") or None)
+    if spec.host == LOCAL:
+        reward = spec.method_args.get("reward_file")
+        yield from _found("method_args.reward_file", reward if isinstance(reward, str) else None)
+        for name, value in spec.env.items():
+            if decides_what_runs(name):
+                digest = hashlib.sha256(f"{name}={value}".encode()).hexdigest()
+                yield Code(f"env.{name}", f"what {name}={value[:100]!r} leads to", "", digest)
+
+
+def _found(field: str, path: str | None) -> Iterator[Code]:
+    code = None if path is None else _code_at(field, Path(path))
+    if code is not None:
+        yield code
+
+
+def _code_at(field: str, path: Path) -> Code | None:
+    """The code at a path; None where there is none."""
+    place = os.path.abspath(path)
+    try:
+        digest = _listing_digest(path) if path.is_dir() else _file_digest(path)
+    except (OSError, ValueError):
+        return None
+    if digest is None:
+        return None
+    return Code(field, shown_path(place), os.path.realpath(os.path.dirname(place)), digest)
+
+
+def _file_digest(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _listing_digest(folder: Path) -> str | None:
+    """Of the names, sizes and times of wheels."""
+    wheels = sorted((one.name, one.stat()) for one in folder.glob("*.whl"))
+    rows = [[name, status.st_size, status.st_mtime_ns] for name, status in wheels]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest() if rows else None
+
+
+def _located(python: str) -> str | None:
+    """The path of an interpreter that is named by one, or by its name alone."""
+    return python if "/" in python else shutil.which(python)
+
+
+def _is_systems(python: str) -> bool:
+    """Whether an interpreter lies where the system, or the person who started this program, has
+    its programs: it is judged by where it is named, since an environment's own is a link."""
+    path = _located(python)
+    if path is None or not os.path.isabs(path):
+        return path is None
+    folder = os.path.realpath(os.path.dirname(path))
+    on_path = [one for one in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(one)]
+    own = [os.path.dirname(sys.executable), os.path.join(sys.base_prefix, "bin")]
+    known = {os.path.realpath(one) for one in ("/usr/bin", "/usr/local/bin", *own, *on_path)}
+    return folder in known and _PYTHON_NAME.fullmatch(os.path.basename(path)) is not None

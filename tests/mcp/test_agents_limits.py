@@ -1,0 +1,364 @@
+"""An agent's hosts, secrets, addresses and code: what is refused, what asks, what asks nothing."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.client import ClientRequestContext
+from mcp.types import ElicitRequestParams, ElicitResult
+from support.mcp.mcp_client import answer_of, error_of, wait_for
+from support.runs.running_run import CommandLine, kill_processes
+from support.train.hub_server import Hub, serving
+
+from trainmaster.mcp import build_server
+from trainmaster.store.host_record import HostRecord
+from trainmaster.sync.workspace import open_workspace
+from trainmaster.words.paths import Home
+
+_ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+_SPEC = """\
+name: small
+framework: nanogpt
+model: {n_layer: 1, n_head: 2, d_model: 32}
+data: {sources: [{path: corpus}], seq_len: 32}
+batch: {tokens: 256}
+steps: 60
+eval: {every_steps: 20, batches: 2}
+checkpoint: {every: 20}
+env: {TRAINMASTER_STEP_S: "0.001"}
+host: debug
+"""
+_HUB_SPEC = """\
+name: from-hub
+framework: hf
+model: {hub: owner/model}
+data: {sources: [{path: corpus}], seq_len: 32}
+batch: {tokens: 256}
+steps: 60
+"""
+Scenario = Callable[[Client], Awaitable[None]]
+
+
+class Agent:
+    """An agent's sessions in one home. `asked`: the questions that its user was asked."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.home = Home(Path(environment["TRAINMASTER_HOME"]))
+        self.home.root.mkdir(exist_ok=True)
+        self.asked: list[str] = []
+
+    def settings(self, text: str) -> None:
+        self.home.settings.write_text(f"{text}\n")
+
+    def session(
+        self, scenario: Scenario, era: str = "2026-07-28", says: str | None = None, **options: Any
+    ) -> None:
+        """`says`: what the user answers to forms, `accept` or `decline`; None: no forms."""
+
+        async def answer(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+            self.asked.append(params.message)
+            if says == "accept":
+                return ElicitResult(action="accept", content={"agree": True})
+            return ElicitResult(action="decline")
+
+        shown: dict[str, Any] = {} if says is None else {"elicitation_callback": answer}
+
+        async def hold() -> None:
+            server = build_server(self.environment, **options)
+            async with Client(server, mode=era, **shown) as client:
+                await scenario(client)
+
+        anyio.run(hold)
+
+
+@pytest.fixture
+def agent(environment: dict[str, str], corpus: Path) -> Iterator[Agent]:
+    yield Agent(environment)
+    kill_processes(Path(environment["TRAINMASTER_HOME"]) / "local")
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serving() as hub:
+        yield hub
+
+
+@contextmanager
+def listening() -> Iterator[tuple[int, Callable[[], bool]]]:
+    """A port, and whether anybody connected to it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+
+        def was_reached() -> bool:
+            try:
+                server.accept()[0].close()
+            except BlockingIOError:
+                return False
+            return True
+
+        yield server.getsockname()[1], was_reached
+
+
+def test_an_hour_of_ordinary_work_asks_nothing(agent: Agent) -> None:
+    async def scenario(client: Client) -> None:
+        await answer_of(client, "plan_run", spec=_SPEC)
+        run_id = (await answer_of(client, "launch", spec=_SPEC))["run_id"]
+        await wait_for(client, run_id, "end")
+        await answer_of(client, "diagnose", run_id=run_id)
+        await answer_of(client, "tail_log", run_id=run_id)
+        await answer_of(client, "query_metrics", run_id=[run_id])
+        await answer_of(client, "fetch_files", run_id=run_id, pattern="*.md")
+        await answer_of(client, "resume", run_id=run_id, set=["steps=80"])
+        await wait_for(client, run_id, "end")
+        assert (await answer_of(client, "get_run", run_id=run_id))["step"] == 80
+
+    agent.session(scenario, says="decline")
+    assert agent.asked == []
+
+
+def test_a_resume_before_verified_checkpoints_asks(agent: Agent) -> None:
+    async def scenario(client: Client) -> None:
+        run_id = (await answer_of(client, "launch", spec=_SPEC))["run_id"]
+        await wait_for(client, run_id, "end")
+        for start in ("scratch", "20"):
+            error = await error_of(client, "resume", run_id=run_id, start=start)
+            assert error.startswith("CONFIRMATION_REQUIRED: ")
+            assert "verified checkpoints" in error and "trainmaster approve" in error
+        assert (await answer_of(client, "get_run", run_id=run_id))["state"] == "completed"
+
+    agent.session(scenario)
+
+
+@_ERAS
+def test_a_folder_outside_is_sent_only_with_an_approval(
+    agent: Agent, tmp_path_factory: pytest.TempPathFactory, era: str
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "text.txt").write_text("A line of text to learn from.\n" * 400)
+    spec = _SPEC.replace("path: corpus", f"path: {outside}")
+
+    async def refused(client: Client) -> None:
+        error = await error_of(client, "plan_run", spec=spec)
+        assert error.startswith("POLICY_FILE: ") and "data.sources" not in error.split("Fix")[0]
+
+    async def declined(client: Client) -> None:
+        error = await error_of(client, "launch", spec=spec)
+        assert error.startswith("CONFIRMATION_DECLINED: ")
+        assert (await answer_of(client, "list_runs"))["runs"] == []
+
+    async def agreed(client: Client) -> None:
+        run_id = (await answer_of(client, "launch", spec=spec))["run_id"]
+        await wait_for(client, run_id, "end")
+
+    agent.session(refused, era, says="accept")
+    assert agent.asked == []
+    agent.session(declined, era, says="decline")
+    agent.session(agreed, era, says="accept")
+    (question,) = set(agent.asked)
+    assert f"read and send {outside}" in question
+
+
+def test_without_forms_an_approval_in_a_terminal_counts_once(
+    agent: Agent, tmp_path_factory: pytest.TempPathFactory, command: CommandLine
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "text.txt").write_text("A line of text to learn from.\n" * 400)
+    spec = _SPEC.replace("path: corpus", f"path: {outside}")
+
+    async def scenario(client: Client) -> None:
+        error = await error_of(client, "launch", spec=spec)
+        (approval,) = re.findall(r"trainmaster approve (q-\w+)", error)
+        agent_approves(approval)
+        run_id = (await answer_of(client, "launch", spec=spec))["run_id"]
+        await wait_for(client, run_id, "end")
+        assert (await error_of(client, "launch", spec=spec)).startswith("CONFIRMATION_REQUIRED: ")
+
+    def agent_approves(approval: str) -> None:
+        answer = command._by_process("approve", approval, "--yes", "--json")
+        assert answer[0] == 0, answer
+
+    agent.session(scenario)
+
+
+def test_no_hub_that_a_spec_names_is_asked(agent: Agent, hub: Hub) -> None:
+    spec = f"{_HUB_SPEC}env: {{HF_ENDPOINT: '{hub.endpoint}'}}\n"
+
+    async def reading(client: Client) -> None:
+        error = await error_of(client, "plan_run", spec=spec)
+        assert error.startswith("POLICY_ENDPOINT: ")
+
+    async def acting(client: Client) -> None:
+        await reading(client)
+        error = await error_of(client, "launch", spec=spec)
+        assert error.startswith("CONFIRMATION_REQUIRED: ") and hub.endpoint[7:] in error
+
+    agent.session(reading, read_only=True)
+    agent.session(acting)
+    assert hub.asked == []
+
+    async def configured(client: Client) -> None:
+        assert (await error_of(client, "plan_run", spec=spec)).startswith("HUB_NOT_FOUND: ")
+
+    agent.settings(f"agent: {{endpoints: ['{hub.endpoint}']}}")
+    agent.session(configured)
+    assert hub.asked
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "env: {WANDB_BASE_URL: 'https://attacker.example'}",
+        "env: {HTTPS_PROXY: 'attacker.example:3128'}",
+        "env: {ANYTHING: 'https://huggingface.co.attacker.example/x'}",
+    ],
+)
+def test_no_tracker_or_proxy_that_a_spec_names_is_used(agent: Agent, named: str) -> None:
+    async def scenario(client: Client) -> None:
+        for tool, code in (("plan_run", "POLICY_ENDPOINT"), ("launch", "CONFIRMATION_REQUIRED")):
+            error = await error_of(client, tool, spec=f"{_HUB_SPEC}{named}\n")
+            assert error.startswith(f"{code}: "), error
+
+    agent.session(scenario)
+
+
+def test_an_interpreter_of_the_spec_runs_only_once_it_is_trusted(
+    agent: Agent, tmp_path: Path, command: CommandLine
+) -> None:
+    marker, python = tmp_path / "ran", tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\necho >> {marker}\nexit 1\n")
+    python.chmod(0o755)
+    spec = _SPEC.replace("host: debug", f"host: local\nenvironment: {{python: {python}}}")
+    spec = spec.replace('env: {TRAINMASTER_STEP_S: "0.001"}\n', "")
+
+    async def planning(client: Client) -> None:
+        warnings = (await answer_of(client, "plan_run", spec=spec))["warnings"]
+        assert any("was not run" in warning for warning in warnings)
+
+    async def acting(client: Client) -> None:
+        await planning(client)
+        error = await error_of(client, "launch", spec=spec)
+        assert error.startswith("CONFIRMATION_REQUIRED: ") and str(python) in error
+
+    agent.session(planning, read_only=True)
+    agent.session(acting)
+    assert not marker.exists()
+    assert command("trust", str(tmp_path / ".venv"), "--yes")["path"] == str(python)
+
+    async def trusted(client: Client) -> None:
+        assert (await error_of(client, "plan_run", spec=spec)).startswith("ENVIRONMENT_UNUSABLE")
+
+    agent.session(trusted)
+    assert marker.exists()
+    marker.unlink()
+    python.write_text(f"#!/bin/sh\necho changed >> {marker}\nexit 1\n")
+    agent.session(planning)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("python", ["rm", "./python3", "touch"])
+def test_a_program_on_the_path_is_no_interpreter(agent: Agent, tmp_path: Path, python: str) -> None:
+    (tmp_path / "python3").write_text("#!/bin/sh\ntouch ran\n")
+    (tmp_path / "python3").chmod(0o755)
+    spec = _SPEC.replace("host: debug", f"host: local\nenvironment: {{python: {python}}}")
+
+    async def scenario(client: Client) -> None:
+        warnings = (await answer_of(client, "plan_run", spec=spec))["warnings"]
+        assert any("was not run" in warning for warning in warnings)
+
+    agent.session(scenario, read_only=True)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_code_that_a_spec_brings_here_asks(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "setup.sh").write_text("touch ran\n")
+    spec = _SPEC.replace("host: debug", "host: local").replace("TRAINMASTER_STEP_S", "PYTHONPATH")
+    spec += "environment: {setup: setup.sh}\n"
+
+    async def scenario(client: Client) -> None:
+        error = await error_of(client, "launch", spec=spec)
+        assert error.startswith("CONFIRMATION_REQUIRED: ")
+        assert str(tmp_path / "setup.sh") in error and "PYTHONPATH" in error
+
+    agent.session(scenario)
+
+
+def test_only_allowed_hosts_are_launched_on_or_attached_to(agent: Agent) -> None:
+    agent.settings("agent: {hosts: [local]}")
+    with listening() as (port, was_reached):
+        with open_workspace(agent.environment) as workspace:
+            workspace.control.put_host(HostRecord("gpu1", "127.0.0.1", port=port), 1.0)
+
+        async def scenario(client: Client) -> None:
+            error = await error_of(client, "plan_run", spec=_SPEC, host="gpu1")
+            assert error.startswith("POLICY_HOST: ") and "agent: {hosts: [gpu1, local]}" in error
+            for tool, arguments in (
+                ("launch", {"spec": _SPEC, "host": "gpu1"}),
+                ("attach", {"log": "/work/train.log", "host": "gpu1"}),
+            ):
+                error = await error_of(client, tool, **arguments)
+                assert error.startswith("CONFIRMATION_REQUIRED: ") and "gpu1" in error
+            stolen = await error_of(client, "attach", log="/root/.ssh/id_rsa", host="gpu1")
+            assert stolen.startswith("POLICY_FILE: ")
+
+        agent.session(scenario)
+        assert not was_reached()
+
+
+def test_secrets_go_neither_to_an_agents_host_nor_beyond_their_own(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "a-value-of-the-token-123")
+    agent.settings("secrets: {allow: [MY_TOKEN]}")
+    spec = _SPEC.replace("env: {", "secrets: [MY_TOKEN]\nenv: {")
+    with listening() as (port, was_reached):
+        new = HostRecord("gpu9", "127.0.0.1", port=port, by_agent=True)
+        with open_workspace(agent.environment) as workspace:
+            workspace.control.put_host(new, 1.0)
+
+        async def on_new_host(client: Client) -> None:
+            error = await error_of(client, "plan_run", spec=spec, host="gpu9")
+            assert error.startswith("POLICY_SECRET: ")
+            error = await error_of(client, "launch", spec=spec, host="gpu9")
+            assert error.startswith("CONFIRMATION_REQUIRED: ") and "MY_TOKEN to gpu9" in error
+
+        async def bound(client: Client) -> None:
+            for tool in ("plan_run", "launch"):
+                error = await error_of(client, tool, spec=spec)
+                assert error.startswith("POLICY_SECRET: ")
+
+        agent.session(on_new_host)
+        assert not was_reached()
+    agent.settings("secrets: {allow: [MY_TOKEN]}\nagent: {secrets: {MY_TOKEN: [gpu1]}}")
+    agent.session(bound, says="accept")
+    assert agent.asked == []
+
+
+@_ERAS
+def test_a_new_host_is_connected_to_only_with_an_approval(agent: Agent, era: str) -> None:
+    with listening() as (port, was_reached):
+        wanted = {"name": "gpu9", "address": f"root@127.0.0.1:{port}"}
+
+        async def unasked(client: Client) -> None:
+            error = await error_of(client, "add_host", **wanted)
+            assert error.startswith("CONFIRMATION_REQUIRED: ") and "trainmaster approve" in error
+
+        async def declined(client: Client) -> None:
+            error = await error_of(client, "add_host", **wanted)
+            assert error.startswith("CONFIRMATION_DECLINED: ")
+
+        agent.session(unasked, era)
+        agent.session(declined, era, says="decline")
+        assert not was_reached()
+        assert f"root@127.0.0.1:{port}" in agent.asked[0]
+    with open_workspace(agent.environment) as workspace:
+        assert workspace.control.hosts() == []
