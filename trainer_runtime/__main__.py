@@ -85,7 +85,7 @@ def _facts(options: Options) -> int:
 def _source(options: Options) -> int:
     from trainer_runtime.box.attach.examine_source import examine_source
 
-    return _print(examine_source(options.kind, options.target, options.begin))
+    return _print(examine_source(options.kind, options.target, options.begin, options.root))
 
 
 def _output(options: Options) -> int:
@@ -246,6 +246,7 @@ COMMANDS = {
         _source,
         (
             _argument("--begin", choices=("start", "end"), default="start"),
+            _argument("--root", help="the folder of this host's runs"),
             _argument("kind", choices=("log", "tmux", "screen", "pid")),
             _argument("target"),
         ),

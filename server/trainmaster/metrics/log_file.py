@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.protocol.log_text import TWO_BYTES, why_no_text
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError, UsageError
@@ -117,7 +118,7 @@ def open_log(path: Path) -> BinaryIO:
     """
     try:
         # Non-blocking: the other end of a pipe may never be opened.
-        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
+        file = os.fdopen(open_unprotected(path, os.O_NONBLOCK), "rb", buffering=0)
     except OSError as error:
         raise not_readable(path, _reason(error)) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

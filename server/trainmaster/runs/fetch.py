@@ -21,6 +21,7 @@ from pathlib import Path
 
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
+from trainer_runtime.core.files.names import TakenNames, why_unsafe
 from trainer_runtime.core.files.private import share
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.sync.refresh import refresh
@@ -34,8 +35,7 @@ from trainmaster.words.paths import Home
 from trainmaster.words.settings import read_settings
 
 _FILES_AT_A_TIME = 4
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_LONGEST_NAME_BYTES = 240  # `.NAME.part` has to fit into 255
+_LONGEST_SHOWN = 200
 _MOST_SKIPPED = 50
 _MOST_LISTED = 5
 
@@ -207,7 +207,14 @@ async def _find(
             source = mirror if here.get(item.path) is item else remote
             chosen[item.path] = _Wanted(item, source)
     in_order = sorted(chosen.values(), key=lambda item: (item.is_manifest, item.file.path))
-    return in_order, skipped[:_MOST_SKIPPED]
+    taken, kept = TakenNames(), []
+    for wanted in in_order:
+        reason = taken.why_taken(wanted.file.path)
+        if reason is None:
+            kept.append(wanted)
+        else:
+            skipped.append(LeftOut(wanted.file.path, reason))
+    return kept, skipped[:_MOST_SKIPPED]
 
 
 def _problem(
@@ -216,11 +223,9 @@ def _problem(
     """Why a file is not downloaded; None where it is."""
     if isinstance(item, LeftOut):
         return LeftOut(shown(item.path.encode(errors="replace")), shown(item.reason.encode()))
-    parts = item.path.split("/")
-    if any(part in ("", ".", "..") or _UNSAFE.search(part) for part in parts):
-        return LeftOut(ascii(item.path)[1:-1], "its name is not safe")
-    if any(len(part.encode()) > _LONGEST_NAME_BYTES for part in parts):
-        return LeftOut(item.path, "its name is too long")
+    unsafe = why_unsafe(item.path)
+    if unsafe is not None:
+        return LeftOut(ascii(item.path)[1 : 1 + _LONGEST_SHOWN], unsafe)
     if is_never_fetched(item.path):
         return LeftOut(item.path, "is never fetched")
     if has_secrets and is_mirrored(item.path) and item.path not in here:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import platformdirs
 
+from trainer_runtime.core.files.protected import is_protected
+
 HOME_VARIABLE = "TRAINMASTER_HOME"
 
 
@@ -73,11 +75,8 @@ class Home:
         return self.root / "settings.yaml"
 
     def keeps_private(self, path: Path) -> bool:
-        """Whether a file holds keys, secrets or the URLs of alerts."""
-        folders = ("keys", "kaggle-secrets", "secrets")
-        private = [self.secrets_env, self.settings, *(self.root / name for name in folders)]
-        place = path.resolve()
-        return any(place.is_relative_to(one.resolve()) for one in private)
+        """Whether a file holds keys, secrets, settings or the URLs of alerts."""
+        return is_protected(path, [self.root, self.local_root, self.debug_root])
 
     @property
     def downloads(self) -> Path:

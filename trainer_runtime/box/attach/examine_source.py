@@ -32,6 +32,7 @@ from trainer_runtime.box.processes.open_files import (
     variables_of,
     writers,
 )
+from trainer_runtime.core.files.protected import is_protected
 from trainer_runtime.core.protocol.log_text import JUDGED_BYTES, why_no_text
 
 _TAIL_BYTES = 1 << 16
@@ -50,19 +51,30 @@ class RefusedError(Exception):
         self.refusal = {"code": code, "message": message, "fix": fix}
 
 
-def examine_source(kind: str, target: str, begin: str) -> dict[str, Any]:
+def examine_source(kind: str, target: str, begin: str, root: str | None = None) -> dict[str, Any]:
     """`{"source": …}` for a `kind` (log, tmux, screen, pid), or `{"refused": …}` with an error.
 
-    `begin`: `start` for everything written so far, `end` for new lines only.
+    `begin`: `start` for everything written so far, `end` for new lines only. `root`: the folder of
+    this host's runs, whose secrets are not shown under any name.
     """
     try:
         found = _EXAMINERS[kind](target)
+        _refuse_secrets(found.get("path"), root)
     except RefusedError as error:
         return {"refused": error.refusal}
     source = {"kind": kind, "target": target, "from": begin, "begin": 0, **found}
     if begin == "end" and source.get("path"):
         source["begin"] = _last_line(Path(source["path"]))
     return {"source": source}
+
+
+def _refuse_secrets(path: str | None, root: str | None) -> None:
+    if path is not None and is_protected(Path(path), [Path(root)] if root else []):
+        raise RefusedError(
+            "LOG_NOT_READABLE",
+            f"{path} on {_here()} holds secrets, keys or settings of Trainmaster.",
+            "Give the path of the log that the training writes.",
+        )
 
 
 def _log(target: str) -> dict[str, Any]:

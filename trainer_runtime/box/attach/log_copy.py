@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.box.files.files import AppendedLog, LineReader
+from trainer_runtime.box.files.layout import RunFolder
+from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.protocol.followed_files import TAIL_BYTES
 from trainer_runtime.core.protocol.lines import Event, ProtocolError, decode
 
@@ -61,6 +63,7 @@ class LogCopy:
             next_seq = event.seq + 1
             self._origin = _origin(event)
         self._journal = AppendedLog(journal, next_seq)
+        self._root = RunFolder(copy.parents[2]).host_root
         self._copy = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._source: int | None = None
 
@@ -139,7 +142,7 @@ class LogCopy:
     def _take_up(self, part: int, begin: int, size: int, *, apart: bool = False) -> bool:
         """Record the file at a part's path as the copy's next; False if there is none."""
         try:
-            source = os.open(self._parts[part], os.O_RDONLY | os.O_CLOEXEC)
+            source = self._opened(self._parts[part])
         except OSError:
             return False
         status = os.fstat(source)
@@ -164,7 +167,7 @@ class LogCopy:
         path = self._parts[origin.part]
         for candidate in (path, *_moved(path, origin)):
             try:
-                source = os.open(candidate, os.O_RDONLY | os.O_CLOEXEC)
+                source = self._opened(candidate)
             except OSError:
                 continue
             status = os.fstat(source)
@@ -172,6 +175,10 @@ class LogCopy:
                 return source
             os.close(source)
         return None
+
+    def _opened(self, path: Path) -> int:
+        """Its owner may have put a link to secrets into the place of the log."""
+        return open_unprotected(path, homes=[self._root])
 
     def _is_in_place(self, origin: Origin) -> bool:
         try:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.files.protected import is_protected, refuse_protected
+
 # What a source's path begins with where it is the training machine's own.
 ON_BOX = "host:"
 # Raised when the shards' layout or the tokenizers' output changes, so that old entries are not met.
@@ -121,14 +123,15 @@ def list_source(path: str, data_format: str = TEXT) -> Listing:
 def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
     """The files of a format (`data.sources[].format`) in a folder, by relative name.
 
-    Hidden files and folders, empty files, links that lead out of the folder and whatever is not of
-    the format are left out; text is what has no NUL in its first 8 KiB. A file given by its own
-    path is taken as it is.
+    Hidden files and folders, empty files, links that lead out of the folder, files with secrets or
+    settings of Trainmaster and whatever is not of the format are left out; text is what has no NUL
+    in its first 8 KiB. A file given by its own path is taken as it is.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
-        OSError: it can't be read.
+        OSError: it can't be read, or is such a file.
     """
+    refuse_protected(path)
     if not path.is_dir():
         return (_corpus_file(path, path.name),)
     root = path.resolve()
@@ -138,6 +141,8 @@ def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
         for name in file_names:
             file = Path(folder, name)
             if name.startswith(".") or not _inside(file, root) or not _is_of(file, data_format):
+                continue
+            if is_protected(file):
                 continue
             found.append(_corpus_file(file, file.relative_to(root).as_posix()))
     return tuple(sorted(found, key=lambda file: file.name))

@@ -24,6 +24,7 @@ from trainer_runtime.core.files.manifest import (
     ManifestError,
     read,
 )
+from trainer_runtime.core.files.protected import is_protected
 
 _READ_BYTES = 1 << 20
 # Beyond these, the client asks for each chunk's digest after the download: a listing stays fast.
@@ -33,6 +34,9 @@ _MOST_HASHED_BYTES = 1 << 30
 _NEVER = re.compile(
     r"\.[^/]*|(?:[^/]+/)*(?:\.writing-|\.old-)[^/]*(?:/.*)?|(?:[^/]+/)*\.[^/]*\.part"
 )
+# No file system has a larger one, and no clock is further from 1970 (in 1823 and 2116).
+LARGEST_FILE_BYTES = 1 << 53
+_FARTHEST_NS = 1 << 62
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -72,13 +76,20 @@ def parse_listed(row: Any) -> ListedFile | LeftOut:
     try:
         if "skipped" in row:
             return LeftOut(str(row["skipped"]), str(row["reason"]))
-        size, digests = int(row["size"]), row["sha256"]
+        size, mtime_ns, digests = row["size"], row["mtime_ns"], row["sha256"]
+        _check_number(size, 0, LARGEST_FILE_BYTES)
+        _check_number(mtime_ns, -_FARTHEST_NS, _FARTHEST_NS)
         listed = None if digests is None else tuple(map(str, digests))
-        if size < 0 or (listed is not None and len(listed) != count_chunks(size)):
+        if listed is not None and len(listed) != count_chunks(size):
             raise ValueError("sizes that don't fit")
-        return ListedFile(str(row["path"]), size, int(row["mtime_ns"]), listed)
+        return ListedFile(str(row["path"]), size, mtime_ns, listed)
     except (KeyError, TypeError, ValueError):
         return LeftOut(ascii(row)[:200], "was not understood")
+
+
+def _check_number(value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError("a number out of range")
 
 
 def count_chunks(size_bytes: int) -> int:
@@ -254,7 +265,8 @@ def _open(root: Path, path: str) -> int | None:
         return None
     finally:
         os.close(folder)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    opened = Path(f"/proc/self/fd/{descriptor}")
+    if stat.S_ISREG(os.fstat(descriptor).st_mode) and not is_protected(opened, [root]):
         return descriptor
     os.close(descriptor)
     return None

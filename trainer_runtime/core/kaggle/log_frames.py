@@ -20,6 +20,8 @@ from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 PREFIX = "TM1 "
 # Of one line, before it is deflated; a log viewer has to live with its lines.
 LONGEST_FRAME_BYTES = 48 << 10
+# The limit of a file that is sent whole; what would unpack to more is dropped.
+_MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,24 @@ def encode_frames(
         yield PREFIX + json.dumps(fields, separators=(",", ":"))
 
 
+def _inflated(packed: bytes) -> bytes:
+    """Raises:
+    ValueError: it unpacks to more than a frame may hold, or is not whole.
+    """
+    inflating = zlib.decompressobj()
+    data = inflating.decompress(packed, _MOST_BYTES)
+    if not inflating.eof:
+        raise ValueError("more than a frame holds")
+    return data
+
+
 def decode_frame(line: str) -> Frame | None:
     """The frame of a line; None for a line that is none, or that was damaged on the way."""
     if not line.startswith(PREFIX):
         return None
     try:
         fields = decode_fields(line[len(PREFIX) :], "a frame", max_bytes=MAX_DOCUMENT_BYTES)
-        data = zlib.decompress(base64.b64decode(fields.text("z"), validate=True))
+        data = _inflated(base64.b64decode(fields.text("z"), validate=True))
         file, at = fields.text("file"), fields.integer("at")
         if at < 0:
             return None

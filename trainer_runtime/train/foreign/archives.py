@@ -18,6 +18,7 @@ from torch import Tensor
 
 from trainer_runtime.core.decoding import MAX_ROW_DEPTH, decode_value
 from trainer_runtime.train.checkpoints.tensors import TensorFileError, read_tensors
+from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe_torch
 from trainer_runtime.train.foreign.records import UnusableError
 
 # What reading a file that anybody may have written can end in.
@@ -50,9 +51,14 @@ def read_archive(path: Path) -> Any:
     `weights_only=True`.
 
     Raises:
-        UnusableError: it is missing, torn or damaged, or holds more than tensors and plain values.
+        UnusableError: it is missing, torn or damaged, or holds more than tensors and plain values;
+            or this PyTorch is too old to open it.
     """
     _check_archive(path)
+    try:
+        refuse_unsafe_torch()
+    except UnsafeTorchError as refused:
+        raise UnusableError(f"{path.name} is not opened: {refused}") from None
     try:
         with _numpy_arrays():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)

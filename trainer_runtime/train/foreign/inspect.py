@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe_torch
 from trainer_runtime.train.foreign.huggingface import HUGGING_FACE
 from trainer_runtime.train.foreign.litgpt import LITGPT
 from trainer_runtime.train.foreign.nanogpt import NANOGPT
@@ -35,10 +37,14 @@ class RefusedError(Exception):
         self.refusal = {"code": code, "message": message, "fix": fix}
 
 
-def inspect_output(target: str) -> dict[str, Any]:
-    """`{"output": …}` (a `FoundOutput`), or `{"refused": …}` with an error."""
+def inspect_output(target: str, torch_version: str | None = None) -> dict[str, Any]:
+    """`{"output": …}` (a `FoundOutput`), or `{"refused": …}` with an error.
+
+    `torch_version`: of the PyTorch that opens the checkpoints; None for this interpreter's.
+    """
     try:
         folder = _folder(target)
+        _refuse_unsafe(torch_version)
         kind, places = _recognised(folder)
     except RefusedError as error:
         return {"refused": error.refusal}
@@ -80,6 +86,18 @@ def _folder(target: str) -> Path:
                 f"Resume it: `trainmaster resume {_plain(place.name)}`.",
             )
     return folder
+
+
+def _refuse_unsafe(torch_version: str | None) -> None:
+    try:
+        refuse_unsafe_torch(torch_version)
+    except UnsafeTorchError as refused:
+        raise RefusedError(
+            "ENVIRONMENT_UNUSABLE",
+            f"{sys.executable} does not open the checkpoints: {refused}.",
+            "Name an interpreter with a newer PyTorch (`--python PATH`), or update this one "
+            "(`pip install 'torch>=2.6'`).",
+        ) from None
 
 
 def _recognised(folder: Path) -> tuple[Kind, list[Path]]:

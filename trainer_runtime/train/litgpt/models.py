@@ -14,6 +14,7 @@ import torch
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.frameworks import litgpt as written
 from trainer_runtime.train.attempt.config import ConfigError, ModelConfig, RunConfig
+from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe_torch
 
 _WEIGHTS = "lit_model.pth"
 
@@ -60,8 +61,9 @@ def _keep_weights_alone(path: Path) -> None:
         ConfigError: it can't be read.
     """
     try:
+        refuse_unsafe_torch()
         held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+    except (OSError, RuntimeError, pickle.UnpicklingError, UnsafeTorchError) as error:
         first = str(error).strip().partition("\n")[0]
         raise ConfigError(f"model.path: {path.resolve()} can't be read: {first}") from None
     if isinstance(held.get("model"), Mapping):

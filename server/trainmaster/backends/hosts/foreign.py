@@ -21,7 +21,7 @@ async def examine_source(host: Host, kind: str, target: str, begin: str) -> Mapp
     Raises:
         HostError: it can't be watched, or no usable answer.
     """
-    arguments = ["--begin", begin, "--", kind, target]
+    arguments = ["--begin", begin, "--root", await host.root(), "--", kind, target]
     call = RuntimeCall("source", arguments, _unread(host, target), _SOURCE_TIMEOUT_S)
     return await runtime_call(host, call, lambda answer: _section(answer, "source").values)
 

@@ -20,6 +20,11 @@ class SourcesLeftOutError(CloudError):
     sources: tuple[str, ...] = ()
 
 
+# Of a session's files those that are listed at most, far more than a run leaves.
+MOST_OUTPUTS = 20_000
+_WEEK_S = 7 * 24 * 3600.0
+_LAST_T = 4e9  # in 2096
+
 KernelState = Literal["queued", "running", "complete", "error", "cancelled"]
 
 
@@ -78,6 +83,21 @@ class Quota:
     @property
     def left_s(self) -> float:
         return max(0.0, self.total_s - self.used_s - self.reserved_s)
+
+
+def quota_of(found: Mapping[str, Any]) -> Quota:
+    """A quota from the client's answer; what no week has is 0, or unknown."""
+    used, total, reserved = (
+        _within(found.get(name), _WEEK_S) or 0.0 for name in ("used_s", "total_s", "reserved_s")
+    )
+    return Quota(used, total, _within(found.get("refresh_t"), _LAST_T), reserved)
+
+
+def _within(value: object, most: float) -> float | None:
+    """A number from 0 to `most`; None for all else, NaN too."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= most:
+        return None
+    return float(value)
 
 
 @dataclass(frozen=True, slots=True)

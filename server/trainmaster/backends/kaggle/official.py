@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timezone
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,8 @@ from kagglesdk.kernels.types.kernels_api_service import (
 )
 from requests.adapters import HTTPAdapter
 
-from trainmaster.backends.kaggle.client import KernelState
+from trainer_runtime.core.files.names import safe_names
+from trainmaster.backends.kaggle.client import MOST_OUTPUTS, KernelState
 from trainmaster.backends.kaggle.download_output import fetch_blob
 from trainmaster.backends.kaggle.error_mapping import (
     KeysMissingError,
@@ -41,6 +43,8 @@ _CONNECT_S, _ANSWER_S = 15.0, 90.0
 # A log's stream is silent while the kernel is; Kaggle ends it earlier than this.
 _SILENCE_S = 300.0
 _FILES_A_PAGE = 100
+# A listing that repeats its page for ever ends here.
+_MOST_PAGES = 10 * MOST_OUTPUTS // _FILES_A_PAGE
 # Assumed validity of the URLs of output files.
 _ADDRESSES_HOLD_S = 300.0
 _STATES: dict[str, KernelState] = {
@@ -249,13 +253,14 @@ class Official:
         self._unless_absent(lambda: self._api.dataset_delete(owner, slug, no_confirm=True))
 
     def _list_outputs(self, ref: str) -> Mapping[str, str]:
-        found = dict(self._output_pages(ref))
+        addresses = dict(islice(self._output_pages(ref), MOST_OUTPUTS))
+        found = {name: addresses[name] for name in safe_names(addresses, MOST_OUTPUTS)}
         self._addresses[ref] = (time.monotonic(), found)
         return found
 
     def _output_pages(self, ref: str) -> Iterator[tuple[str, str]]:
         token = ""
-        while True:
+        for _ in range(_MOST_PAGES):
             request = ApiListKernelSessionOutputRequest()
             request.user_name, request.kernel_slug = ref.split("/")
             request.page_size, request.page_token = _FILES_A_PAGE, token
@@ -266,7 +271,7 @@ class Official:
 
             page = self._asked(asked)
             for file in page.files or ():
-                if file.file_name and file.url and _is_safe(file.file_name):
+                if file.file_name and file.url:
                     yield file.file_name, file.url
             token = page.next_page_token or ""
             if not token:
@@ -327,8 +332,3 @@ class Official:
                 except SystemExit:
                     raise KeysMissingError from None
             self._signed_in = True
-
-
-def _is_safe(name: str) -> bool:
-    parts = name.split("/")
-    return name.isprintable() and "\\" not in name and not {"", ".", ".."} & set(parts)

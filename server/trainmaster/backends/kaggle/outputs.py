@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.files.names import safe_names
 from trainer_runtime.core.kaggle.session_order import RUN_FOLDER
 from trainer_runtime.core.protocol.followed_files import (
     JOURNAL,
@@ -16,10 +17,12 @@ from trainer_runtime.core.protocol.followed_files import (
     is_replaced,
 )
 from trainmaster.backends.follower import News
-from trainmaster.backends.kaggle.client import Kaggle
+from trainmaster.backends.kaggle.client import MOST_OUTPUTS, Kaggle
 from trainmaster.store.control.kaggle import KaggleSession
 from trainmaster.store.mirror import MirrorWriter
 
+# A follower would have read it in parts; here it is read whole.
+_LARGEST_FOLLOWED_BYTES = 1 << 30
 _INDEX = "checkpoints_index.json"
 _BELOW = f"{RUN_FOLDER}/"
 
@@ -34,7 +37,7 @@ class Outputs:
 
     async def names(self) -> list[str]:
         """The paths of the files in the run's folder."""
-        names = await self._kaggle.outputs(self._ref)
+        names = safe_names(await self._kaggle.outputs(self._ref), MOST_OUTPUTS)
         return sorted(name.removeprefix(_BELOW) for name in names if name.startswith(_BELOW))
 
     async def fetch(self, name: str) -> Path:
@@ -58,7 +61,10 @@ class Outputs:
         shutil.rmtree(self._folder, ignore_errors=True)
         known = session.newest_attempt
         for name in _in_order(names, known):
-            data = (await self.fetch(name)).read_bytes()
+            path = await self.fetch(name)
+            if path.stat().st_size > _LARGEST_FOLLOWED_BYTES:
+                continue
+            data = path.read_bytes()
             if is_replaced(name):
                 writer.replace(name, data)
                 news.note(session.run_id, name)

@@ -21,6 +21,7 @@ from trainmaster.backends.kaggle.client import (
     Pushed,
     Quota,
     SourcesLeftOutError,
+    quota_of,
 )
 from trainmaster.backends.kaggle.credentials import with_keys
 from trainmaster.backends.kaggle.scratch import new_folder
@@ -107,7 +108,7 @@ class KaggleProcess:
         await self._ask("fetch_output", _FETCH_S, ref=ref, name=name, path=str(path.absolute()))
 
     async def quota(self) -> Quota:
-        return Quota(**await self._ask("quota", min(_QUOTA_S, self.answer_s)))
+        return quota_of(await self._ask("quota", min(_QUOTA_S, self.answer_s)))
 
     async def put_dataset(self, slug: str, title: str, folder: Path) -> str:
         place = str(folder.absolute())

@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from trainer_runtime.core.files.protected import refuse_protected
 from trainmaster.plan.spec.compute import EnvironmentSpec
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.words.errors import SpecError
@@ -113,6 +114,7 @@ def _rates(defined: ast.stmt) -> bool:
 
 def _read(path: Path, field: str) -> str:
     try:
+        refuse_protected(path)
         data = path.read_bytes()
         if len(data) > _MOST_BYTES:
             raise _unreadable(path, field, f"it is larger than {_MOST_BYTES >> 10} KiB")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.files.protected import open_unprotected
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.plan.spec.sets import apply_sets
 from trainmaster.plan.spec.support import refuse_what_is_not_built
@@ -61,7 +62,7 @@ def _read(source: str | Path) -> tuple[str, Path]:
         if not path.is_file():
             problem = "it is not a file" if path.exists() else "it does not exist"
             raise _unreadable(path, problem)
-        with path.open("rb") as file:
+        with os.fdopen(open_unprotected(path), "rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise too_large()
