@@ -14,7 +14,7 @@ from trainer_runtime.box.attach.examine_source import examine_source
 from trainer_runtime.box.attach.log_copy import LogCopy
 from trainer_runtime.core.files.listing import LeftOut, list_files
 from trainer_runtime.core.files.protected import ProtectedError, is_protected, open_unprotected
-from trainmaster.metrics.log_file import is_file, read_text
+from trainmaster.metrics.log_file import log_file, read_text
 from trainmaster.plan.spec import load_spec
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import SpecError, UsageError
@@ -75,7 +75,7 @@ def test_no_name_of_a_protected_file_is_read_as_a_log(
 ) -> None:
     path = disguise(filled / name, tmp_path)
     with pytest.raises(UsageError) as refused:
-        is_file(workspace, str(path))
+        log_file(workspace, str(path))
     assert refused.value.code == "LOG_NOT_READABLE"
     answer = examine_source("log", str(path), "start", str(filled))
     assert answer["refused"]["code"] == "LOG_NOT_READABLE"
