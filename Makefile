@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test suite test-faults test-live check quick bench docs format clean
+.PHONY: help setup demo test suite test-faults test-live check quick bench docs format release locks fuzz clean
 
 # As on its users' machines: else each of the thousands of commands would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -10,6 +10,7 @@ TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh
 # Two workers for each core, at most eight: most tests wait for processes. The files are ordered by
 # tests/support/session/ordering.py, the longest first.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? 2 * cores : 8)))
+FUZZ ?= 20000
 PYTEST := $(PYTHON_BIN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help: ## what can be made
@@ -56,6 +57,16 @@ docs: setup ## the reference pages that are made from the code
 format: setup ## put the code into shape
 	@.venv/bin/ruff check --fix --quiet .
 	@.venv/bin/ruff format --quiet .
+
+release: setup ## wheel, sdist, SBOM and provenance of the commit, reproducibly, into dist/
+	@$(PYTHON_BIN) scripts/release.py
+
+locks: setup ## resolve the lock files, keeping versions that still go together
+	@$(PYTHON_BIN) scripts/make_locks.py --keep
+
+fuzz: setup ## the tests of random input, for long: FUZZ=20000 examples each
+	TRAINMASTER_FUZZ=$(FUZZ) TRAINMASTER_FUZZ_CALLS=10000 $(PYTHON_BIN) -m pytest -n $(WORKERS) \
+	--dist load $$(grep -rlE "TRAINMASTER_FUZZ|support\.fuzz" tests --include="test_*.py")
 
 clean: ## remove what was built here
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

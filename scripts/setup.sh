@@ -57,7 +57,7 @@ fi
 
 # An environment that is incomplete, or whose interpreter was removed, is made again.
 stamp=.venv/.installed
-wanted=$(printf '%s\n' "$extras" | cat - pyproject.toml constraints.txt | cksum)
+wanted=$(printf '%s\n' "$extras" | cat - pyproject.toml constraints.txt requirements-dev.lock | cksum)
 if [ -x .venv/bin/python ] && python_ok .venv/bin/python && [ -f "$stamp" ] &&
     grep -qxF "$wanted" "$stamp"; then
     exit 0
@@ -71,17 +71,23 @@ if [ ! -x .venv/bin/pip ] || ! python_ok .venv/bin/python; then
     "$python" -m venv --clear .venv
 fi
 say "Installing Trainmaster with [$extras] into .venv (PyTorch included; this takes a minute or two) ..."
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-    --editable ".[$extras]"
+pip() {
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"
+}
+# PyTorch first: which build suits this machine, its package indexes know.
+pip --constraint constraints.txt torch
 if [[ ",$extras," == *,frameworks,* ]]; then
-    # litdata brings the torchvision for GPUs along, which breaks on a PyTorch for the CPU.
-    if ! .venv/bin/python -c 'import torchvision' 2>/dev/null; then
-        .venv/bin/python -m pip uninstall --quiet --yes torchvision
-    fi
+    # By digest, and nothing but what the lock names (scripts/make_locks.py).
+    pip --no-deps --require-hashes --requirement requirements-dev.lock
     # DeepSpeed's setup asks the PyTorch that is installed; without its compiled operators.
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check wheel setuptools
-    DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-        --constraint constraints.txt --no-build-isolation deepspeed
+    PYTHONPATH=. .venv/bin/python scripts/locked.py deepspeed setuptools wheel > .venv/locked.txt
+    PYTHONPATH=. .venv/bin/python scripts/locked.py --only deepspeed > .venv/deepspeed.txt
+    pip --no-deps --require-hashes --requirement .venv/locked.txt
+    DS_BUILD_OPS=0 pip --no-deps --require-hashes --no-build-isolation \
+        --requirement .venv/deepspeed.txt
+    pip --no-deps --no-build-isolation --editable .
+else
+    pip --constraint constraints.txt --editable ".[$extras]"
 fi
 # A call that asks for fewer extras keeps what is installed.
 printf '%s\n' "$wanted" >> "$stamp"

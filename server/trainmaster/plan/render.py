@@ -110,6 +110,6 @@ def _json(value: Mapping[str, Any]) -> bytes:
 def _runtime(package: Path) -> dict[str, bytes]:
     return {
         f"{_RUNTIME}/{file.relative_to(package).as_posix()}": file.read_bytes()
-        for file in sorted(package.rglob("*.py"))
+        for file in sorted((*package.rglob("*.py"), *package.rglob("*.lock")))
         if "__pycache__" not in file.parts
     }

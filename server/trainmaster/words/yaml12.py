@@ -111,6 +111,15 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _represent_text(dumper: _Dumper, text: str) -> ScalarNode:
+    # Unescaped, they would be read as ends of lines.
+    style = '"' if any(letter in text for letter in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def _construct_text(loader: _Loader, node: ScalarNode) -> str:
     text = str(node.value)
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):

@@ -27,6 +27,7 @@ from trainer_runtime.box.environment.interpreters import (
 from trainer_runtime.box.environment.venvs import Recipe, provide
 from trainer_runtime.box.processes.commands import Report
 from trainer_runtime.core.config import EnvironmentConfig
+from trainer_runtime.core.environment.lock import LockedPackage, locked, parse_lock
 from trainer_runtime.core.environment.requirements import (
     name_of,
     requirement_lines,
@@ -34,9 +35,11 @@ from trainer_runtime.core.environment.requirements import (
     unsatisfied,
 )
 from trainer_runtime.core.environment.torch_builds import cpu_build
+from trainer_runtime.core.frameworks.packages import BUILD_TOOLS, BUILT_IN_PLACE
 
 REQUIREMENTS = "requirements.txt"
 OWN_REQUIREMENTS = "requirements-extra.txt"
+_DIGEST = "--hash=sha256:"
 # What comes with a PyTorch and is to stay with it.
 _HELD = ("torch", "triton", "pytorch-triton", "nvidia-", "cuda-")
 
@@ -149,7 +152,8 @@ def _on_top(base: Interpreter, lines: list[str], search: _Search) -> dict[str, A
             "name an interpreter without PyTorch"
         )
     constraints = tuple(f"{name}=={version}" for name, version in sorted(held.items()))
-    recipe = Recipe(base, tuple(lines), constraints, (), search.request.wheels)
+    wheels = search.request.wheels
+    recipe = Recipe(base, tuple(lines), constraints, (), wheels, (), _lock_of(lines, search))
     built, version = _provided(recipe, search)
     return _resolved(built, f"on top of {base.python}", version, recipe.name())
 
@@ -167,9 +171,25 @@ def _fresh(ours: list[str], own: list[str], search: _Search) -> dict[str, Any]:
     limits = tuple(f"{name}{limit}" for name, limit in sorted(bounds.items()) if limit)
     base = (able or search.found)[0]
     preferred = _without_cuda(lines) if search.box.device == "cpu" and not driver() else ()
-    recipe = Recipe(base, tuple(lines), (), limits, search.request.wheels, preferred)
+    wheels = search.request.wheels
+    recipe = Recipe(base, tuple(lines), (), limits, wheels, preferred, _lock_of(lines, search))
     built, version = _provided(recipe, search)
     return _resolved(built, "built", version, recipe.name())
+
+
+def _lock_of(lines: list[str], search: _Search) -> tuple[LockedPackage, ...] | None:
+    """The lines' packages with their digests; None where one has none, or the user's own wheels
+    are to be used."""
+    own = parse_lock("".join(f"{line}\n" for line in lines if _DIGEST in line))
+    ours = [line for line in lines if _DIGEST not in line]
+    if search.request.wheels is not None:
+        return None
+    built = any(name_of(line) in BUILT_IN_PLACE for line in ours)
+    found = locked([*ours, *(BUILD_TOOLS if built else ())])
+    if found is None:
+        return None
+    named = {package.name for package in own}
+    return (*own, *(package for package in found if package.name not in named))
 
 
 def _without_cuda(lines: list[str]) -> tuple[str, ...]:

@@ -38,6 +38,8 @@ _CONFLICT = re.compile(
 )
 # What is preferred has no wheel here: pip and uv call that a conflict with what is required.
 _NO_BUILD = re.compile(f"{_NO_WHEEL.pattern}|{_CONFLICT.pattern}")
+_OTHER_DIGEST = re.compile(r"DO NOT MATCH THE HASHES|[Hh]ash mismatch")
+_WHICH_DIFFERS = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*==[0-9][^\s;`]*)")
 _QUOTED_LINES = 3
 _QUOTED_LENGTH = 600
 
@@ -65,7 +67,8 @@ class Wanted:
 
     `held` names packages of an environment beneath that stay as they are; `wheels` is the one
     folder that wheels may come from, None for the usual indexes. `preferred`: more constraints,
-    which are let go of where nothing meets them.
+    which are let go of where nothing meets them. `hashed`: the files of requirements are complete
+    and hold digests, and nothing else is installed. `record`: where pip lists what it installed.
     """
 
     venv: Path
@@ -74,6 +77,8 @@ class Wanted:
     held: Sequence[str]
     wheels: str | None
     preferred: Path | None = None
+    hashed: bool = False
+    record: Path | None = None
 
 
 def find_installer(
@@ -107,7 +112,8 @@ def install(
     the preparation.
 
     Raises:
-        EnvironmentUnusableError: something has no wheel and can't be built, or versions conflict.
+        EnvironmentUnusableError: something has no wheel and can't be built, or versions conflict,
+            or a file has not the digest that it must have.
         EnvironmentUnavailableError: the network failed.
     """
     variables = _variables(installer, environment, wanted)
@@ -136,7 +142,7 @@ def install(
     first = attempt(only_wheels=True)
     if first.code == 0:
         return
-    if wanted.wheels is not None:
+    if wanted.wheels is not None or wanted.hashed:
         raise EnvironmentUnusableError(_failure(first, wanted))
     report("environment: not everything has a wheel; trying to build what has none")
     second = attempt(only_wheels=False)
@@ -180,8 +186,9 @@ def build_in_place(
     if attempt(only_wheels=True).code == 0:
         return
     report(f"environment: building {', '.join(lines)}")
-    build_tools = replace(wanted, requirements=[tools])
-    install(installer, build_tools, report, environment=environment, lock=lock)
+    if not wanted.hashed:  # else they are among what the lock has brought
+        build_tools = replace(wanted, requirements=[tools])
+        install(installer, build_tools, report, environment=environment, lock=lock)
     built = attempt(only_wheels=False)
     _refuse_what_stays(built, wanted)
     if built.code != 0:
@@ -217,6 +224,10 @@ def _command(
         command += ["--no-index", "--find-links", wanted.wheels]
     if only_wheels:
         command += ["--only-binary", ":all:"]
+    if wanted.hashed:
+        command += ["--no-deps", "--require-hashes"]
+    if wanted.record is not None and installer.kind == "pip":
+        command += ["--report", str(wanted.record)]
     if wanted.constraints is not None and not (installer.kind == "uv" and wanted.held):
         command += ["--constraint", str(wanted.constraints)]
     for file in wanted.requirements:
@@ -280,6 +291,9 @@ def _refuse_what_stays(ended: Ended, wanted: Wanted) -> None:
 def _failure(ended: Ended, wanted: Wanted) -> str:
     """What went wrong, by the package's name where it is known."""
     said = "\n".join(ended.lines)
+    if _OTHER_DIGEST.search(said):
+        named = ", ".join(dict.fromkeys(_WHICH_DIFFERS.findall(said))) or ended.last_words
+        return f"a file has another digest than the one on record: {named}; nothing of it was used"
     words = "; ".join(ended.lines[-_QUOTED_LINES:])[-_QUOTED_LENGTH:]
     if _CONFLICT.search(said):
         causes = [line for line in ended.lines if re.search(r"depends on|requested", line)]
@@ -290,6 +304,11 @@ def _failure(ended: Ended, wanted: Wanted) -> str:
     if missing is None:
         return f"the packages could not be installed: {words}"
     name = next(found for found in missing.groups() if found)
+    if wanted.hashed:
+        return (
+            f"{name} is not at this host's package indexes in the version and build of the lock; "
+            "packages named under environment.requirements are resolved without it"
+        )
     if wanted.wheels is not None:
         return f"no wheel of {name} for this Python in {wanted.wheels}"
     return f"no wheel of {name} for this Python and machine, and it can't be built"

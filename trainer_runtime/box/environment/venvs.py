@@ -14,10 +14,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from trainer_runtime.box.environment.installers import (
     EnvironmentUnusableError,
@@ -32,8 +32,10 @@ from trainer_runtime.box.environment.interpreters import (
     check_imports,
     probe_interpreter,
 )
+from trainer_runtime.box.environment.recorded_builds import install_recorded, record_path
 from trainer_runtime.box.files.files import read_json, write_json
 from trainer_runtime.box.processes.commands import Report, follow
+from trainer_runtime.core.environment.lock import LockedPackage, is_of_torch
 from trainer_runtime.core.environment.requirements import name_of
 from trainer_runtime.core.frameworks.packages import BUILT_IN_PLACE, DISPENSABLE, modules_of
 
@@ -43,13 +45,19 @@ _COMPLETE = ".complete"
 _BENEATH = "zz_beneath.pth"
 
 
+class _Settings(TypedDict):
+    environment: Mapping[str, str]
+    lock: int
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """What an environment is made of.
 
     `lines`: requirement lines. `held`: `name==version` of the packages of `base` that the new
     environment stands on; none for one that stands alone. `bounds`: constraint lines; `preferred`:
-    more of them, for as long as they can be met.
+    more of them, for as long as they can be met. `locked`: what the lock names for the lines, by
+    which everything but PyTorch is installed; None where the lines are resolved on the host.
     """
 
     base: Interpreter
@@ -58,6 +66,7 @@ class Recipe:
     bounds: Sequence[str]
     wheels: str | None
     preferred: Sequence[str] = ()
+    locked: Sequence[LockedPackage] | None = None
 
     @property
     def on_top(self) -> bool:
@@ -73,6 +82,7 @@ class Recipe:
             "bounds": list(self.bounds),
             "wheels": _listing(self.wheels),
             **({"preferred": list(self.preferred)} if self.preferred else {}),
+            **({"locked": [str(package) for package in self.locked]} if self.locked else {}),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -106,7 +116,7 @@ def provide(
         report(f"environment: building {entry}")
         maker = installer()
         _create(entry, recipe, maker, environment, report)
-        _fill(entry, recipe, maker, environment=environment, lock=lock, report=report)
+        _fill(entry, recipe, maker, cache=cache, environment=environment, lock=lock, report=report)
         built, problem = probe_interpreter(str(entry / "bin" / "python"), environment, folder)
         if built is None:
             raise EnvironmentUnusableError(f"the new environment's interpreter fails: {problem}")
@@ -217,28 +227,63 @@ def _fill(
     recipe: Recipe,
     installer: Installer,
     *,
+    cache: Path,
     environment: Mapping[str, str],
     lock: int,
     report: Report,
 ) -> None:
-    in_place = [line for line in recipe.lines if name_of(line) in BUILT_IN_PLACE]
-    requirements = entry / "requirements.txt"
-    requirements.write_text("".join(f"{line}\n" for line in recipe.lines if line not in in_place))
-    constraints = entry / "constraints.txt"
-    constraints.write_text("".join(f"{line}\n" for line in (*recipe.held, *recipe.bounds)))
-    preferred = entry / "preferred.txt"
-    preferred.write_text("".join(f"{line}\n" for line in recipe.preferred))
+    if recipe.locked is None:
+        lines, in_place = _parted(recipe.lines)
+    else:
+        lines, in_place = [line for line in recipe.lines if is_of_torch(name_of(line) or "")], []
+    record = (
+        None
+        if recipe.locked is None
+        else record_path(cache, recipe.base.version, (lines, recipe.bounds, recipe.preferred))
+    )
     wanted = Wanted(
         venv=entry,
-        requirements=[requirements],
-        constraints=constraints,
+        requirements=[_written(entry / "requirements.txt", lines)],
+        constraints=_written(entry / "constraints.txt", (*recipe.held, *recipe.bounds)),
         held=[line.partition("==")[0] for line in recipe.held],
         wheels=recipe.wheels,
-        preferred=preferred if recipe.preferred else None,
+        preferred=_written(entry / "preferred.txt", recipe.preferred) if recipe.preferred else None,
     )
-    install(installer, wanted, report, environment=environment, lock=lock)
+    settings: _Settings = {"environment": environment, "lock": lock}
+    if lines:
+        install_recorded(installer, wanted, record, report, **settings)
     if in_place:
-        build_in_place(installer, wanted, in_place, report, environment=environment, lock=lock)
+        build_in_place(installer, wanted, in_place, report, **settings)
+    if recipe.locked:
+        _fill_by_lock(recipe.locked, wanted, installer, report, settings)
+
+
+def _fill_by_lock(
+    locked: Sequence[LockedPackage],
+    wanted: Wanted,
+    installer: Installer,
+    report: Report,
+    settings: _Settings,
+) -> None:
+    """Install exactly the files whose digests the lock names."""
+    report(f"environment: {len(locked)} packages by the digests of the lock")
+    lines, in_place = _parted([str(package) for package in locked])
+    requirements = _written(wanted.venv / "locked.txt", lines)
+    hashed = replace(wanted, requirements=[requirements], hashed=True, preferred=None)
+    install(installer, hashed, report, **settings)
+    if in_place:
+        build_in_place(installer, hashed, in_place, report, **settings)
+
+
+def _parted(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is installed as it is published, and what is built beside the PyTorch."""
+    in_place = [line for line in lines if name_of(line) in BUILT_IN_PLACE]
+    return [line for line in lines if line not in in_place], in_place
+
+
+def _written(path: Path, lines: Sequence[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
 
 
 def _verify_imports(

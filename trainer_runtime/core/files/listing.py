@@ -221,7 +221,7 @@ def _parts(pattern: str) -> list[str]:
     # One after another they mean what one means, and cost more each time.
     return [
         part
-        for part, after in zip(parts, [*parts[1:], ""], strict=True)
+        for part, after in zip(parts, [*parts, ""][1:], strict=True)
         if (part, after) != ("**", "**")
     ]
 

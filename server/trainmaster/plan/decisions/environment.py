@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainer_runtime.core.environment.lock import locked
+from trainer_runtime.core.environment.requirements import name_of
 from trainer_runtime.core.environment.torch_builds import (
     CPU_INDEX,
     OLDEST_TORCH,
@@ -93,8 +95,28 @@ def choose_requirements(
     """
     pins = _pins(spec, strategy)
     _check_packages(spec, facts, pins, ledger)
+    _warn_of_no_digests(spec, pins, ledger)
     lines = accepted(pins) if _is_fixed(spec) else pins
     return (_torch_requirement(facts, section), *lines)
+
+
+def _warn_of_no_digests(spec: TrainingSpec, pins: tuple[str, ...], ledger: Ledger) -> None:
+    """Say what is installed as the host's package index serves it, by no digest of the lock."""
+    given = spec.environment
+    if not may_install(spec) or spec.host == "debug":
+        return
+    if isinstance(given, EnvironmentSpec) and given.requirements is not None:
+        ledger.warn(
+            "If a line of environment.requirements has no --hash, the environment is installed as "
+            "the host's package index serves it, without the lock's digests "
+            "(`uv pip compile --generate-hashes` writes them)."
+        )
+    unlocked = [name_of(pin) or pin for pin in pins if locked([pin]) is None]
+    if unlocked:
+        ledger.warn(
+            f"The lock does not hold {', '.join(unlocked)}: the environment is installed as the "
+            "host's package index serves it, without digests."
+        )
 
 
 def with_packages(config: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:

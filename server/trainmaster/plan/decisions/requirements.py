@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
+from trainer_runtime.core.frameworks.packages import BUILD_TOOLS
 
 TRIED: Mapping[str, str] = {
     "accelerate": "1.15.0",
@@ -43,6 +44,8 @@ _LOGGERS: Mapping[str, str] = {
     "tensorboard": "tensorboard>=2.18,<3",
     "wandb": "wandb>=0.22,<0.32",
 }
+# Those whose requirements go with the frameworks'.
+_LOCKED_LOGGERS = ("tensorboard", "wandb")
 _QUANTIZER = "bitsandbytes>=0.46,<0.51"
 _OF_FRAMEWORK: Mapping[str, tuple[str, ...]] = {
     "nanogpt": (),
@@ -87,6 +90,14 @@ def requirements(
     chosen = [name for name, setting in (tracking or {}).items() if setting not in (None, False)]
     lines += [_LOGGERS[name] for name in chosen if name in _LOGGERS]
     return tuple(dict.fromkeys(lines))
+
+
+def lockable() -> tuple[str, ...]:
+    """All lines that `requirements` may give, from which `packages.lock` is resolved."""
+    since_311 = "; python_version >= '3.11'"
+    lines = [f"{name}=={TRIED[name]}" for name in TRIED if name != "trl"]
+    lines.append(f"trl=={TRIED['trl']} {since_311}")
+    return (*BUILD_TOOLS, *lines, _QUANTIZER, *(_LOGGERS[name] for name in _LOCKED_LOGGERS))
 
 
 def accepted(lines: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,97 @@
+"""Environments that are installed by digests: the lock's, and those of the first installation."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from support.box.fake_packages import make_wheel
+from support.box.prepared_run import output_of
+
+from trainer_runtime.box.environment.installers import (
+    EnvironmentUnusableError,
+    Installer,
+    find_installer,
+)
+from trainer_runtime.box.environment.interpreters import probe_interpreter
+from trainer_runtime.box.environment.venvs import Recipe, provide
+from trainer_runtime.core.environment.lock import LockedPackage
+
+pytestmark = pytest.mark.slow
+
+
+class Host:
+    """A host whose package index is a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.wheels, self.cache, self._run = folder / "index", folder / "cache", folder / "run"
+        self._run.mkdir()
+        self.log: list[str] = []
+        index = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
+        source = {"PIP_FIND_LINKS": str(self.wheels), "PYTHONPATH": str(Path(__file__).parents[3])}
+        self._variables = {**os.environ, **index, **source}
+
+    def publish(self, name: str, words: str = "as published", requires: str = "") -> LockedPackage:
+        files = {f"{name}.py": f"VERSION = {words!r}\n"}
+        wheel = make_wheel(self.wheels, name, "1.0", files=files, requires=requires.split())
+        return LockedPackage(f"{name}==1.0", (hashlib.sha256(wheel.read_bytes()).hexdigest(),))
+
+    def build(self, *lines: str, locked: list[LockedPackage]) -> str:
+        base, problem = probe_interpreter(sys.executable, self._variables, self._run)
+        assert base is not None, problem
+        recipe = Recipe(base, lines, (), (), None, (), locked)
+
+        def installer() -> Installer:
+            found = find_installer(base, [], self._variables)
+            assert found is not None
+            return found
+
+        return provide(
+            recipe,
+            installer,
+            lambda _built: None,
+            cache=self.cache,
+            environment=self._variables,
+            folder=self._run,
+            report=self.log.append,
+        ).python
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_the_lock_s_files_are_installed_and_nothing_that_they_ask_for_besides(host: Host) -> None:
+    host.publish("torch")
+    tiny = host.publish("tinypack", requires="unlisted")
+    host.publish("unlisted")
+    python = host.build("torch==1.0", "tinypack==1.0", locked=[tiny])
+    assert output_of(python, "import tinypack; print(tinypack.VERSION)") == "as published"
+    found = output_of(python, "import importlib.util as u; print(u.find_spec('unlisted'))")
+    assert found == "None"
+
+
+def test_a_file_that_was_exchanged_at_the_index_is_refused(host: Host) -> None:
+    host.publish("torch")
+    tiny = host.publish("tinypack")
+    host.publish("tinypack", "exchanged")
+    with pytest.raises(EnvironmentUnusableError, match=r"another digest.*tinypack==1\.0"):
+        host.build("torch==1.0", "tinypack==1.0", locked=[tiny])
+    assert not list(host.cache.glob("venvs/*/.complete"))
+
+
+def test_a_pytorch_that_was_exchanged_since_the_first_time_is_refused(host: Host) -> None:
+    host.publish("torch")
+    tiny, other = host.publish("tinypack"), host.publish("otherpack")
+    host.build("torch==1.0", "tinypack==1.0", locked=[tiny])
+    (record,) = host.cache.glob("locks/torch-*.txt")
+    assert "torch==1.0" in record.read_text()
+    host.build("torch==1.0", "otherpack==1.0", locked=[other])
+    assert any("by the digests in" in line for line in host.log)
+    host.publish("torch", "exchanged")
+    with pytest.raises(EnvironmentUnusableError, match="another digest"):
+        host.build("torch==1.0", "tinypack==1.0", "otherpack==1.0", locked=[tiny, other])

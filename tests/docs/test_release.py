@@ -1,0 +1,87 @@
+"""`make release`: reproducible, complete, and without a trace of the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+_IDENTIFIERS = ("https://in-toto.io/", "https://slsa.dev/", "http://cyclonedx.org/")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A commit of the files as they are here, at a time long ago."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    git = ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "-z"]
+    names = subprocess.run(git, check=True, capture_output=True, text=True).stdout.split("\0")
+    names = [name for name in names if name and (ROOT / name).is_file()]
+    listed = "\0".join(names).encode()
+    tar = ["tar", "-C", str(ROOT), "--null", "-T", "-", "-cf", str(tmp_path / "files.tar")]
+    subprocess.run(tar, check=True, input=listed)
+    subprocess.run(["tar", "-xf", str(tmp_path / "files.tar"), "-C", str(folder)], check=True)
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.invalid", "-c", "commit.gpgsign=false"]
+    dates = {"GIT_AUTHOR_DATE": "1700000000 +0000", "GIT_COMMITTER_DATE": "1700000000 +0000"}
+    for command in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "one"]):
+        subprocess.run(
+            ["git", "-C", str(folder), *command], check=True, env={**os.environ, **dates}
+        )
+    return folder
+
+
+def release(checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    source = {"PYTHONPATH": f"{checkout}:{checkout / 'server'}"}
+    return subprocess.run(
+        [sys.executable, "scripts/release.py"],
+        cwd=checkout,
+        env={**os.environ, **source, **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_a_release_names_what_it_is_made_of_and_carries_no_trace_of_the_machine(
+    checkout: Path, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    done = release(checkout, TRAINMASTER_SIGNING_KEY=str(key))
+    assert done.returncode == 0, done.stderr
+    dist = checkout / "dist"
+    made = {path.name: path.read_bytes() for path in dist.iterdir()}
+    statement = json.loads(made["provenance.intoto.json"])
+    subjects = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
+    assert {name.rpartition(".")[2] for name in subjects} == {"whl", "gz", "json"}
+    assert all(hashlib.sha256(made[name]).hexdigest() == subjects[name] for name in subjects)
+    components = json.loads(made["sbom.cdx.json"])["components"]
+    versions = {one["name"]: one["version"] for one in components}
+    assert {"asyncssh", "pydantic", "transformers", "kaggle"} <= versions.keys()
+    assert all(one["hashes"] for one in components)
+    for name in ("provenance.intoto.json", "sbom.cdx.json", "SHA256SUMS"):
+        text = made[name].decode()
+        assert str(tmp_path) not in text and str(Path.home()) not in text
+        addresses = re.findall(r"https?://[^\"]+", text)
+        assert [one for one in addresses if not one.startswith(_IDENTIFIERS)] == []
+    (tmp_path / "signers").write_text(f"release {(tmp_path / 'key.pub').read_text()}")
+    verify = ["ssh-keygen", "-Y", "verify", "-f", str(tmp_path / "signers"), "-I", "release"]
+    verify += ["-n", "trainmaster-release", "-s", str(dist / "SHA256SUMS.sig")]
+    subprocess.run(verify, check=True, input=made["SHA256SUMS"], stdout=subprocess.DEVNULL)
+
+
+def test_a_checkout_with_changes_is_not_released(checkout: Path) -> None:
+    (checkout / "README.md").write_text("changed")
+    done = release(checkout)
+    assert done.returncode == 1
+    assert "from a commit" in done.stderr
+    assert not (checkout / "dist").exists()
