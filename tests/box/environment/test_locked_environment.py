@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from trainer_runtime.box.environment.installers import (
     find_installer,
 )
 from trainer_runtime.box.environment.interpreters import probe_interpreter
+from trainer_runtime.box.environment.recorded_builds import installed_packages
 from trainer_runtime.box.environment.venvs import Recipe, provide
 from trainer_runtime.core.environment.lock import LockedPackage
 
@@ -95,3 +97,22 @@ def test_a_pytorch_that_was_exchanged_since_the_first_time_is_refused(host: Host
     host.publish("torch", "exchanged")
     with pytest.raises(EnvironmentUnusableError, match="another digest"):
         host.build("torch==1.0", "tinypack==1.0", "otherpack==1.0", locked=[tiny, other])
+
+
+@pytest.mark.parametrize(
+    ("archive", "digest"),
+    [
+        ({"hash": f"sha256={'a' * 64}", "hashes": {"sha256": "a" * 64}}, "a" * 64),
+        ({"hash": f"sha256={'b' * 64}"}, "b" * 64),
+        ({"hash": "md5=1"}, None),
+        ({}, None),
+    ],
+)
+def test_the_digests_of_a_report_are_read_as_old_and_new_pips_write_them(
+    tmp_path: Path, archive: dict[str, object], digest: str | None
+) -> None:
+    download = {"url": "file:///x", "archive_info": archive}
+    item = {"metadata": {"name": "Torch", "version": "1.0+cpu"}, "download_info": download}
+    (tmp_path / "report.json").write_text(json.dumps({"install": [item]}))
+    expected = None if digest is None else [LockedPackage("torch==1.0+cpu", (digest,))]
+    assert installed_packages(tmp_path / "report.json") == expected

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from trainer_runtime.core.environment.requirements import normalised
 from trainer_runtime.core.files.durable import write_atomic
 
 _MOST_BYTES = 16 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def record_path(cache: Path, python: str, lines: Sequence[Sequence[str]]) -> Path:
@@ -53,13 +55,16 @@ def install_recorded(
     listed = wanted.venv / "installed.json"
     first = replace(wanted, record=listed) if record is not None else wanted
     install(installer, first, report, environment=environment, lock=lock)
-    if record is not None and listed.exists() and (found := _installed(listed)):
+    found = None if record is None else installed_packages(listed)
+    if record is not None and found:
         record.parent.mkdir(exist_ok=True)
         write_atomic(record, "".join(f"{package}\n" for package in found).encode())
         report(f"environment: the digests of its files are recorded in {record}")
+    elif record is not None:
+        report(f"environment: {installer.kind} reports no digests of PyTorch's files; not recorded")
 
 
-def _installed(listed: Path) -> list[LockedPackage] | None:
+def installed_packages(listed: Path) -> list[LockedPackage] | None:
     """What pip's report names; None where one of the files has no digest."""
     try:
         items = decode_fields(listed.read_bytes(), listed.name, max_bytes=_MOST_BYTES)
@@ -71,6 +76,11 @@ def _installed(listed: Path) -> list[LockedPackage] | None:
 def _package(item: Fields) -> LockedPackage:
     metadata = item.section("metadata")
     archive = item.section("download_info").section("archive_info")
-    digest = archive.section("hashes").text("sha256")
+    # Before 23.1, pip gives `hash` alone for files of a folder.
+    hashes = archive.find_section("hashes")
+    known = {} if hashes is None else hashes.values
+    digest = known.get("sha256") or archive.text("hash").removeprefix("sha256=")
+    if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+        raise DecodingError("pip's report", "archive_info", "has no sha256")
     name = normalised(metadata.text("name"))
     return LockedPackage(f"{name}=={metadata.text('version')}", (digest,))
