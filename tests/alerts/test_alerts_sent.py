@@ -140,7 +140,7 @@ def test_a_message_that_is_refused_waits_and_is_shown_with_the_reason(
 def test_a_test_says_what_came_back(operator: Operator, receiver: Receiver) -> None:
     operator.hook(receiver, "operator")
     answer = run_async(lambda: alerts.test_destination(operator.workspace, "ops"))
-    assert (answer.sent, answer.status, answer.said) == (True, 200, "ok")
+    assert (answer.sent, answer.status, answer.untrusted_said) == (True, 200, "ok")
     assert receiver.taken[0]["alert"] == "test"
     receiver.behaviour = lambda _: 404
     answer = run_async(lambda: alerts.test_destination(operator.workspace, "ops"))

@@ -92,7 +92,7 @@ def test_a_process_on_a_box_leads_to_its_log_and_its_end_ends_the_run(
         run = remote("attach", "--host", "box", "--pid", str(training.pid))["run_id"]
         remote("wait", run, "--until", "step:3", "--timeout", "90")
     assert remote("wait", run, "--until", "end", "--timeout", "90")["state"] == "stopped"
-    assert "its process ended" in remote("status", run)["reason"]
+    assert "its process ended" in remote("status", run)["untrusted_detail"]
 
 
 class TestAsAnOrdinaryUser:

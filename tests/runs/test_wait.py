@@ -144,7 +144,7 @@ def test_a_checkpoint_passed_over_is_shown_with_its_reason(waiting: Waiting) -> 
         answer = await waiting.wait(run, "completed", cursor="w1.1.-1.0.-1")
         (skipped,) = [item for item in answer.changes if item.event == "checkpoint_skipped"]
         assert skipped.step == 40
-        assert "model.bin" in (skipped.detail or "")
+        assert "model.bin" in (skipped.untrusted_detail or "")
 
     run_async(work)
 

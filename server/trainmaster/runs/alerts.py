@@ -100,7 +100,7 @@ async def test_destination(workspace: Workspace, name: str) -> AlertTestAnswer:
         sent=answer.sent,
         status=answer.status,
         reason=None if answer.sent else answer.reason,
-        said=answer.said or None,
+        untrusted_said=answer.said or None,
         note="Sent from this machine; hosts send the alerts of their runs themselves."
         if from_host
         else None,

@@ -11,6 +11,7 @@ from trainer_runtime.core.protocol.journal_lines import (
     StateEntered,
     journal_line,
 )
+from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.protocol.trainer_lines import (
     CheckpointChanged,
     Decided,
@@ -40,9 +41,11 @@ def change_of(stored: StoredEvent, metric: str = _LOSS) -> Change | None:
     if isinstance(line, Decided):
         return _of_decision(event, line)
     if isinstance(line, Warned):
-        return Change(event="finding", t=event.t, step=line.step, detail=line.code or "warning")
+        return Change(
+            event="finding", t=event.t, step=line.step, detail=code_word(line.code or "warning")
+        )
     if isinstance(line, PhaseEntered):
-        return Change(event="phase", t=event.t, step=event.step, detail=line.name)
+        return Change(event="phase", t=event.t, step=event.step, detail=code_word(line.name))
     return None
 
 
@@ -57,9 +60,11 @@ def _of_checkpoint(event: Event, line: CheckpointChanged) -> Change | None:
 def _of_decision(event: Event, line: Decided) -> Change | None:
     if line.what == "skip_checkpoint":
         step = line.value if isinstance(line.value, int) else None
-        return Change(event="checkpoint_skipped", t=event.t, step=step, detail=line.reason)
+        return Change(
+            event="checkpoint_skipped", t=event.t, step=step, untrusted_detail=line.reason
+        )
     if line.what == "log_replaced":
-        return Change(event="log_replaced", t=event.t, detail=line.reason)
+        return Change(event="log_replaced", t=event.t, untrusted_detail=line.reason)
     return None
 
 
@@ -112,10 +117,16 @@ def _of_journal(event: Event) -> Change | None:
     line = journal_line(event)
     if isinstance(line, FindingReported):
         finding = line.finding
-        return Change(event="finding", t=event.t, step=finding.step, detail=finding.code)
+        return Change(event="finding", t=event.t, step=finding.step, detail=code_word(finding.code))
     if isinstance(line, StateEntered):
-        return Change(event=line.state.value, t=event.t, detail=line.reason)
+        reason = None if line.reason is None else code_word(line.reason)
+        return Change(event=line.state.value, t=event.t, detail=reason)
     if isinstance(line, AttemptEnded):
-        detail = f"attempt {line.attempt}: {line.reason} ({line.detail})"
-        return Change(event="attempt_ended", t=event.t, step=line.last_step, detail=detail)
+        return Change(
+            event="attempt_ended",
+            t=event.t,
+            step=line.last_step,
+            detail=f"attempt {line.attempt}: {code_word(line.reason)}",
+            untrusted_detail=line.detail,
+        )
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -264,7 +265,8 @@ def _refuse_if_nothing_is_left(
 
 def _refuse_if_time_is_up(view: RunView, changed: ConfigChanges) -> None:
     limits = changed.get("limits") or {"max_runtime_s": view.run.config.limits.max_runtime_s}
-    limit = float(changed.get("limits.max_runtime_s", limits["max_runtime_s"]))
+    found = changed.get("limits.max_runtime_s", limits["max_runtime_s"])
+    limit = math.inf if found is None else float(found)
     spent = sum(attempt.seconds(view.now) for attempt in view.record.attempts)
     if spent >= limit:
         raise StateError(

@@ -13,6 +13,7 @@ from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.states import RunState
+from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.eta import eta_s
 from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.backends import RunFiles
@@ -121,7 +122,7 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
     status = status_of(view)
     if status.checkpoint is not None:
         status.checkpoint.mirrored_step = mirrored_step(workspace, view)
-        status.checkpoint.mirror_problem = view.record.mirror_problem
+        status.checkpoint.untrusted_mirror_problem = view.record.mirror_problem
     status.cost = cost_of(workspace, view)
     status.unattended = unattended_run(workspace, view)
     if not detail:
@@ -223,6 +224,7 @@ def status_of(view: RunView) -> StatusAnswer:
         name=view.run.name,
         state=view.state.value,
         reason=view.reason,
+        untrusted_detail=view.detail,
         resumes_at=resumes_at(view),
         session=_session_row(view),
         host=view.run.host,
@@ -266,7 +268,7 @@ def _session_row(view: RunView) -> SessionRow | None:
         number=session.number,
         ends_at=in_utc(session.deadline_t) if session.alive else None,
         outcome=session.outcome,
-        detail=session.detail,
+        untrusted_detail=session.detail,
     )
 
 
@@ -350,14 +352,14 @@ def _attempt_rows(workspace: Workspace, view: RunView) -> list[AttemptRow]:
 def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
     return AttemptRow(
         number=attempt.number,
-        why=how.why or attempt.why,
-        by=how.by,
+        why=code_word(how.why or attempt.why),
+        by=" ".join(map(code_word, how.by.split(" ", 1))),
         changed={path: list(values) for path, values in how.changes.items()} or None,
         changed_by_operator=list(how.by_operator) or None,
         started_at_step=attempt.started_at_step,
         last_step=attempt.last_step,
-        reason=attempt.reason,
-        detail=attempt.detail,
+        reason=None if attempt.reason is None else code_word(attempt.reason),
+        untrusted_detail=attempt.detail,
         set=attempt.set or None,
     )
 

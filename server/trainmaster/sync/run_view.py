@@ -14,7 +14,7 @@ from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lineage import Lineage, lineage_of
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState, run_state
-from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.core.protocol.text import code_word, shown
 from trainer_runtime.core.status.status_page import newest_progress
 from trainmaster.backends import KAGGLE, NAMES
 from trainmaster.backends.kaggle.run_status import Standing
@@ -94,8 +94,14 @@ class RunView:
             return ": ".join(self.link_error)
         if self.record.reason is None or self.state is RunState.RUNNING:
             return None
-        reason = ": ".join(filter(None, (self.record.reason, self.record.detail)))
-        return shown(reason.encode(errors="replace"))
+        return code_word(self.record.reason)
+
+    @property
+    def detail(self) -> str | None:
+        """What the host says of the reason; anybody may have written it."""
+        if self.state is RunState.RUNNING or self.record.detail is None:
+            return None
+        return shown(self.record.detail.encode(errors="replace")) if self.reason else None
 
     @property
     def unreachable(self) -> str | None:

@@ -136,7 +136,7 @@ def test_last_words_and_reasons_of_a_journal_do_no_harm(runs: Diagnosed) -> None
         status = await get_status(runs.workspace, run)
         assert (answer.evidence, answer.reason) == (status.evidence, status.reason)
         assert answer.evidence == ["KeyError: 'name'"]
-        assert answer.reason == "unusable: KeyError: 'name'"
+        assert (answer.reason, answer.untrusted_detail) == ("unusable", "KeyError: 'name'")
         assert "\x1b" not in answer.model_dump_json()
 
     run_async(work)
@@ -211,8 +211,8 @@ def test_a_rewind_starts_at_its_checkpoint_and_leaves_its_data_out(runs: Diagnos
 @pytest.mark.parametrize(
     ("patch", "code"),
     [
-        ({**HALVED, "expected": {"batch.micro_batch": 16}}, "PATCH_STALE"),
-        ({**HALVED, "set": {"compute.activation_checkpointing": True}}, "PATCH_STALE"),
+        ({**HALVED, "expected": {**HALVED["expected"], "batch.micro_batch": 16}}, "PATCH_UNKNOWN"),
+        ({**HALVED, "set": {"compute.activation_checkpointing": True}}, "PATCH_UNKNOWN"),
         ({**HALVED, "set": {"model.n_layer": 2}}, "PATCH_UNKNOWN"),
         ({**HALVED, "set": {"env": {"LD_PRELOAD": "/tmp/x.so"}}}, "PATCH_UNKNOWN"),
         ({**HALVED, "from": 30}, "PATCH_STALE"),

@@ -63,7 +63,7 @@ def test_people_read_cause_evidence_advice_and_patch(
     text = printed(capsys, "diagnose", failed)
     assert text.startswith("CRITICAL cuda_oom at step 41 in attempt 1 (0a0a0a0a, 90% sure)\n")
     assert "  > CUDA out of memory" in text
-    assert "  - Find out which process holds the memory." in text
+    assert "  - Check which processes use the GPU's memory (nvidia-smi)." in text
     change = "batch.micro_batch: 8 -> 4, batch.accumulation: 1 -> 2; from latest"
     assert f"  Patch halve_micro_batch: {change}\n" in text
     assert f"trainmaster resume {failed} --apply 0a0a0a0a:halve_micro_batch" in text

@@ -54,7 +54,7 @@ def finding(
         "evidence": ["CUDA out of memory"],
         "explanation": "The GPU's memory is exhausted.",
         "patches": [],
-        "advice": ["Find out which process holds the memory."],
+        "advice": ["Check which processes use the GPU's memory (nvidia-smi)."],
         "led_to": [],
         **fields,
     }

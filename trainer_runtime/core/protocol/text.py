@@ -26,6 +26,7 @@ _UNSHOWABLE = re.compile(
     "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+_CODE_WORD = re.compile(r"[A-Za-z0-9_]{1,40}(?:[:/.-][A-Za-z0-9_]{1,40}){0,4}")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -64,6 +65,11 @@ def cleaned(text: str, longest: int = LONGEST_TEXT, *, multiline: bool = False) 
     if not multiline:
         text = text.replace("\n", " ").replace("\t", " ")
     return _cut(_UNSHOWABLE.sub("", text), longest, left_out)
+
+
+def code_word(text: str) -> str:
+    """A code that another machine gave, where it has the form of one; else `unknown`."""
+    return text if _CODE_WORD.fullmatch(text) else "unknown"
 
 
 def _cut(text: str, longest: int, left_out: int) -> str:

@@ -51,7 +51,7 @@ def _(answer: AlertRemovedAnswer) -> list[Block]:
 def _(answer: AlertTestAnswer) -> list[Block]:
     status = f" ({answer.status})" if answer.status is not None else ""
     came = f"taken{status}" if answer.sent else f"not taken: {answer.reason}"
-    said = [f"It said: {answer.said}"] if answer.said else []
+    said = [f"It said: {answer.untrusted_said}"] if answer.untrusted_said else []
     note = [answer.note] if answer.note else []
     return [f"{answer.destination} ({answer.kind}): {came}", *said, *note]
 

@@ -18,7 +18,8 @@ def _(answer: DiagnosisAnswer) -> list[Block]:
     if answer.read_bytes == 0:
         return ["The file is empty."]
     if answer.reason is not None:
-        blocks.append(f"Failed: {answer.reason}.")
+        said = ": ".join(part for part in (answer.reason, answer.untrusted_detail) if part)
+        blocks.append(f"Failed: {said}.")
         blocks += [f"  > {line}" for line in answer.evidence or ()]
     elif not answer.findings:
         blocks.append("Nothing is wrong as far as can be seen.")

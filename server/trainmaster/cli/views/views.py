@@ -76,7 +76,8 @@ def _(answer: RunsAnswer) -> list[Block]:
 
 @view.register
 def _(answer: StatusAnswer) -> list[Block]:
-    reason = f" ({answer.reason})" if answer.reason else ""
+    said = ": ".join(part for part in (answer.reason, answer.untrusted_detail) if part)
+    reason = f" ({said})" if said else ""
     remaining = "" if answer.eta_s is None else f", {spoken_duration(answer.eta_s)} to go"
     unconfirmed = " (unconfirmed)" if answer.unconfirmed else ""
     return [
@@ -134,7 +135,7 @@ def _(answer: WaitAnswer) -> list[Block]:
         *(
             f"- {change.event}"
             + ("" if change.step is None else f" at step {value(change.step)}")
-            + (f": {change.detail}" if change.detail else "")
+            + "".join(f": {said}" for said in (change.detail, change.untrusted_detail) if said)
             for change in answer.changes
         ),
         *named("Not reached", answer.unreachable),
@@ -242,7 +243,7 @@ def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:
         "" if newest.mirrored_step is None else f", mirrored up to {value(newest.mirrored_step)}"
     )
     yield f"Checkpoint: step {value(newest.step)}, {spoken_duration(newest.age_s)} old{mirrored}"
-    yield from named("Not mirrored", newest.mirror_problem)
+    yield from named("Not mirrored", newest.untrusted_mirror_problem)
 
 
 def _preparation(answer: StatusAnswer) -> Iterable[Block]:
@@ -260,7 +261,8 @@ def _session(answer: StatusAnswer) -> Iterable[Block]:
         return
     until = f", until {row.ends_at} at most" if row.ends_at is not None else ""
     ended = f" ended: {row.outcome}" if row.outcome is not None else ""
-    detail = f" ({row.detail})" if row.detail is not None else ""
+    said = row.untrusted_detail
+    detail = f" ({said})" if said is not None else ""
     yield f"Session {row.number}{until}{ended}{detail}"
 
 
@@ -288,7 +290,7 @@ def _attempts(answer: StatusAnswer) -> Iterable[Block]:
             row.why,
             _figure(row.started_at_step),
             _figure(row.last_step),
-            " ".join(part for part in (row.reason, row.detail) if part),
+            " ".join(part for part in (row.reason, row.untrusted_detail) if part),
         )
         for row in answer.attempts
     ]

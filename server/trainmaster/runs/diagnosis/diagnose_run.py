@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
-from trainer_runtime.core.protocol.journal import FoundRecord
-from trainmaster.runs.diagnosis.finding_answer import finding_answer
+from trainmaster.runs.diagnosis.finding_answer import finding_answer, is_named
 from trainmaster.runs.diagnosis.order import place
 from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
+from trainmaster.runs.diagnosis.vetting import vetted_patches, vetted_text
 from trainmaster.sync.run_view import RunView
 from trainmaster.words.answers.diagnosis import FindingAnswer
 
@@ -29,13 +29,15 @@ SAVE_ADVICE = ("Check the disk and the log; the previous checkpoint is intact.",
 class FoundOfRun:
     """A finding in its newest form, with its attempt.
 
-    `tried`: the ids of patches that were applied for it before; it came again.
+    `tried`: the ids of patches that were applied for it before; it came again. `by_host`: its text
+    is a host's.
     """
 
     attempt: int
     finding: Finding
     over: bool = False
     tried: frozenset[str] = frozenset()
+    by_host: bool = False
 
     @property
     def id(self) -> str:
@@ -60,7 +62,11 @@ class FoundOfRun:
         return bool(self.finding.patches) and not self.patches
 
     def answer(self) -> FindingAnswer:
-        return finding_answer(self.finding, attempt=self.attempt, over=self.over, tried=self.tried)
+        finding = self.finding
+        if self.by_host:
+            explanation, advised = vetted_text(finding)
+            finding = replace(finding, explanation=explanation, advice=advised)
+        return finding_answer(finding, attempt=self.attempt, over=self.over, tried=self.tried)
 
 
 def open_findings(view: RunView) -> list[FoundOfRun]:
@@ -90,18 +96,10 @@ def found_of(view: RunView) -> list[FoundOfRun]:
 
 def _by_host(view: RunView) -> Iterator[FoundOfRun]:
     for item in view.record.findings.values():
-        if _is_a_finding(item):
+        if is_named(item.finding):
             over = item.closed_t is not None or item.attempt != view.attempt
-            yield FoundOfRun(item.attempt, item.finding, over)
-
-
-def _is_a_finding(item: FoundRecord) -> bool:
-    """A journal is a file of the host: it may be of a newer format, or damaged."""
-    try:
-        finding_answer(item.finding)
-    except ValueError:
-        return False
-    return True
+            found = replace(item.finding, patches=vetted_patches(item.finding, view.run.document))
+            yield FoundOfRun(item.attempt, found, over, by_host=True)
 
 
 def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:

@@ -30,14 +30,14 @@ def finding_answer(
         id=_word(finding.id),
         code=_word(finding.code),
         severity=finding.severity,
-        confidence=finding.confidence,
+        confidence=min(1.0, max(0.0, finding.confidence)),
         step=finding.step,
         attempt=attempt,
         over=over or None,
         evidence=_lines(finding.evidence, MOST_EVIDENCE, LONGEST_EVIDENCE),
         explanation=_text(finding.explanation, _LONGEST_TEXT),
         advice=_lines(finding.advice, _MOST_SENTENCES, _LONGEST_TEXT),
-        led_to=_lines(finding.led_to, _MOST_SENTENCES, 64),
+        led_to=[code for code in finding.led_to[:_MOST_SENTENCES] if _is_word(code)],
         patches=sorted(
             (_patch(patch, tried) for patch in finding.patches), key=lambda patch: bool(patch.tried)
         ),
@@ -51,10 +51,19 @@ def _patch(patch: Patch, tried: Collection[str]) -> PatchAnswer:
     )
 
 
+def is_named(finding: Finding) -> bool:
+    """Whether id and code could be names: a journal may be of a newer format, or damaged."""
+    return _is_word(finding.id) and _is_word(finding.code)
+
+
 def _word(text: str) -> str:
-    if not (text.isascii() and text.replace("_", "").isalnum() and len(text) <= 64):
+    if not _is_word(text):
         raise ValueError(f"{text[:80]!r} is not a name of the catalogues")
     return text
+
+
+def _is_word(text: str) -> bool:
+    return text.isascii() and text.replace("_", "").isalnum() and len(text) <= 64
 
 
 def _lines(texts: Sequence[str], most: int, longest: int) -> list[str]:

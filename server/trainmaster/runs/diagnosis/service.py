@@ -50,6 +50,7 @@ async def diagnose(
         run_id=view.run.run_id,
         findings=[one.answer() for one in page[:most]],
         reason=view.reason if is_unexplained else None,
+        untrusted_detail=view.detail if is_unexplained else None,
         evidence=evidence_of(view) if is_unexplained else None,
         omitted=max(0, len(page) - most) or None,
         cursor=page[most - 1].id if len(page) > most else None,

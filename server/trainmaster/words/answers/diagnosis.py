@@ -60,6 +60,7 @@ class DiagnosisAnswer(WholeAnswer):
     run_id: str | None = None
     findings: list[FindingAnswer]
     reason: str | None = Field(default=None, description="how it failed, without a finding")
+    untrusted_detail: str | None = Field(default=None, description="the host's words on `reason`")
     evidence: list[str] | None = Field(default=None, description="the last lines of its log")
     omitted: int | None = Field(default=None, description="further findings, less pressing")
     read_bytes: int | None = None

@@ -104,7 +104,7 @@ class CheckpointState(Answer):
     step: int
     age_s: float
     mirrored_step: int | None = None
-    mirror_problem: str | None = None
+    untrusted_mirror_problem: str | None = None
 
 
 class AttemptRow(Answer):
@@ -123,7 +123,7 @@ class AttemptRow(Answer):
     started_at_step: int | None = None
     last_step: int | None = None
     reason: str | None = None
-    detail: str | None = None
+    untrusted_detail: str | None = None
     set: dict[str, Any] | None = None
 
 
@@ -169,7 +169,7 @@ class SessionRow(Answer):
     number: int
     ends_at: str | None = Field(default=None, description="its deadline, once it runs")
     outcome: str | None = Field(default=None, description="how it ended")
-    detail: str | None = None
+    untrusted_detail: str | None = Field(default=None, description="Kaggle's words")
 
 
 class StatusAnswer(WholeAnswer):
@@ -181,6 +181,7 @@ class StatusAnswer(WholeAnswer):
     name: str
     state: State
     reason: str | None = None
+    untrusted_detail: str | None = Field(default=None, description="the host's words on `reason`")
     resumes_at: str | None = Field(default=None, description="when the next quota starts, UTC")
     session: SessionRow | None = None
     host: str
@@ -235,6 +236,7 @@ class Change(Answer):
     t: float
     step: int | None = None
     detail: str | None = None
+    untrusted_detail: str | None = Field(default=None, description="the host's words")
 
 
 class WaitAnswer(WholeAnswer):

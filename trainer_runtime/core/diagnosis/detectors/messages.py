@@ -32,6 +32,14 @@ def _has_spiked(code: str, values: Mapping[str, Value]) -> bool:
     return code == "grad_norm_rising" and values.get("spike_step") is not None
 
 
+def sentences(code: str) -> tuple[str, ...]:
+    """All templates of sentences that `explanation` and `advice` may use for a code."""
+    if code not in MESSAGES:
+        return ()
+    message = MESSAGES[code]
+    return (message.explanation, *CAUSES.values(), *message.advice, _SPIKED, *_SPIKED_ADVICE)
+
+
 def evidence(code: str, values: Mapping[str, Value]) -> tuple[str, ...]:
     figures = {name: _format(value) for name, value in values.items() if value not in (None, [])}
     lines = []

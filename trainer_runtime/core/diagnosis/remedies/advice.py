@@ -19,6 +19,11 @@ def advice(code: str, slots: Mapping[str, float | int] = _NOTHING) -> tuple[str,
     return ADVICE.get(code, ())
 
 
+def sentences(code: str) -> tuple[str, ...]:
+    """All sentences that `advice` may give for a code."""
+    return (*ADVICE.get(code, ()), _FOR_NCCL)
+
+
 ADVICE: dict[str, tuple[str, ...]] = {
     "cuda_oom": (
         "Check which processes use the GPU's memory (nvidia-smi).",

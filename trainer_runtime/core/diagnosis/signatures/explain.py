@@ -121,6 +121,14 @@ def explain(
     return " ".join(sentences)
 
 
+def sentences(code: str) -> tuple[str, ...]:
+    """All templates of sentences that `explain` may use for a code."""
+    if code not in EXPLANATIONS:
+        return ()
+    details = (sentence for of, _, sentence in _DETAILS if of == code)
+    return (EXPLANATIONS[code], *details, _RANK, _GUESSED, _CONTINUED, _PASSED, _LED_TO)
+
+
 def _size(gib: float) -> str:
     if gib >= 1.0:
         return f"{round(gib, 3):g} GiB"

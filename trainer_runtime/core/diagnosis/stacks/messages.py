@@ -88,6 +88,7 @@ _ADVICE_FOR_ATTACHED: dict[str, tuple[str, ...]] = {
     ),
 }
 _STOPPED = "stopped_process"
+_CONTINUE = "Resume the process as its owner: `kill -CONT {pid}` on its machine."
 _SEVERITIES: dict[str, Severity] = {verdict.SLOW: "warning"}
 
 
@@ -101,8 +102,15 @@ def advice(found: Verdict, *, ours: bool = True) -> tuple[str, ...]:
     resumed by Trainmaster."""
     pid = stopped_pid(found)
     if pid is not None:
-        return (f"Resume the process as its owner: `kill -CONT {pid}` on its machine.",)
+        return (_CONTINUE.format(pid=pid),)
     return ADVICE[found.code] if ours else _ADVICE_FOR_ATTACHED.get(found.code, ADVICE[found.code])
+
+
+def sentences(code: str) -> tuple[str, ...]:
+    """All templates of sentences that `explain` and `advice` may use for a verdict's code."""
+    if code not in ADVICE:
+        return ()
+    return (*REASONS.values(), *ADVICE[code], *_ADVICE_FOR_ATTACHED.get(code, ()), _CONTINUE)
 
 
 def stopped_pid(found: Verdict) -> int | None:
