@@ -55,7 +55,18 @@ _REPLACED = (
 _ALWAYS = {
     "wait_for_event": "timeout_s", "attach": "host", "launch": "host", "add_host": "address",
 }  # fmt: skip
-_RARE = frozenset({"plot_metrics", "inspect_run", "add_host", "list_hosts", "plan_run", "launch"})
+_RARE = frozenset(
+    {
+        "plot_metrics",
+        "inspect_run",
+        "add_host",
+        "list_hosts",
+        "plan_run",
+        "launch",
+        "attach",
+        "resume",
+    }
+)
 
 
 class FuzzedCalls:
@@ -82,7 +93,7 @@ class FuzzedCalls:
         """The next call."""
         pick = self._random
         name = pick.choice(list(self._schemas))
-        while name in _RARE and pick.random() < 0.7:
+        while name in _RARE and pick.random() < 0.9:
             name = pick.choice(list(self._schemas))
         schema = self._schemas[name]
         arguments = {}
