@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,31 @@ def test_links_in_the_folder_here_are_not_written_through(place: Place, tmp_path
     error = place.refused("final")
     assert (type(error), error.code) == (StorageError, "UNSAFE_NAME")
     assert list(outside.iterdir()) == []
+
+
+def test_a_link_that_takes_the_place_of_a_folder_meanwhile_is_not_written_through(
+    place: Place, tmp_path: Path
+) -> None:
+    outside, folder = tmp_path / "outside", place.folder / "final"
+    outside.mkdir()
+
+    def swap(*_: int) -> None:
+        if not folder.is_symlink():
+            folder.rename(tmp_path / "moved")
+            folder.symlink_to(outside)
+
+    with suppress(TrainmasterError):
+        place.fetch("final", on_progress=swap)
+    assert folder.is_symlink()
+    assert list(outside.iterdir()) == []
+
+
+def test_names_that_some_disks_confuse_are_left_out_and_named(place: Place) -> None:
+    for name in ("Notes.txt", "notes.txt", "nul"):
+        (place.box / "final" / name).write_text(name)
+    answer = place.fetch("final/*")
+    assert {item.path for item in answer.skipped} == {"final/notes.txt", "final/nul"}
+    assert "final/Notes.txt" in place.names()
 
 
 def test_a_damaged_checkpoint_is_refused_and_not_put_in_place(place: Place) -> None:

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ _FILES_AT_A_TIME = 4
 _LONGEST_SHOWN = 200
 _MOST_SKIPPED = 50
 _MOST_LISTED = 5
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # (bytes downloaded, bytes in all)
 OnProgress = Callable[[int, int], None]
@@ -225,7 +227,7 @@ def _problem(
         return LeftOut(shown(item.path.encode(errors="replace")), shown(item.reason.encode()))
     unsafe = why_unsafe(item.path)
     if unsafe is not None:
-        return LeftOut(ascii(item.path)[1 : 1 + _LONGEST_SHOWN], unsafe)
+        return LeftOut(ascii(item.path)[1:-1][:_LONGEST_SHOWN], unsafe)
     if is_never_fetched(item.path):
         return LeftOut(item.path, "is never fetched")
     if has_secrets and is_mirrored(item.path) and item.path not in here:
@@ -255,17 +257,13 @@ def _counted(found: Sequence[_Wanted], on_progress: OnProgress | None) -> Arrive
 
 
 def _prepare(folder: Path, found: Sequence[_Wanted]) -> None:
-    _make_folder(folder)
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        share(folder)
     needed = sum(item.missing_bytes(folder) for item in found)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise _full(folder, f"{needed / 2**30:.2f} GiB are to come, {free / 2**30:.2f} are free")
-
-
-def _make_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        share(folder)
 
 
 async def _fetch_all(
@@ -277,8 +275,8 @@ async def _fetch_all(
     async def work() -> None:
         while waiting:
             item = waiting.popleft()
-            target = _make_place(folder, item.file.path.split("/"))
-            await download(item.source, item.file, target, arrived)
+            with _place(folder, item.file.path.split("/")) as target:
+                await download(item.source, item.file, target, arrived)
             whole.append(item)
 
     workers = [asyncio.create_task(work()) for _ in range(_FILES_AT_A_TIME)]
@@ -294,26 +292,54 @@ async def _fetch_all(
     return whole
 
 
-def _make_place(folder: Path, parts: Sequence[str]) -> Path:
-    """The target of a file, its folders created; none may be a link that leads elsewhere."""
-    place = folder
-    for part in parts[:-1]:
-        place = place / part
-        _make_folder(place)
-        if place.is_symlink():
+@contextmanager
+def _place(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
+    """The target of a file, its folders created.
+
+    The path goes through the opened folder: a link that takes the place of one of the folders
+    meanwhile leads nowhere.
+    """
+    descriptor = os.open(folder, _FOLDER_FLAGS & ~os.O_NOFOLLOW)
+    try:
+        for depth, part in enumerate(parts[:-1], start=1):
+            inner = _open_inner(descriptor, part, folder / "/".join(parts[:depth]), folder)
+            os.close(descriptor)
+            descriptor = inner
+        target = Path(f"/proc/self/fd/{descriptor}", parts[-1])
+        if target.is_dir() and not target.is_symlink():
             raise StorageError(
                 "UNSAFE_NAME",
-                f"{place} is a symbolic link; what is fetched stays below {folder}.",
-                "Remove the link, or fetch into another folder.",
+                f"{folder.joinpath(*parts)} is a folder, and a file of that name is to be fetched.",
+                "Fetch into another folder.",
             )
-    target = place / parts[-1]
-    if target.is_dir() and not target.is_symlink():
+        yield target
+    finally:
+        os.close(descriptor)
+
+
+def _open_inner(above: int, name: str, shown_path: Path, folder: Path) -> int:
+    """A folder in an opened one, created where it is missing."""
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=above)
+        _share_folder(above, name)
+    try:
+        return os.open(name, _FOLDER_FLAGS, dir_fd=above)
+    except OSError:
+        if not stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
+            raise
         raise StorageError(
             "UNSAFE_NAME",
-            f"{target} is a folder, and a file of that name is to be fetched.",
-            "Fetch into another folder.",
-        )
-    return target
+            f"{shown_path} is a symbolic link; what is fetched stays below {folder}.",
+            "Remove the link, or fetch into another folder.",
+        ) from None
+
+
+def _share_folder(above: int, name: str) -> None:
+    descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=above)
+    try:
+        share(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

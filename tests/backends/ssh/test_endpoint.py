@@ -221,3 +221,28 @@ def test_a_key_of_the_record_that_is_not_there_is_named(user: User) -> None:
         user.hop("gpu1", key="~/.ssh/lost")
     assert refused.value.code == "AUTH_FAILED"
     assert str(user.home / ".ssh" / "lost") in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("spelt", "name"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("[2001:DB8::0:1]:22", "2001:db8::1"),
+        ("127.1", "127.0.0.1"),
+        ("0x7f.0.0.1", "127.0.0.1"),
+        ("GPU1.example.", "gpu1.example"),
+        ("10.0.0.5", "10.0.0.5"),
+        ("gpu1:2222", "[gpu1]:2222"),
+    ],
+)
+def test_an_address_has_one_pin_however_it_is_spelt(user: User, spelt: str, name: str) -> None:
+    assert user.hop(spelt).pin_name == name
+
+
+def test_known_hosts_files_and_an_alias_come_from_the_configuration(user: User) -> None:
+    user.configure("Host gpu1\n  HostKeyAlias cluster\n  UserKnownHostsFile ~/other /etc/known\n")
+    hop = user.hop("gpu1")
+    assert hop.known_as == "cluster"
+    assert hop.known_hosts[:2] == (user.home / "other", Path("/etc/known"))
+    assert user.hop("gpu2").known_hosts[0] == user.home / ".ssh" / "known_hosts"
+    assert Path("/etc/ssh/ssh_known_hosts") in hop.known_hosts

@@ -54,7 +54,7 @@ def open_unprotected(path: Path, flags: int = 0, homes: Iterable[Path] = ()) -> 
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     opened = Path(f"/proc/self/fd/{descriptor}")
-    if is_protected(opened, homes):
+    if is_protected(opened, homes) or is_protected(path, homes):
         os.close(descriptor)
         raise ProtectedError(path)
     return descriptor
