@@ -32,7 +32,7 @@ _LARGEST_HASHED_BYTES = CHUNK_BYTES
 _MOST_HASHED_BYTES = 1 << 30
 # Secrets, locks, and what is being written or removed just now.
 _NEVER = re.compile(
-    r"\.[^/]*|(?:[^/]+/)*(?:\.writing-|\.old-)[^/]*(?:/.*)?|(?:[^/]+/)*\.[^/]*\.part"
+    r"\.[^/]*|(?:[^/]+/)*\.(?:writing|old|superseded)-[^/]*(?:/.*)?|(?:[^/]+/)*\.[^/]*\.part"
 )
 # No file system has a larger one, and no clock is further from 1970 (in 1823 and 2116).
 LARGEST_FILE_BYTES = 1 << 53
