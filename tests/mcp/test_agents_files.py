@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,13 @@ import anyio
 import pytest
 from mcp import Client
 from support.mcp.mcp_client import answer_of, connected, error_of
+from support.runs.running_run import CommandLine
 
+from trainmaster.metrics.log_file import log_file, open_log
+from trainmaster.sync.workspace import open_workspace
+from trainmaster.words.errors import UsageError
 from trainmaster.words.paths import Home
-from trainmaster.words.policy import Policy, policy_of_agent
+from trainmaster.words.policy import Policy, agent_policies
 
 _SECRET = "-----BEGIN OPENSSH PRIVATE KEY----- b3BlbnNzaC1rZXktdjEAAAA"
 _SPEC = """\
@@ -202,6 +205,22 @@ def test_a_link_within_a_model_that_leads_outside_is_not_sent(
     in_session(of_user, scenario)
 
 
+def test_a_link_put_in_the_way_of_an_opened_log_is_noticed(
+    of_user: dict[str, str], user_home: Path
+) -> None:
+    log = user_home / "project" / "train.log"
+    log.write_text("step 1: loss 2.5\n")
+    with open_workspace(of_user) as workspace:
+        workspace.policy_now = agent_policies(workspace.home, of_user, reads_only=True)
+        checked = log_file(workspace, "train.log")
+        assert checked is not None
+        open_log(checked).close()
+        log.unlink()
+        log.symlink_to(user_home / ".ssh" / "id_rsa")
+        with pytest.raises(UsageError, match="link"):
+            open_log(checked)
+
+
 def test_a_server_that_was_started_in_the_users_home_reads_none_of_it(
     of_user: dict[str, str], user_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,10 +237,9 @@ def test_a_server_that_was_started_in_the_users_home_reads_none_of_it(
 
 
 def test_a_person_at_a_terminal_is_not_bound(
-    of_user: dict[str, str], user_home: Path, tmp_path: Path
+    of_user: dict[str, str], user_home: Path, command: CommandLine
 ) -> None:
-    assert Policy().check_readable(user_home / ".ssh" / "id_rsa")
-    bound = policy_of_agent(Home(tmp_path / "home"), of_user, user_home / "project")
-    with suppress(OSError):
-        assert bound.check_readable("corpus/a.txt")
-    assert not Policy().bound and bound.bound
+    (user_home / "notes.log").write_text("step 1: loss 2.5\n")
+    assert command("logs", str(user_home / "notes.log"))["lines"] == ["step 1: loss 2.5"]
+    with open_workspace(of_user) as workspace:
+        assert workspace.policy == Policy()

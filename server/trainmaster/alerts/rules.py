@@ -127,9 +127,15 @@ def alerts_of(workspace: Workspace, run: Run) -> list[AlertRow]:
         _record_defaults(workspace, known)
     _record_spec(workspace, run, known)
     rows = [row for row in workspace.control.alerts.of(run.run_id) if row.to in known]
-    if run.host == KAGGLE:  # a session is given no address
+    if run.host == KAGGLE or _is_agents(workspace, run.host):  # neither is given an address
         return [replace(row, sender="operator") for row in rows]
     return rows
+
+
+def _is_agents(workspace: Workspace, host: str) -> bool:
+    """Whether an agent added the host: a person has not agreed to a secret there."""
+    record = workspace.control.host(host)
+    return record is not None and record.by_agent
 
 
 def record_defaults(workspace: Workspace) -> None:

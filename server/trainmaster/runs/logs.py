@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from dataclasses import dataclass, replace
@@ -96,14 +97,15 @@ def _read(
 
 
 def _files(workspace: Workspace, view: RunView, stream: Stream) -> dict[_Piece, Path]:
-    """The stream's pieces, oldest first: each generation of each attempt's file."""
+    """The real paths of the stream's pieces, oldest first: each generation of each attempt's
+    file."""
     mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
     if stream == "supervisor":
         names = {0: JOURNAL}
     else:
         names = {n: f"attempts/{n}/{_FILES[stream]}" for n in mirror.attempts()}
     return {
-        (attempt, generation): mirror.path(piece)
+        (attempt, generation): Path(os.path.realpath(mirror.path(piece)))
         for attempt, name in names.items()
         for generation, piece in enumerate(mirror.generations(name), _FIRST_GENERATION)
     }
@@ -137,7 +139,7 @@ def _last_lines(
     if not path.exists():
         return [], 0
     found: list[str] = []
-    with path.open("rb", buffering=0) as file:
+    with open_log(path) as file:
         end = file.seek(0, 2) if with_torn_end else end_of_lines(file)
         for line in lines_before(file, end):
             if len(found) >= limit:
@@ -180,7 +182,7 @@ def _next_lines(
     found: list[str] = []
     if path is None or not path.exists():
         return found, offset
-    with path.open("rb", buffering=0) as file:
+    with open_log(path) as file:
         offset = 0 if offset > file.seek(0, 2) else offset
         for line in lines_from(file, offset, with_torn_end=with_torn_end):
             if len(found) >= limit:

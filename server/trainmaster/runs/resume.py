@@ -27,7 +27,7 @@ from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.plan_run import plan_again, refuse_where_lease_is_over
 from trainmaster.runs.resume_batch import of_one_batch
 from trainmaster.runs.resume_checkpoint import start_of, superseded
-from trainmaster.runs.resume_policy import allow_changes, allow_host, allow_superseding
+from trainmaster.runs.resume_policy import Asked, allow_resume
 from trainmaster.runs.resume_rented import changes_on
 from trainmaster.runs.wait import cursor_of, until_attempt
 from trainmaster.store import secret_values
@@ -128,15 +128,11 @@ async def _resume(
     place: _Place | None = None,
     confirm: Confirm | None = None,
 ) -> LaunchAnswer:
-    if place is not None:
-        await allow_host(workspace, run, place.host, confirm)
-    view = await _on_target_host(workspace, run, place, from_scratch=start == "scratch")
+    asked = Asked(start, sets, apply, confirm)
+    view = await _on_target_host(workspace, run, place, asked)
     chosen = None if apply is None else chosen_patch(workspace, view, apply)
     mode, step = await start_of(workspace, view, start, chosen)
     changed, spec = _changed(workspace, view, sets, chosen)
-    await allow_changes(workspace, view, spec, confirm)
-    if chosen is None or start is not None or mode == "scratch":  # else as recovery would
-        await allow_superseding(workspace, view, mode, step, confirm)
     changed |= changes_on(workspace, view, view.run.host, spec, changed)
     named = [alert["to"] for alert in changed.get("alerts", [])]
     refuse_unknown_destinations(workspace.home, named)
@@ -171,7 +167,7 @@ async def _resume(
 
 
 async def _on_target_host(
-    workspace: Workspace, run: str, place: _Place | None, *, from_scratch: bool
+    workspace: Workspace, run: str, place: _Place | None, asked: Asked
 ) -> RunView:
     """The run, on the host where it is to resume."""
     view = await refresh(workspace, run)
@@ -182,12 +178,14 @@ async def _on_target_host(
     if place is None or place.host == view.run.host:
         if not view.record.awaits_choice(view.now):
             refuse_unless_ended(view)
+        await allow_resume(workspace, view, target, asked)
         return view
+    await allow_resume(workspace, view, target, asked)
     await migrate(
         workspace,
         view,
         place.host,
-        from_scratch=from_scratch,
+        from_scratch=asked.start == "scratch",
         abandon=place.abandon,
         refresh_instance=place.refresh_instance,
     )

@@ -2,68 +2,66 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trainmaster.plan.spec import TrainingSpec, load_spec
+from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch
 from trainmaster.runs.planning.spec_policy import allow, beyond_policy
+from trainmaster.runs.resume_checkpoint import superseded
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Confirm, Quote
+from trainmaster.words.confirmation import Confirm
+
+_SCRATCH = "scratch"
 
 
-async def allow_host(workspace: Workspace, run: str, host: str, confirm: Confirm | None) -> None:
-    """Check that a run, with its code and secrets, may go to another host.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller wants changed, and who allows what is beyond the policy."""
 
-    Raises:
-        PolicyError: `POLICY_HOST`, `POLICY_SECRET`, `POLICY_PROGRAM`.
-        SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
-    """
-    known = workspace.control.run(run)
-    if not workspace.policy.bound or known.host == host or known.is_attached:
-        return
-    here = _on(known.host, known.spec)
-    beyond = beyond_policy(workspace, _on(host, known.spec)).without(beyond_policy(workspace, here))
-    await allow(workspace, beyond, "resume", f"{known.run_id} on {host}", confirm)
+    start: str | None
+    sets: Sequence[str]
+    apply: str | None
+    confirm: Confirm | None
 
 
-async def allow_changes(
-    workspace: Workspace, view: RunView, changed_spec: str, confirm: Confirm | None
-) -> None:
-    """Check what a resume changes of the spec; what the run was launched with is not asked again.
+async def allow_resume(workspace: Workspace, view: RunView, host: str, asked: Asked) -> None:
+    """Check a resume before anything is done for it; what the run was launched with is not asked
+    again.
 
     Raises:
-        PolicyError: a field names what is beyond the policy.
+        PolicyError: what is asked for is beyond the policy.
         SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
     """
-    if not workspace.policy.bound or changed_spec == view.run.spec:
+    if not workspace.policy.bound:
         return
-    before, after = (_on(view.run.host, spec) for spec in (view.run.spec, changed_spec))
+    chosen = None if asked.apply is None else chosen_patch(workspace, view, asked.apply)
+    after = _on(host, view.run.spec, all_sets(asked.sets, chosen))
+    before = _on(view.run.host, view.run.spec)
     beyond = beyond_policy(workspace, after).without(beyond_policy(workspace, before))
-    await allow(workspace, beyond, "resume", view.run.run_id, confirm)
+    named = view.run.run_id if host == view.run.host else f"{view.run.run_id} on {host}"
+    questions = _of_superseded(view, asked.start, chosen)
+    await allow(workspace, beyond, "resume", named, asked.confirm, besides=questions)
 
 
-async def allow_superseding(
-    workspace: Workspace, view: RunView, mode: str, step: int | None, confirm: Confirm | None
-) -> None:
-    """Have a person agree that an agent starts before the newest verified checkpoint.
-
-    Raises:
-        SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
-    """
-    newest = view.index.resume_from
-    begins = 0 if mode == "scratch" else step
-    if not workspace.policy.bound or newest is None or begins is None or begins >= newest:
-        return
-    if confirm is None:
-        return
-    later = [entry.step for entry in view.index.entries if entry.verified and entry.step > begins]
-    text = (
-        f"Resume {view.run.run_id} from {'scratch' if mode == 'scratch' else f'step {begins}'}: "
-        f"{len(later)} verified checkpoints up to step {newest} would be superseded."
-    )
-    await confirm(Quote("resume", json.dumps([view.run.run_id, begins, later]), text))
+def _of_superseded(view: RunView, start: str | None, chosen: ChosenPatch | None) -> list[str]:
+    """The question about a start before verified checkpoints; not where a patch chose it, as the
+    host's recovery would, but from scratch always."""
+    wanted = start or (_SCRATCH if chosen is not None and chosen.start == _SCRATCH else "latest")
+    if wanted == _SCRATCH:
+        mode, step = _SCRATCH, None
+    elif wanted == "best" or (wanted.isascii() and wanted.isdigit()):
+        mode, step = "step", view.index.best if wanted == "best" else int(wanted)
+    else:
+        return []
+    left = superseded(view, mode, step)
+    if not left:
+        return []
+    place = "scratch" if mode == _SCRATCH else f"step {step}"
+    return [f"start from {place}, which supersedes the verified checkpoints up to step {max(left)}"]
 
 
-def _on(host: str, spec: str) -> TrainingSpec:
-    """The recorded spec of a run, for a host."""
-    return load_spec(f"{spec}\n").model_copy(update={"host": host})
+def _on(host: str, spec: str, sets: Sequence[str] = ()) -> TrainingSpec:
+    """The recorded spec of a run, changed, for a host."""
+    return load_spec(f"{spec}\n", sets).model_copy(update={"host": host})

@@ -18,7 +18,7 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import DEBUG, LOCAL, SourceExaminer
 from trainmaster.plan.spec.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.runs.advance import advance
-from trainmaster.runs.attach.policy import allow_watching
+from trainmaster.runs.attach.policy import allow_log, allow_watching
 from trainmaster.runs.launch import launched
 from trainmaster.runs.record_run import record_run
 from trainmaster.runs.wait import until_attempt
@@ -86,11 +86,11 @@ async def attach(
     if known is not None:
         await advance(workspace, known)
         return launched(workspace, known)
-    await allow_watching(workspace, host, target if kind == "log" else None, confirm)
+    was_asked = await allow_watching(workspace, host, target if kind == "log" else None, confirm)
     examiner = SourceExaminer.of(workspace.backend(host))
     source = await examiner.examine_source(kind, target, options.start)
-    if kind == "pid":  # its log is known only now
-        await allow_watching(workspace, host, source.get("path"), confirm)
+    if kind == "pid":  # its log is known only now; a call asks once
+        await allow_log(workspace, host, source.get("path"), None if was_asked else confirm)
     _refuse_watched(workspace, host, source)
     note = _watched_already(workspace, host, source)
     source = {**source, "ends_after_s": _silence_s(options.ends_after)}

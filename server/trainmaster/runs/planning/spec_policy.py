@@ -76,10 +76,13 @@ async def allow(
     action: Literal["launch", "resume"],
     name: str,
     confirm: Confirm | None,
+    *,
+    besides: Sequence[str] = (),
 ) -> None:
     """Have a person allow what lies beyond the policy; code is trusted from then on.
 
-    `name`: what the question is about. Without `confirm`, untrusted code is left to the caller.
+    `name`: what the question is about; `besides`: what else to ask. Without `confirm`, untrusted
+    code and `besides` are left to the caller.
 
     Raises:
         PolicyError: no approval allows it, or there is nobody to ask.
@@ -93,6 +96,7 @@ async def allow(
         for error in sorted(asked, key=lambda error: error.question is not None):
             raise error
         return
+    questions += besides
     if not questions:
         return
     text = f"{action.capitalize()} {name}, and allow the agent to {'; to '.join(questions)}."
