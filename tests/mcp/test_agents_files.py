@@ -181,7 +181,8 @@ def test_what_lies_in_the_working_folder_or_a_folder_of_the_settings_is_read(
         assert (await answer_of(client, "tail_log", run_id="train.log"))["lines"]
         assert await answer_of(client, "plan_run", spec=_SPEC.format(path="corpus", host="debug"))
         outside = await error_of(client, "tail_log", run_id=str(more / "train.log"))
-        assert outside.startswith("POLICY_FILE: ") and f"folders: [{more}]" in outside
+        assert outside.startswith("POLICY_FILE: ")
+        assert f"folders: [{more}/train.log]" in outside
         settings = Home(tmp_path / "home").settings
         settings.write_text(f"agent: {{folders: [{more}]}}\n")
         assert (await answer_of(client, "tail_log", run_id=str(more / "train.log")))["lines"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +213,36 @@ def test_no_hub_that_a_spec_names_is_asked(agent: Agent, hub: Hub) -> None:
     agent.settings(f"agent: {{endpoints: ['{hub.endpoint}']}}")
     agent.session(configured)
     assert hub.asked
+
+
+class _Elsewhere(BaseHTTPRequestHandler):
+    """A hub that sends everybody to `target`."""
+
+    target = ""
+
+    def do_GET(self) -> None:
+        self.send_response(302)
+        self.send_header("Location", f"{self.target}{self.path}")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_no_redirection_of_a_hub_leads_to_another_server(agent: Agent, hub: Hub) -> None:
+    handler = type("Elsewhere", (_Elsewhere,), {"target": hub.endpoint})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        configured = f"http://127.0.0.1:{server.server_port}"
+        agent.settings(f"agent: {{endpoints: ['{configured}']}}")
+
+        async def scenario(client: Client) -> None:
+            spec = f"{_HUB_SPEC}env: {{HF_ENDPOINT: '{configured}'}}\n"
+            assert (await error_of(client, "plan_run", spec=spec)).startswith("POLICY_ENDPOINT: ")
+
+        agent.session(scenario, read_only=True)
+        server.shutdown()
+    assert hub.asked == []
 
 
 @pytest.mark.parametrize(

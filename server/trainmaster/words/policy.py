@@ -191,7 +191,7 @@ class Policy:
         return self._beyond(
             "POLICY_FILE",
             f"{shown_path(path)}{leads} is outside the folders that an agent may read and send.",
-            f"agent: {{folders: [{shown_path(real.parent)}]}}",
+            f"agent: {{folders: [{shown_path(real)}]}}",
             place,
             f"read and send {shown_path(real)}",
         )
@@ -258,7 +258,10 @@ def agent_policies(
     known: list[tuple[object, Policy]] = []
 
     def current() -> Policy:
-        folder = Path.cwd()
+        try:
+            folder = Path.cwd()
+        except OSError:  # it was removed
+            folder = Path("/")
         stamp = (_stamp(home.settings), folder)
         if not known or known[-1][0] != stamp:
             policy = policy_of_agent(home, environment, folder, reads_only=reads_only)

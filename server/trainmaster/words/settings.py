@@ -81,9 +81,9 @@ class AgentSettings(Group):
 
     folders: list[Annotated[str, AfterValidator(_folder)]] = _setting(
         [],
-        "Folders from which an agent may read and send files, besides the server's working folder, "
-        "the home's own runs and the downloads. Keys and credentials in them stay protected. See "
-        "[policy.md](policy.md).",
+        "Folders, or single files, that an agent may read and send, besides the server's working "
+        "folder, the home's own runs and the downloads. Keys and credentials in them stay "
+        "protected. See [policy.md](policy.md).",
         "a list of absolute paths, or ones that start with ~/",
     )
     hosts: list[Annotated[str, AfterValidator(_host_name)]] | None = _setting(

@@ -21,7 +21,8 @@ from trainmaster.words.errors import PolicyError
 
 # Of these whole folders are sent, with what their links lead to.
 _LINKS_FOLLOWED = ("model.path", "data.tokenizer", "environment.wheels")
-_ADDRESS_ENDINGS = ("_ENDPOINT", "_URL", "_URI", "_PROXY")
+# Of these an address counts without its scheme.
+_ADDRESSES = ("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY")
 _HUB = "HF_ENDPOINT"
 
 
@@ -146,7 +147,7 @@ def _places(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
 def _addresses(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
     """The values that name a server which the training, or its plan, would ask."""
     for name, value in spec.env.items():
-        if "://" in value or name.upper().endswith(_ADDRESS_ENDINGS):
+        if "://" in value or name.upper() in _ADDRESSES:
             yield f"env.{name}", value
     for name, options in spec.tracking.items():
         for option, value in options.items() if isinstance(options, dict) else ():
