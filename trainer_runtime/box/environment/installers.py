@@ -185,7 +185,7 @@ def build_in_place(
 
     if attempt(only_wheels=True).code == 0:
         return
-    report(f"environment: building {', '.join(lines)}")
+    report(f"environment: building {', '.join(line.split()[0] for line in lines)}")
     if not wanted.hashed:  # else they are among what the lock has brought
         build_tools = replace(wanted, requirements=[tools])
         install(installer, build_tools, report, environment=environment, lock=lock)
