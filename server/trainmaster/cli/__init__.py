@@ -40,7 +40,7 @@ from trainmaster.cli.commands import (
 )
 from trainmaster.cli.commands.demo import demo_command
 from trainmaster.cli.output import emit_error
-from trainmaster.words.errors import InternalError, TrainmasterError, UsageError
+from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
 
 DEBUG_VARIABLE = "TRAINMASTER_DEBUG"
 INTERRUPTED = 130
@@ -119,6 +119,7 @@ def run(arguments: Sequence[str], commands: typer.Typer = app) -> int:
     as_json = "--json" in arguments
     try:
         try:
+            _refuse_undecodable(arguments)
             code = _run(commands, list(arguments) or ["--help"])
         except TrainmasterError as error:
             emit_error(error, as_json)
@@ -144,9 +145,21 @@ def _run(commands: typer.Typer, arguments: list[str]) -> int:
     except typer.Abort as error:
         raise UsageError("BAD_ARGUMENT", "Not confirmed; nothing was done.", "Answer y.") from error
     except Exception as error:
+        if (refused := unusable_path(error)) is not None:
+            raise refused from error
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
         raise _defect(error) from error
+
+
+def _refuse_undecodable(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        if any("\ud800" <= letter <= "\udfff" for letter in argument):
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"The argument {argument[:80]!r} is not UTF-8.",
+                "Write it in UTF-8; rename a file whose name is not.",
+            )
 
 
 def _bad_usage(error: typer.TyperException) -> UsageError:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from trainmaster.mcp.arguments import refuse_unusable
 from trainmaster.mcp.definition import OpenWorkspace, workspace_of
-from trainmaster.words.errors import InternalError, TrainmasterError, UsageError
+from trainmaster.words.errors import InternalError, TrainmasterError, UsageError, unusable_path
 
 # Clients push calls to the background or give them up between 1 and 4 minutes; none before this.
 LONGEST_CALL_S = 45.0
@@ -129,6 +129,9 @@ def _unexpected(
     cause = failure.__cause__
     if isinstance(cause, TrainmasterError):
         return ToolError(str(cause))
+    path = unusable_path(cause)
+    if path is not None:
+        return ToolError(str(path))
     storage = _of_the_database(cause, context)
     if storage is not None:
         return ToolError(str(storage))

@@ -19,6 +19,7 @@ reached at all follows from the code (`unanswered`, `unreachable`, `outcome_unkn
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -332,6 +333,17 @@ class SpecError(TrainmasterError):
                 for item in self.problems
             ]
         return described
+
+
+def unusable_path(error: BaseException | None) -> UsageError | None:
+    """The error for a path that the file system can't hold; None for any other failure."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+        return None
+    return UsageError(
+        "BAD_ARGUMENT",
+        f"A path can't be used: {error.strerror}.",
+        "Give a path whose parts have at most 255 bytes each, 4,096 in all.",
+    )
 
 
 def _cleaned(problem: Problem) -> Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
@@ -26,6 +27,12 @@ class Wanted:
     region: str | None = None
     disk_gib: float | None = None
     interruptible: bool = False
+
+
+# Names of GPUs, regions and offers that are quoted; anything else could be a sentence.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/()+,@-]{0,79}")
+_HIGHEST_USD_PER_H = 10_000.0
+_MOST_GPUS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,16 @@ class Offer:
     def name(self) -> str:
         """Its name in commands: `runpod:ID`."""
         return f"{self.provider}:{self.offer_id}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether names and figures are of the kind that a person may be quoted."""
+        names = (self.offer_id, self.gpu, self.gpu_name, *([self.region] if self.region else []))
+        return (
+            all(_PLAIN_NAME.fullmatch(name) for name in names)
+            and 0 < self.usd_per_h <= _HIGHEST_USD_PER_H
+            and 0 < self.count <= _MOST_GPUS
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

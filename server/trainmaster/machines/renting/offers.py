@@ -96,7 +96,7 @@ async def find_offer(
     wanted = _normalized(wanted)
     try:
         found = await with_timeout(cloud.name, cloud.offer(offer_id, wanted.disk_gib))
-        if found is not None:
+        if found is not None and found.is_plain:
             return found
         raise _unknown(name, await with_timeout(cloud.name, cloud.offers(wanted)))
     finally:
@@ -152,7 +152,9 @@ async def _ask(name: str, wanted: Wanted, clouds: CloudFactory) -> _Reply:
     except CloudError as error:
         return _Reply(error=error)
     try:
-        return _Reply(await with_timeout(name, cloud.offers(wanted)), cloud.left_out)
+        found = await with_timeout(name, cloud.offers(wanted))
+        plain = [offer for offer in found if offer.is_plain]
+        return _Reply(plain, cloud.left_out + len(found) - len(plain))
     except CloudError as error:
         return _Reply(error=error)
     finally:

@@ -1,0 +1,192 @@
+"""Whatever comes on stdin, and however long a line of a log is: an answer, and the next one too."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from support.mcp.mcp_client import answer_of, connected, error_of
+
+from trainmaster.runs.log_lines import end_of_lines, lines_before, lines_from
+
+_LONGEST_ANSWER_S = 60.0
+_DEEP = b"[" * 500 + b"]" * 500
+_HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "raw", "version": "1"},
+}
+
+
+class RawServer:
+    """The command `trainmaster mcp`, which is sent bytes."""
+
+    def __init__(self, home: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from trainmaster.cli import main; main()", "mcp"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "TRAINMASTER_HOME": str(home)},
+        )
+
+    def ask(self, line: bytes) -> dict[str, Any]:
+        """What it answers to one line."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + b"\n")
+        self._process.stdin.flush()
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self._process.stdout, selectors.EVENT_READ)
+            assert waiting.select(_LONGEST_ANSWER_S), f"no answer to {line[:200]!r}"
+        answer = self._process.stdout.readline()
+        assert len(answer) < 20_000
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def begin(self) -> None:
+        hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": _HELLO}
+        assert self.ask(json.dumps(hello).encode())["id"] == 0
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(_LONGEST_ANSWER_S) == 0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RawServer]:
+    server = RawServer(tmp_path / "home")
+    yield server
+    server.end()
+
+
+def _call(id: int, arguments: bytes) -> bytes:
+    head = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":' % id
+    return head + b'{"name":"list_runs","arguments":' + arguments + b"}}"
+
+
+def test_every_line_on_stdin_is_answered_and_so_is_the_next_call(server: RawServer) -> None:
+    junk = (b"junk \xff\xfe", b"[]", b"{", b"\x00", b"[" * 100_000, b'"' + b"x" * 1_000_000)
+    for line in junk:
+        answer = server.ask(line)
+        assert answer["id"] is None
+        assert answer["error"]["message"].startswith("BAD_ARGUMENT: ")
+    server.begin()
+    arguments = (
+        b'{"state":' + _DEEP + b"}",
+        b'{"state":"\\ud800"}',
+        b'{"state":"a\\u0000b"}',
+        b'{"state":"' + b"\xff" * 300 + b'"}',
+        b'{"state":"' + b"a" * 10_000_000 + b'"}',
+        b'{"limit":1e308}',
+        b'{"limit":1e400}',
+        b'{"limit":NaN}',
+        b'{"limit":' + b"9" * 5000 + b"}",
+        b'{"limit":-0}',
+        b'{"limit":[{"a":1}]}',
+        b'{"a\\u0000":1}',
+        b'{"nope":1}',
+    )
+    for id, given in enumerate(arguments, 1):
+        answer = server.ask(_call(id, given))
+        assert answer["id"] == id
+        assert answer["result"]["isError"]
+        text = answer["result"]["content"][0]["text"]
+        assert text.startswith("BAD_ARGUMENT: ")
+        assert text.endswith("retryable=no")
+    whole = server.ask(_call(99, b"{}"))
+    assert whole["result"]["structuredContent"] == {"runs": []}
+
+
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+def test_arguments_that_nothing_can_hold_are_refused_by_name(
+    environment: dict[str, str], era: str
+) -> None:
+    unusable = ("\ud800", "a\0b", "x" * 1_000_001, [["deep"]], float("nan"), 10**400)
+
+    async def scenario() -> None:
+        async with connected(environment, era) as client:
+            for value in unusable:
+                refused = await error_of(client, "get_run", run_id=value)
+                assert refused.startswith("BAD_ARGUMENT: ")
+                assert "run_id" in refused
+                assert len(refused) < 1000
+            for path in ("/" + "x" * 300, "x" * 300, "./" + "y/" * 3000):
+                refused = await error_of(client, "tail_log", run_id=path)
+                assert refused.startswith(("RUN_NOT_FOUND: ", "POLICY_FILE: ", "BAD_ARG"))
+            assert await answer_of(client, "list_runs") == {"runs": []}
+
+    anyio.run(scenario)
+
+
+@pytest.mark.parametrize("unit", [b"x", b"loss 2.5 step 1 ", b'{"a":[1,2,{"step":1,', b"\x1b]8;;"])
+@pytest.mark.parametrize(("tool", "given"), [("tail_log", {"grep": "loss"}), ("diagnose", {})])
+def test_a_huge_line_is_read_while_other_calls_are_answered(
+    environment: dict[str, str], tmp_path: Path, unit: bytes, tool: str, given: dict[str, str]
+) -> None:
+    size = int(os.environ.get("TRAINMASTER_LONG_LINE_MB", "16")) << 20
+    log = tmp_path / "long.log"
+    log.write_bytes(unit * (size // len(unit)) + b"\nstep 1: loss 2.5\n")
+    waited: list[float] = []
+
+    async def scenario() -> None:
+        async with connected(environment) as client:
+            await answer_of(client, "list_runs")
+            over = anyio.Event()
+
+            async def read() -> None:
+                answer = await answer_of(client, tool, run_id=str(log), **given)
+                assert len(json.dumps(answer)) < 10_000
+                over.set()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read)
+                while not over.is_set():
+                    began = time.monotonic()
+                    await answer_of(client, "list_runs")
+                    waited.append(time.monotonic() - began)
+
+    anyio.run(scenario)
+    print(f"{unit!r}: {len(waited)} calls meanwhile, the slowest {max(waited):.3f} s")
+
+
+@pytest.mark.parametrize("torn", [True, False])
+def test_lines_are_the_same_forwards_backwards_and_by_splitting(tmp_path: Path, torn: bool) -> None:
+    sizes = (0, 1, 5, 262_143, 262_144, 262_145, 600_000, 0, 0, 70_000, 3)
+    lines = [bytes([97 + at % 26]) * size for at, size in enumerate(sizes)]
+    log = tmp_path / "some.log"
+    log.write_bytes(b"\n".join(lines) + (b"" if torn else b"\n"))
+    with log.open("rb") as file:
+        whole_end = end_of_lines(file)
+        forwards = list(lines_from(file, 0, with_torn_end=True))
+        end = log.stat().st_size if torn else whole_end
+        backwards = list(lines_before(file, end))[::-1]
+    assert whole_end == (log.stat().st_size - 3 if torn else log.stat().st_size)
+    for found in (forwards, backwards):
+        assert [len(line.text) + line.left_out for line in found] == list(sizes)
+        assert [line.text[:1] for line in found] == [line[:1] for line in lines]
+    assert [line.end for line in forwards][:-1] == [line.end for line in backwards][:-1]
+
+
+def test_of_an_endless_progress_bar_the_last_state_is_shown(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "bar.log"
+    log.write_bytes(b"\r 50%|##  | 1/2" * 300_000 + b"\r100%|####| 2/2\r\n")
+
+    async def scenario() -> None:
+        async with connected(environment) as client:
+            answer = await answer_of(client, "tail_log", run_id=str(log))
+            assert answer["lines"] == ["100%|####| 2/2"]
+
+    anyio.run(scenario)
