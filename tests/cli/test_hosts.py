@@ -10,6 +10,8 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
+from mcp.client import ClientRequestContext
+from mcp.types import ElicitRequestParams, ElicitResult
 from support.backends.ssh_hosts import Sshd
 
 from trainmaster.cli import run
@@ -111,9 +113,13 @@ def test_people_see_tables_without_a_terminals_escapes(
 
 
 def test_the_tools_add_list_and_check(home: Path, box: Sshd) -> None:
+    async def agree(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        assert f"root@{box.address}:{box.port}" in params.message
+        return ElicitResult(action="accept", content={"agree": True})
+
     async def scenario() -> None:
         server = build_server({"TRAINMASTER_HOME": str(home)})
-        async with Client(server, mode="2026-07-28") as client:
+        async with Client(server, mode="2026-07-28", elicitation_callback=agree) as client:
 
             async def call(tool: str, /, **arguments: Any) -> Any:
                 result = await client.call_tool(tool, arguments)
