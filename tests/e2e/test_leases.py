@@ -24,6 +24,7 @@ from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.leases import read_lease, write_lease
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.store.control.instances import RentState
+from trainmaster.store.failures import Failures
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import CostsAnswer, ProvisionAnswer
 from trainmaster.words.paths import Home
@@ -124,7 +125,9 @@ def test_an_idle_instance_is_released_automatically(renter: Renter) -> None:
     (instance,) = renter.instances()
 
     async def released(workspace: Workspace, after_minutes: float) -> dict[str, str]:
-        return release_due(workspace, instance.ready_t + 60.0 * after_minutes)
+        return release_due(
+            workspace, instance.ready_t + 60.0 * after_minutes, Failures(workspace.home)
+        )
 
     assert renter.site.alive == [one]
     assert renter.do(lambda workspace: released(workspace, 29)) == {}

@@ -28,12 +28,15 @@ class News:
     """The changes of one pass.
 
     `changed`: by run, the names of the mirrored files that have grown or were put aside. `failed`:
-    runs whose mirror could not be written; they are read again in the next pass. `more`: there is
-    more to copy right now. `skew_s`: how far the host's clock is ahead of the client's, if known.
+    runs whose mirror could not be written; they are read again in the next pass. `refused`: by run
+    whose host sent what can't be taken, the finding's code and the reason in our own words; it is
+    not read again. `more`: there is more to copy right now. `skew_s`: how far the host's clock is
+    ahead of the client's, if known.
     """
 
     changed: dict[str, set[str]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
+    refused: dict[str, tuple[str, str]] = field(default_factory=dict)
     more: bool = False
     skew_s: float | None = None
 

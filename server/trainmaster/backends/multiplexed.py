@@ -7,9 +7,11 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.protocol.followed_files import (
     LARGEST_WHOLE_BYTES,
     attempt_of,
@@ -22,6 +24,7 @@ from trainmaster.backends.hosts.runtime_call import runtime_command
 from trainmaster.backends.polled import PolledFollower
 from trainmaster.backends.ssh.error_mapping import link_lost
 from trainmaster.store.mirror import MirrorWriter
+from trainmaster.store.refusals import UnusableDataError
 from trainmaster.words.errors import HostError
 
 _MOST_BYTES = 8 << 20
@@ -77,14 +80,14 @@ class MultiplexedFollower:
         asked, began = time.time(), time.monotonic()
         await frames.ask(request)
         received = 0
-        while "scanned" not in (header := await self._next_header(frames)):
+        while "scanned" not in (header := await self._next_header(frames)).values:
             data = await frames.exactly(self._length(header))
             received += len(data)
             self._take(header, data, news)
         took_s = time.monotonic() - began
-        self._finish(header, placements, news)
+        now = self._finish(header, placements, news)
         if took_s < _SCAN_S or self._skew_s is None:  # the longer it took, the less precise
-            self._skew_s = float(header["now"]) - (asked + took_s / 2)
+            self._skew_s = now - (asked + took_s / 2)
         news.skew_s = self._skew_s
         if received > _LEAST_BYTES:
             fitting = int(received / took_s * _SCAN_S)
@@ -108,7 +111,7 @@ class MultiplexedFollower:
             await self._connection.aclose()
         self._frames = None
 
-    async def _next_header(self, frames: _Frames) -> dict[str, Any]:
+    async def _next_header(self, frames: _Frames) -> Fields:
         line = await frames.line()
         if line is None:
             code, errors = await frames.stream.end()
@@ -118,16 +121,16 @@ class MultiplexedFollower:
                 self._host.name, f"its follower ended with code {code}: {errors.strip()[-300:]}"
             )
         try:
-            header = json.loads(line)
-        except ValueError as error:
+            return decode_fields(line, "header", max_bytes=_LONGEST_HEADER_BYTES)
+        except DecodingError as error:
             raise _unreadable(self._host.name) from error
-        if not isinstance(header, dict):
-            raise _unreadable(self._host.name)
-        return header
 
-    def _length(self, header: Mapping[str, Any]) -> int:
-        length = header.get("n")
-        if not isinstance(length, int) or not 0 <= length <= LARGEST_WHOLE_BYTES:
+    def _length(self, header: Fields) -> int:
+        try:
+            length = header.integer("n")
+        except DecodingError as error:
+            raise _unreadable(self._host.name) from error
+        if not 0 <= length <= LARGEST_WHOLE_BYTES:
             raise _unreadable(self._host.name)
         return length
 
@@ -174,10 +177,11 @@ class MultiplexedFollower:
         self._drop(run_id)
         self._retry_t[run_id] = time.monotonic() + _RETRY_FAILED_S
 
-    def _take(self, header: Mapping[str, Any], data: bytes, news: News) -> None:
-        run_id, name = header.get("run"), header.get("file")
-        if not isinstance(run_id, str) or not isinstance(name, str):
-            raise _unreadable(self._host.name)
+    def _take(self, header: Fields, data: bytes, news: News) -> None:
+        try:
+            run_id, name = header.text("run"), header.text("file")
+        except DecodingError as error:
+            raise _unreadable(self._host.name) from error
         run = self._runs.get(run_id)
         if run is None:
             return  # its mirror has just failed to write
@@ -186,21 +190,30 @@ class MultiplexedFollower:
                 news.note(run_id, changed)
         except OSError:
             self._fail(run_id, news)
-        except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable(self._host.name) from error
+        except UnusableDataError as error:
+            self._refuse(run_id, error, news)
 
-    def _finish(
-        self, header: Mapping[str, Any], placements: Mapping[str, Followed], news: News
-    ) -> None:
-        if header["scanned"] != self._scan or not isinstance(header.get("now"), (int, float)):
+    def _refuse(self, run_id: str, error: UnusableDataError, news: News) -> None:
+        """Leave this run alone; its frames until the host knows that are dropped."""
+        news.refused[run_id] = (error.code, error.reason)
+        self._drop(run_id)
+
+    def _finish(self, header: Fields, placements: Mapping[str, Followed], news: News) -> float:
+        """The host's clock in Unix seconds."""
+        try:
+            scan, now = header.integer("scanned"), header.time("now")
+            news.more = header.flag("more", False)
+        except DecodingError as error:
+            raise _unreadable(self._host.name) from error
+        if scan != self._scan:
             raise _unreadable(self._host.name)
-        news.more = bool(header.get("more"))
         for run_id, run in [*self._runs.items()]:
             try:
                 for changed in run.finish(over=placements[run_id].over, read_through=not news.more):
                     news.note(run_id, changed)
             except OSError:
                 self._fail(run_id, news)
+        return now
 
 
 class _Run:
@@ -211,19 +224,24 @@ class _Run:
         self._held: dict[str, bytes] = {}
         self._newest_attempt = max(followed.mirror.attempts(), default=0)
 
-    def take(self, name: str, header: Mapping[str, Any], data: bytes) -> list[str]:
+    def take(self, name: str, header: Fields, data: bytes) -> list[str]:
         """Put a frame into the mirror; the names of the mirror's files that this has changed.
 
         Raises:
             OSError: the mirror can't be written, or the frame does not begin where it ends.
-            KeyError, TypeError, ValueError: the header is not valid.
+            UnusableDataError: the header is not valid, or the mirror takes no more of this run.
         """
-        if _is_appended(name):
-            return self._append(name, header, data)
-        if not is_replaced(name):
-            raise ValueError(f"{name!r} is not followed")
-        self.writer.replace(name, data, int(header["mtime_ns"]))
-        return []
+        try:
+            if _is_appended(name):
+                return self._append(name, _Frame.of(header), data)
+            if is_replaced(name):
+                self.writer.replace(name, data, header.integer("mtime_ns"))
+                return []
+        except DecodingError as error:
+            raise UnusableDataError(
+                f"a header of its host: {error.field} {error.problem}"
+            ) from None
+        raise UnusableDataError("its host sent a file that is not followed")
 
     def finish(self, *, over: bool, read_through: bool) -> list[str]:
         """At the end of a scan, write what was held back of files that will not grow."""
@@ -235,16 +253,16 @@ class _Run:
         self.writer.save()
         return changed
 
-    def _append(self, name: str, header: Mapping[str, Any], data: bytes) -> list[str]:
+    def _append(self, name: str, frame: _Frame, data: bytes) -> list[str]:
         changed = []
-        if "reset" in header:
+        if frame.is_reset:
             if held := self._held.pop(name, b""):
                 self.writer.append(name, held, final=True)
-            changed.append(self.writer.rotate(name, header.get("inode")) or name)
-        elif "inode" in header:
-            self.writer.set_inode(name, int(header["inode"]))
+            changed.append(self.writer.rotate(name, frame.inode) or name)
+        elif frame.inode is not None:
+            self.writer.set_inode(name, frame.inode)
         held = self._held.pop(name, b"")
-        if header["at"] != self.writer.size(name) + len(held):
+        if frame.at != self.writer.size(name) + len(held):
             raise OSError(f"{name} was read from another place than where its copy ends")
         self._newest_attempt = max(self._newest_attempt, _attempt_of(name))
         if data:
@@ -256,6 +274,23 @@ class _Run:
         if held:
             self._held[name] = held
         return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The place of a frame's bytes: from `at` on, of the file with this inode, if that is new;
+    `is_reset`: the original was replaced."""
+
+    at: int
+    inode: int | None
+    is_reset: bool
+
+    @classmethod
+    def of(cls, header: Fields) -> _Frame:
+        inode = header.values.get("inode")
+        # File systems number inodes up to 2**64, which is more than `Fields` takes.
+        known = inode if type(inode) is int and 0 <= inode < 2**64 else None
+        return cls(header.integer("at"), known, "reset" in header.values)
 
 
 class _Frames:
@@ -315,7 +350,12 @@ class _HelperUnusable(Exception):
 
 
 def _unreadable(host_name: str) -> HostError:
-    return link_lost(host_name, "its follower's answer can't be read")
+    return HostError(
+        "HOST_DATA_REFUSED",
+        f"What {host_name} sends about its runs is invalid or beyond the limits.",
+        f"`trainmaster hosts check {host_name}`; its runs keep their last known state.",
+        retryable=True,
+    )
 
 
 _is_appended = lru_cache(maxsize=4096)(is_appended)

@@ -12,12 +12,14 @@ from trainer_runtime.core.protocol.followed_files import (
     EVENTS,
     JOURNAL,
     LARGEST_WHOLE_BYTES,
+    MOST_ATTEMPTS,
     REPLACED_IN_ATTEMPT,
     REPLACED_IN_RUN,
 )
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.hosts import Host
 from trainmaster.store.mirror import MirrorWriter
+from trainmaster.store.refusals import UnusableDataError
 
 _CHUNK_BYTES = 8 << 20
 # The longest that the journal waits for logs older than it to be read.
@@ -47,6 +49,8 @@ class PolledFollower:
                     await self._copy_run(run_id, followed, news)
                 except OSError:
                     news.failed.add(run_id)
+                except UnusableDataError as error:
+                    news.refused[run_id] = (error.code, error.reason)
 
         copies = [asyncio.create_task(copy(*placement)) for placement in placements.items()]
         try:
@@ -66,6 +70,8 @@ class PolledFollower:
         journal_end = await self._host.size(f"{copy.folder}/{JOURNAL}")
         names = await self._host.names(f"{copy.folder}/attempts")
         numbers = sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+        if len(numbers) > MOST_ATTEMPTS:
+            raise UnusableDataError(f"it has more than {MOST_ATTEMPTS} attempts")
         events_whole = logs_whole = True
         for number in numbers:
             final = followed.over or number != numbers[-1]

@@ -99,6 +99,7 @@ for command in (
 ):
     app.command()(acts(command.__name__)(command) if command in ACTING else command)
 app.command("demo")(demo_command)
+app.command("tick-part", hidden=True)(maintenance.tick_part)
 app.command("transfer", hidden=True)(maintenance.transfer)
 app.command("provision-worker", hidden=True)(maintenance.provision_worker)
 app.add_typer(hosts.hosts, name="hosts")

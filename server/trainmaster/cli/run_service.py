@@ -18,11 +18,15 @@ Answered = TypeVar("Answered")
 
 
 def ask(
-    call: Callable[[Workspace], Awaitable[Answered]], *, shows_progress: bool = False
+    call: Callable[[Workspace], Awaitable[Answered]],
+    *,
+    shows_progress: bool = False,
+    replays: bool = True,
 ) -> Answered:
     """What `call` gives, awaited in the opened workspace of `TRAINMASTER_HOME`.
 
     A spinner shows on the terminal when the call takes long, unless it `shows_progress` itself.
+    `replays`: a metrics database that is new is rebuilt from the mirror first.
 
     Raises: TrainmasterError, whatever the service raises.
     """
@@ -34,7 +38,7 @@ def ask(
         from trainmaster.sync.workspace import open_workspace
 
         with open_workspace(os.environ) as workspace:
-            if workspace.metrics.replay_due:
+            if replays and workspace.metrics.replay_due:
                 from trainmaster.sync.rebuild import replay_if_new
 
                 replay_if_new(workspace)

@@ -14,10 +14,11 @@ from trainmaster.keeper.call import Call, parse_every, refuse_odd_paths
 from trainmaster.keeper.cron import Crontab
 from trainmaster.keeper.keys import lacking_keys
 from trainmaster.keeper.scheduler import Scheduler
-from trainmaster.keeper.systemd import LONGEST_S, UserTimer
+from trainmaster.keeper.systemd import UserTimer
 from trainmaster.sync.keeper_state import (
     NEVER,
     LastTick,
+    is_ticking,
     keeper_problem,
     read_last_tick,
     record_installed,
@@ -113,12 +114,12 @@ async def status(workspace: Workspace, environment: Mapping[str, str]) -> Keeper
         every=_every_in(found[1]) if found else None,
         wrote=found[1] if found else None,
         last_tick_at=in_utc(ticked.began_t) if ticked else None,
-        last_tick=_outcome(ticked, now) if ticked else None,
+        last_tick=_outcome(workspace, ticked) if ticked else None,
         failed=(ticked.failed or None) if ticked else None,
         overdue=None if not there or problem == NEVER else problem is not None,
         put_into_secrets_env=lacking_keys(workspace, environment) or None,
         hints=(found[0].hints() + _of_interpreter() or None) if found else None,
-        next_step=_next_step(there, problem),
+        next_step=_next_step(there, problem, ticked),
     )
 
 
@@ -151,9 +152,9 @@ def _every_in(entries: Mapping[str, str]) -> str | None:
     return None
 
 
-def _outcome(ticked: LastTick, now: float) -> Literal["done", "failed", "at work"]:
+def _outcome(workspace: Workspace, ticked: LastTick) -> Literal["done", "failed", "at work"]:
     if ticked.ended_t is None:
-        return "at work" if now - ticked.began_t < LONGEST_S else "failed"
+        return "at work" if is_ticking(workspace.home) else "failed"
     return "failed" if ticked.failed else "done"
 
 
@@ -166,13 +167,15 @@ def _of_interpreter() -> list[str]:
     ]
 
 
-def _next_step(there: bool, problem: str | None) -> str | None:
+def _next_step(there: bool, problem: str | None, ticked: LastTick | None) -> str | None:
     if not there:
         return "`trainmaster keeper install` has due work done on a timer."
     if problem == NEVER:
         return "It has not been called yet."
     if problem is not None:
         return "Find out why it is not called: the journal of the user's systemd, or cron's log."
+    if ticked is not None and ticked.failed:
+        return "Run `trainmaster tick` to see whether it still fails; then `trainmaster doctor`."
     return None
 
 

@@ -1,75 +1,87 @@
-"""Do what is due for every run and rented instance, once. A timer calls it."""
+"""Do what is due for every run and rented instance, once. A timer calls it.
+
+Rented instances come first, and each part is a process of its own: a run whose data makes its
+process hang, crash or run out of memory does not keep a lease from its end.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 
 from trainmaster.alerts.send import send_due
+from trainmaster.alerts.tick_failures import fire_tick_failures
 from trainmaster.keeper.call import parse_every
+from trainmaster.keeper.part_process import run_part
 from trainmaster.machines.renting.has_rentals import has_rentals
-from trainmaster.runs.maintain import Round, described, due_runs, maintain
-from trainmaster.runs.migrate import stop_old_placements
-from trainmaster.runs.secret_delivery import sweep_secrets
-from trainmaster.sync.keeper_state import ticking
-from trainmaster.sync.run_view import load_view
+from trainmaster.store.failures import Failures
+from trainmaster.sync.keeper_state import record_failed, ticking
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer, TickRow
+from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer
 
 # A tick sends in its own process: the timer may end its child processes.
 _SENDS_S = 20.0
-# The bound of one run: longer work (uploads) runs in a separate process.
-_RUN_S = 180.0
-_ROUND = Round(thorough=True, bound_s=_RUN_S, sends=False)
+# The bounds of the parts, together below systemd's for the whole (`systemd.LONGEST_S`).
+_INSTANCES_S = 400.0
+_RUNS_S = 1000.0
+# Instances are maintained again while the runs' part takes long.
+_INSTANCES_EVERY_S = 240.0
 
 
 async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
-    """Advance every run once of which anything may be due, read what its host has to say, and do
-    what is due for rented instances.
+    """Do what is due for rented instances, then advance every run once of which anything may be
+    due, and read what its host has to say.
 
-    A failure stops no other run; two ticks never overlap. `every`: the interval of the timer that
-    calls this, so that a missing call can be reported.
+    A failure stops nothing else; it is on record for `keeper status` and `doctor`, and destinations
+    of alerts are notified of a part that failed. Where another tick is running, only instances are
+    maintained. `every`: the interval of the timer that calls this, so that a missing call can be
+    reported.
 
     Raises:
         UsageError: `BAD_ARGUMENT`.
     """
     every_s = None if every is None else parse_every(every) * 60.0
     with ticking(workspace.home, every_s) as failed:
+        instances = await _instances(workspace)
         if failed is None:
-            return TickAnswer(runs=[], note="Another tick is running; nothing was done.")
-        rows = await _tick_runs(workspace, failed)
-        instances = await _tick_instances(workspace, failed)
-        await send_due(workspace, stays_s=_SENDS_S)
-    return TickAnswer(runs=rows, instances=instances or None)
+            record_failed(workspace.home, instances.failed or {})
+            note = "Another tick is running; nothing was done for runs."
+            return instances.model_copy(update={"note": note})
+        answer = await _runs(workspace, instances)
+        failures = Failures(workspace.home)
+        with failures.caught("alerts"):
+            fire_tick_failures(workspace, answer.failed or {}, time.time())
+            await send_due(workspace, stays_s=_SENDS_S)
+        failed |= {**(answer.failed or {}), **failures.texts}
+    return answer.model_copy(update={"failed": failed or None})
 
 
-async def _tick_runs(workspace: Workspace, failed: dict[str, str]) -> list[TickRow]:
-    sweep_secrets(workspace)
-    left = await stop_old_placements(workspace)
-    runs = due_runs(workspace)
-    found = await maintain(workspace, runs, _ROUND)
-    rows = []
-    for run in runs:
-        done = found[run.run_id]
-        did = [*done.did, *([] if done.error is None else [described(done.error)])]
-        if done.error is not None and done.tried:
-            failed[run.run_id] = described(done.error)
-        if did or not run.closed:
-            rows.append(_row(workspace, run.run_id, did))
-    return [*rows, *(_row(workspace, run_id, did) for run_id, did in left.items())]
-
-
-def _row(workspace: Workspace, run_id: str, did: list[str]) -> TickRow:
-    return TickRow(run_id=run_id, state=load_view(workspace, run_id).state.value, did=did)
-
-
-async def _tick_instances(workspace: Workspace, failed: dict[str, str]) -> list[InstanceTickRow]:
+async def _instances(workspace: Workspace) -> TickAnswer:
     if not has_rentals(workspace, os.environ):
-        return []
-    from trainmaster.machines.renting.maintain import maintain_instances  # heavy, and rarely needed
+        return TickAnswer(runs=[])
+    return await run_part(workspace.home, "instances", _INSTANCES_S)
 
-    report = await maintain_instances(workspace)
-    failed |= report.failed
-    did = {name: [why] for name, why in report.failed.items()}
-    for tag, done in report.did.items():
-        did[tag] = [*done, *did.get(tag, ())]
-    return [InstanceTickRow(instance=name, did=done) for name, done in did.items()]
+
+async def _runs(workspace: Workspace, instances: TickAnswer) -> TickAnswer:
+    """The part of the runs, joined with what was done for instances before and meanwhile."""
+    runs = asyncio.create_task(run_part(workspace.home, "runs", _RUNS_S))
+    try:
+        while not (await asyncio.wait({runs}, timeout=_INSTANCES_EVERY_S))[0]:
+            instances = _joined(instances, await _instances(workspace))
+        return _joined(instances, runs.result())
+    finally:
+        runs.cancel()
+
+
+def _joined(first: TickAnswer, second: TickAnswer) -> TickAnswer:
+    """Both answers in one; of an instance, what was done both times."""
+    did: dict[str, list[str]] = {}
+    for row in (*(first.instances or ()), *(second.instances or ())):
+        did.setdefault(row.instance, []).extend(row.did)
+    rows = [InstanceTickRow(instance=name, did=list(dict.fromkeys(did[name]))) for name in did]
+    return TickAnswer(
+        runs=[*first.runs, *second.runs],
+        instances=rows or None,
+        failed={**(first.failed or {}), **(second.failed or {})} or None,
+    )

@@ -17,6 +17,7 @@ from trainer_runtime.core.files.durable import is_locked
 from trainmaster.alerts.send import begin_sending
 from trainmaster.backends import KAGGLE
 from trainmaster.runs.advance import advance, fire_alerts
+from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up, last_pass, record_unreachable
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
@@ -60,6 +61,11 @@ class Maintained:
     error: TrainmasterError | None = None
     tried: bool = True
 
+    def failed_by(self, error: Exception, workspace: Workspace, subject: str) -> None:
+        """Record any error; the first one stays."""
+        if self.error is None:
+            self.error = as_error(error, workspace.home, subject)
+
 
 _USUAL = Round()
 # A waiting command follows the run's host itself.
@@ -72,22 +78,25 @@ async def maintain(
 ) -> dict[str, Maintained]:
     """Make one round over these runs, all their hosts at once; the outcome by run.
 
-    One that fails stops no other; a host that can't be reached is not asked for its other runs.
+    One that fails in any way stops no other; a host that can't be reached is not asked for its
+    other runs.
     """
     hosts: dict[str, list[Run]] = {}
     for run in runs:
         hosts.setdefault(run.host, []).append(run)
-    rounds = [_maintain_host(workspace, host, there, how) for host, there in hosts.items()]
+    found = {run.run_id: Maintained() for run in runs}
+    rounds = [_maintain_host(workspace, host, there, how, found) for host, there in hosts.items()]
     try:
         by_host = await asyncio.gather(*rounds, return_exceptions=True)
     finally:
         if how.sends:
             begin_sending(workspace)
-    found: dict[str, Maintained] = {}
-    for one in by_host:
-        if isinstance(one, BaseException):
-            raise one
-        found |= one
+    for (host, there), outcome in zip(hosts.items(), by_host, strict=True):
+        if isinstance(outcome, Exception):
+            for run in there:
+                found[run.run_id].failed_by(outcome, workspace, host)
+        elif isinstance(outcome, BaseException):
+            raise outcome
     return found
 
 
@@ -98,7 +107,7 @@ def due_runs(workspace: Workspace) -> list[Run]:
     return [
         run
         for run in workspace.control.runs()
-        if not run.closed or _is_left(workspace, run, watched.get(run.run_id, 0))
+        if not run.closed or _is_perhaps_left(workspace, run, watched.get(run.run_id, 0))
     ]
 
 
@@ -170,6 +179,14 @@ async def _read_last_words(workspace: Workspace, run_id: str) -> None:
         await asyncio.sleep(_READ_EVERY_S)
 
 
+def _is_perhaps_left(workspace: Workspace, run: Run, watched: int) -> bool:
+    """As `_is_left`; true also of a run that can't be examined, whose round then says why."""
+    try:
+        return _is_left(workspace, run, watched)
+    except Exception:
+        return True
+
+
 def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
     """Whether a closed run has work left: checkpoints to copy here, alerts, secrets."""
     if watched < workspace.control.desired(run.run_id)[0].generation or is_mirrored_here(run):
@@ -182,9 +199,12 @@ def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
 
 
 async def _maintain_host(
-    workspace: Workspace, host: str, runs: Sequence[Run], how: Round
-) -> dict[str, Maintained]:
-    found: dict[str, Maintained] = {}
+    workspace: Workspace,
+    host: str,
+    runs: Sequence[Run],
+    how: Round,
+    found: dict[str, Maintained],
+) -> None:
     away: TrainmasterError | None = None
     began_t = time.time()
     for run in runs:
@@ -194,12 +214,18 @@ async def _maintain_host(
         found[run.run_id] = done
     opened = [run for run in runs if not run.closed]
     if how.reads and opened and (away is None or last_pass(workspace.home, host).t < began_t):
-        await catch_up(workspace, host, how.bound_s)
+        try:
+            await catch_up(workspace, host, how.bound_s)
+        except Exception as error:
+            found[opened[0].run_id].failed_by(error, workspace, host)
     for run in runs:
-        if run in opened and away is None:
-            found[run.run_id].did += await _next_session(workspace, run, how)
-        fire_alerts(workspace, run.run_id)
-    return found
+        done = found[run.run_id]
+        try:
+            if run in opened and away is None:
+                done.did += await _next_session(workspace, run, how)
+            fire_alerts(workspace, run.run_id)
+        except Exception as error:
+            done.failed_by(error, workspace, run.run_id)
 
 
 async def _advance(workspace: Workspace, run: Run, how: Round) -> Maintained:
@@ -214,8 +240,8 @@ async def _advance(workspace: Workspace, run: Run, how: Round) -> Maintained:
         late = HostError("TIMEOUT", message, fix, retryable=True)
         record_unreachable(workspace, run.host, late)
         return Maintained(error=late)
-    except TrainmasterError as error:
-        return Maintained(error=error)
+    except Exception as error:
+        return Maintained(error=as_error(error, workspace.home, run.run_id))
 
 
 async def _until_unlocked(lock: Path, bound_s: float) -> None:

@@ -22,13 +22,14 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import LOCAL, NAMES, RunReceiver
 from trainmaster.backends.hosts.tree_files import TreeFile, files_of_folder, list_tree
 from trainmaster.runs.rerender import bundle_of
+from trainmaster.store.failures import Failures
 from trainmaster.store.mirror import PlacementMirror
 from trainmaster.sync.follow import follower_lock
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.checkpoint_mirror import bring_wanted
-from trainmaster.words.errors import HostError, StateError, TrainmasterError, UsageError
+from trainmaster.words.errors import HostError, StateError, UsageError
 
 # Of a rented instance, by its tag: `machines.renting.instances.advance_instance`.
 RefreshInstance = Callable[[Workspace, str], Awaitable[object]]
@@ -104,21 +105,22 @@ async def _refreshed(
     return load_view(workspace, view.run.run_id)
 
 
-async def stop_old_placements(workspace: Workspace) -> dict[str, list[str]]:
+async def stop_old_placements(workspace: Workspace, failures: Failures) -> dict[str, list[str]]:
     """Stop abandoned placements on hosts that were unreachable then, where they are reachable now;
-    by run, the actions. Their later output stays on those hosts."""
+    by run, the actions. Their later output stays on those hosts. One that fails stops no other."""
     did: dict[str, list[str]] = {}
     for run_id, host in workspace.control.left_behind():
-        view = load_view(workspace, run_id)
-        if view.run.host == host:
-            continue
-        if host in NAMES or workspace.control.host(host) is not None:
-            try:
-                await _stop_there(workspace, view, host)
-            except (TrainmasterError, TimeoutError):
+        with failures.caught(run_id):
+            view = load_view(workspace, run_id)
+            if view.run.host == host:
                 continue
-            did.setdefault(run_id, []).append(f"stopped what was left of it on {host}")
-        workspace.control.forget_left_behind(run_id, host)
+            if host in NAMES or workspace.control.host(host) is not None:
+                try:
+                    await _stop_there(workspace, view, host)
+                except (HostError, TimeoutError):
+                    continue  # unreachable still
+                did.setdefault(run_id, []).append(f"stopped what was left of it on {host}")
+            workspace.control.forget_left_behind(run_id, host)
     return did
 
 

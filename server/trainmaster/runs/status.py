@@ -27,6 +27,7 @@ from trainmaster.runs.diagnosis.attempts import Started, started
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.unattended import unattended_run
+from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
@@ -73,7 +74,8 @@ async def list_runs(
 ) -> RunsAnswer:
     """The newest runs; only those in a state, or with a label (`key` or `key=value`), if given.
 
-    `cursor`, from an earlier answer: only those after its last run.
+    `cursor`, from an earlier answer: only those after its last run. What can't be read of one is
+    named in `failed`, and takes no other with it.
 
     Raises:
         UsageError: `BAD_ARGUMENT` for a state that doesn't exist; `CURSOR_INVALID`.
@@ -85,17 +87,21 @@ async def list_runs(
             f"Use one of {', '.join(item.value for item in RunState)}.",
             field="state",
         )
+    failures = Failures(workspace.home)
     open_runs = workspace.control.runs(only_open=True)
     for host in {run.host for run in open_runs}:
-        await catch_up(workspace, host)
+        with failures.caught(host):
+            await catch_up(workspace, host)
     rows = []
     for run in _after(workspace.control.runs(), cursor):
-        view = load_view(workspace, run.run_id)
-        if (state is None or view.state.value == state) and _has_label(run.labels, label):
-            rows.append(_row(view))
+        with failures.caught(run.run_id):
+            view = load_view(workspace, run.run_id)
+            if (state is None or view.state.value == state) and _has_label(run.labels, label):
+                rows.append(_row(view))
         if len(rows) > limit:
-            return RunsAnswer(runs=rows[:limit], more=True, cursor=rows[limit - 1].run_id)
-    return RunsAnswer(runs=rows)
+            last = rows[limit - 1].run_id
+            return RunsAnswer(runs=rows[:limit], more=True, cursor=last, failed=failures.rows)
+    return RunsAnswer(runs=rows, failed=failures.rows)
 
 
 def _after(runs: Sequence[Run], cursor: str | None) -> Sequence[Run]:
@@ -281,6 +287,7 @@ def _row(view: RunView) -> RunRow:
         target_step=view.target_step,
         host=view.run.host,
         labels=dict(view.run.labels),
+        quarantined=True if view.refused.quarantine is not None else None,
     )
 
 

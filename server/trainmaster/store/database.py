@@ -107,6 +107,13 @@ def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
     )
 
 
+def is_of_the_database(error: BaseException) -> bool:
+    """Whether a database itself is at fault, and not the values that were to be stored."""
+    if isinstance(error, (StorageError, sqlite3.OperationalError)):
+        return True
+    return type(error) is sqlite3.DatabaseError
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """All statements inside take effect, or none; others may read meanwhile, but not write."""

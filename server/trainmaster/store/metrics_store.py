@@ -19,11 +19,14 @@ from typing import Any, NamedTuple
 from trainer_runtime.core.protocol.event import Event
 from trainmaster.store.buckets import Row
 from trainmaster.store.database import open_derived_database, transaction, version_of
+from trainmaster.store.refusals import SCHEMA as REFUSALS_SCHEMA
+from trainmaster.store.refusals import TABLES as REFUSALS_TABLES
+from trainmaster.store.refusals import Refusals, UnusableDataError
 from trainmaster.store.rollup import FINITE, SCHEMA, Rollup, StoredRow, flag_of, rows_between
 from trainmaster.words.errors import StorageError
 
 # A newer version drops the contents of an older one and rebuilds them from the mirror.
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = f"""
     CREATE TABLE replays (due INTEGER PRIMARY KEY);
     INSERT INTO replays VALUES (1);
@@ -50,9 +53,12 @@ _SCHEMA = f"""
         kind TEXT NOT NULL, step INTEGER, body TEXT NOT NULL,
         PRIMARY KEY (run_id, placement, attempt, seq)
     ) WITHOUT ROWID;
+    {REFUSALS_SCHEMA}
     {SCHEMA}
 """
 MOST_KEYS = 2000
+# Thousands of attempts or checkpoints; it is written several times a second.
+MAX_FOLD_CHARACTERS = 8 << 20
 # 16 MiB: a page that many small transactions change is written to the database once.
 _WAL_PAGES = 4096
 _LONGEST_KEY = 200
@@ -98,6 +104,7 @@ class MetricsStore:
     def __init__(self, path: Path) -> None:
         self.connection = open_derived_database(path, _SCHEMA, _VERSION, synchronous="NORMAL")
         self.connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+        self.refusals = Refusals(self.connection)
         self._rollup = Rollup(self.connection)
         # For each (run, placement, attempt, segment), by key: the series' number, and its points
         # that are still to be inserted in this transaction.
@@ -136,7 +143,7 @@ class MetricsStore:
             self.connection.execute(
                 f"DELETE FROM {table} WHERE sid IN (SELECT sid FROM series {where})", arguments
             )
-        for table in ("series", "offsets", "folds", "events", "left_out"):
+        for table in ("series", "offsets", "folds", "events", "left_out", *REFUSALS_TABLES):
             self.connection.execute(f"DELETE FROM {table} {where}", arguments)
 
     def offset(self, run_id: str, placement: int, name: str) -> int:
@@ -212,10 +219,16 @@ class MetricsStore:
         return json.loads(row[0]) if row else None
 
     def put_fold(self, run_id: str, placement: int, attempt: int, body: dict[str, Any]) -> None:
+        """Raises:
+        UnusableDataError: the fold is larger than any real run's.
+        """
+        text = json.dumps(body)
+        if len(text) > MAX_FOLD_CHARACTERS:
+            raise UnusableDataError(f"its state is larger than {MAX_FOLD_CHARACTERS} characters")
         self.connection.execute(
             "INSERT INTO folds VALUES (?, ?, ?, ?)"
             " ON CONFLICT (run_id, placement, attempt) DO UPDATE SET body = excluded.body",
-            (run_id, placement, attempt, json.dumps(body)),
+            (run_id, placement, attempt, text),
         )
 
     def folds(self, run_id: str, placement: int) -> list[tuple[int, dict[str, Any]]]:
@@ -267,8 +280,13 @@ class MetricsStore:
         """The points of a series from `from_x` up to `until_x`, in ascending order."""
         return rows_between(self.connection, sid, from_x, until_x)
 
-    def count_points(self) -> int:
-        return int(self.connection.execute("SELECT count(*) FROM points").fetchone()[0])
+    def count_points(self, run_id: str | None = None) -> int:
+        """Of one run, or of all."""
+        where = "WHERE sid IN (SELECT sid FROM series WHERE run_id = ?)" if run_id else ""
+        row = self.connection.execute(
+            f"SELECT count(*) FROM points {where}", (run_id,) if run_id else ()
+        ).fetchone()
+        return int(row[0])
 
     @property
     def replay_due(self) -> bool:

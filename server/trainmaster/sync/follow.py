@@ -15,10 +15,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Followed, Follower, News
+from trainmaster.store.database import is_of_the_database
 from trainmaster.store.masking import Mask, mask_of
+from trainmaster.store.refusals import Quarantine
 from trainmaster.sync.ingest import Ingest, MirrorGrowth
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import HostError, StorageError
@@ -39,8 +42,8 @@ _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 async def following(workspace: Workspace, host: str) -> AsyncIterator[asyncio.Task[None]]:
     """Inside, the host is followed: by this process, or by the one that holds the lock.
 
-    An unreachable host is retried until the end. The task yielded ends only by an error of another
-    kind, which the caller should check for.
+    A host that is unreachable, or whose data is refused, is retried until the end. The task yielded
+    ends only where the home itself can't be used, which the caller should check for.
     """
     task = asyncio.create_task(_follow(workspace, host))
     try:
@@ -52,9 +55,12 @@ async def following(workspace: Workspace, host: str) -> AsyncIterator[asyncio.Ta
 
 
 async def catch_up(workspace: Workspace, host: str, bound_s: float = _OWN_PASS_S) -> None:
-    """Bring the database up to the time of this call; bounded, never an error.
+    """Bring the database up to the time of this call; bounded, never an error of the host.
 
     Where another process follows the host, waits for its next pass.
+
+    Raises:
+        StorageError, sqlite3.Error: the home can't be used.
     """
     asked, deadline = time.time(), time.monotonic() + _CATCH_UP_S
     while time.monotonic() < deadline:
@@ -103,14 +109,15 @@ class LastPass:
 def last_pass(home: Home, host: str) -> LastPass:
     """The newest pass over a host's runs, whichever process made it."""
     try:
-        row = json.loads(home.follower_pass(host).read_bytes())
-        error = row["error"]
+        path = home.follower_pass(host)
+        row = decode_fields(path.read_bytes(), path.name)
+        error = row.find_section("error")
         return LastPass(
-            t=float(row["t"]),
-            skew_s=float(row["skew_s"] or 0.0),
-            error=(error["code"], error["message"]) if error else None,
+            t=row.time("t"),
+            skew_s=row.number("skew_s", 0.0),
+            error=(error.text("code"), error.text("message")) if error else None,
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, DecodingError):
         return LastPass()
 
 
@@ -147,8 +154,8 @@ async def _follow(workspace: Workspace, host: str) -> None:
                     more = await passes.make(follower)
                     pause_s = _SHORTEST_PAUSE_S
                     await asyncio.sleep(0 if more else POLL_S)
-        except HostError as error:
-            passes.failed(error)
+        except Exception as error:
+            passes.survived(error)
         finally:
             os.close(lock)  # so that other processes can try
         await asyncio.sleep(pause_s * random.uniform(0.75, 1.25))
@@ -168,10 +175,10 @@ async def _pass_alone(workspace: Workspace, host: str, bound_s: float) -> None:
         ):
             while await passes.make(follower):
                 continue
-    except HostError as error:
-        passes.failed(error)
     except TimeoutError:
         passes.timed_out(bound_s)
+    except Exception as error:
+        passes.survived(error)
 
 
 class _Passes:
@@ -195,7 +202,12 @@ class _Passes:
             HostError: the host can't be reached; what came before that is ingested.
         """
         self._started = time.time() if self._started is None else self._started
-        open_runs = self._workspace.control.open_runs(self._host)
+        held = self._workspace.metrics.refusals.quarantined()
+        open_runs = [
+            run
+            for run in self._workspace.control.open_runs(self._host)
+            if (run[0], run[1]) not in held
+        ]
         wanted = {run_id: self._placement(*run) for run in open_runs for run_id in run[:1]}
         try:
             news = await follower.copy_new(wanted)
@@ -205,6 +217,7 @@ class _Passes:
                 for run_id, number, _ in open_runs
             )
             raise
+        self._quarantine(open_runs, news)
         ended = self._take_in(open_runs, wanted, news)
         self._passes += 1
         self._skew_s = news.skew_s
@@ -216,6 +229,20 @@ class _Passes:
     def failed(self, error: HostError) -> None:
         """Record why the host could not be followed."""
         self._note(time.time(), error)
+
+    def survived(self, error: Exception) -> None:
+        """Record any error of this host or its data, so that it stops no other one.
+
+        Raises:
+            StorageError, sqlite3.Error: `error` itself where it is the home's.
+        """
+        if isinstance(error, HostError):
+            self.failed(error)
+        elif is_of_the_database(error):
+            raise error
+        else:
+            message = f"What it sends can't be read ({type(error).__name__})."
+            self.failed(HostError("HOST_DATA_REFUSED", message, "Check the host.", retryable=True))
 
     def timed_out(self, bound_s: float) -> None:
         if self._passes == 0:
@@ -231,6 +258,15 @@ class _Passes:
             mask = known.mask if known else _SecretsOf(self._workspace.home, run_id)
             known = self._followed[run_id, number] = Followed(mirror, mask, over)
         return known
+
+    def _quarantine(self, open_runs: Sequence[tuple[str, int, int]], news: News) -> None:
+        if not news.refused:
+            return
+        with self._workspace.metrics.writing():
+            for run_id, number, _ in open_runs:
+                if run_id in news.refused:
+                    found = Quarantine(*news.refused[run_id], time.time())
+                    self._workspace.metrics.refusals.quarantine(run_id, number, found)
 
     def _take_in(
         self,
@@ -256,7 +292,8 @@ class _Passes:
             self._answered[placement] = self._ingest.closed(*placement)
         for run_id, number, _ in open_runs:
             answered = self._answered.get((run_id, number))
-            is_read = run_id not in news.changed and run_id not in news.failed and not news.more
+            is_kept = run_id in news.failed or run_id in news.refused
+            is_read = run_id not in news.changed and not is_kept and not news.more
             if wanted[run_id].over and is_read and answered is not None:
                 self._workspace.control.close_run(run_id, answered)
         return any(

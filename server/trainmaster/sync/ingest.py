@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from trainer_runtime.core.protocol.followed_files import EVENTS, JOURNAL, attempt_of
 from trainer_runtime.core.protocol.journal import Record, TransitionError
-from trainer_runtime.core.protocol.lines import Event, ProtocolError, complete_lines, decode, number
+from trainer_runtime.core.protocol.lines import (
+    Event,
+    ProtocolError,
+    RefusedLineError,
+    complete_lines,
+    decode,
+    number,
+)
 from trainer_runtime.core.protocol.progress import Progress
+from trainmaster.store.database import is_of_the_database
 from trainmaster.store.metrics_store import MetricsStore, Point, StoredEvent
 from trainmaster.store.mirror import PlacementMirror
+from trainmaster.store.refusals import HOST_DATA_REFUSED, Quarantine, UnusableDataError
 
 _CHUNK_BYTES = 8 << 20
+_LONGER_THAN_A_CHUNK = f"is longer than {_CHUNK_BYTES} bytes"
+# Of one file: a few odd lines are left out, a file of them is not worth reading.
+MOST_REFUSED_LINES = 100
 # Kinds that are stored as points alone.
 _POINTS_ONLY = frozenset({"metric", "rank_metric", "history", "sample"})
 _OF_STEPS = frozenset({"metric", "rank_metric", "eval", "history"})
@@ -44,17 +57,43 @@ class Ingest:
         self._sources: dict[tuple[str, int], dict[str, _Source]] = {}
 
     def take_in(self, grown: Iterable[MirrorGrowth]) -> None:
-        """Ingest what is new; a mirror that can't be read is retried later."""
-        due = [(one, found) for one in grown if (found := self._due(one))]
-        if not due:
-            return
+        """Ingest what is new. A mirror that can't be read is retried later; a placement whose
+        files can't be folded is quarantined, and no other one with it.
+
+        Raises:
+            StorageError, sqlite3.Error: the database can't be used.
+        """
+        held = self._store.refusals.quarantined()
+        free = [one for one in grown if (one.run_id, one.placement) not in held]
         try:
+            self._together(free)
+        except Exception as error:
+            if is_of_the_database(error):
+                raise
+            for one in free:
+                self._alone(one)
+
+    def _together(self, grown: Iterable[MirrorGrowth]) -> None:
+        """In one transaction: everything, or nothing."""
+        try:
+            due = [(one, found) for one in grown if (found := self._due(one))]
+            if not due:
+                return
             with self._store.writing():
                 for one, sources in due:
                     self._placement(one, sources)
         except BaseException:
             self._sources.clear()  # they hold what was not committed
             raise
+
+    def _alone(self, grown: MirrorGrowth) -> None:
+        try:
+            self._together([grown])
+        except Exception as error:
+            if is_of_the_database(error):
+                raise
+            with self._store.writing():
+                self._store.refusals.quarantine(grown.run_id, grown.placement, _quarantine(error))
 
     def closed(self, run_id: str, placement: int) -> int | None:
         """The newest request answered by the host, where it has nothing more to write."""
@@ -106,17 +145,27 @@ def ingest_placement(
         for source in _sources(mirror)
     ):
         return False
-    with store.writing():
-        take_in(store, mirror, run_id, placement)
+    Ingest(store).take_in([MirrorGrowth(run_id, placement, mirror, None)])
     return True
 
 
 def take_in(store: MetricsStore, mirror: PlacementMirror, run_id: str, placement: int) -> None:
-    """The same, within the caller's `store.writing()`."""
+    """The same, within the caller's `store.writing()`.
+
+    Raises:
+        Exception: of any kind, for files that can't be folded.
+    """
     grown = MirrorGrowth(run_id, placement, mirror, None)
     for source in _sources(mirror):
         if mirror.size(source.name) > store.offset(run_id, placement, source.key):
             _ingest_file(store, grown, source)
+
+
+def _quarantine(error: Exception) -> Quarantine:
+    if isinstance(error, UnusableDataError):
+        return Quarantine(error.code, error.reason, time.time())
+    reason = f"its files can't be read ({type(error).__name__})"
+    return Quarantine(HOST_DATA_REFUSED, reason, time.time())
 
 
 @dataclass(slots=True)
@@ -169,12 +218,13 @@ def _ingest_file(store: MetricsStore, grown: MirrorGrowth, source: _Source) -> N
         lines, used = complete_lines(data)
         if used == 0 and len(data) < _CHUNK_BYTES:
             break  # a line still being written
-        events = list(_events(lines))
+        events, refused = _events(lines) if used else ([], [_LONGER_THAN_A_CHUNK])
+        _count_refused(store, grown, source, refused)
         for segment, points in source.fold.take(events):
             store.add_points(run_id, placement, source.attempt, segment, points)
         if stored := _stored(events, source.attempt):
             store.add_events(run_id, placement, stored)
-        offset += used or len(data)  # a line longer than a chunk is not an event
+        offset += used or len(data)
         if len(data) < _CHUNK_BYTES:
             break
     if source.put_aside:
@@ -189,12 +239,28 @@ def _ingest_file(store: MetricsStore, grown: MirrorGrowth, source: _Source) -> N
         _ingest_file(store, grown, source)
 
 
-def _events(lines: list[bytes]) -> Iterator[Event]:
+def _events(lines: list[bytes]) -> tuple[list[Event], list[str]]:
+    """The events, and why each line beyond the limits was refused."""
+    events, refused = [], []
     for line in lines:
         try:
-            yield decode(line)
+            events.append(decode(line))
+        except RefusedLineError as error:
+            refused.append(str(error))
         except ProtocolError:
             continue  # torn by a kill; the mirror keeps it as it is
+    return events, refused
+
+
+def _count_refused(
+    store: MetricsStore, grown: MirrorGrowth, source: _Source, reasons: list[str]
+) -> None:
+    if not reasons:
+        return
+    name, reason = source.name, reasons[0]
+    total = store.refusals.add(grown.run_id, grown.placement, name, reason, len(reasons))
+    if total > MOST_REFUSED_LINES:
+        raise UnusableDataError(f"more than {MOST_REFUSED_LINES} lines of {name}: {reason}")
 
 
 def _stored(events: list[Event], attempt: int) -> list[StoredEvent]:

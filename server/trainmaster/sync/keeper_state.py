@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
-from trainer_runtime.core.files.durable import try_lock, write_atomic
+from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
+from trainer_runtime.core.files.durable import is_locked, lock_within, write_atomic
 from trainmaster.words.paths import Home
 
 # Intervals without a tick before the keeper counts as overdue: a tick may take long.
 _PATIENCE = 3
+_LOCK_S = 0.2
 NEVER = "no keeper is installed"
 
 
@@ -32,23 +33,44 @@ class LastTick:
     by_timer_t: float | None = None
     every_s: float | None = None
 
+    @classmethod
+    def of(cls, fields: Fields) -> LastTick:
+        """The tick that `asdict` described."""
+        return cls(
+            began_t=fields.time("began_t"),
+            ended_t=fields.find_time("ended_t"),
+            failed=fields.text_map("failed"),
+            by_timer_t=fields.find_time("by_timer_t"),
+            every_s=fields.find_number("every_s"),
+        )
+
 
 def read_last_tick(home: Home) -> LastTick | None:
     """The newest tick; None where there is none, or the file can't be read."""
     try:
-        row: dict[str, Any] = json.loads(home.keeper_ticked.read_bytes())
-        return LastTick(
-            **{name: row[name] for name in LastTick.__dataclass_fields__ if name in row}
-        )
-    except (OSError, ValueError, TypeError):
+        data = home.keeper_ticked.read_bytes()
+        return LastTick.of(decode_fields(data, home.keeper_ticked.name))
+    except (OSError, DecodingError):
         return None
+
+
+def is_ticking(home: Home) -> bool:
+    """Whether a tick is running now."""
+    return is_locked(home.keeper_lock)
+
+
+def record_failed(home: Home, failed: Mapping[str, str]) -> None:
+    """Add failures to the newest tick, which another process is making."""
+    ticked = read_last_tick(home)
+    if failed and ticked is not None:
+        _write(home, replace(ticked, failed={**ticked.failed, **failed}))
 
 
 @contextmanager
 def ticking(home: Home, every_s: float | None) -> Iterator[dict[str, str] | None]:
     """Hold the keeper's lock; yields None where another tick holds it. The caller puts failures
     into the mapping, by run or host."""
-    lock = try_lock(home.keeper_lock)
+    lock = lock_within(home.keeper_lock, _LOCK_S)  # `is_ticking` holds it for a moment
     if lock is None:
         yield None
         return

@@ -19,6 +19,7 @@ from trainer_runtime.core.status.status_page import newest_progress
 from trainmaster.backends import KAGGLE, NAMES
 from trainmaster.backends.kaggle.run_status import Standing
 from trainmaster.store.control.instances import RentedInstance
+from trainmaster.store.refusals import NOTHING_REFUSED, Refused
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import last_pass
 from trainmaster.sync.preparation import Preparation, preparation_of
@@ -34,7 +35,8 @@ class RunView:
     reached the host. `link_error`: code and message of the last failure to reach the host; None
     after a success. `transfer`: the transfers of an open run. `preparation`: that of an attempt
     whose trainer has not started yet. `host_is_gone`: the host was a rented instance, and its
-    provider no longer lists it. `kernel`: the sessions of a run at Kaggle."""
+    provider no longer lists it. `kernel`: the sessions of a run at Kaggle. `refused`: what of its
+    host's data was not taken in."""
 
     run: Run
     desired: Desired
@@ -48,6 +50,7 @@ class RunView:
     preparation: Preparation | None = None
     host_is_gone: bool = False
     kernel: Standing | None = None
+    refused: Refused = NOTHING_REFUSED
 
     @property
     def state(self) -> RunState:
@@ -181,6 +184,8 @@ def load_view(workspace: Workspace, run: str) -> RunView:
     """
     found = workspace.control.run(run)
     last = last_pass(workspace.home, found.host)  # first: what it brought is in what is read next
+    refused = workspace.metrics.refusals.of(found.run_id, found.placement)
+    read_t = last.t if refused.quarantine is None else refused.quarantine.t
     record, attempts = Record(), []
     for attempt, body in workspace.metrics.folds(found.run_id, found.placement):
         if attempt == 0:
@@ -194,13 +199,14 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         record,
         attempts,
         time.time() + last.skew_s,
-        last_read_t=last.t + last.skew_s,
+        last_read_t=read_t + last.skew_s,
         delivered=delivered,
         link_error=_removed(workspace, found.host) or last.error,
         transfer=None if found.cleaned else read_progress(workspace.home, found.run_id),
         host_is_gone=ended_instance(workspace, found.host) is not None,
         preparation=preparation_of(record, workspace.mirror.of(found.run_id, found.placement)),
         kernel=_kernel(workspace, found),
+        refused=refused,
     )
 
 

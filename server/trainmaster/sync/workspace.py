@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 
 from trainmaster.backends import Backend, open_backend
 from trainmaster.store.control import Control
@@ -27,7 +28,6 @@ class Workspace:
         self.home = home
         self.policy_now: Callable[[], Policy] = lambda: UNBOUND
         self.control = Control(home.control_db)
-        self.metrics = MetricsStore(home.metrics_db)
         self.mirror = Mirror(home.mirror)
         self._backends: dict[str, tuple[HostRecord | None, Backend]] = {}
         self._replaced: list[Backend] = []
@@ -40,6 +40,15 @@ class Workspace:
             StateError: `SETTINGS_NOT_READABLE`.
         """
         return self.policy_now()
+
+    @cached_property
+    def metrics(self) -> MetricsStore:
+        """Opened when it is first needed: leases end without it.
+
+        Raises:
+            StorageError: it can't be used.
+        """
+        return MetricsStore(self.home.metrics_db)
 
     def backend(self, host: str) -> Backend:
         """The backend of a host's name.
@@ -62,7 +71,8 @@ class Workspace:
             await backend.disconnect()
 
     def close(self) -> None:
-        self.metrics.close()
+        if "metrics" in self.__dict__:
+            self.metrics.close()
         self.control.close()
 
 

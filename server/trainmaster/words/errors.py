@@ -89,6 +89,9 @@ CODES: dict[str, Code] = {
     "HOST_UNKNOWN": Code("No host of this name is known."),
     "HOST_EXISTS": Code("A host of this name is known already."),
     "HOST_UNREACHABLE": Code("The host can't be reached.", Reach.NO_ANSWER),
+    "HOST_DATA_REFUSED": Code(
+        "A host sent data that is invalid or beyond the limits.", Reach.UNREADABLE
+    ),
     "LINK_LOST": Code("The connection to the host was lost during a call.", Reach.NO_ANSWER),
     "AUTH_FAILED": Code("The host refuses the user and the keys that were tried.", Reach.NO_ACCESS),
     "KEY_LOCKED": Code("A private key needs its passphrase.", Reach.NO_ACCESS),

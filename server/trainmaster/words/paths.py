@@ -128,6 +128,10 @@ class Home:
         """Held by the running tick: two never overlap."""
         return self.root / "keeper.lock"
 
+    def keeper_part_lock(self, part: str) -> Path:
+        """Held by the process that does this part of a tick."""
+        return self.root / f"keeper.{part}.lock"
+
     @property
     def keeper_ticked(self) -> Path:
         """The time and result of the last tick."""

@@ -23,6 +23,7 @@ from trainmaster.runs.fetch import fetch
 from trainmaster.runs.migrate import migrate, stop_old_placements
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
+from trainmaster.store.failures import Failures
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.ingest import ingest_placement
 from trainmaster.sync.run_view import load_view
@@ -125,8 +126,10 @@ def test_a_refused_idle_release_is_retried_only_later(operator: Operator) -> Non
     began_t = time.time() - 3600
     instance = rent(operator.workspace, since_t=began_t)
     operator.workspace.control.instances.change(instance.tag, release_refused_t=now())
-    assert idle_instances(operator.workspace, now()) == []
-    assert [one.host for one in idle_instances(operator.workspace, now() + 901)] == ["debug"]
+    failures = Failures(operator.workspace.home)
+    assert idle_instances(operator.workspace, now(), failures) == []
+    later = idle_instances(operator.workspace, now() + 901, failures)
+    assert [one.host for one in later] == ["debug"]
 
 
 def test_a_concurrent_request_is_not_overwritten(operator: Operator) -> None:

@@ -20,6 +20,7 @@ from trainmaster.machines.renting.idle import (
 )
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import ReleaseRequest, RentState
+from trainmaster.store.failures import Failures
 from trainmaster.words.settings import Settings
 
 NOW = 1_700_000_000.0
@@ -52,29 +53,30 @@ def test_a_lease_is_as_good_as_over_once_its_trainings_were_stopped() -> None:
 
 def test_instances_are_due_once_each(operator: Operator) -> None:
     workspace = operator.workspace
-    now = time.time()
+    now, failures = time.time(), Failures(workspace.home)
     instance = rent(workspace, since_t=now - HOUR_S)
     ends = rent(workspace, "ends", since_t=now - 2 * HOUR_S, hours=2.0)
     rent(workspace, "young", since_t=now - 29 * MINUTE_S)
-    assert {one.host for one in idle_instances(workspace, now)} == {"debug", "ends"}
+    assert {one.host for one in idle_instances(workspace, now, failures)} == {"debug", "ends"}
     assert [one.host for one in expiring_instances(workspace, now)] == ["ends"]
-    assert idle_instances(workspace, now, Settings(idle_minutes=None)) == []
-    assert len(idle_instances(workspace, now, Settings(idle_minutes=20))) == 3
+    assert idle_instances(workspace, now, failures, Settings(idle_minutes=None)) == []
+    assert len(idle_instances(workspace, now, failures, Settings(idle_minutes=20))) == 3
     for one in (instance, ends):  # a release is requested
         request = ReleaseRequest(now, force=False, reason="released")
         workspace.control.instances.change(one.tag, release=request)
-    assert idle_instances(workspace, now) == [] and expiring_instances(workspace, now) == []
+    assert (
+        idle_instances(workspace, now, failures) == [] and expiring_instances(workspace, now) == []
+    )
 
 
 def test_an_instance_with_a_run_is_idle_only_when_that_is_over(operator: Operator) -> None:
     workspace = operator.workspace
     rent(workspace, since_t=time.time() - HOUR_S)
-    at_once = Settings(idle_minutes=1e-6)
+    at_once, failures = Settings(idle_minutes=1e-6), Failures(workspace.home)
 
     def due(after_s: float = 10.0) -> list[str]:
-        return [
-            instance.host for instance in idle_instances(workspace, time.time() + after_s, at_once)
-        ]
+        idle = idle_instances(workspace, time.time() + after_s, failures, at_once)
+        return [instance.host for instance in idle]
 
     async def work(until: Callable[[], object]) -> None:
         run = await operator.launch(STEADY, steps="600", checkpoint="{mirror: none}")
@@ -85,4 +87,6 @@ def test_an_instance_with_a_run_is_idle_only_when_that_is_over(operator: Operato
 
     run_async(lambda: work(lambda: workspace.control.runs()[0].closed))
     assert due() == ["debug"]
-    assert idle_instances(workspace, time.time()) == []  # the half hour counts from the run's end
+    assert (
+        idle_instances(workspace, time.time(), failures) == []
+    )  # the half hour counts from the run's end

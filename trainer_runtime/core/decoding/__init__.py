@@ -7,7 +7,7 @@ fit raises one `DecodingError`, which names the place and the field.
 
 from __future__ import annotations
 
-from trainer_runtime.core.decoding.error import DecodingError
+from trainer_runtime.core.decoding.error import DecodingError, LimitError
 from trainer_runtime.core.decoding.fields import Fields
 from trainer_runtime.core.decoding.json_text import decode_fields, decode_value
 from trainer_runtime.core.decoding.limits import (
@@ -25,6 +25,7 @@ __all__ = [
     "MAX_ROW_DEPTH",
     "DecodingError",
     "Fields",
+    "LimitError",
     "decode_fields",
     "decode_value",
     "named",

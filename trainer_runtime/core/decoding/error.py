@@ -1,4 +1,4 @@
-"""What is raised where JSON does not hold what it has to."""
+"""The errors of JSON that does not hold what it has to."""
 
 from __future__ import annotations
 
@@ -14,3 +14,7 @@ class DecodingError(ValueError):
         self.field = field
         self.problem = problem
         super().__init__(": ".join(part for part in (place, field) if part) + f" {problem}")
+
+
+class LimitError(DecodingError):
+    """JSON that is larger, deeper or farther out of range than anything that we write."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from trainer_runtime.core.decoding.error import DecodingError
+from trainer_runtime.core.decoding.error import DecodingError, LimitError
 from trainer_runtime.core.decoding.fields import Fields
 from trainer_runtime.core.decoding.limits import MAX_DEPTH, MAX_RECORD_BYTES
 
@@ -23,18 +23,23 @@ def decode_value(
     """The JSON value that `data` holds; `place` names its file or answer in errors.
 
     Raises:
-        DecodingError: it is longer or deeper than allowed, not UTF-8, or not JSON.
+        LimitError: it is longer or deeper than allowed, or needs more memory than there is.
+        DecodingError: it is not UTF-8, or not JSON.
     """
     if len(data) > max_bytes:
-        raise DecodingError(place, "", f"is longer than {max_bytes} bytes")
+        raise LimitError(place, "", f"is longer than {max_bytes} bytes")
     try:
         text = data if isinstance(data, str) else data.decode("utf-8", "surrogatepass")
         value = _decode(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise _too_deep(place, max_depth) from None
+    except MemoryError:
+        raise LimitError(place, "", "needs more memory than there is") from None
+    except ValueError as error:
         raise DecodingError(place, "", f"is not JSON: {error}") from None
     # Brackets are counted first: hardly anything has as many as it takes to be too deep.
     if text.count("{") + text.count("[") > max_depth and _is_deeper(value, max_depth):
-        raise DecodingError(place, "", f"is nested deeper than {max_depth} levels")
+        raise _too_deep(place, max_depth)
     return value
 
 
@@ -54,6 +59,10 @@ def decode_fields(
     if not isinstance(value, dict):
         raise DecodingError(place, "", "is not a JSON object")
     return Fields(value, place)
+
+
+def _too_deep(place: str, max_depth: int) -> LimitError:
+    return LimitError(place, "", f"is nested deeper than {max_depth} levels")
 
 
 def _is_deeper(value: object, levels: int) -> bool:

@@ -16,6 +16,8 @@ REPLACED_IN_RUN = ("state.json", "training_status.md", "checkpoints_index.json")
 REPLACED_IN_ATTEMPT = ("config.json", "exit.json")
 # A file that is replaced as a whole is no longer than this, or is left out.
 LARGEST_WHOLE_BYTES = 16 << 20
+# A run has some tens; a policy that restarts for weeks, thousands.
+MOST_ATTEMPTS = 10_000
 # This many bytes before the end of the copy are compared to detect that the original was replaced.
 TAIL_BYTES = 64
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-from trainer_runtime.core.decoding import DecodingError, decode_value, named, number
+from trainer_runtime.core.decoding import DecodingError, LimitError, decode_value, named, number
 from trainer_runtime.core.decoding.limits import COUNTS_END, TIMES_END
 from trainer_runtime.core.protocol.event import Event
 
@@ -25,6 +25,7 @@ __all__ = [
     "Event",
     "ExitCode",
     "ProtocolError",
+    "RefusedLineError",
     "complete_lines",
     "decode",
     "encode",
@@ -57,6 +58,10 @@ class ProtocolError(ValueError):
     """A line that is not an event of this version or the one before."""
 
 
+class RefusedLineError(ProtocolError):
+    """A line beyond the limits of what is read: no version of this runtime writes such a one."""
+
+
 def encode(seq: int, time_s: float, kind: str, fields: Mapping[str, object]) -> bytes:
     """One event as a line of UTF-8 JSON, newline included."""
     event = {"v": FORMAT_VERSION, "seq": seq, "t": round(time_s, 6), "kind": kind, **fields}
@@ -74,9 +79,12 @@ def decode(line: bytes) -> Event:
     Raises:
         ProtocolError: it is not a JSON object with `v`, `seq`, `t` and `kind`, of a version that
             this runtime does not read, or without the step and values that its kind has.
+        RefusedLineError: it is too long or too deep, or its `seq` or `t` is out of range.
     """
     try:
         event = decode_value(line, "")
+    except LimitError as error:
+        raise RefusedLineError(error.problem) from None
     except DecodingError as error:
         raise ProtocolError(str(error)) from None
     if not isinstance(event, dict):
@@ -84,10 +92,12 @@ def decode(line: bytes) -> Event:
     version, seq, t, kind = event.get("v"), event.get("seq"), event.get("t"), event.get("kind")
     if not isinstance(version, int) or not OLDEST_FORMAT_VERSION <= version <= FORMAT_VERSION:
         raise ProtocolError(f"format version {version!r} is not read here")
-    if not isinstance(kind, str) or type(seq) is not int or not 0 <= seq < COUNTS_END:
-        raise ProtocolError("`kind` or `seq` is missing")
-    if not isinstance(t, (int, float)) or not 0 <= t < TIMES_END:
-        raise ProtocolError("`t` is missing")
+    if not isinstance(kind, str) or type(seq) is not int or not isinstance(t, (int, float)):
+        raise ProtocolError("`kind`, `seq` or `t` is missing")
+    if not 0 <= seq < COUNTS_END:
+        raise RefusedLineError("has a `seq` out of range")
+    if not 0 <= t < TIMES_END:
+        raise RefusedLineError("has a `t` that is not between 1970 and 9999")
     if kind in _KINDS_OF_A_STEP and not _is_count(event.get("step")):
         raise ProtocolError("`step` is missing")
     if not isinstance(event.get("values") or {}, dict):

@@ -34,17 +34,33 @@ def tick(
     from trainmaster.keeper import tick as service
     from trainmaster.store.action_log import discard_action
 
-    answer = ask(lambda workspace: service.tick(workspace, every=every))
+    answer = ask(lambda workspace: service.tick(workspace, every=every), replays=False)
     if not any(row.did for row in (*answer.runs, *(answer.instances or ()))):
         discard_action()
     show(answer, as_json)
 
 
-def replay(as_json: AsJson = False) -> None:
-    """Rebuild the metrics database. Everything in it comes from the mirrored files."""
+def tick_part(
+    part: Annotated[str, typer.Argument(metavar="PART", help="instances or runs.")],
+    as_json: AsJson = False,
+) -> None:
+    """Do one part of a tick. Started by `tick`."""
+    from trainmaster.keeper import parts
+
+    is_runs = part == "runs"
+    show(ask(parts.tick_runs if is_runs else parts.tick_instances, replays=is_runs), as_json)
+
+
+def replay(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Only this run, quarantined or not.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild the metrics database from the mirrored files; a quarantined run is read again."""
     from trainmaster.sync import rebuild as service
 
-    show(ask(service.replay), as_json)
+    show(ask(lambda workspace: service.replay(workspace, run)), as_json)
 
 
 def transfer(

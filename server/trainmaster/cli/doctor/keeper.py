@@ -11,6 +11,8 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.checks import CheckRow, passed, warning
 from trainmaster.words.errors import StateError
 
+_MOST_SHOWN = 500
+
 
 async def keeping_checks(workspace: Workspace, environment: Mapping[str, str]) -> list[CheckRow]:
     """Whether the keeper runs, and which providers could be asked."""
@@ -25,6 +27,8 @@ async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> Check
     last = (
         f"last tick {state.last_tick_at}, {state.last_tick}" if state.last_tick else "no tick yet"
     )
+    failed = "; ".join(f"{name}: {why}" for name, why in (state.failed or {}).items())
+    errors = f" ({failed[:_MOST_SHOWN]})" if failed else ""
     lacking = ", ".join(state.put_into_secrets_env or ())
     remedies = [
         *([state.next_step] if state.next_step else []),
@@ -34,7 +38,7 @@ async def _keeper(workspace: Workspace, environment: Mapping[str, str]) -> Check
     return CheckRow(
         name="keeper",
         state="warn" if state.overdue or state.last_tick == "failed" or lacking else "ok",
-        found=f"{state.by}, every {state.every}; {last}",
+        found=f"{state.by}, every {state.every}; {last}{errors}",
         remedy=" ".join(remedies) or None,
     )
 

@@ -38,19 +38,23 @@ def _(answer: DoctorAnswer) -> list[Block]:
 
 @view.register
 def _(answer: TickAnswer) -> list[Block]:
+    failed = [f"Failed: {name}: {why}" for name, why in (answer.failed or {}).items()]
     if answer.note is not None:
-        return [answer.note]
+        return [answer.note, *failed]
     runs = [(row.run_id, row.state, ", ".join(row.did)) for row in answer.runs]
     instances = [(row.instance, ", ".join(row.did)) for row in answer.instances or ()]
     grids: list[Block] = [Grid(("run", "state", "did"), runs)] if runs else []
     grids += [Grid(("instance", "did"), instances)] if instances else []
-    return grids or ["Nothing is due."]
+    return [*grids, *failed] or ["Nothing is due."]
 
 
 @view.register
 def _(answer: ReplayAnswer) -> list[Block]:
     points, runs = value(answer.points), value(answer.runs)
-    return [f"Read {points} points of {runs} runs again in {answer.seconds:.1f} s."]
+    return [
+        f"Read {points} points of {runs} runs again in {answer.seconds:.1f} s.",
+        *(f"Quarantined again: {run}" for run in answer.quarantined or ()),
+    ]
 
 
 def _headline(answer: KeeperAnswer) -> str:

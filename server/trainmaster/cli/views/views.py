@@ -20,6 +20,7 @@ from trainmaster.words.answers.runs import (
     LaunchAnswer,
     LogAnswer,
     RunCost,
+    RunRow,
     RunsAnswer,
     StatusAnswer,
     StopAnswer,
@@ -64,14 +65,21 @@ def _superseded(steps: Sequence[int]) -> list[str]:
 
 @view.register
 def _(answer: RunsAnswer) -> list[Block]:
+    failed: list[Block] = [
+        f"Not read: {one.subject}: {one.code}: {one.message}" for one in answer.failed or ()
+    ]
     if not answer.runs:
-        return ["No runs."]
+        return failed or ["No runs."]
     rows = [
-        (row.run_id, row.state, _steps(row.step, row.target_step), row.host, pairs(row.labels))
+        (row.run_id, _state(row), _steps(row.step, row.target_step), row.host, pairs(row.labels))
         for row in answer.runs
     ]
     grid = Grid(("run", "state", "step", "host", "labels"), rows)
-    return [grid, "There are more; raise --limit."] if answer.more else [grid]
+    return [grid, *(["There are more; raise --limit."] if answer.more else []), *failed]
+
+
+def _state(row: RunRow) -> str:
+    return f"{row.state} (quarantined)" if row.quarantined else row.state
 
 
 @view.register

@@ -8,6 +8,7 @@ from trainer_runtime.core.protocol.duration import in_utc
 from trainmaster.machines.renting.instance_answers import reason_of
 from trainmaster.runs.cost import committed_usd, spans_of, spent_usd, usd_of
 from trainmaster.store.control.instances import RentedInstance
+from trainmaster.store.failures import Failures
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import CostsAnswer, InstanceRow, ReconcileAnswer
 from trainmaster.words.settings import read_settings
@@ -22,11 +23,12 @@ async def list_costs(workspace: Workspace, found: ReconcileAnswer | None = None)
     instances = workspace.control.instances.all()
     shown = [one for one in instances if one.open or spent_usd(one, now) > 0]
     shown.sort(key=lambda one: (not one.open, -one.intended_t))
-    runs = {
-        run.run_id: round(usd_of(spans_of(workspace, run), instances, now), 4)
-        for run in workspace.control.runs()
-        if any(instance.host == run.host for instance in instances)
-    }
+    failures, runs = Failures(workspace.home), dict[str, float]()
+    for run in workspace.control.runs():
+        if any(instance.host == run.host for instance in instances):
+            with failures.caught(run.run_id):
+                usd = usd_of(spans_of(workspace, run), instances, now)
+                runs[run.run_id] = round(usd, 4)
     return CostsAnswer(
         spent_usd=round(sum(spent_usd(one, now) for one in instances), 4),
         committed_usd=round(sum(committed_usd(one, now) for one in instances), 4),
@@ -35,6 +37,7 @@ async def list_costs(workspace: Workspace, found: ReconcileAnswer | None = None)
         runs={run_id: usd for run_id, usd in runs.items() if usd > 0},
         orphans=found.orphans if found else None,
         not_asked=found.not_asked if found else None,
+        failed=failures.rows,
         next_step=found.next_step if found else None,
     )
 

@@ -13,6 +13,7 @@ from trainmaster.runs.fetch import fetch
 from trainmaster.runs.maintain import maintain
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import RecordedError, ReleaseRequest, RentedInstance
+from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.mirrored_checkpoints import wanted_here
@@ -27,6 +28,8 @@ _STOPS_WITHIN_S = 300.0
 _RETRIES_FOR_S = 60.0
 # A lease may be exceeded by this: ending the instance matters more than the data on it.
 _AFTER_LEASE_S = 60.0
+# Whoever drains for longer was killed in it, again and again.
+_DRAINS_WITHIN_S = 600.0
 FINAL = "final"
 
 
@@ -74,16 +77,19 @@ async def drain(
     """
     elapsed_s = now - request.requested_t
     left_s = instance.lease_end_t + _AFTER_LEASE_S - now
+    late = HostError("TIMEOUT", "the lease ended before all data was copied.", "", True)
+    if request.force and left_s < 0 and elapsed_s > _DRAINS_WITHIN_S:
+        return _incomplete(instance, request, late, now)  # reads nothing of its runs any more
     try:
         async with asyncio.timeout(max(_RETRIES_FOR_S, left_s)):
             return await _drain(workspace, instance, request, now)
     except TimeoutError:
-        late = HostError("TIMEOUT", "the lease ended before all data was copied.", "", True)
         return _incomplete(instance, request, late, now)
-    except TrainmasterError as error:
+    except Exception as error:  # whatever its runs' data does, the instance ends
         if elapsed_s <= min(_RETRIES_FOR_S, left_s):
             return None
-        return _incomplete(instance, request, error, now)
+        known = as_error(error, workspace.home, instance.host)
+        return _incomplete(instance, request, known, now)
 
 
 async def _drain(

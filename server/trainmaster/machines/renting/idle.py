@@ -10,6 +10,7 @@ from trainmaster.machines.renting.drain import runs_of
 from trainmaster.machines.renting.lifecycle import LEASE_OVER
 from trainmaster.machines.renting.release import request_release
 from trainmaster.store.control.instances import RentedInstance, RentState
+from trainmaster.store.failures import Failures
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.settings import Settings, read_settings
@@ -46,9 +47,14 @@ def lease_ends(instance: RentedInstance, now: float) -> bool:
 
 
 def idle_instances(
-    workspace: Workspace, now: float, settings: Settings | None = None
+    workspace: Workspace, now: float, failures: Failures, settings: Settings | None = None
 ) -> list[RentedInstance]:
-    """Instances idle for `idle_minutes` and not being released yet."""
+    """Instances idle for `idle_minutes` and not being released yet. One whose runs can't be read is
+    kept, and recorded in `failures`.
+
+    Raises:
+        StateError: `SETTINGS_NOT_READABLE`.
+    """
     minutes = (settings or read_settings(workspace.home)).idle_minutes
     if minutes is None:
         return []
@@ -57,9 +63,10 @@ def idle_instances(
         refused_t = instance.release_refused_t or 0.0
         if instance.release or 0 <= now - refused_t < _RETRY_AFTER_S:
             continue
-        since_t = idle_since(instance, _activities(workspace, instance))
-        if since_t is not None and now - since_t >= 60.0 * minutes:
-            idle.append(instance)
+        with failures.caught(instance.tag):
+            since_t = idle_since(instance, _activities(workspace, instance))
+            if since_t is not None and now - since_t >= 60.0 * minutes:
+                idle.append(instance)
     return idle
 
 
@@ -74,20 +81,23 @@ def expiring_instances(workspace: Workspace, now: float) -> list[RentedInstance]
     ]
 
 
-def release_due(workspace: Workspace, now: float) -> dict[str, str]:
-    """Request the release of idle and expiring instances; by tag, the reason.
+def release_due(workspace: Workspace, now: float, failures: Failures) -> dict[str, str]:
+    """Request the release of idle and expiring instances; by tag, the reason. What fails for one of
+    them is recorded in `failures`, and those that expire come first.
 
     Their data is copied here first. If that fails, an idle instance is kept and retried later; an
     expiring one is released anyway.
     """
     did = {}
     for instance in expiring_instances(workspace, now):
-        request_release(workspace, instance, why=LEASE_OVER, force=True, agreed_by="lease")
-        did[instance.tag] = LEASE_OVER
-    for instance in idle_instances(workspace, now):
-        if instance.tag not in did:
-            request_release(workspace, instance, why=IDLE, force=False, agreed_by="idle")
-            did[instance.tag] = IDLE
+        with failures.caught(instance.tag):
+            request_release(workspace, instance, why=LEASE_OVER, force=True, agreed_by="lease")
+            did[instance.tag] = LEASE_OVER
+    with failures.caught("settings"):
+        for instance in idle_instances(workspace, now, failures):
+            if instance.tag not in did:
+                request_release(workspace, instance, why=IDLE, force=False, agreed_by="idle")
+                did[instance.tag] = IDLE
     return did
 
 

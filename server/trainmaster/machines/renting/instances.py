@@ -18,6 +18,7 @@ from trainmaster.machines.renting.factory import CloudFactory, cloud_factory
 from trainmaster.machines.renting.lifecycle import STEPS, Step
 from trainmaster.store.control.instances import RecordedError, RentedInstance, RentState
 from trainmaster.store.detached import begin_locked
+from trainmaster.store.failures import as_error
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import CloudError, HostError, TrainmasterError
 
@@ -128,8 +129,8 @@ async def _repeat_steps(
         try:
             did = await _step(workspace, tag, clouds)
             answered_s = time.monotonic()
-        except TrainmasterError as error:
-            _record_error(workspace, tag, error)
+        except Exception as error:
+            _record_error(workspace, tag, as_error(error, workspace.home, tag))
             did = []
         instance = workspace.control.instances.find(tag)
         if instance is None or not has_pending_work(instance):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from trainmaster.machines.renting.factory import CloudFactory
@@ -13,9 +12,9 @@ from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.machines.renting.idle import release_due
 from trainmaster.machines.renting.instances import advance_instance, start_provision_worker
 from trainmaster.machines.renting.reconcile import reconcile
+from trainmaster.store.failures import Failures
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ReconcileAnswer
-from trainmaster.words.errors import TrainmasterError
 
 # For one instance, and for the lists of all providers; the next call repeats what takes longer.
 _INSTANCE_S = 60.0
@@ -41,17 +40,19 @@ async def maintain_instances(
     report = MaintenanceReport()
     if not has_rentals(workspace, os.environ):
         return report
-    try:
-        due = release_due(workspace, time.time() if now is None else now)
-    except TrainmasterError as error:  # unreadable settings: leases must end all the same
-        due, report.failed["settings"] = {}, _text(error)
+    failures = Failures(workspace.home)
+    due = release_due(workspace, time.time() if now is None else now, failures)
     for tag, why in due.items():
         report.did[tag] = [f"is released: {why}"]
     for instance in workspace.control.instances.all(only_open=True):
-        start_provision_worker(workspace, instance.tag)
-        step = _step(workspace, instance.tag, report, factory)
-        await _attempt(report, instance.tag, step, _INSTANCE_S)
-    await _attempt(report, "lists", _reconcile(workspace, report, factory), _LISTS_S)
+        with failures.caught(instance.tag):
+            start_provision_worker(workspace, instance.tag)
+            async with asyncio.timeout(_INSTANCE_S):
+                await _step(workspace, instance.tag, report, factory)
+    with failures.caught("lists"):
+        async with asyncio.timeout(_LISTS_S):
+            await _reconcile(workspace, report, factory)
+    report.failed.update(failures.texts)
     return report
 
 
@@ -73,21 +74,3 @@ async def _reconcile(
         text = f"has no record here, and costs money: `trainmaster release {orphan.instance}`"
         report.did.setdefault(orphan.instance, []).append(text)
     report.failed.update(found.not_asked or {})
-
-
-async def _attempt(
-    report: MaintenanceReport, name: str, work: Awaitable[None], within_s: float
-) -> None:
-    try:
-        async with asyncio.timeout(within_s):
-            await work
-    except TrainmasterError as error:
-        report.failed[name] = _text(error)
-    except TimeoutError:
-        report.failed[name] = f"TIMEOUT: more than {within_s:.0f} s"
-    except Exception as error:  # a defect of ours: the other leases must end all the same
-        report.failed[name] = f"INTERNAL: {type(error).__name__}"
-
-
-def _text(error: TrainmasterError) -> str:
-    return f"{error.code}: {error.message}"

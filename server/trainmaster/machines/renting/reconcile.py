@@ -13,10 +13,12 @@ from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, wi
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.tags import home_of
 from trainmaster.store.control.instances import InstanceRecords
+from trainmaster.store.failures import as_error
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import OrphanRow, ReconcileAnswer, ReleaseAnswer
 from trainmaster.words.confirmation import Confirm, Quote
 from trainmaster.words.errors import CloudError, TrainmasterError
+from trainmaster.words.paths import Home
 
 _POLL_S = 0.5
 # Added to the time for which an orphan's end is awaited.
@@ -42,7 +44,7 @@ async def reconcile(
     instances. A provider without a key is named only if one of its instances is on record.
     """
     clouds = cloud_factory(workspace, factory)
-    lists = await _list_all(clouds)
+    lists = await _list_all(workspace.home, clouds)
     records = workspace.control.instances
     did: dict[str, list[str]] = {}
     for instance in records.all(only_open=True):
@@ -50,11 +52,11 @@ async def reconcile(
             continue
         try:
             done = await advance_instance(workspace, instance.tag, factory=clouds)
-        except TrainmasterError as error:  # of this instance alone
-            done = [_text(error)]
+        except Exception as error:  # of this instance alone
+            done = [_text(as_error(error, workspace.home, instance.tag))]
         if done:
             did[instance.tag] = done
-    did |= await _end_late(records, clouds, lists)
+    did |= await _end_late(workspace.home, records, clouds, lists)
     orphans = find_orphans(workspace, lists.listed)
     next_step = f"Release it: `trainmaster release {orphans[0].instance}`." if orphans else None
     return ReconcileAnswer(
@@ -93,7 +95,7 @@ async def release_orphan(
     """
     if home_of(tag) is None:
         raise _unknown(tag, ())
-    lists = await _list_all(clouds)
+    lists = await _list_all(workspace.home, clouds)
     mine = [one for instances in lists.listed.values() for one in instances if one.tag == tag]
     if not mine:
         raise _unknown(tag, list(lists.not_asked))
@@ -112,7 +114,7 @@ async def release_orphan(
     return ReleaseAnswer(instance=tag, host=tag, state="ended", spent_usd=0.0)
 
 
-async def _list_all(clouds: CloudFactory) -> _Lists:
+async def _list_all(home: Home, clouds: CloudFactory) -> _Lists:
     """All providers concurrently, so that one that hangs delays no other."""
     lists = _Lists({}, {})
 
@@ -124,8 +126,8 @@ async def _list_all(clouds: CloudFactory) -> _Lists:
             return
         try:
             lists.listed[name] = list(await with_timeout(name, cloud.instances()))
-        except CloudError as error:
-            lists.not_asked[name] = error
+        except Exception as error:
+            lists.not_asked[name] = as_error(error, home, name)
         finally:
             await cloud.disconnect()
 
@@ -144,7 +146,7 @@ def _not_asked(records: InstanceRecords, lists: _Lists) -> dict[str, str]:
 
 
 async def _end_late(
-    records: InstanceRecords, clouds: CloudFactory, lists: _Lists
+    home: Home, records: InstanceRecords, clouds: CloudFactory, lists: _Lists
 ) -> dict[str, list[str]]:
     """End instances that appeared after their record was closed, because the provider took long to
     create them. Their cost is recorded, and they are ended again for as long as they are listed."""
@@ -157,8 +159,8 @@ async def _end_late(
             cloud = clouds(name)
             try:
                 await cloud.end(one.provider_id)
-            except CloudError as error:
-                did[one.tag] = [_text(error)]
+            except Exception as error:
+                did[one.tag] = [_text(as_error(error, home, one.tag))]
                 continue
             finally:
                 await cloud.disconnect()

@@ -10,6 +10,7 @@ from trainer_runtime.core.diagnosis.remedies import advice
 from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
 from trainmaster.runs.diagnosis.finding_answer import finding_answer, is_named
 from trainmaster.runs.diagnosis.order import place
+from trainmaster.runs.diagnosis.refused_data import refused_data
 from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.runs.diagnosis.vetting import vetted_patches, vetted_text
 from trainmaster.sync.run_view import RunView
@@ -82,7 +83,7 @@ def found_of(view: RunView) -> list[FoundOfRun]:
     tried = tried_patches(view)
     found = [
         replace(one, tried=tried_before(tried, one.code, one.finding.step))
-        for one in (*_by_host(view), *_by_trainer(view), *_damaged(view))
+        for one in (*_by_host(view), *_by_trainer(view), *_damaged(view), *_refused(view))
     ]
     codes = {one.code for one in found if not one.over}
     symptoms = {code for one in found if not one.over for code in one.finding.led_to}
@@ -130,6 +131,11 @@ def _damaged(view: RunView) -> Iterator[FoundOfRun]:
     for entry in view.index.entries:
         if entry.verified is False:
             yield FoundOfRun(entry.attempt, _damage(view, entry))
+
+
+def _refused(view: RunView) -> Iterator[FoundOfRun]:
+    for finding in refused_data(view):
+        yield FoundOfRun(view.attempt, finding)
 
 
 def _damage(view: RunView, entry: IndexEntry) -> Finding:

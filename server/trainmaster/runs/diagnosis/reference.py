@@ -16,6 +16,7 @@ from trainer_runtime.core.diagnosis.remedies import (
 from trainer_runtime.core.diagnosis.signatures import CATALOGUE
 from trainer_runtime.core.diagnosis.signatures.explain import EXPLANATIONS
 from trainmaster.runs.diagnosis.diagnose_run import REPORTED_BY_TRAINER, SAVE_ADVICE
+from trainmaster.runs.diagnosis.refused_data import REFUSED, REFUSED_ADVICE
 
 _INTRODUCTION = """\
 # Diagnosis
@@ -56,6 +57,7 @@ OF_STACKS = {
     "slow_not_hung": "The ranks make progress, but slowly: their stacks differ between samples.",
 }
 _OTHER_ADVICE = {
+    **REFUSED_ADVICE,
     "checkpoint_failed": SAVE_ADVICE,
     "hang_collective": ("Check the rank that differs, and its machine.",),
     "hang_data": ("Check the storage that the data is read from.",),
@@ -77,6 +79,8 @@ def reference() -> str:
             _codes(OF_STACKS),
             "## From the trainer's own checks\n",
             _codes(REPORTED_BY_TRAINER),
+            "## From the client's own checks\n",
+            _codes(REFUSED),
             "## Patches\n",
             _patches(),
         ]

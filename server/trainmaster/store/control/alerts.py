@@ -139,6 +139,10 @@ class AlertRecords:
             for message, to in fired:
                 self._fire(message, to, t)
 
+    def fire(self, message: Message, to: str, t: float) -> None:
+        """Record a message that no evaluation of a run has fired."""
+        self._fire(message, to, t)
+
     def watched_to_end(self) -> dict[str, int]:
         """By run evaluated to its end: the newest generation that it had answered."""
         rows = self._connection.execute(

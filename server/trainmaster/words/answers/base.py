@@ -139,3 +139,11 @@ def _shown(value: object, *, is_document: bool) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return named(value)
     return value
+
+
+class ItemFailure(Answer):
+    """What went wrong for one run, host or instance, while the others were served."""
+
+    subject: str
+    code: str
+    message: str

@@ -49,4 +49,7 @@ class InstanceTickRow(Answer):
 class TickAnswer(WholeAnswer):
     runs: list[TickRow]
     instances: list[InstanceTickRow] | None = None
+    failed: dict[str, str] | None = Field(
+        default=None, description="errors by run, instance or part (`instances`, `runs`)"
+    )
     note: str | None = None

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, WholeAnswer
+from trainmaster.words.answers.base import Answer, ItemFailure, WholeAnswer
 from trainmaster.words.fitting import Cap, Fields
 
 InstanceState = Literal["intended", "created", "ready", "releasing", "ended"]
@@ -119,4 +119,5 @@ class CostsAnswer(WholeAnswer):
     runs: dict[str, float] = Field(description="by run, dollars for the time of its attempts")
     orphans: list[OrphanRow] | None = None
     not_asked: dict[str, str] | None = None
+    failed: list[ItemFailure] | None = None
     next_step: str | None = None

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from trainmaster.words.answers.base import Answer, Number, State, WholeAnswer
+from trainmaster.words.answers.base import Answer, ItemFailure, Number, State, WholeAnswer
 from trainmaster.words.fitting import Cap, Fields
 
 _DETAILED = Cap(
@@ -74,16 +74,23 @@ class RunRow(Answer):
     target_step: int | None = None
     host: str
     labels: dict[str, str]
+    quarantined: bool | None = Field(
+        default=None, description="true where its host's data is refused: see diagnose"
+    )
 
 
 class RunsAnswer(WholeAnswer):
-    """The newest runs first; `cursor` continues after the last one where there are `more`."""
+    """The newest runs first; `cursor` continues after the last one where there are `more`.
 
-    cap = Cap(drops=("runs",))
+    `failed`: what could not be read; the other rows are complete.
+    """
+
+    cap = Cap(drops=("runs", "failed"))
 
     runs: list[RunRow]
     more: bool | None = None
     cursor: str | None = None
+    failed: list[ItemFailure] | None = None
 
     def say_shortened(self, fields: Fields, lost: dict[str, int]) -> None:
         """The runs that were left out are on the next page."""
@@ -340,3 +347,6 @@ class ReplayAnswer(WholeAnswer):
     runs: int
     points: int
     seconds: float
+    quarantined: list[str] | None = Field(
+        default=None, description="runs whose data was refused again"
+    )
