@@ -87,7 +87,7 @@ class PolledFollower:
         if run_id in news.changed or followed.over:
             for name in REPLACED_IN_RUN:
                 await copy.whole(name)
-        news.more |= not logs_whole
+        news.more |= not logs_whole and not copy.ended_early
 
     def _may_copy_journal(self, run_id: str, logs_whole: bool) -> bool:
         """Whether the journal may be copied: it records the ends of attempts."""
@@ -109,6 +109,7 @@ class _Copy:
         self._host = host
         self._run_id = run_id
         self._news = news
+        self.ended_early = False  # a file gave less than its size promises: no reason to hurry
 
     async def appended(self, name: str, *, final: bool, end: int | None = None) -> bool:
         """Copy what follows the mirror's end; whether nothing is left.
@@ -123,11 +124,13 @@ class _Copy:
         begin = self.writer.size(name)
         if size <= begin:
             return True
-        data = await self._beyond(name, begin, min(_CHUNK_BYTES, size - begin))
+        asked = min(_CHUNK_BYTES, size - begin)
+        data = await self._beyond(name, begin, asked)
         if data is None:
             self._rotate(name)
-            begin = 0
-            data = await self._beyond(name, 0, min(_CHUNK_BYTES, size)) or b""
+            begin, asked = 0, min(_CHUNK_BYTES, size)
+            data = await self._beyond(name, 0, asked) or b""
+        self.ended_early |= len(data) < asked
         whole = not data or begin + len(data) >= size
         if self.writer.append(name, data, final=final and whole):
             self._news.note(self._run_id, name)

@@ -152,7 +152,11 @@ def _of_the_database(
 
     if not isinstance(cause, sqlite3.Error) or context is None:
         return None
-    return storage_error(cause, workspace_of(context).home.metrics_db)
+    workspace = workspace_of(context)
+    found = storage_error(cause, workspace.home.metrics_db)
+    if found.code == "DATABASE_DAMAGED":
+        workspace.reopen_metrics()
+    return found
 
 
 def _bad_arguments(name: str, schema: dict[str, Any], cause: ValidationError) -> UsageError:

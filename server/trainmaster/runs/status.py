@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainer_runtime.core.decoding import only_numbers
 from trainer_runtime.core.policy.heartbeat import UNCONFIRMED_AFTER_S
 from trainer_runtime.core.protocol.duration import in_utc
 from trainer_runtime.core.protocol.finding import as_evidence
@@ -137,7 +138,7 @@ async def get_status(workspace: Workspace, run: str, *, detail: bool = False) ->
         update={
             "risks": _risks(view),
             "attempts": _attempt_rows(workspace, view),
-            "telemetry": finite_or_named(view.record.telemetry),
+            "telemetry": finite_or_named(only_numbers(view.record.telemetry)),
             "folder": workspace.control.folder(view.run),
         }
     )
@@ -223,7 +224,7 @@ def status_of(view: RunView) -> StatusAnswer:
     progress, record = view.progress, view.record
     age = None if record.heartbeat_t is None else round(max(0.0, view.now - record.heartbeat_t), 1)
     findings = open_findings(view)
-    last = progress.last if progress else {}
+    last = only_numbers(progress.last) if progress else {}
     remaining = eta_s(progress) if view.state is RunState.RUNNING else None
     return StatusAnswer(
         run_id=view.run.run_id,
@@ -377,7 +378,8 @@ def _risks(view: RunView) -> list[str] | None:
 
 
 def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:
-    return CheckpointRow(**{key: entry[key] for key in entry if key != "attempt"})
+    row = {key: entry[key] for key in entry if key != "attempt"}
+    return CheckpointRow(**{**row, "metrics": only_numbers(entry["metrics"])})
 
 
 def _verified(

@@ -11,9 +11,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from trainmaster.store.damage import (
+    holder,
+    is_damage,
+    is_lock,
+    is_marked,
+    mark_damaged,
+    set_aside,
+)
 from trainmaster.words.errors import StorageError
 
 BUSY_TIMEOUT_S = 30.0
+_DERIVED = "metrics.db"
 _LEAST_FREE_BYTES = 1 << 20
 
 
@@ -39,17 +48,34 @@ def open_derived_database(
     path: Path, schema: str, version: int, *, synchronous: str
 ) -> sqlite3.Connection:
     """The same for a database that can be rebuilt: the contents of an older version are dropped,
-    and the database is created again with `schema`.
+    and the database is created again with `schema`. A damaged one is set aside.
 
     Raises:
         StorageError: as above.
     """
     try:
-        connection = _connect(path, synchronous)
-        if version_of(connection) != version:
-            _recreate(connection, path, schema, version)
+        if is_marked(path):
+            set_aside(path)
+        try:
+            return _open_derived(path, schema, version, synchronous)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            set_aside(path)
+            return _open_derived(path, schema, version, synchronous)
     except (OSError, sqlite3.Error) as error:
         raise storage_error(error, path) from error
+
+
+def _open_derived(path: Path, schema: str, version: int, synchronous: str) -> sqlite3.Connection:
+    connection = _connect(path, synchronous)
+    try:
+        if version_of(connection) != version:
+            _recreate(connection, path, schema, version)
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -92,17 +118,33 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
 
 def storage_error(error: OSError | sqlite3.Error, path: Path) -> StorageError:
     """The error of a database in the home, such as the one at `path`, with its fix."""
+    if is_lock(error):
+        return _locked_error(path)
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        mark_damaged(path.with_name(_DERIVED))
         return StorageError(
             "DATABASE_DAMAGED",
             f"A database in {path.parent} can't be read: {error}.",
-            "Move metrics.db* away and run `trainmaster replay`, which rebuilds it; restore "
-            "control.db from a backup.",
+            f"Run the command again: {_DERIVED} is set aside and rebuilt by itself. If that does "
+            "not help, restore control.db from a backup.",
+            retryable=True,
         )
     return StorageError(
         "DISK_FULL" if _is_full(error, path) else "ROOT_NOT_WRITABLE",
         f"{path} can't be used: {error}.",
         "Make the folder writable, free disk space, or point TRAINMASTER_HOME elsewhere.",
+        retryable=True,
+    )
+
+
+def _locked_error(path: Path) -> StorageError:
+    pid = holder(path) or holder(path.with_name(_DERIVED))
+    who = f"process {pid}" if pid is not None else "another process"
+    return StorageError(
+        "DATABASE_LOCKED",
+        f"A database in {path.parent} was held by {who} for more than {BUSY_TIMEOUT_S:.0f} s.",
+        f"Wait until it ends, or end it ({f'kill {pid}' if pid is not None else 'see `ps`'}), "
+        "then retry.",
         retryable=True,
     )
 

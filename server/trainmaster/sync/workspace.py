@@ -65,6 +65,11 @@ class Workspace:
             known = self._backends[host] = (record, opened)
         return known[1]
 
+    def reopen_metrics(self) -> None:
+        """Open `metrics.db` again when it is next needed: it may have been damaged."""
+        if "metrics" in self.__dict__:
+            self.__dict__.pop("metrics").close()
+
     async def disconnect(self) -> None:
         """Close the connections to hosts; the next call that needs one reconnects."""
         for backend in [*self._replaced, *(known[1] for known in self._backends.values())]:

@@ -184,6 +184,7 @@ CODES: dict[str, Code] = {
     "SHAPE_DIFFERS": Code("The model of the spec differs from that of the checkpoint."),
     "NO_CHECKPOINT": Code("The run has no checkpoint that could be used."),
     "CHECKPOINT_DAMAGED": Code("The requested checkpoint does not match its digests."),
+    "DATABASE_LOCKED": Code("Another process has held a database of the home for too long."),
     "DATABASE_DAMAGED": Code("A database file of the home is damaged."),
     "HOME_BUSY": Code("Another process holds a lock that this command needs."),
     "HOME_NOT_PRIVATE": Code(

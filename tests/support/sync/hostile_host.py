@@ -9,6 +9,8 @@ from pathlib import Path
 from support.sync.followed_run import HOST
 
 from trainmaster.backends.hosts import LocalHost, Stream
+from trainmaster.backends.ssh import Completed
+from trainmaster.words.errors import HostError
 
 
 class ScriptedStream:
@@ -37,6 +39,11 @@ class HostileHost(LocalHost):
         self.listed: list[str] = []
         self.sizes: list[int] = [0]
         self.data = b""
+
+    async def run(
+        self, command: Sequence[str], *, folder: str, timeout_s: float, stdin: bytes = b""
+    ) -> Completed:
+        raise HostError("SHELL_UNUSABLE", "It runs no commands.", "Use another host.")
 
     def stream(self, command: Sequence[str], *, folder: str) -> AbstractAsyncContextManager[Stream]:
         return self._scripted()

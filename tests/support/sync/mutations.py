@@ -37,9 +37,11 @@ def mutated_line(text: str, seed: random.Random) -> str:
     """One document with a mutation at a random place."""
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
+        return text  # mutated before
+    places = list(_places(document)) if isinstance(document, (dict, list)) else []
+    if not places:
         return text
-    places = list(_places(document))
     holder, key = seed.choice(places)
     match seed.randrange(4):
         case 0 if isinstance(holder, dict):

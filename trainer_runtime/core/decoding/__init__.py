@@ -16,7 +16,7 @@ from trainer_runtime.core.decoding.limits import (
     MAX_RECORD_BYTES,
     MAX_ROW_DEPTH,
 )
-from trainer_runtime.core.decoding.numbers import named, number
+from trainer_runtime.core.decoding.numbers import named, number, only_numbers
 
 __all__ = [
     "MAX_DEPTH",
@@ -30,4 +30,5 @@ __all__ = [
     "decode_value",
     "named",
     "number",
+    "only_numbers",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 
@@ -19,6 +20,11 @@ def number(value: object) -> float | None:
     if isinstance(value, str) and value in NOT_FINITE:
         return float(value)
     return None
+
+
+def only_numbers(values: Mapping[str, object]) -> dict[str, object]:
+    """The fields that hold a float, by number or by name."""
+    return {name: value for name, value in values.items() if number(value) is not None}
 
 
 def named(value: float) -> str:
