@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.store import database
 from trainmaster.store.damage import holder, mark_damaged
 from trainmaster.store.database import storage_error
 from trainmaster.store.metrics_store import MetricsStore
@@ -60,9 +59,9 @@ def test_damage_that_a_query_meets_is_set_aside_when_it_is_opened_next(path: Pat
     data = bytearray(path.read_bytes())
     data[4096:] = b"\xff" * (len(data) - 4096)
     path.write_bytes(data)
-    with closing(sqlite3.connect(path)) as connection:
-        with pytest.raises(sqlite3.DatabaseError) as caught:
-            connection.execute("SELECT * FROM offsets").fetchall()
+    connection = sqlite3.connect(path)
+    with closing(connection), pytest.raises(sqlite3.DatabaseError) as caught:
+        connection.execute("SELECT * FROM offsets").fetchall()
     assert storage_error(caught.value, path).code == "DATABASE_DAMAGED"
     assert opened_is_new(path)
     assert len(aside(path)) == 1
@@ -79,10 +78,10 @@ def test_a_locked_database_is_reported_with_its_holder(path: Path) -> None:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"held\n"
         assert holder(path) == process.pid
-        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
-            with pytest.raises(sqlite3.OperationalError) as caught:
-                connection.execute("BEGIN IMMEDIATE")
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        with closing(connection), pytest.raises(sqlite3.OperationalError) as caught:
+            connection.execute("BEGIN IMMEDIATE")
         error = storage_error(caught.value, path)
         process.communicate(b"")
     assert (error.code, error.retryable) == ("DATABASE_LOCKED", True)
-    assert f"process {process.pid}" in error.message and database.BUSY_TIMEOUT_S
+    assert f"process {process.pid}" in error.message

@@ -11,7 +11,7 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError
 
 NAME = "keeper-failed"
-# A host that can't be reached is no failure of the keeper: alerts on lost runs report it.
+# A host that can't be reached is not a failure of the keeper: alerts on lost runs report it.
 _CODES = frozenset(
     {"INTERNAL", "DATABASE_DAMAGED", "DISK_FULL", "ROOT_NOT_WRITABLE", "HOME_IS_NEWER"}
 )

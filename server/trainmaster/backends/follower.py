@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.store.masking import Mask
-from trainmaster.store.mirror import PlacementMirror
+from trainmaster.store.mirror import UNLIMITED, PlacementMirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +16,13 @@ class Followed:
 
     `mask` gives what masks the run's secrets as they are known at that moment, None where it has
     none. `over`: its host has nothing more to write, so everything is read to the end.
+    `limit_bytes`: the most that the mirror may hold.
     """
 
     mirror: PlacementMirror
     mask: Callable[[], Mask | None]
     over: bool
+    limit_bytes: int = UNLIMITED
 
 
 @dataclass(slots=True)

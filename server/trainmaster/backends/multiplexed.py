@@ -213,6 +213,8 @@ class MultiplexedFollower:
                     news.note(run_id, changed)
             except OSError:
                 self._fail(run_id, news)
+            except UnusableDataError as error:
+                self._refuse(run_id, error, news)
         return now
 
 
@@ -220,7 +222,7 @@ class _Run:
     """One run's mirror, and the bytes held back from it."""
 
     def __init__(self, followed: Followed) -> None:
-        self.writer = MirrorWriter(followed.mirror, followed.mask)
+        self.writer = MirrorWriter(followed.mirror, followed.mask, followed.limit_bytes)
         self._held: dict[str, bytes] = {}
         self._newest_attempt = max(followed.mirror.attempts(), default=0)
 

@@ -105,7 +105,7 @@ class _Copy:
         self, host: Host, folder: str, run_id: str, followed: Followed, news: News
     ) -> None:
         self.folder = folder
-        self.writer = MirrorWriter(followed.mirror, followed.mask)
+        self.writer = MirrorWriter(followed.mirror, followed.mask, followed.limit_bytes)
         self._host = host
         self._run_id = run_id
         self._news = news

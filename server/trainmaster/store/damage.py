@@ -1,7 +1,7 @@
 """Damaged and locked databases of the home.
 
-`metrics.db` is derived: where it is damaged it is renamed, and rebuilt from the mirror. Whoever
-runs into damage leaves a mark beside it; the next one to open it sets it aside.
+`metrics.db` is derived: where it is damaged it is renamed, and rebuilt from the mirror. A
+process that finds damage leaves a mark beside it; the next one to open it sets it aside.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def holder(path: Path) -> int | None:
 def _is_whole(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as opened:
-            return opened.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+            return bool(opened.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
     except sqlite3.Error as error:
         return not is_damage(error)
 

@@ -7,6 +7,7 @@ replaced, its earlier copy is renamed to `<name>.1`, `<name>.2` and so on, oldes
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -22,7 +23,11 @@ from trainer_runtime.core.protocol.followed_files import (
     TAIL_BYTES,
 )
 from trainmaster.store.masking import Mask
+from trainmaster.store.quota import MOST_FILES, used
+from trainmaster.store.refusals import MIRROR_QUOTA, UnusableDataError
+from trainmaster.store.reserve import leaves_margin
 
+UNLIMITED = 1 << 62
 _FOLLOWING = "following.json"
 _MASKED = b"*"
 
@@ -112,12 +117,20 @@ class MirrorWriter:
     """Writes masked bytes into a placement's mirror. The caller holds the host's follower lock.
 
     `mask` returns the mask of the run's current secrets, None where it has none. Names are those of
-    the run's folder; the caller has validated them.
+    the run's folder; the caller has validated them. Nothing is written beyond `limit_bytes` of the
+    whole mirror, or into the margin that a disk is left.
     """
 
-    def __init__(self, mirror: PlacementMirror, mask: Callable[[], Mask | None]) -> None:
+    def __init__(
+        self,
+        mirror: PlacementMirror,
+        mask: Callable[[], Mask | None],
+        limit_bytes: int = UNLIMITED,
+    ) -> None:
         self.mirror = mirror
         self._mask = mask
+        self._limit_bytes = limit_bytes
+        self._used_bytes, self._files = used(mirror.root)
         self._sizes: dict[str, int] = {}
         self._inodes = _read_inodes(mirror)
         self._inodes_changed = False
@@ -162,6 +175,7 @@ class MirrorWriter:
         mask = self._mask()
         masked = data if mask is None else mask.apply(data, final=final)
         if masked:
+            self._refuse_beyond_room(len(masked))
             before = self.size(name)
             self.mirror.append(name, masked)
             self._sizes[name] = before + len(masked)
@@ -170,6 +184,7 @@ class MirrorWriter:
     def replace(self, name: str, data: bytes, mtime_ns: int | None = None) -> None:
         mask = self._mask()
         masked = data if mask is None else mask.apply(data, final=True)
+        self._refuse_beyond_room(len(masked), grows=False)
         self.mirror.replace(name, masked, mtime_ns)
 
     def rotate(self, name: str, inode: int | None) -> str | None:
@@ -181,6 +196,7 @@ class MirrorWriter:
         rotated = None
         if self.mirror.size(name) > 0:
             *earlier, _ = self.mirror.generations(name)
+            self._files += 1
             number = 1 + (int(earlier[-1].rpartition(".")[2]) if earlier else 0)
             rotated = f"{name}.{number}"
             os.rename(self.mirror.path(name), self.mirror.path(rotated))
@@ -204,6 +220,19 @@ class MirrorWriter:
             text = json.dumps({"inodes": self._inodes}, separators=(",", ":"))
             self.mirror.replace(_FOLLOWING, text.encode())
             self._inodes_changed = False
+
+    def _refuse_beyond_room(self, more_bytes: int, *, grows: bool = True) -> None:
+        """Raises:
+        UnusableDataError: the quota of the run is used up.
+        OSError: the disk has only its margin left; it may have more later.
+        """
+        if self._used_bytes + more_bytes > self._limit_bytes or self._files > MOST_FILES:
+            limit = f"{self._limit_bytes / (1 << 30):.3g} GiB, {MOST_FILES} files"
+            raise UnusableDataError(f"its mirror has reached its quota ({limit})", MIRROR_QUOTA)
+        os.makedirs(self.mirror.root, exist_ok=True)
+        if not leaves_margin(self.mirror.root, more_bytes):
+            raise OSError(errno.ENOSPC, "the disk has only its margin left")
+        self._used_bytes += more_bytes if grows else 0
 
     def _names(self, in_run: tuple[str, ...], in_attempt: tuple[str, ...]) -> Iterator[str]:
         yield from in_run

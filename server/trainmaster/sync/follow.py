@@ -21,6 +21,7 @@ from trainmaster.backends import KAGGLE
 from trainmaster.backends.follower import Followed, Follower, News
 from trainmaster.store.database import is_of_the_database
 from trainmaster.store.masking import Mask, mask_of
+from trainmaster.store.quota import run_limit_bytes
 from trainmaster.store.refusals import Quarantine
 from trainmaster.sync.ingest import Ingest, MirrorGrowth
 from trainmaster.sync.workspace import Workspace
@@ -194,6 +195,7 @@ class _Passes:
         self._started: float | None = None
         self._skew_s: float | None = None
         self._passes = 0
+        self._limit_bytes = run_limit_bytes(workspace.home)
 
     async def make(self, follower: Follower) -> bool:
         """Copy and ingest what is new of all open runs; True if there is more right now.
@@ -256,7 +258,8 @@ class _Passes:
         if known is None or known.over != over:
             mirror = known.mirror if known else self._workspace.mirror.of(run_id, number)
             mask = known.mask if known else _SecretsOf(self._workspace.home, run_id)
-            known = self._followed[run_id, number] = Followed(mirror, mask, over)
+            known = Followed(mirror, mask, over, self._limit_bytes)
+            self._followed[run_id, number] = known
         return known
 
     def _quarantine(self, open_runs: Sequence[tuple[str, int, int]], news: News) -> None:

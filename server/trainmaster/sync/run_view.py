@@ -12,6 +12,7 @@ from trainer_runtime.core.policy.heartbeat import LOST_AFTER_S
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lineage import Lineage, lineage_of
+from trainer_runtime.core.protocol.lines import ODD_FIELDS
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.protocol.text import code_word, shown
@@ -19,7 +20,7 @@ from trainer_runtime.core.status.status_page import newest_progress
 from trainmaster.backends import KAGGLE, NAMES
 from trainmaster.backends.kaggle.run_status import Standing
 from trainmaster.store.control.instances import RentedInstance
-from trainmaster.store.refusals import NOTHING_REFUSED, Refused
+from trainmaster.store.refusals import HOST_DATA_REFUSED, NOTHING_REFUSED, Quarantine, Refused
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import last_pass
 from trainmaster.sync.preparation import Preparation, preparation_of
@@ -185,13 +186,11 @@ def load_view(workspace: Workspace, run: str) -> RunView:
     found = workspace.control.run(run)
     last = last_pass(workspace.home, found.host)  # first: what it brought is in what is read next
     refused = workspace.metrics.refusals.of(found.run_id, found.placement)
+    try:
+        record, attempts = _folded(workspace, found)
+    except (*ODD_FIELDS, RecursionError):
+        record, attempts, refused = Record(), [], _undecodable(refused)
     read_t = last.t if refused.quarantine is None else refused.quarantine.t
-    record, attempts = Record(), []
-    for attempt, body in workspace.metrics.folds(found.run_id, found.placement):
-        if attempt == 0:
-            record = Record.from_dict(body["record"])
-        else:
-            attempts.append(Progress.from_dict(body["progress"]))
     desired, delivered = workspace.control.desired(found.run_id)
     return RunView(
         found,
@@ -208,6 +207,21 @@ def load_view(workspace: Workspace, run: str) -> RunView:
         kernel=_kernel(workspace, found),
         refused=refused,
     )
+
+
+def _folded(workspace: Workspace, run: Run) -> tuple[Record, list[Progress]]:
+    record, attempts = Record(), []
+    for attempt, body in workspace.metrics.folds(run.run_id, run.placement):
+        if attempt == 0:
+            record = Record.from_dict(body["record"])
+        else:
+            attempts.append(Progress.from_dict(body["progress"]))
+    return record, attempts
+
+
+def _undecodable(refused: Refused) -> Refused:
+    found = Quarantine(HOST_DATA_REFUSED, "its state can't be decoded", time.time())
+    return Refused(refused.lines, refused.quarantine or found)
 
 
 def refuse_unless_ended(view: RunView) -> None:

@@ -33,6 +33,16 @@ class Home:
         return self.root / "log" / "trainmaster.jsonl"
 
     @property
+    def reserve(self) -> Path:
+        """Disk space for what ends things; see `store.reserve`."""
+        return self.root / "reserve"
+
+    @property
+    def mirror_usage(self) -> Path:
+        """What all mirrors hold, as it was measured last."""
+        return self.root / "mirror.usage"
+
+    @property
     def mirror(self) -> Path:
         return self.root / "mirror"
 

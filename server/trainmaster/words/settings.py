@@ -156,6 +156,23 @@ class KaggleSettings(Group):
     )
 
 
+class MirrorSettings(Group):
+    """How much of what hosts send is kept on this machine."""
+
+    run_gib: Annotated[float, Field(gt=0)] = _setting(
+        10.0,
+        "The most that the logs and records of one run may take on this machine. Beyond it the run "
+        "is not read any more, which is a finding; copies of checkpoints are not counted.",
+        "GiB, more than 0",
+    )
+    total_gib: Annotated[float, Field(gt=0)] = _setting(
+        100.0,
+        "The most that those of all runs may take together. Beyond it only runs below 64 MiB are "
+        "still read.",
+        "GiB, more than 0",
+    )
+
+
 class Settings(Group):
     """The whole file."""
 
@@ -206,6 +223,9 @@ class Settings(Group):
         "A rented instance that was idle for so long, and whose runs are mirrored, is released. "
         "null: it is kept until its lease ends.",
         "minutes, more than 0, or null",
+    )
+    mirror: MirrorSettings = _setting(
+        MirrorSettings(), "What is kept of the files of runs.", "a mapping"
     )
     kaggle: KaggleSettings = _setting(KaggleSettings(), "How kernels are pushed.", "a mapping")
     cloud_urls: dict[

@@ -117,6 +117,22 @@ def test_a_tick_releases_an_instance_whose_lease_has_ended(
     assert site.alive == []
 
 
+def test_a_lease_ends_though_nothing_of_any_run_can_be_read(
+    site: RunPodSite, workspace: Workspace, command: CommandLine
+) -> None:
+    instance = record(workspace, "ffffff", lease_end_t=time.time() - 1.0)
+    provider_id = run_async(lambda: create(site, workspace, instance.tag))
+    workspace.control.instances.change(instance.tag, provider_id=provider_id)
+    workspace.home.metrics_db.mkdir()  # so that its process fails as soon as it opens it
+    answer = command("tick")
+    assert {"instance": instance.tag, "did": ["is released: lease_over"]} in answer["instances"]
+    assert answer["failed"]["runs"].startswith("ROOT_NOT_WRITABLE")
+    wait_until(
+        lambda: not workspace.control.instances.all(only_open=True), "the end of the instance"
+    )
+    assert site.alive == []
+
+
 def test_a_home_without_rentals_asks_no_provider(workspace: Workspace) -> None:
     assert run_async(lambda: tick(workspace)).instances is None
 

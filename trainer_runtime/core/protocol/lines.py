@@ -92,7 +92,8 @@ def decode(line: bytes) -> Event:
     version, seq, t, kind = event.get("v"), event.get("seq"), event.get("t"), event.get("kind")
     if not isinstance(version, int) or not OLDEST_FORMAT_VERSION <= version <= FORMAT_VERSION:
         raise ProtocolError(f"format version {version!r} is not read here")
-    if not isinstance(kind, str) or type(seq) is not int or not isinstance(t, (int, float)):
+    is_time = isinstance(t, (int, float)) and not isinstance(t, bool)
+    if not isinstance(kind, str) or type(seq) is not int or not is_time:
         raise ProtocolError("`kind`, `seq` or `t` is missing")
     if not 0 <= seq < COUNTS_END:
         raise RefusedLineError("has a `seq` out of range")

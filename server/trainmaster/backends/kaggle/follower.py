@@ -17,6 +17,7 @@ from trainmaster.backends.kaggle.outputs import Outputs
 from trainmaster.backends.kaggle.placement import KagglePlacement
 from trainmaster.store.control.kaggle import KaggleRecords, KaggleSession, SessionState
 from trainmaster.store.mirror import MirrorWriter
+from trainmaster.store.refusals import UnusableDataError
 from trainmaster.words.errors import CloudError
 
 # A growing log is read again at once; an idle log and the status at intervals.
@@ -85,13 +86,15 @@ class KernelFollower:
                 await self._follow_run(run_id, followed, news)
             except OSError:
                 news.failed.add(run_id)
+            except UnusableDataError as error:
+                news.refused[run_id] = (error.code, error.reason)
         return news
 
     async def close(self) -> None:
         return
 
     async def _follow_run(self, run_id: str, followed: Followed, news: News) -> None:
-        writer = MirrorWriter(followed.mirror, followed.mask)
+        writer = MirrorWriter(followed.mirror, followed.mask, followed.limit_bytes)
         session = self._records.newest(run_id)
         if session is not None and session.alive:
             news.changed.setdefault(run_id, set())  # not read to its end before the session's end

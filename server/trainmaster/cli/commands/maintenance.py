@@ -99,6 +99,7 @@ def provision_worker(
     ask(
         lambda workspace: service.provision_worker(workspace, tag, lock_descriptor=descriptor),
         shows_progress=True,
+        replays=False,
     )
 
 

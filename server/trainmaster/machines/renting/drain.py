@@ -28,7 +28,7 @@ _STOPS_WITHIN_S = 300.0
 _RETRIES_FOR_S = 60.0
 # A lease may be exceeded by this: ending the instance matters more than the data on it.
 _AFTER_LEASE_S = 60.0
-# Whoever drains for longer was killed in it, again and again.
+# A process that drains for longer was killed in it, again and again.
 _DRAINS_WITHIN_S = 600.0
 FINAL = "final"
 

@@ -84,6 +84,7 @@ def found_of(view: RunView) -> list[FoundOfRun]:
     found = [
         replace(one, tried=tried_before(tried, one.code, one.finding.step))
         for one in (*_by_host(view), *_by_trainer(view), *_damaged(view), *_refused(view))
+        if is_named(one.finding)
     ]
     codes = {one.code for one in found if not one.over}
     symptoms = {code for one in found if not one.over for code in one.finding.led_to}
@@ -120,7 +121,7 @@ def _by_trainer(view: RunView) -> Iterator[FoundOfRun]:
                 severity=severity,
                 confidence=1.0,
                 step=step,
-                evidence=as_evidence([(warning.message or "").encode()]),
+                evidence=as_evidence([(warning.message or "").encode(errors="replace")]),
                 explanation=REPORTED_BY_TRAINER.get(code, _BY_GUARD),
                 advice=SAVE_ADVICE if code == _SAVE_FAILED else advice(code),
             )

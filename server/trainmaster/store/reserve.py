@@ -1,0 +1,69 @@
+"""Room on a full disk: a file that is given up by what ends things, and a margin for the rest.
+
+`tick`, `stop` and `release` have to write records before they act. Where the disk is full, they
+remove the reserve first. A later tick makes it again. The mirror, which grows with what hosts send,
+leaves a margin that is larger than the reserve, so that it never fills what was given up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from trainmaster.words.paths import Home
+
+_RESERVE_BYTES = 32 << 20
+_MARGIN_BYTES = 96 << 20
+# On a small disk at most these shares of it.
+_RESERVE_SHARE, _MARGIN_SHARE = 1 / 64, 1 / 20
+# With less than this share of the reserve free, nothing can be recorded safely.
+_FULL_SHARE = 1 / 2
+
+
+@contextmanager
+def room_to_end(home: Home) -> Iterator[None]:
+    """Inside, records can be written on a disk that something else has filled. May be nested."""
+    give_up_reserve(home)
+    yield
+
+
+def give_up_reserve(home: Home) -> None:
+    """Remove the reserve if the disk is full."""
+    with suppress(OSError):
+        if _free_bytes(home.root) < _FULL_SHARE * _size(home.root, _RESERVE_BYTES, _RESERVE_SHARE):
+            home.reserve.unlink(missing_ok=True)
+
+
+def keep_reserve(home: Home) -> None:
+    """Make the reserve where it is missing and the disk has room for it and the margin."""
+    with suppress(OSError):
+        wanted = _size(home.root, _RESERVE_BYTES, _RESERVE_SHARE)
+        if home.reserve.exists() or _free_bytes(home.root) < wanted + margin_bytes(home.root):
+            return
+        descriptor = os.open(home.reserve, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, max(1, wanted))
+        finally:
+            os.close(descriptor)
+
+
+def margin_bytes(folder: Path) -> int:
+    """The free space that growing files leave on the disk of `folder`."""
+    return _size(folder, _MARGIN_BYTES, _MARGIN_SHARE)
+
+
+def leaves_margin(folder: Path, more_bytes: int) -> bool:
+    """Whether the disk keeps its margin after `more_bytes` were written."""
+    return _free_bytes(folder) - more_bytes >= margin_bytes(folder)
+
+
+def _size(folder: Path, most: int, share: float) -> int:
+    found = os.statvfs(folder)
+    return min(most, int(found.f_blocks * found.f_frsize * share))
+
+
+def _free_bytes(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize

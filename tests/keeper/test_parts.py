@@ -1,0 +1,72 @@
+"""The parts of a tick: what fails in one is recorded, reported, and stops nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from support.alerts.webhook_receiver import Receiver
+from support.runs.running_run import CommandLine, run_async
+
+from trainer_runtime.core.files.durable import try_lock
+from trainmaster.alerts.tick_failures import fire_tick_failures
+from trainmaster.keeper.part_process import run_part
+from trainmaster.keeper.parts import tick_runs
+from trainmaster.keeper.tick import tick
+from trainmaster.sync.keeper_state import read_last_tick
+from trainmaster.sync.workspace import Workspace
+
+
+def test_a_part_that_does_not_end_is_killed_and_named(workspace: Workspace) -> None:
+    answer = run_async(lambda: run_part(workspace.home, "runs", 0.05))
+    assert answer.failed == {"runs": "TIMEOUT: it did not end within 0 s and was killed"}
+
+
+def test_two_processes_never_do_the_same_part(workspace: Workspace) -> None:
+    lock = try_lock(workspace.home.keeper_part_lock("runs"))
+    assert lock is not None
+    try:
+        assert run_async(lambda: tick_runs(workspace)).runs == []
+    finally:
+        os.close(lock)
+
+
+def test_a_failed_tick_is_reported_by_status_doctor_and_an_alert(
+    workspace: Workspace, command: CommandLine, receiver: Receiver
+) -> None:
+    workspace.home.settings.write_text(
+        json.dumps({"destinations": {"ops": {"kind": "webhook", "url": receiver.url}}})
+    )
+    workspace.home.settings.chmod(0o600)
+    workspace.home.metrics_db.mkdir()
+    for _ in range(2):
+        answer = run_async(lambda: tick(workspace, every="5m"))
+        assert answer.failed is not None and answer.failed["runs"].startswith("ROOT_NOT_WRITABLE")
+    ticked = read_last_tick(workspace.home)
+    assert ticked is not None and ticked.failed == answer.failed
+    workspace.home.metrics_db.rmdir()
+    state = command("keeper", "status")
+    assert (state["last_tick"], list(state["failed"])) == ("failed", ["runs"])
+    assert [body["alert"] for body in receiver.taken] == ["keeper-failed"]
+    assert "runs (ROOT_NOT_WRITABLE)" in receiver.taken[0]["text"]
+
+
+def test_failures_are_reported_again_only_after_they_were_over(workspace: Workspace) -> None:
+    workspace.home.settings.write_text("destinations: {ops: {kind: command, command: [true]}}")
+    workspace.home.settings.chmod(0o600)
+    for now, failed in enumerate(
+        (
+            {"a": "INTERNAL: x"},
+            {"a": "INTERNAL: y"},
+            {"b": "HOST_UNREACHABLE: z"},
+            {"a": "INTERNAL: x"},
+        )
+    ):
+        fire_tick_failures(workspace, failed, float(now))
+    texts = [row.message.text for row in workspace.control.alerts.due(10.0)]
+    assert len(texts) == 2 and all("a (INTERNAL)" in text for text in texts)
+
+
+def test_a_part_works_in_the_home_that_it_is_given(workspace: Workspace) -> None:
+    answer = run_async(lambda: run_part(workspace.home, "runs", 60.0))
+    assert (answer.runs, answer.failed) == ([], None)
