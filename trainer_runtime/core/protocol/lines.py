@@ -92,9 +92,10 @@ def decode(line: bytes) -> Event:
     version, seq, t, kind = event.get("v"), event.get("seq"), event.get("t"), event.get("kind")
     if not isinstance(version, int) or not OLDEST_FORMAT_VERSION <= version <= FORMAT_VERSION:
         raise ProtocolError(f"format version {version!r} is not read here")
-    is_time = isinstance(t, (int, float)) and not isinstance(t, bool)
-    if not isinstance(kind, str) or type(seq) is not int or not is_time:
-        raise ProtocolError("`kind`, `seq` or `t` is missing")
+    if not isinstance(kind, str) or type(seq) is not int:
+        raise ProtocolError("`kind` or `seq` is missing")
+    if isinstance(t, bool) or not isinstance(t, (int, float)):
+        raise ProtocolError("`t` is missing")
     if not 0 <= seq < COUNTS_END:
         raise RefusedLineError("has a `seq` out of range")
     if not 0 <= t < TIMES_END:
