@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from trainer_runtime.core.decoding.limits import COUNTS_END
+
 NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
@@ -23,8 +25,14 @@ def number(value: object) -> float | None:
 
 
 def only_numbers(values: Mapping[str, object]) -> dict[str, object]:
-    """The fields that hold a float, by number or by name."""
-    return {name: value for name, value in values.items() if number(value) is not None}
+    """The fields that hold a float, by number or by name; integers beyond 2**53 as floats."""
+    found = {}
+    for name, value in values.items():
+        known = number(value)
+        if known is not None:
+            is_exact = isinstance(value, int) and abs(value) < COUNTS_END
+            found[name] = value if is_exact or isinstance(value, str) else known
+    return found
 
 
 def named(value: float) -> str:
