@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client import ClientRequestContext
+from mcp.types import ElicitRequestParams, ElicitResult
 from support.runs.running_run import (
     LONGEST_S,
     CommandLine,
@@ -100,9 +102,14 @@ def test_the_mcp_client_drives_a_real_training_over_stdio(
     )
     env = begin_with(tmp_path / "standing", standing_after(200, 1))
     spec = small_spec(tmp_path, steps="5000", checkpoint="{every: 50}", env=env)
+    asked_of_user: list[str] = []
+
+    async def agree(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        asked_of_user.append(params.message)
+        return ElicitResult(action="accept", content={"agree": True})
 
     async def work() -> None:
-        async with Client(server, mode=mode) as client:
+        async with Client(server, mode=mode, elicitation_callback=agree) as client:
 
             async def call(tool: str, **arguments: Any) -> dict[str, Any]:
                 result = await client.call_tool(tool, arguments)
@@ -141,6 +148,8 @@ def test_the_mcp_client_drives_a_real_training_over_stdio(
             assert (reported["state"], reported["attempt"]) == ("completed", 2)
 
     run_async(work)
+    (question,) = asked_of_user  # the test's own code in the trainer, and nothing else
+    assert "PYTHONPATH" in question
 
 
 def test_the_server_builds_without_a_home(tmp_path: Path) -> None:
