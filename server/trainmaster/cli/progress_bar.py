@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainmaster.cli.format import preparing, size, value
-from trainmaster.cli.output import is_for_a_person
+from trainmaster.cli.output import is_for_a_person, printable
 
 if TYPE_CHECKING:
     from trainmaster.words.answers.runs import StatusAnswer
@@ -34,7 +34,7 @@ def showing_progress(as_json: bool) -> Iterator[Listener | None]:
             transfer = status.transfer if status.step == 0 else None
             progress.update(
                 task,
-                description=describe(status),
+                description=printable(describe(status)),
                 completed=transfer.done_bytes if transfer else status.step,
                 total=transfer.total_bytes if transfer else status.target_step,
             )

@@ -18,6 +18,7 @@ from trainer_runtime.core.alerts.condition import (
 from trainer_runtime.core.protocol.alert_record import Message
 from trainer_runtime.core.protocol.duration import spoken_duration
 from trainer_runtime.core.protocol.lines import named
+from trainer_runtime.core.protocol.text import cleaned, code_word
 
 Kind = Literal["webhook", "slack", "discord", "command"]
 KINDS: tuple[Kind, ...] = ("webhook", "slack", "discord", "command")
@@ -50,7 +51,7 @@ def message_of(alert: Alert, onset: Onset, place: Place, now: float) -> Message:
         severity=alert.severity,
         state=place.state,
         step=step,
-        text=f"{summary} See: trainmaster status {place.run_id}"[:_LONGEST_TEXT],
+        text=cleaned(f"{summary} See: trainmaster status {place.run_id}", _LONGEST_TEXT),
         t=round(now, 3),
     )
 
@@ -82,13 +83,14 @@ def _describe(alert: Alert, onset: Onset) -> str:
         return f"{value} for {condition.count} points." if condition.count > 1 else f"{value}."
     if isinstance(condition, FindingCondition):
         where = f" at step {onset.step}" if onset.step is not None else ""
-        return f"Finding {slots['code']} ({slots['severity']}){where} in attempt {onset.attempt}."
+        found = f"{code_word(str(slots['code']))} ({slots['severity']})"
+        return f"Finding {found}{where} in attempt {onset.attempt}."
     if isinstance(condition, SilenceCondition):
         return f"The trainer has reported nothing for {spoken_duration(float(slots['silent_s']))}."
     if slots["state"] == "lost":
         silent = spoken_duration(float(slots["silent_s"]))
         return f"The run is out of contact; nothing was heard for {silent}."
-    reason = f" ({slots['reason']})" if "reason" in slots else ""
+    reason = f" ({code_word(str(slots['reason']))})" if "reason" in slots else ""
     return f"The run became {slots['state']}{reason}."
 
 
