@@ -22,11 +22,13 @@ def ask(
     *,
     shows_progress: bool = False,
     replays: bool = True,
+    ends: bool = False,
 ) -> Answered:
     """What `call` gives, awaited in the opened workspace of `TRAINMASTER_HOME`.
 
     A spinner shows on the terminal when the call takes long, unless it `shows_progress` itself.
-    `replays`: a metrics database that is new is rebuilt from the mirror first.
+    `replays`: a metrics database that is new is rebuilt from the mirror first. `ends`: it is to be
+    done on a full disk too.
 
     Raises: TrainmasterError, whatever the service raises.
     """
@@ -37,6 +39,11 @@ def ask(
     async def within() -> Answered:
         from trainmaster.sync.workspace import open_workspace
 
+        if ends:
+            from trainmaster.store.reserve import give_up_reserve
+            from trainmaster.words.paths import find_home
+
+            give_up_reserve(find_home(os.environ))
         with open_workspace(os.environ) as workspace:
             if replays and workspace.metrics.replay_due:
                 from trainmaster.sync.rebuild import replay_if_new

@@ -16,6 +16,7 @@ from trainmaster.keeper.call import parse_every
 from trainmaster.keeper.part_process import run_part
 from trainmaster.machines.renting.has_rentals import has_rentals
 from trainmaster.store.failures import Failures
+from trainmaster.store.reserve import give_up_reserve, keep_reserve
 from trainmaster.sync.keeper_state import record_failed, ticking
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.keeper import InstanceTickRow, TickAnswer
@@ -41,6 +42,7 @@ async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
     Raises:
         UsageError: `BAD_ARGUMENT`.
     """
+    give_up_reserve(workspace.home)
     every_s = None if every is None else parse_every(every) * 60.0
     with ticking(workspace.home, every_s) as failed:
         instances = await _instances(workspace)
@@ -54,6 +56,7 @@ async def tick(workspace: Workspace, *, every: str | None = None) -> TickAnswer:
             fire_tick_failures(workspace, answer.failed or {}, time.time())
             await send_due(workspace, stays_s=_SENDS_S)
         failed |= {**(answer.failed or {}), **failures.texts}
+        keep_reserve(workspace.home)
     return answer.model_copy(update={"failed": failed or None})
 
 

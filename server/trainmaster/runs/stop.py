@@ -9,6 +9,7 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.maintain import deliver
 from trainmaster.runs.status import status_of
+from trainmaster.store.reserve import give_up_reserve
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
@@ -28,6 +29,7 @@ async def stop(
     Raises:
         StateError: `RUN_NOT_FOUND`; `UNSUPPORTED` where a session at Kaggle would have to be ended.
     """
+    give_up_reserve(workspace.home)
     view = await refresh(workspace, run, _READ_WITHIN_S)
     refuse_attached(view.run, "stopped")
     run_id = view.run.run_id

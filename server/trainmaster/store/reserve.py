@@ -8,8 +8,7 @@ leaves a margin that is larger than the reserve, so that it never fills what was
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from trainmaster.words.paths import Home
@@ -20,13 +19,6 @@ _MARGIN_BYTES = 96 << 20
 _RESERVE_SHARE, _MARGIN_SHARE = 1 / 64, 1 / 20
 # With less than this share of the reserve free, nothing can be recorded safely.
 _FULL_SHARE = 1 / 2
-
-
-@contextmanager
-def room_to_end(home: Home) -> Iterator[None]:
-    """Inside, records can be written on a disk that something else has filled. May be nested."""
-    give_up_reserve(home)
-    yield
 
 
 def give_up_reserve(home: Home) -> None:

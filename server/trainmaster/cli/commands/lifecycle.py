@@ -28,7 +28,10 @@ def stop(
     """Stop a run: its trainer saves a checkpoint and ends. Can be resumed."""
     from trainmaster.runs import stop as service
 
-    emit(ask(lambda workspace: service.stop(workspace, run, after_session=after_session)), as_json)
+    emit(
+        ask(lambda workspace: service.stop(workspace, run, after_session=after_session), ends=True),
+        as_json,
+    )
 
 
 def resume(

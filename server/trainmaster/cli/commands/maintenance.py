@@ -34,7 +34,7 @@ def tick(
     from trainmaster.keeper import tick as service
     from trainmaster.store.action_log import discard_action
 
-    answer = ask(lambda workspace: service.tick(workspace, every=every), replays=False)
+    answer = ask(lambda workspace: service.tick(workspace, every=every), replays=False, ends=True)
     if not any(row.did for row in (*answer.runs, *(answer.instances or ()))):
         discard_action()
     show(answer, as_json)
@@ -48,7 +48,10 @@ def tick_part(
     from trainmaster.keeper import parts
 
     is_runs = part == "runs"
-    show(ask(parts.tick_runs if is_runs else parts.tick_instances, replays=is_runs), as_json)
+    show(
+        ask(parts.tick_runs if is_runs else parts.tick_instances, replays=is_runs, ends=True),
+        as_json,
+    )
 
 
 def replay(
@@ -100,6 +103,7 @@ def provision_worker(
         lambda workspace: service.provision_worker(workspace, tag, lock_descriptor=descriptor),
         shows_progress=True,
         replays=False,
+        ends=True,
     )
 
 

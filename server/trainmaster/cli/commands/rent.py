@@ -103,7 +103,8 @@ def release(
             confirm=asking(confirmed, as_json),
             force=force,
             wait_s=_LONGEST_RELEASE_S,
-        )
+        ),
+        ends=True,
     )
     show(answer, as_json)
 

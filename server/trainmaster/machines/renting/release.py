@@ -17,6 +17,7 @@ from trainmaster.machines.renting.instances import start_provision_worker, wait_
 from trainmaster.machines.renting.reconcile import release_orphan
 from trainmaster.runs.cost import spent_usd
 from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
+from trainmaster.store.reserve import give_up_reserve
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.rentals import ReleaseAnswer
@@ -46,6 +47,7 @@ async def release(
         CloudError: `INSTANCE_UNKNOWN`; `INSTANCE_STILL_LISTED`, its end was requested, and is
             requested again in the background; errors of the provider.
     """
+    give_up_reserve(workspace.home)
     found = workspace.control.instances.find(name)
     if found is None:
         clouds = cloud_factory(workspace, factory)
