@@ -16,7 +16,7 @@ from trainmaster.words.paths import Home
 from trainmaster.words.settings import MirrorSettings, read_settings
 
 # Once the total is reached, every run may still have this much: none stops the others.
-FLOOR_BYTES = 64 << 20
+ALWAYS_ALLOWED_BYTES = 64 << 20
 # Attempts, generations of replaced files.
 MOST_FILES = 50_000
 _MEASURED_EVERY_S = 600.0
@@ -32,7 +32,7 @@ def run_limit_bytes(home: Home) -> int:
         given = MirrorSettings()  # `doctor` reports settings that can't be read
     limit = int(given.run_gib * _GIB)
     is_over = total_bytes(home) > given.total_gib * _GIB
-    return min(limit, FLOOR_BYTES) if is_over else limit
+    return min(limit, ALWAYS_ALLOWED_BYTES) if is_over else limit
 
 
 def total_bytes(home: Home) -> int:
