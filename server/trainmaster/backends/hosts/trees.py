@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import MAX_RECORD_BYTES, DecodingError, decode_fields
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.tree_files import Contents, TreeFile, changed, list_tree
 from trainmaster.backends.ssh import Stream
@@ -206,11 +207,24 @@ class _Upload:
             if not data:
                 raise await self._ended()
             self._unread += data
+            if len(self._unread) > MAX_RECORD_BYTES:
+                raise self._unreadable()
         line, _, self._unread = self._unread.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise self._refused(answer["error"])
-        return answer
+        try:
+            answer = decode_fields(line, "answer")
+            error = answer.text_map("error")
+        except DecodingError as refused:
+            raise self._unreadable() from refused
+        if error:
+            raise self._refused(error)
+        return dict(answer.values)
+
+    def _unreadable(self) -> HostError:
+        return HostError(
+            "HOST_DATA_REFUSED",
+            f"What the receiving side on {self._host} answers is invalid or beyond the limits.",
+            f"`trainmaster hosts check {self._host}`, then try again: what has arrived is kept.",
+        )
 
     async def _ended(self) -> HostError:
         code, errors = await self._stream.end()
@@ -224,9 +238,9 @@ class _Upload:
         )
 
     def _refused(self, error: Mapping[str, str]) -> HostError:
-        code = error["code"] if error["code"] in _REFUSALS else "INTERNAL"
+        code = error["code"] if error.get("code") in _REFUSALS else "INTERNAL"
         fix, retryable = _REFUSALS[code]
-        message = f"{self._host} did not take the files: {error['message']}."
+        message = f"{self._host} did not take the files: {error.get('message', 'no reason')}."
         return HostError(code, message, fix, retryable)
 
     def _report(self, progress: TreeProgress) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainer_runtime.core.files.names import safe_names
 from trainer_runtime.core.kaggle.session_order import RUN_FOLDER
 from trainer_runtime.core.protocol.followed_files import (
     JOURNAL,
+    LARGEST_WHOLE_BYTES,
     attempt_of,
     is_appended,
     is_replaced,
@@ -100,7 +101,7 @@ def _take_missing(writer: MirrorWriter, name: str, data: bytes) -> bool:
 
 def _verified_step(index: Path) -> int | None:
     try:
-        step = json.loads(index.read_bytes())["resume_from"]
-    except (OSError, ValueError, KeyError, TypeError):
+        fields = decode_fields(index.read_bytes(), index.name, max_bytes=LARGEST_WHOLE_BYTES)
+        return fields.find_integer("resume_from")
+    except (OSError, DecodingError):
         return None
-    return step if isinstance(step, int) else None

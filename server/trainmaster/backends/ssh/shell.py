@@ -21,6 +21,7 @@ _BY_SIGNAL = 128
 # sshd hands the line to the shell as one argument; Linux takes 131,072 bytes of one.
 _LONGEST_LINE_BYTES = 100_000
 _KEPT_NOISE_BYTES = 1 << 16
+_LONGEST_PID = 10
 _UNHARMED = frozenset(
     b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./,:-"
 ) | frozenset(range(0x80, 0x100))
@@ -69,7 +70,8 @@ class Opening:
         if begin < 0 or end < 0:
             self.noise = self.noise[-_KEPT_NOISE_BYTES:]
             return None
-        self.pid = int(self.noise[begin + len(self._marker) : end])
+        pid = self.noise[begin + len(self._marker) : end]
+        self.pid = int(pid) if pid.isdigit() and len(pid) <= _LONGEST_PID else None
         own, self.noise = self.noise[end + 1 :], self.noise[:begin]
         return own
 

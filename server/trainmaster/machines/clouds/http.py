@@ -7,13 +7,13 @@ are not followed: the key is meant for one address.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_value
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.machines.clouds.replies import InstanceReply, readable
 from trainmaster.words.errors import CloudError, StateError
@@ -242,15 +242,15 @@ class Api:
         if not content:
             return None
         try:
-            return json.loads(content)
-        except (ValueError, RecursionError):
+            return decode_value(content, "reply", max_bytes=MAX_DOCUMENT_BYTES)
+        except DecodingError:
             raise self.invalid("returned a reply that is not JSON") from None
 
     def problem_of(self, content: bytes) -> tuple[str, str]:
         """The message and the code of an error reply, in any of the providers' forms."""
         try:
-            document = json.loads(content)
-        except (ValueError, RecursionError):
+            document = decode_value(content, "reply")
+        except DecodingError:
             return self._clean(content.decode(errors="replace")), ""
         if not isinstance(document, dict):
             return "", ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainer_runtime.core.policy.intervention import RULES
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.policy.recovery import is_skipped
@@ -74,10 +74,10 @@ def _config(workspace: Workspace, view: RunView, attempt: int) -> dict[str, Any]
     """The configuration in the mirror; None where it can't be read."""
     mirror = workspace.mirror.of(view.run.run_id, view.run.placement)
     try:
-        found = json.loads(mirror.read(f"attempts/{attempt}/{_CONFIG}", 0, LARGEST_WHOLE_BYTES))
-    except (OSError, ValueError):
+        data = mirror.read(f"attempts/{attempt}/{_CONFIG}", 0, LARGEST_WHOLE_BYTES)
+        return dict(decode_fields(data, _CONFIG, max_bytes=LARGEST_WHOLE_BYTES).values)
+    except (OSError, DecodingError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _with(config: ConfigDocument, attempt: AttemptRecord) -> dict[str, Any]:

@@ -5,13 +5,13 @@ Nothing but configs and tokenizers comes here; weights are fetched by the machin
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainmaster.words.errors import PlanError
 from trainmaster.words.policy import UNBOUND, Policy
 
@@ -61,7 +61,8 @@ class Hub:
         at = quote(revision or "main", safe="")
         content = await self._get(name, revision, f"/api/models/{name}/revision/{at}?blobs=true")
         try:
-            info: dict[str, Any] = json.loads(content)
+            found = decode_fields(content, "model", max_bytes=MAX_DOCUMENT_BYTES)
+            info: dict[str, Any] = dict(found.values)
             files = tuple((str(one["rfilename"]), _size(one)) for one in info["siblings"])
             counted = (info.get("safetensors") or {}).get("total")
             if not _COMMIT.fullmatch(info["sha"]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import re
 import tempfile
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.model_folder import (
     CONFIG_NAME,
@@ -277,7 +277,6 @@ def _digest(text: str) -> str:
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(content)
-    except ValueError:
+        return dict(decode_fields(content, "config", max_bytes=MAX_DOCUMENT_BYTES).values)
+    except DecodingError:
         return {}
-    return document if isinstance(document, dict) else {}
