@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.decoding import MAX_RECORD_BYTES, DecodingError, decode_fields
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.tree_files import Contents, TreeFile, changed, list_tree
 from trainmaster.backends.ssh import Stream
@@ -207,11 +207,11 @@ class _Upload:
             if not data:
                 raise await self._ended()
             self._unread += data
-            if len(self._unread) > MAX_RECORD_BYTES:
+            if len(self._unread) > MAX_DOCUMENT_BYTES:
                 raise self._unreadable()
         line, _, self._unread = self._unread.partition(b"\n")
         try:
-            answer = decode_fields(line, "answer")
+            answer = decode_fields(line, "answer", max_bytes=MAX_DOCUMENT_BYTES)
             error = answer.text_map("error")
         except DecodingError as refused:
             raise self._unreadable() from refused
