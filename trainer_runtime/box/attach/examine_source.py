@@ -78,7 +78,7 @@ def _refuse_secrets(path: str | None, root: str | None) -> None:
 
 
 def _log(target: str) -> dict[str, Any]:
-    path = Path(target).expanduser()
+    path = Path(os.path.expanduser(target))  # keeps an unknown user
     path = path if path.is_absolute() else Path.home() / path
     _refuse_unreadable(path)
     return _of_log(path, writers(path))
@@ -228,9 +228,9 @@ def _refuse_unreadable(path: Path) -> None:
     RefusedError: `LOG_NOT_READABLE`, with what its owner can do.
     """
     for folder in reversed(path.parents):
-        if folder.exists() and not os.access(folder, os.X_OK):
+        if os.path.exists(folder) and not os.access(folder, os.X_OK):
             raise _closed(folder, "--x", "the folder")
-    if not path.exists():
+    if not os.path.exists(path):  # also for a name that is too long
         raise RefusedError(
             "LOG_NOT_READABLE",
             f"There is no {path} on {_here()}.{_beside(path)}",
