@@ -52,7 +52,7 @@ def test_a_failed_tick_is_reported_by_status_doctor_and_an_alert(
 
 
 def test_failures_are_reported_again_only_after_they_were_over(workspace: Workspace) -> None:
-    workspace.home.settings.write_text("destinations: {ops: {kind: command, command: [true]}}")
+    workspace.home.settings.write_text('destinations: {ops: {kind: command, command: ["true"]}}')
     workspace.home.settings.chmod(0o600)
     for now, failed in enumerate(
         (
