@@ -106,7 +106,9 @@ class Stage:
 
     @property
     def standing(self) -> tuple[str, str | None]:
-        return self.view.state.value, self.view.reason
+        """The state, and its reason with what was said of it."""
+        said = ": ".join(part for part in (self.view.reason, self.view.detail) if part)
+        return self.view.state.value, said or None
 
     def journal(self, *events: tuple[str, dict[str, Any]]) -> bytes:
         data = b""
