@@ -93,8 +93,7 @@ class RunView:
         """Why the run is in its state, or the error of a lost link."""
         if self.kernel is not None and self.state is RunState.QUEUED:
             return self.kernel.reason
-        silent = self.record.heartbeat_t is None or self.state is RunState.LOST
-        if silent and not self.ended and self.link_error is not None:
+        if self._is_out_of_contact and self.link_error is not None:
             return ": ".join(self.link_error)
         if self.record.reason is None or self.state is RunState.RUNNING:
             return None
@@ -102,10 +101,18 @@ class RunView:
 
     @property
     def detail(self) -> str | None:
-        """What the host says of the reason; anybody may have written it."""
-        if self.state is RunState.RUNNING or self.record.detail is None:
+        """What the host says of its reason; anybody may have written it."""
+        is_queued = self.kernel is not None and self.state is RunState.QUEUED
+        if is_queued or (self._is_out_of_contact and self.link_error is not None):
             return None
-        return shown(self.record.detail.encode(errors="replace")) if self.reason else None
+        if self.reason is None or self.record.detail is None:
+            return None
+        return shown(self.record.detail.encode(errors="replace"))
+
+    @property
+    def _is_out_of_contact(self) -> bool:
+        silent = self.record.heartbeat_t is None or self.state is RunState.LOST
+        return silent and not self.ended
 
     @property
     def unreachable(self) -> str | None:
