@@ -163,6 +163,7 @@ ACTING_COMMANDS = {
         "approve",
         "trust",
         "tick",
+        "tick-part",
         "mcp",
         "transfer",
         "provision-worker",

@@ -163,6 +163,8 @@ def test_the_final_model_and_checkpoints_remain_after_the_instance_has_ended(
 def test_an_abandoned_attempt_is_stopped_once_its_host_is_reachable(operator: Operator) -> None:
     workspace = operator.workspace
 
+    failures = Failures(workspace.home)
+
     async def work() -> None:
         run = await operator.launch(SLOW, steps="600")
         desired = Path(workspace.control.folder(workspace.control.run(run))) / "desired.json"
@@ -172,13 +174,16 @@ def test_an_abandoned_attempt_is_stopped_once_its_host_is_reachable(operator: Op
             await migrate(workspace, view, "local", from_scratch=True, abandon=False)
         await migrate(workspace, view, "local", from_scratch=True, abandon=True)
         assert workspace.control.left_behind() == [(run, GONE)]
-        assert await stop_old_placements(workspace) == {}  # still unreachable
+        assert await stop_old_placements(workspace, failures) == {}  # still unreachable
         workspace.control.leave_behind(run, "debug", now())
-        did = await stop_old_placements(workspace)
+        did = await stop_old_placements(workspace, failures)
         assert did == {run: ["stopped what was left of it on debug"]}
         assert read_json(desired)["state"] == "stopped"
         workspace.control.remove_host(GONE)
-        assert await stop_old_placements(workspace) == {} and not workspace.control.left_behind()
+        assert (
+            await stop_old_placements(workspace, failures) == {}
+            and not workspace.control.left_behind()
+        )
 
     run_async(work)
 
