@@ -83,8 +83,7 @@ def test_data_that_can_not_be_sent_fails_the_run_until_it_is_requested_again(sta
     finished = {"upload": 1}
     write_progress(stage.workspace.home, RUN, TransferProgress("upload", finished=finished))
     stage.follow()
-    assert stage.standing == ("failed", "unusable")
-    assert stage.view.detail == "The files of a.txt changed since the plan."
+    assert stage.standing == ("failed", "unusable: The files of a.txt changed since the plan.")
     assert stage.view.record.closed and stage.kaggle.sessions == []
     stage.request(Desired(DesiredState.RUNNING, generation=2, why="resume"))
     assert (stage.start(), stage.standing) == (False, ("queued", "data_set"))
