@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainer_runtime.core.files.durable import remove_tree, sync_folder, write_atomic, write_synced
 from trainmaster.backends.ssh import Completed, Stream
+from trainmaster.backends.ssh.bounded_output import read_bounded
 from trainmaster.words.assets import find_assets
 from trainmaster.words.errors import HostError
 
@@ -50,21 +51,23 @@ class LocalHost:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=folder,
-                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
+        stream = _ProcessStream(process, self.name)
         try:
-            output, errors = await asyncio.wait_for(process.communicate(stdin or None), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                output = await stream.capture(stdin)
+                code, errors = await stream.end()
         except TimeoutError:
             return Completed(124, "", f"no answer within {timeout_s:.0f} s")
         finally:
-            if process.returncode is None:  # it timed out, or the call was cancelled
+            if process.returncode is None:  # it timed out, was cancelled, or printed too much
                 with suppress(ProcessLookupError):
                     process.kill()
-                await process.wait()
-        code = process.returncode if process.returncode is not None else -1
-        return Completed(code, output.decode(errors="replace"), errors.decode(errors="replace"))
+                await stream.let_go()
+        return Completed(code, output.decode(errors="replace"), errors)
 
     @asynccontextmanager
     async def stream(self, command: Sequence[str], *, folder: str) -> AsyncIterator[Stream]:
@@ -76,7 +79,7 @@ class LocalHost:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
-        stream = _ProcessStream(process)
+        stream = _ProcessStream(process, self.name)
         try:
             yield stream
         finally:
@@ -138,12 +141,14 @@ class LocalHost:
 class _ProcessStream:
     """A child process as a stream."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, host: str) -> None:
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise ValueError("the process was started without pipes")
         self._process = process
         self._input, self._output = process.stdin, process.stdout
-        self._errors = asyncio.create_task(process.stderr.read())
+        self._error_output = process.stderr
+        self._host = host
+        self._errors = asyncio.create_task(read_bounded(process.stderr.read, host))
 
     async def write(self, data: bytes) -> None:
         # A process that has ended reports by its output and its code, not by a broken pipe.
@@ -157,13 +162,36 @@ class _ProcessStream:
     async def read(self, limit: int) -> bytes:
         return await self._output.read(limit)
 
+    async def capture(self, data: bytes) -> bytes:
+        """Write `data`, and read all of the output meanwhile.
+
+        Raises:
+            HostError: `HOST_DATA_REFUSED`, it is too large.
+        """
+        feeding = asyncio.create_task(self._feed(data))
+        try:
+            return await read_bounded(self.read, self._host)
+        finally:
+            feeding.cancel()
+            with suppress(asyncio.CancelledError):
+                await feeding
+
+    async def _feed(self, data: bytes) -> None:
+        await self.write(data)
+        await self.finish()
+
     async def let_go(self) -> None:
         """Wait for the end of a process that was killed; what it has written is read for that,
         since asyncio waits for the pipes' ends too, which the process's children may hold."""
+        self._input.close()
+        self._errors.cancel()
+        with suppress(asyncio.CancelledError, HostError):
+            await self._errors
         with suppress(TimeoutError):
             async with asyncio.timeout(_LET_GO_S):
-                while await self._output.read(1 << 20):
-                    continue
+                for pipe in (self._output, self._error_output):
+                    while await pipe.read(1 << 20):
+                        continue
                 await self._process.wait()
 
     async def end(self) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar, TypeVar
 
-from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES
+from trainmaster.backends.ssh.bounded_output import read_bounded
 from trainmaster.backends.ssh.channel_command import Channel, ChannelCommand
 from trainmaster.backends.ssh.error_mapping import no_channel
 from trainmaster.backends.ssh.exec_files import ExecFiles
@@ -27,7 +27,6 @@ from trainmaster.words.errors import HostError
 
 Answer = TypeVar("Answer")
 
-_PIECE_BYTES = 1 << 18
 # This shell waits for the command and exits with its code, or with the code for its signal. The
 # shell's own message about a signal is discarded.
 _WITNESS = (
@@ -110,18 +109,13 @@ class ChannelTransport(ABC):
         async with self._command(command, folder) as running:
             writing = asyncio.create_task(_feed(running, stdin))
             try:
-                pieces, received = [], 0
-                while piece := await running.read(_PIECE_BYTES):
-                    pieces.append(piece)
-                    received += len(piece)
-                    if received > MAX_DOCUMENT_BYTES:
-                        raise _too_much_output(self._host)
+                output = await read_bounded(running.read, self._host)
                 code, errors = await running.end()
             finally:
                 writing.cancel()
                 with suppress(asyncio.CancelledError, HostError):
                     await writing
-        return Captured(code, b"".join(pieces), errors)
+        return Captured(code, output, errors)
 
     @asynccontextmanager
     async def _command(
@@ -182,14 +176,6 @@ class ChannelTransport(ABC):
             await channel.end()
         finally:
             await channel.close()
-
-
-def _too_much_output(host: str) -> HostError:
-    return HostError(
-        "HOST_DATA_REFUSED",
-        f"A command on {host} printed more than {MAX_DOCUMENT_BYTES >> 20} MiB.",
-        f"`trainmaster hosts check {host}`: find out what its shell or its files print.",
-    )
 
 
 async def _feed(running: ChannelCommand, data: bytes) -> None:
