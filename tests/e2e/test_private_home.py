@@ -19,7 +19,7 @@ from support.store.other_user import needs_root, other_user_id, what_another_use
 
 pytestmark = [needs_root, pytest.mark.slow]
 # Written by the trainer, which has the user's umask, in folders that are closed to others.
-_TRAINERS = ("checkpoints", "final")
+_TRAINERS = ("checkpoints", "final", "__pycache__")
 
 
 @pytest.fixture

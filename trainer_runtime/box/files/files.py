@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.decoding import DecodingError, Fields, decode_value
+from trainer_runtime.core.decoding import MAX_RECORD_BYTES, DecodingError, Fields, decode_value
 from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.protocol.lines import complete_lines, encode
 
 
@@ -20,12 +21,12 @@ def write_json(path: Path, value: Mapping[str, object]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in `path`; None if the file is missing or not valid.
+    """The object in `path`; None if the file is missing, not regular or not valid.
 
     A file written by `write_json` is never torn, so an unreadable one was not written by us.
     """
     try:
-        value = decode_value(path.read_bytes(), path.name)
+        value = decode_value(read_regular(path, MAX_RECORD_BYTES), path.name)
     except (OSError, DecodingError):
         return None
     return value if isinstance(value, dict) else None

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, Fields, decode_fields
+from trainer_runtime.core.files.regular import read_regular
 from trainer_runtime.core.protocol.lines import finite_or_named, number
 
 FORMAT_VERSION = 1
@@ -156,9 +157,10 @@ def read(folder: Path) -> Manifest:
     """
     file = folder / MANIFEST_NAME
     try:
-        if file.stat().st_size > _LARGEST_MANIFEST_BYTES:
+        data = read_regular(file, _LARGEST_MANIFEST_BYTES)
+        if len(data) > _LARGEST_MANIFEST_BYTES:
             raise ManifestError("manifest.json is too large to be one")
-        return parse(file.read_bytes())
+        return parse(data)
     except FileNotFoundError:
         reason = "manifest.json is missing" if folder.is_dir() else "the folder does not exist"
         raise ManifestError(reason) from None

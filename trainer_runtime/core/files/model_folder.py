@@ -23,6 +23,7 @@ from trainer_runtime.core.decoding import (
     decode_fields,
     decode_value,
 )
+from trainer_runtime.core.files.regular import read_regular
 
 HF, LITGPT = "hf", "litgpt"
 CONFIG_NAME, ADAPTER_NAME, LITGPT_CONFIG_NAME = (
@@ -275,7 +276,9 @@ def _cut_off(file: Path) -> _Problem:
 def _object(file: Path) -> dict[str, Any]:
     try:
         return dict(
-            decode_fields(file.read_bytes(), file.name, max_bytes=MAX_DOCUMENT_BYTES).values
+            decode_fields(
+                read_regular(file, MAX_DOCUMENT_BYTES), file.name, max_bytes=MAX_DOCUMENT_BYTES
+            ).values
         )
     except DecodingError:
         raise _Problem(_DAMAGED, f"{file.name} is not a JSON object") from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
+from trainer_runtime.core.files.regular import read_regular
 
 BYTE = "byte"
 JSON_NAME, SENTENCEPIECE_NAME, SETTINGS_NAME = (
@@ -163,7 +164,8 @@ def _end_of_text(folder: Path, tokens: Mapping[str, int]) -> int | None:
 
 def _settings(file: Path) -> Mapping[str, object]:
     try:
-        return decode_fields(file.read_bytes(), file.name, max_bytes=MAX_DOCUMENT_BYTES).values
+        data = read_regular(file, MAX_DOCUMENT_BYTES)
+        return decode_fields(data, file.name, max_bytes=MAX_DOCUMENT_BYTES).values
     except FileNotFoundError:
         return {}
 

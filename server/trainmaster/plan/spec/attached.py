@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from pathlib import Path
 
-from trainer_runtime.core.files.protected import refuse_protected
+from trainer_runtime.core.files.protected import open_unprotected
+from trainer_runtime.core.files.regular import read_opened
 from trainmaster.plan.spec.compute import EnvironmentSpec
 from trainmaster.plan.spec.document import TrainingSpec
 from trainmaster.words.errors import SpecError
@@ -114,8 +116,7 @@ def _rates(defined: ast.stmt) -> bool:
 
 def _read(path: Path, field: str) -> str:
     try:
-        refuse_protected(path)
-        data = path.read_bytes()
+        data = read_opened(open_unprotected(path, os.O_NONBLOCK), _MOST_BYTES)
         if len(data) > _MOST_BYTES:
             raise _unreadable(path, field, f"it is larger than {_MOST_BYTES >> 10} KiB")
         return data.decode()
