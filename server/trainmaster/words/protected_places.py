@@ -21,6 +21,7 @@ _FILES = frozenset(
             ".s3cfg",
         ),
         *(".env", ".vault-token", ".secrets.json", ".alerts.json", "secrets.env"),
+        *("control.db", "control.db-wal", "control.db-shm"),
     }
 )
 _FOLDERS = (
@@ -32,8 +33,17 @@ _FOLDERS = (
     (".cache", "huggingface", "stored_tokens"),
     (".local", "share", "keyrings"),
     ("library", "keychains"),
+    # Homes of Trainmaster in their usual places.
+    *(
+        (home, name)
+        for home in ("trainmaster", ".trainmaster")
+        for name in ("keys", "secrets", "kaggle-secrets", "settings.yaml")
+    ),
 )
-_SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/private/etc", "/run/secrets", "/run/user")
+_SYSTEM = (
+    *("/proc", "/sys", "/dev", "/etc", "/private/etc"),
+    *(f"{run}/{name}" for run in ("/run", "/var/run") for name in ("secrets", "user")),
+)
 # Variables by which programs are led to credentials elsewhere.
 _VARIABLES = (
     "AWS_CONFIG_FILE",
@@ -62,7 +72,9 @@ def names_credentials(path: PurePath) -> bool:
 
 def is_of_system(path: PurePath) -> bool:
     """Whether an absolute path is of the system's own state."""
-    return any(path.is_relative_to(place) for place in _SYSTEM)
+    # A path may keep two leading slashes, which mean one.
+    plain = PurePosixPath("/", *path.parts[1:]) if path.is_absolute() else path
+    return any(plain.is_relative_to(place) for place in _SYSTEM)
 
 
 def protected_on_host(path: str) -> bool:
