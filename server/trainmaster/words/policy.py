@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,11 @@ _ENDPOINT_VARIABLES = (
     "MLFLOW_TRACKING_URI",
     "COMET_URL_OVERRIDE",
     "CLEARML_API_HOST",
+)
+_ADDRESS = re.compile(
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?"
+    r"(?P<server>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]{1,5})?"
+    r"(?:[/?#][!-\[\]-~]*)?"
 )
 _OWN_FOLDERS = ("mirror", "downloads", "plots", "stacks", "local/runs", "debug/runs")
 
@@ -145,8 +151,12 @@ class Policy:
         Raises:
             PolicyError: `POLICY_ENDPOINT`.
         """
+        if not self.bound:
+            return
+        if not _is_plain(url):
+            raise self._ambiguous(url, place)
         server, with_port = _server_of(url)
-        if not self.bound or not server or (loopback and _is_loopback(server)):
+        if not server or (loopback and _is_loopback(server)):
             return
         is_public = any(server == one or server.endswith(f".{one}") for one in _PUBLIC)
         if not is_public and with_port not in self.endpoints:
@@ -194,6 +204,16 @@ class Policy:
             f"agent: {{folders: [{shown_path(real)}]}}",
             place,
             f"read and send {shown_path(real)}",
+        )
+
+    def _ambiguous(self, url: str, place: str | None) -> PolicyError:
+        return self._refusal(
+            "POLICY_ENDPOINT",
+            f"{shown_path(url)} is not a plain address: programs differ in which server it names.",
+            "Write it as https://server:port/path, in ASCII, without user names, spaces and "
+            "backslashes.",
+            place,
+            None,
         )
 
     def _beyond(
@@ -291,6 +311,17 @@ def _links_and_credentials(folder: Path) -> Iterator[Path]:
         for entry in (Path(inside, name) for name in (*folders, *files)):
             if os.path.islink(entry) or names_credentials(entry):
                 yield entry
+
+
+def _is_plain(url: str) -> bool:
+    """Whether every program reads the same server, or none, from a URL or a server's name."""
+    parts = _ADDRESS.fullmatch(url)
+    if parts is None:
+        return False
+    if parts["server"]:
+        return True
+    scheme = (parts["scheme"] or "").lower()
+    return scheme not in ("http", "https") and (bool(scheme) or not url.startswith(("//", ":")))
 
 
 def _server_of(url: str) -> tuple[str, str]:
