@@ -21,9 +21,12 @@ from support.runs.running_run import CommandLine, kill_processes
 from support.train.hub_server import Hub, serving
 
 from trainmaster.mcp import build_server
+from trainmaster.plan.spec import load_spec
+from trainmaster.runs.planning.spec_policy import beyond_policy
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import open_workspace
 from trainmaster.words.paths import Home
+from trainmaster.words.policy import agent_policies
 
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _SPEC = """\
@@ -250,6 +253,7 @@ def test_no_redirection_of_a_hub_leads_to_another_server(agent: Agent, hub: Hub)
     [
         "env: {WANDB_BASE_URL: 'https://attacker.example'}",
         "env: {HTTPS_PROXY: 'attacker.example:3128'}",
+        "env: {WANDB_HTTPS_PROXY: 'attacker.example:3128'}",
         "env: {ANYTHING: 'https://huggingface.co.attacker.example/x'}",
     ],
 )
@@ -322,6 +326,38 @@ def test_code_that_a_spec_brings_here_asks(agent: Agent, tmp_path: Path) -> None
         assert str(tmp_path / "setup.sh") in error and "PYTHONPATH" in error
 
     agent.session(scenario)
+
+
+def test_variables_that_are_not_listed_ask_on_this_machine(agent: Agent) -> None:
+    plain = _SPEC.replace("host: debug", "host: local")
+    variables = {
+        "PYTHONWARNINGS": "all:0:antigravity.x:0:0",
+        "BROWSER": "/bin/sh -c id",
+        "NCCL_NET_PLUGIN": "x.so",
+        "OMP_NUM_THREADS": "1",
+        "NCCL_IB_DISABLE": "1",
+        "HF_ENDPOINT": "https://huggingface.co",
+    }
+    with open_workspace(agent.environment) as workspace:
+        workspace.policy_now = agent_policies(agent.home, agent.environment, reads_only=False)
+        spec = load_spec(plain, [f"env.{name}={value}" for name, value in variables.items()])
+        beyond = beyond_policy(workspace, spec)
+        asked = [code.field for code in beyond.code]
+        assert asked == ["env.PYTHONWARNINGS", "env.BROWSER", "env.NCCL_NET_PLUGIN"]
+        assert not beyond.errors
+        elsewhere = load_spec(plain, ["host=debug", "env.BROWSER=/bin/sh"])
+        assert not beyond_policy(workspace, elsewhere).code
+
+
+def test_no_approval_opens_an_ambiguous_address(agent: Agent) -> None:
+    spec = f"{_HUB_SPEC}env: {{WANDB_BASE_URL: 'https://attacker.example\\@wandb.ai'}}\n"
+
+    async def scenario(client: Client) -> None:
+        for tool in ("plan_run", "launch"):
+            assert (await error_of(client, tool, spec=spec)).startswith("POLICY_ENDPOINT: ")
+
+    agent.session(scenario, says="accept")
+    assert agent.asked == []
 
 
 def test_only_allowed_hosts_are_launched_on_or_attached_to(agent: Agent) -> None:

@@ -11,10 +11,6 @@ _RESERVED = re.compile(
     r"(?i)(PATH|HOME|SHELL|USER|LOGNAME|PWD|IFS|ENV|BASH_ENV|TMPDIR|LANG"
     r"|(LD|DYLD|LC|TRAINMASTER|BASH_FUNC|GCONV)_.*|PYTHON.*)"
 )
-_LEADS_TO_CODE = re.compile(
-    r"(?i)(PATH|HOME|SHELL|ENV|BASH_ENV|(LD|DYLD|BASH_FUNC|GCONV)_.*"
-    r"|PYTHON(PATH|HOME|STARTUP|USERBASE|BREAKPOINT|EXECUTABLE|PYCACHEPREFIX|PLATLIBDIR))"
-)
 # Keys of the user's accounts, which cost money or grant more than a training needs.
 _OPERATORS = re.compile(r"(?i)((RUNPOD|VAST|LAMBDA)_API_KEY|KAGGLE_.*)")
 
@@ -22,11 +18,6 @@ _OPERATORS = re.compile(r"(?i)((RUNPOD|VAST|LAMBDA)_API_KEY|KAGGLE_.*)")
 def is_operators(name: str) -> bool:
     """Whether a secret is for the client only, and is never given to a trainer."""
     return _OPERATORS.fullmatch(name) is not None
-
-
-def decides_what_runs(name: str) -> bool:
-    """Whether the shell, the loader or the interpreter runs what a variable leads to."""
-    return _LEADS_TO_CODE.fullmatch(name) is not None
 
 
 def name_problem(name: str) -> str | None:

@@ -18,11 +18,10 @@ from trainmaster.runs.planning.trusted_code import Code, code_error, trust, untr
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.confirmation import Confirm, Quote
 from trainmaster.words.errors import PolicyError
+from trainmaster.words.spec_variables import names_server
 
 # Of these whole folders are sent, with what their links lead to.
 _LINKS_FOLLOWED = ("model.path", "data.tokenizer", "environment.wheels")
-# Of these an address counts without its scheme.
-_ADDRESSES = ("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY")
 _HUB = "HF_ENDPOINT"
 
 
@@ -147,7 +146,7 @@ def _places(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
 def _addresses(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
     """The values that name a server which the training, or its plan, would ask."""
     for name, value in spec.env.items():
-        if "://" in value or name.upper() in _ADDRESSES:
+        if "://" in value or names_server(name):
             yield f"env.{name}", value
     for name, options in spec.tracking.items():
         for option, value in options.items() if isinstance(options, dict) else ():

@@ -1,5 +1,5 @@
 """Code that a spec brings to this machine: interpreters, scripts, packages, and variables that
-decide what runs. A person trusts it once, by its folder and digest.
+may decide what runs. A person trusts it once, by its folder and digest.
 
 On another host where an agent may launch it runs without that: a launch is code there anyway.
 """
@@ -25,7 +25,7 @@ from trainmaster.words.answers.trust import TrustAnswer
 from trainmaster.words.confirmation import Confirm, Quote
 from trainmaster.words.errors import PolicyError, UsageError
 from trainmaster.words.policy import shown_path
-from trainmaster.words.secret_names import decides_what_runs
+from trainmaster.words.spec_variables import is_harmless
 
 PYTHON_FIELD = "environment.python"
 _PREFIX = "trusted/"
@@ -115,7 +115,7 @@ def _code_of(spec: TrainingSpec) -> Iterator[Code]:
         reward = spec.method_args.get("reward_file")
         yield from _found("method_args.reward_file", reward if isinstance(reward, str) else None)
         for name, value in spec.env.items():
-            if decides_what_runs(name):
+            if not is_harmless(name, value):
                 digest = hashlib.sha256(f"{name}={value}".encode()).hexdigest()
                 yield Code(f"env.{name}", f"what {name}={value[:100]!r} leads to", "", digest)
 
