@@ -32,12 +32,14 @@ _PREFIX = "trusted/"
 _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*t?")
 _ENVIRONMENTS = ("bin/python", ".venv/bin/python", "venv/bin/python", ".env/bin/python")
 _CHUNK_BYTES = 1 << 20
+_ENVIRONMENTS_FILE = "pyvenv.cfg"
+_LONGEST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One piece of code: the spec's field that names it, where it lies, and its SHA-256. `folder`
-    is empty for the value of a variable."""
+    """One piece of code: the spec's field that names it, where it lies, and its SHA-256. `folder`:
+    its folder as named, and where that leads if elsewhere; empty for the value of a variable."""
 
     field: str
     shown: str
@@ -57,6 +59,20 @@ def untrusted_code(workspace: Workspace, spec: TrainingSpec) -> list[Code]:
         return []
     known = workspace.control.facts
     return [code for code in _code_of(spec) if known.get(code.key) is None]
+
+
+def code_at(field: str, path: Path) -> Code | None:
+    """The code at a path; None where there is none."""
+    place = os.path.abspath(path)
+    try:
+        digest = _listing_digest(path) if path.is_dir() else _program_digest(path)
+    except (OSError, ValueError):
+        return None
+    if digest is None:
+        return None
+    named, real = os.path.dirname(place), os.path.realpath(os.path.dirname(path))
+    folder = named if named == real else f"{named}\0{real}"
+    return Code(field, shown_path(place), folder, digest)
 
 
 def code_error(workspace: Workspace, code: Code) -> PolicyError:
@@ -89,7 +105,7 @@ async def trust_path(workspace: Workspace, path: Path, confirm: Confirm) -> Trus
     if place.is_dir():
         inside = [place / name for name in _ENVIRONMENTS if (place / name).is_file()]
         place = inside[0] if inside else place
-    code = _code_at("", place)
+    code = code_at("", place)
     if code is None:
         raise UsageError(
             "BAD_ARGUMENT",
@@ -117,25 +133,32 @@ def _code_of(spec: TrainingSpec) -> Iterator[Code]:
         for name, value in spec.env.items():
             if not is_harmless(name, value):
                 digest = hashlib.sha256(f"{name}={value}".encode()).hexdigest()
-                yield Code(f"env.{name}", f"what {name}={value[:100]!r} leads to", "", digest)
+                yield Code(f"env.{name}", f"what {name}={_shown(value)} leads to", "", digest)
 
 
 def _found(field: str, path: str | None) -> Iterator[Code]:
-    code = None if path is None else _code_at(field, Path(path))
+    code = None if path is None else code_at(field, Path(path))
     if code is not None:
         yield code
 
 
-def _code_at(field: str, path: Path) -> Code | None:
-    """The code at a path; None where there is none."""
-    place = os.path.abspath(path)
-    try:
-        digest = _listing_digest(path) if path.is_dir() else _file_digest(path)
-    except (OSError, ValueError):
+def _shown(value: str) -> str:
+    """A variable's value for a question; of a long one the beginning, and how long it is."""
+    if len(value) <= _LONGEST_SHOWN:
+        return repr(value)
+    return f"{value[:_LONGEST_SHOWN]!r}… ({len(value)} characters)"
+
+
+def _program_digest(path: Path) -> str | None:
+    """Of a file; for an environment's interpreter, also of the file that names its packages."""
+    own = _file_digest(path)
+    if own is None:
         return None
-    if digest is None:
-        return None
-    return Code(field, shown_path(place), os.path.realpath(os.path.dirname(place)), digest)
+    folder = path.absolute().parent
+    found = [_file_digest(place / _ENVIRONMENTS_FILE) for place in (folder, folder.parent)]
+    if found == [None, None]:
+        return own
+    return hashlib.sha256(json.dumps([own, *found]).encode()).hexdigest()
 
 
 def _file_digest(path: Path) -> str | None:
@@ -162,12 +185,16 @@ def _located(python: str) -> str | None:
 
 def _is_systems(python: str) -> bool:
     """Whether an interpreter lies where the system, or the person who started this program, has
-    its programs: it is judged by where it is named, since an environment's own is a link."""
+    its programs. It is judged by its folder as named, never by where that leads: Python finds an
+    environment's packages beside the name."""
     path = _located(python)
-    if path is None or not os.path.isabs(path):
-        return path is None
-    folder = os.path.realpath(os.path.dirname(path))
+    if path is None:
+        return True
+    if not os.path.isabs(path) or ".." in Path(path).parts:  # `..` after a link leads elsewhere
+        return False
+    folder = os.path.normpath(os.path.dirname(path))
     on_path = [one for one in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(one)]
     own = [os.path.dirname(sys.executable), os.path.join(sys.base_prefix, "bin")]
-    known = {os.path.realpath(one) for one in ("/usr/bin", "/usr/local/bin", *own, *on_path)}
+    named = [os.path.normpath(one) for one in ("/usr/bin", "/usr/local/bin", *own, *on_path)]
+    known = {*named, *(os.path.realpath(one) for one in named)}
     return folder in known and _PYTHON_NAME.fullmatch(os.path.basename(path)) is not None
