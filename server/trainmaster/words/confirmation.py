@@ -7,6 +7,8 @@ model: a client that can't ask its user is referred to `trainmaster approve`.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -26,6 +28,11 @@ class Quote:
     asked: str
     text: str
     usd: float = 0.0
+
+
+def digest_of_request(*values: object) -> str:
+    """Identifies a request by all its values, in full: with another value it is another request."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 # Who approved, for the record: `--yes`, `prompt`, `elicitation`, `approval ID`, `allowance`.

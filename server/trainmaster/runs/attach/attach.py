@@ -86,11 +86,13 @@ async def attach(
     if known is not None:
         await advance(workspace, known)
         return launched(workspace, known)
-    was_asked = await allow_watching(workspace, host, target if kind == "log" else None, confirm)
+    log = target if kind == "log" else None
+    was_asked = await allow_watching(workspace, host, log, asked, confirm)
     examiner = SourceExaminer.of(workspace.backend(host))
     source = await examiner.examine_source(kind, target, options.start)
     if kind == "pid":  # its log is known only now; a call asks once
-        await allow_log(workspace, host, source.get("path"), None if was_asked else confirm)
+        left = None if was_asked else confirm
+        await allow_log(workspace, host, source.get("path"), asked, left)
     _refuse_watched(workspace, host, source)
     note = _watched_already(workspace, host, source)
     source = {**source, "ends_after_s": _silence_s(options.ends_after)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.files.corpus import ON_BOX
@@ -14,15 +14,22 @@ from trainmaster.backends import HERE
 from trainmaster.plan.spec import EnvironmentSpec, TrainingSpec, load_spec
 from trainmaster.plan.spec.load import spec_path
 from trainmaster.runs.planning.private_paths import named_paths
-from trainmaster.runs.planning.trusted_code import Code, code_error, trust, untrusted_code
+from trainmaster.runs.planning.trusted_code import (
+    Code,
+    code_at,
+    code_error,
+    trust,
+    untrusted_code,
+)
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.confirmation import Confirm, Quote
+from trainmaster.words.confirmation import Confirm, Quote, digest_of_request
 from trainmaster.words.errors import PolicyError
 from trainmaster.words.spec_variables import names_server
 
 # Of these whole folders are sent, with what their links lead to.
 _LINKS_FOLLOWED = ("model.path", "data.tokenizer", "environment.wheels")
 _HUB = "HF_ENDPOINT"
+_CODE_FIELDS = ("environment.", "method_args.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +38,26 @@ class Beyond:
 
     errors: Sequence[PolicyError] = ()
     code: Sequence[Code] = ()
+    spec: TrainingSpec | None = None
 
     def without(self, other: Beyond) -> Beyond:
-        """What is not in `other`: of a run that is changed."""
+        """What is not in `other`: of a run that is changed. Code stays: its files may have changed
+        since the launch, and what was trusted then is on record."""
         before = {error.message for error in other.errors}
-        known = {code.key for code in other.code}
-        return Beyond(
-            [error for error in self.errors if error.message not in before],
-            [code for code in self.code if code.key not in known],
-        )
+        left = [error for error in self.errors if error.message not in before]
+        return replace(self, errors=left)
+
+    def identity(self) -> list[object]:
+        """The whole spec, where its paths lead, and its code: what an approval is given for."""
+        if self.spec is None:
+            return []
+        named = list(named_paths(self.spec))
+        sent = [
+            code_at(field, Path(path)) for field, path in named if field.startswith(_CODE_FIELDS)
+        ]
+        keys = {code.key for code in (*self.code, *sent) if code is not None}
+        places = [[field, _led_to(path)] for field, path in _places(self.spec)]
+        return [self.spec.model_dump(mode="json"), places, sorted(keys)]
 
 
 def load_allowed_spec(workspace: Workspace, spec: str, sets: Sequence[str]) -> TrainingSpec:
@@ -67,7 +85,7 @@ def beyond_policy(workspace: Workspace, spec: TrainingSpec, *, has_host: bool = 
             check()
         except PolicyError as error:
             errors.append(error)
-    return Beyond(errors, untrusted_code(workspace, spec) if has_host else ())
+    return Beyond(errors, untrusted_code(workspace, spec) if has_host else (), spec)
 
 
 async def allow(
@@ -78,11 +96,12 @@ async def allow(
     confirm: Confirm | None,
     *,
     besides: Sequence[str] = (),
+    request: Sequence[object] = (),
 ) -> None:
     """Have a person allow what lies beyond the policy; code is trusted from then on.
 
-    `name`: what the question is about; `besides`: what else to ask. Without `confirm`, untrusted
-    code and `besides` are left to the caller.
+    `name`: what the question is about; `besides`: what else to ask; `request`: what an approval is
+    for, beside the spec. Without `confirm`, untrusted code and `besides` are left to the caller.
 
     Raises:
         PolicyError: no approval allows it, or there is nobody to ask.
@@ -100,7 +119,8 @@ async def allow(
     if not questions:
         return
     text = f"{action.capitalize()} {name}, and allow the agent to {'; to '.join(questions)}."
-    by = await confirm(Quote(action, json.dumps([name, sorted(questions)]), text))
+    identity = digest_of_request(name, sorted(questions), beyond.identity(), list(request))
+    by = await confirm(Quote(action, identity, text))
     for code in beyond.code:
         trust(workspace, code, by)
 
@@ -127,6 +147,10 @@ def _checks(
     for field, url in _addresses(spec):
         is_hub = field == f"env.{_HUB}"
         yield partial(policy.check_endpoint, url, field, loopback=not is_hub)
+
+
+def _led_to(path: str) -> str:
+    return path if "\0" in path else os.path.realpath(path)  # opening the former fails
 
 
 def _places(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
