@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainmaster.plan.spec import TrainingSpec, load_spec
 from trainmaster.runs.diagnosis.patches import ChosenPatch, all_sets, chosen_patch
-from trainmaster.runs.planning.spec_policy import allow, beyond_policy
+from trainmaster.runs.planning.spec_policy import Beyond, allow, beyond_policy
 from trainmaster.runs.resume_checkpoint import superseded
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -28,7 +28,7 @@ class Asked:
 
 async def allow_resume(workspace: Workspace, view: RunView, host: str, asked: Asked) -> None:
     """Check a resume before anything is done for it; what the run was launched with is not asked
-    again.
+    again on the same host, but for code that no person has trusted.
 
     Raises:
         PolicyError: what is asked for is beyond the policy.
@@ -38,11 +38,16 @@ async def allow_resume(workspace: Workspace, view: RunView, host: str, asked: As
         return
     chosen = None if asked.apply is None else chosen_patch(workspace, view, asked.apply)
     after = _on(host, view.run.spec, all_sets(asked.sets, chosen))
-    before = _on(view.run.host, view.run.spec)
-    beyond = beyond_policy(workspace, after).without(beyond_policy(workspace, before))
+    before = Beyond()
+    if host == view.run.host:  # to another one, the run's files are sent again
+        before = beyond_policy(workspace, _on(host, view.run.spec))
+    beyond = beyond_policy(workspace, after).without(before)
     named = view.run.run_id if host == view.run.host else f"{view.run.run_id} on {host}"
     questions = _of_superseded(view, asked.start, chosen)
-    await allow(workspace, beyond, "resume", named, asked.confirm, besides=questions)
+    request = (host, asked.start, list(asked.sets), asked.apply, chosen and chosen.spec_sets)
+    await allow(
+        workspace, beyond, "resume", named, asked.confirm, besides=questions, request=request
+    )
 
 
 def _of_superseded(view: RunView, start: str | None, chosen: ChosenPatch | None) -> list[str]:
