@@ -1,0 +1,191 @@
+"""Code that agents' specs bring to this machine, and what exactly an approval is for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import anyio
+import pytest
+
+from trainmaster.plan.spec import TrainingSpec, load_spec
+from trainmaster.runs.attach.policy import allow_log
+from trainmaster.runs.planning.spec_policy import allow, beyond_policy
+from trainmaster.runs.planning.trusted_code import trust, untrusted_code
+from trainmaster.runs.resume_policy import Asked, allow_resume
+from trainmaster.sync.run_view import RunView
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.confirmation import Quote
+from trainmaster.words.policy import agent_policies
+
+_SPEC = """\
+name: small
+framework: nanogpt
+model: {n_layer: 1, n_head: 2, d_model: 32}
+data: {sources: [{path: corpus}], seq_len: 32}
+batch: {tokens: 256}
+steps: 60
+host: local
+"""
+
+
+@pytest.fixture
+def project(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An agent's working folder, in whose limits the workspace is used."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    environment = {"HOME": str(tmp_path)}
+    workspace.policy_now = agent_policies(workspace.home, environment, reads_only=False)
+    return folder
+
+
+def _spec(more: str = "", data: object = "corpus") -> TrainingSpec:
+    return load_spec(_SPEC.replace("path: corpus", f"path: {data}") + more)
+
+
+def _with_python(path: object) -> TrainingSpec:
+    return _spec(f"environment: {{python: {path}}}\n")
+
+
+class _NotNow(Exception):
+    """Ends a request with its question."""
+
+
+class _Quotes:
+    def __init__(self) -> None:
+        self.asked: list[Quote] = []
+
+    async def confirm(self, quote: Quote) -> str:
+        self.asked.append(quote)
+        raise _NotNow
+
+
+def _launched(workspace: Workspace, spec: TrainingSpec) -> Quote:
+    """What an agent's launch asks."""
+    quotes = _Quotes()
+    with pytest.raises(_NotNow):
+        anyio.run(allow, workspace, beyond_policy(workspace, spec), "launch", "it", quotes.confirm)
+    return quotes.asked[0]
+
+
+def _resumed(
+    workspace: Workspace,
+    spec: TrainingSpec,
+    host: str = "local",
+    start: str | None = None,
+    sets: Sequence[str] = (),
+) -> list[Quote]:
+    """What an agent's resume of a person's run asks."""
+    text = json.dumps(spec.model_dump(mode="json", exclude_unset=True))
+    run = SimpleNamespace(run_id="small-1", host="local", spec=text)
+    view = cast(RunView, SimpleNamespace(run=run))
+    quotes = _Quotes()
+    try:
+        asked = Asked(start, sets, None, quotes.confirm)
+        anyio.run(allow_resume, workspace, view, host, asked)
+    except _NotNow:
+        pass
+    return quotes.asked
+
+
+def test_a_link_to_the_systems_folder_is_not_the_systems(
+    workspace: Workspace, project: Path
+) -> None:
+    (project / "v").mkdir()
+    (project / "v" / "bin").symlink_to(Path(sys.executable).parent)
+    (project / "v" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    assert untrusted_code(workspace, _with_python(sys.executable)) == []
+    spec = _with_python(project / "v" / "bin" / Path(sys.executable).name)
+    assert [code.field for code in untrusted_code(workspace, spec)] == ["environment.python"]
+
+
+def test_an_environments_interpreter_is_trusted_with_its_pyvenv_cfg_and_folder(
+    workspace: Workspace, project: Path
+) -> None:
+    for name in ("one", "two"):
+        (project / name).mkdir()
+        (project / name / "bin").symlink_to("/bin")
+        (project / name / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (project / "current").symlink_to("one")
+    spec = _with_python(project / "current" / "bin" / "sh")
+    (code,) = untrusted_code(workspace, spec)
+    trust(workspace, code, "test")
+    assert untrusted_code(workspace, spec) == []
+    assert untrusted_code(workspace, _with_python(project / "two" / "bin" / "sh")) != []
+    (project / "one" / "pyvenv.cfg").write_text("home = /elsewhere\n")
+    assert untrusted_code(workspace, spec) != []
+
+
+def test_an_approval_is_for_the_whole_request(workspace: Workspace, project: Path) -> None:
+    script = project / "setup.sh"
+    script.write_text("echo one\n")
+    outside = project.parent / "outside"
+    specs = [
+        _spec(data=outside),
+        _spec(data=outside).model_copy(update={"steps": 61}),
+        _spec("environment: {setup: setup.sh}\n", outside),
+        *(_spec(f"env: {{LD_PRELOAD: /{'lib/' * 40}{end}.so}}\n") for end in ("a", "b")),
+    ]
+    quotes = [_launched(workspace, spec) for spec in specs]
+    assert [_launched(workspace, spec) for spec in specs] == quotes
+    script.write_text("echo another\n")
+    changed = _launched(workspace, specs[2])
+    assert len({quote.asked for quote in (*quotes, changed)}) == len(specs) + 1
+    assert "(165 characters)" in quotes[-1].text
+
+
+def test_a_changed_script_for_another_host_is_another_request(
+    workspace: Workspace, project: Path
+) -> None:
+    (project / "setup.sh").write_text("echo one\n")
+    spec = _spec("environment: {setup: setup.sh}\n", project.parent / "outside")
+    spec = spec.model_copy(update={"host": "gpu1"})
+    before = _launched(workspace, spec)
+    (project / "setup.sh").write_text("echo another\n")
+    assert _launched(workspace, spec).asked != before.asked
+
+
+def test_a_resume_asks_about_code_that_changed_since_the_launch(
+    workspace: Workspace, project: Path
+) -> None:
+    (project / "setup.sh").write_text("echo one\n")
+    spec = _spec("environment: {setup: setup.sh}\n")
+    (code,) = untrusted_code(workspace, spec)
+    trust(workspace, code, "test")
+    assert _resumed(workspace, spec) == []
+    (project / "setup.sh").write_text("echo another\n")
+    (first,) = _resumed(workspace, spec)
+    assert "setup.sh" in first.text
+    assert _resumed(workspace, spec) == [first]
+    (other,) = _resumed(workspace, spec, sets=["steps=80"])
+    assert other.asked != first.asked
+
+
+def test_files_of_a_run_are_asked_about_where_it_moves_to_another_host(
+    workspace: Workspace, project: Path
+) -> None:
+    outside = project.parent / "outside"
+    spec = _spec(data=outside)
+    assert _resumed(workspace, spec) == []
+    (quote,) = _resumed(workspace, spec, host="gpu1")
+    assert f"read and send {outside}" in quote.text
+
+
+def test_an_approved_attach_is_for_one_log_with_one_set_of_options(
+    workspace: Workspace, project: Path
+) -> None:
+    long = project.parent / "/".join(["folder" * 20] * 4)
+    asked = set()
+    for path, options in (("a.log", "1"), ("b.log", "1"), ("a.log", "2"), ("a.log", "1")):
+        quotes = _Quotes()
+        (long / path).parent.mkdir(parents=True, exist_ok=True)
+        (long / path).write_text("step 1: loss 2.5\n")
+        with pytest.raises(_NotNow):
+            anyio.run(allow_log, workspace, "local", str(long / path), options, quotes.confirm)
+        asked.add(quotes.asked[0].asked)
+    assert len(asked) == 3
