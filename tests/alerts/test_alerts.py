@@ -23,6 +23,7 @@ from trainmaster.sync.follow import catch_up
 from trainmaster.words.errors import StateError, UsageError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sender", ["box", "operator"])
 def test_an_alert_of_the_spec_is_sent_by_its_sender(
     operator: Operator, receiver: Receiver, sender: str
@@ -49,6 +50,7 @@ def test_an_alert_of_the_spec_is_sent_by_its_sender(
     assert receiver.taken[0]["step"] == 3
 
 
+@pytest.mark.slow
 def test_an_alert_added_to_a_running_run_is_sent_by_its_host(
     operator: Operator, receiver: Receiver
 ) -> None:
@@ -69,6 +71,7 @@ def test_an_alert_added_to_a_running_run_is_sent_by_its_host(
     assert receiver.taken[0]["step"] >= 2
 
 
+@pytest.mark.slow
 def test_a_destination_gets_failures_by_default(operator: Operator, receiver: Receiver) -> None:
     operator.hook(receiver, "box", defaults=True)
 
@@ -85,6 +88,7 @@ def test_a_destination_gets_failures_by_default(operator: Operator, receiver: Re
     assert {row.name: row.sender for row in answer.alerts}["ops-lost"] == "operator"
 
 
+@pytest.mark.slow
 def test_runs_that_ended_before_a_destination_was_set_are_not_reported(
     operator: Operator, receiver: Receiver
 ) -> None:
@@ -99,6 +103,7 @@ def test_runs_that_ended_before_a_destination_was_set_are_not_reported(
     assert receiver.asked == []
 
 
+@pytest.mark.slow
 def test_events_without_any_reader_are_sent_once_by_the_next_tick(
     operator: Operator, receiver: Receiver
 ) -> None:
@@ -115,6 +120,7 @@ def test_events_without_any_reader_are_sent_once_by_the_next_tick(
     assert len(receiver.of("ops-failed")) == 1
 
 
+@pytest.mark.slow
 def test_a_removed_alert_is_not_sent_and_a_removed_default_stays_removed(
     operator: Operator, receiver: Receiver
 ) -> None:
@@ -159,6 +165,7 @@ def test_a_resume_may_change_the_alerts_of_a_run(operator: Operator, receiver: R
     assert receiver.of("later")[0]["step"] > 60
 
 
+@pytest.mark.slow
 def test_an_end_is_sent_also_after_an_earlier_one_without_a_read_between(
     operator: Operator, receiver: Receiver
 ) -> None:
@@ -205,6 +212,7 @@ def test_alerts_of_a_spec_come_back_with_their_destination(
     run_async(work)
 
 
+@pytest.mark.slow
 def test_one_destination_without_an_address_does_not_stop_the_others(
     operator: Operator, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

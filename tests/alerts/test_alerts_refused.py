@@ -78,6 +78,7 @@ def test_a_destination_without_one_address_of_its_kind_is_refused(
     assert str(refused.value.field).startswith("destinations")
 
 
+@pytest.mark.slow
 def test_settings_that_break_later_hold_up_no_training(operator: Operator) -> None:
     async def work() -> str:
         run = await operator.launch(SLOW, steps="5", eval="{every_steps: 5, batches: 1}")

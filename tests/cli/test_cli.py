@@ -185,6 +185,7 @@ def test_the_same_idempotency_key_finds_the_first_run(command: Command, spec: st
     assert len(command("runs")[1]["runs"]) == 1
 
 
+@pytest.mark.slow
 def test_launch_runs_status_and_wait_have_the_promised_shapes(command: Command, spec: str) -> None:
     code, launched = command("launch", spec)
     assert code == 0
@@ -205,6 +206,7 @@ def test_launch_runs_status_and_wait_have_the_promised_shapes(command: Command, 
     assert command("runs", "--state", "failed")[1] == {"runs": []}
 
 
+@pytest.mark.slow
 def test_wait_reports_a_timeout_by_4_and_another_end_by_3(command: Command, spec: str) -> None:
     sets = ["--set", "steps=4000", "--set", 'env.TRAINMASTER_STEP_S="0.05"']
     _, launched = command("launch", spec, *sets)

@@ -43,6 +43,7 @@ def adding(box: Sshd, name: str = "gpu1") -> list[str]:
     return ["hosts", "add", name, address, "--key", str(box.key), "--root", root]
 
 
+@pytest.mark.slow
 def test_a_host_is_added_listed_checked_and_removed(command: Command, box: Sshd) -> None:
     code, added = command(*adding(box))
     assert code == 0
@@ -95,6 +96,7 @@ def test_a_launch_on_an_unknown_host_says_how_it_is_added(command: Command, tmp_
     assert "trainmaster hosts add gpu7" in answer["error"]["fix"]
 
 
+@pytest.mark.slow
 def test_people_see_tables_without_a_terminals_escapes(
     home: Path, box: Sshd, capsys: pytest.CaptureFixture[str]
 ) -> None:

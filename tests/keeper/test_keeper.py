@@ -227,6 +227,7 @@ def test_two_ticks_never_overlap(workspace: Workspace) -> None:
     assert read_last_tick(workspace.home) is None
 
 
+@pytest.mark.slow
 def test_a_keeper_that_stays_away_is_reported(workspace: Workspace) -> None:
     home = workspace.home
     assert keeper_problem(home, 0.0) == "no keeper is installed"
@@ -257,6 +258,7 @@ def test_a_tick_that_was_killed_is_no_success(
         assert status(workspace, systemd).last_tick == "at work"
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_stops_no_other(workspace: Workspace, tmp_path: Path) -> None:
     async def work() -> TickAnswer:
         launched = await launch(workspace, small_spec(tmp_path, host="debug", env=FAST))

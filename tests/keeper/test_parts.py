@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
 from support.alerts.webhook_receiver import Receiver
 from support.runs.running_run import CommandLine, run_async
 
@@ -31,6 +32,7 @@ def test_two_processes_never_do_the_same_part(workspace: Workspace) -> None:
         os.close(lock)
 
 
+@pytest.mark.slow
 def test_a_failed_tick_is_reported_by_status_doctor_and_an_alert(
     workspace: Workspace, command: CommandLine, receiver: Receiver
 ) -> None:

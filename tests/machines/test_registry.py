@@ -182,6 +182,7 @@ def test_a_name_is_taken_once(workspace: Workspace, sshd: Sshd) -> None:
     assert workspace.home.pins("gpu1").read_bytes() == pinned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", get_args(TransportName))
 def test_a_changed_key_is_refused_until_it_is_trusted(
     workspace: Workspace, sshd: Sshd, transport: str
@@ -200,6 +201,7 @@ def test_a_changed_key_is_refused_until_it_is_trusted(
     assert rows(check(workspace))["host key"].state == "ok"
 
 
+@pytest.mark.slow
 def test_an_address_has_one_key_under_all_its_names(workspace: Workspace, sshd: Sshd) -> None:
     add(workspace, sshd, transport="asyncssh")
     sshd.rotate_host_key()
@@ -376,6 +378,7 @@ def test_a_root_that_cannot_be_written_fails_with_its_remedy(
     assert rows(answer)["root"].state == "fail"
 
 
+@pytest.mark.slow
 def test_this_machine_can_be_checked_too(workspace: Workspace) -> None:
     answer = check(workspace, "local")
     assert {"root", "gpu", "torch"} <= set(rows(answer))
@@ -389,6 +392,7 @@ def test_an_unknown_host_says_how_it_is_added(workspace: Workspace) -> None:
     assert "hosts add gpu9" in caught.value.fix
 
 
+@pytest.mark.slow
 def test_gc_removes_cache_entries_that_no_run_names(workspace: Workspace, sshd: Sshd) -> None:
     add(workspace, sshd)
     cache = sshd.home / "trainmaster" / "cache"

@@ -113,6 +113,7 @@ def listening() -> Iterator[tuple[int, Callable[[], bool]]]:
         yield server.getsockname()[1], was_reached
 
 
+@pytest.mark.slow
 def test_an_hour_of_ordinary_work_asks_nothing(agent: Agent) -> None:
     async def scenario(client: Client) -> None:
         await answer_of(client, "plan_run", spec=_SPEC)
@@ -130,6 +131,7 @@ def test_an_hour_of_ordinary_work_asks_nothing(agent: Agent) -> None:
     assert agent.asked == []
 
 
+@pytest.mark.slow
 def test_a_resume_before_verified_checkpoints_asks(agent: Agent) -> None:
     async def scenario(client: Client) -> None:
         run_id = (await answer_of(client, "launch", spec=_SPEC))["run_id"]
@@ -143,6 +145,7 @@ def test_a_resume_before_verified_checkpoints_asks(agent: Agent) -> None:
     agent.session(scenario)
 
 
+@pytest.mark.slow
 @_ERAS
 def test_a_folder_outside_is_sent_only_with_an_approval(
     agent: Agent, tmp_path_factory: pytest.TempPathFactory, era: str
@@ -172,6 +175,7 @@ def test_a_folder_outside_is_sent_only_with_an_approval(
     assert f"read and send {outside}" in question
 
 
+@pytest.mark.slow
 def test_without_forms_an_approval_in_a_terminal_counts_once(
     agent: Agent, tmp_path_factory: pytest.TempPathFactory, command: CommandLine
 ) -> None:
@@ -232,6 +236,7 @@ class _Elsewhere(BaseHTTPRequestHandler):
         return
 
 
+@pytest.mark.slow
 def test_no_redirection_of_a_hub_leads_to_another_server(agent: Agent, hub: Hub) -> None:
     handler = type("Elsewhere", (_Elsewhere,), {"target": hub.endpoint})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

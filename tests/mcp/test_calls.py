@@ -59,6 +59,7 @@ def test_a_refused_call_reports_code_fix_and_whether_to_retry(
     anyio.run(scenario)
 
 
+@pytest.mark.slow
 def test_null_counts_as_not_given(environment: dict[str, str]) -> None:
     async def scenario() -> None:
         async with connected(environment) as client:
@@ -112,6 +113,7 @@ def test_a_defect_is_internal_without_its_details_and_no_call_lasts_too_long(era
     anyio.run(scenario)
 
 
+@pytest.mark.slow
 @_ERAS
 @pytest.mark.parametrize("connect", [connected, connected_over_stdio])
 def test_a_run_is_launched_awaited_read_stopped_and_resumed(
@@ -148,6 +150,7 @@ def test_a_run_is_launched_awaited_read_stopped_and_resumed(
     anyio.run(scenario)
 
 
+@pytest.mark.slow
 def test_a_training_of_others_is_watched_and_not_stopped(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -202,6 +205,7 @@ def test_a_wait_shows_progress_and_its_timeout_names_the_shell_command(
     assert all("step" in str(message) for _, message in seen)
 
 
+@pytest.mark.slow
 def test_answers_fit_into_little_context(
     environment: dict[str, str], corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +237,7 @@ def test_answers_fit_into_little_context(
     anyio.run(scenario)
 
 
+@pytest.mark.slow
 def test_detail_reports_the_risks_of_the_status_page(
     environment: dict[str, str], corpus: Path
 ) -> None:
@@ -254,6 +259,7 @@ def test_detail_reports_the_risks_of_the_status_page(
     anyio.run(scenario)
 
 
+@pytest.mark.slow
 def test_a_tool_answers_what_the_command_prints(
     environment: dict[str, str],
     corpus: Path,
@@ -278,6 +284,7 @@ def test_a_tool_answers_what_the_command_prints(
     assert printed == answered
 
 
+@pytest.mark.slow
 @_ERAS
 def test_the_command_serves_what_its_options_say(environment: dict[str, str], era: str) -> None:
     async def scenario() -> None:

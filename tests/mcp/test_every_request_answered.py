@@ -75,6 +75,7 @@ def _call(id: int, arguments: bytes) -> bytes:
     return head + b'{"name":"list_runs","arguments":' + arguments + b"}}"
 
 
+@pytest.mark.slow
 def test_every_line_on_stdin_is_answered_and_so_is_the_next_call(server: RawServer) -> None:
     junk = (b"junk \xff\xfe", b"[]", b"{", b"\x00", b"[" * 100_000, b'"' + b"x" * 1_000_000)
     for line in junk:

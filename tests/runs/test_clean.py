@@ -7,6 +7,7 @@ from shutil import rmtree
 from typing import Any
 
 import anyio
+import pytest
 from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
@@ -19,6 +20,7 @@ from trainer_runtime.core.files.durable import is_locked
 from trainmaster.mcp import build_server
 
 
+@pytest.mark.slow
 def test_a_run_is_cleaned_when_its_user_agrees_to_what_goes(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

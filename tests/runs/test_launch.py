@@ -69,6 +69,7 @@ def test_no_training_reads_our_own_secrets(
     assert nothing_is_left(workspace)
 
 
+@pytest.mark.slow
 def test_a_name_that_exists_gets_a_number(workspace: Workspace, spec: str) -> None:
     names = [launched(workspace, spec).name for _ in range(3)]
     assert names == ["small", "small-2", "small-3"]
@@ -77,6 +78,7 @@ def test_a_name_that_exists_gets_a_number(workspace: Workspace, spec: str) -> No
     assert config.run_id == workspace.control.run("small-2").run_id
 
 
+@pytest.mark.slow
 def test_the_same_key_finds_the_first_run(workspace: Workspace, spec: str) -> None:
     first = launched(workspace, spec, idempotency_key="once")
     again = launched(workspace, spec, idempotency_key="once")
@@ -92,6 +94,7 @@ def test_the_same_key_for_something_else_is_refused(workspace: Workspace, spec: 
     assert len(workspace.control.runs()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sets", "code"),
     [
@@ -116,6 +119,7 @@ def test_planning_starts_and_records_nothing(workspace: Workspace, spec: str) ->
     assert nothing_is_left(workspace)
 
 
+@pytest.mark.slow
 def test_a_key_whose_launch_was_refused_by_the_host_is_free_again(
     workspace: Workspace, spec: str, home: Path
 ) -> None:
@@ -148,6 +152,7 @@ def together(command: CommandLine, *arguments: str, times: int) -> list[dict[str
     return [json.loads(output) for output, _ in outputs]
 
 
+@pytest.mark.slow
 def test_launches_of_one_name_at_once_all_get_names_of_their_own(
     command: CommandLine, spec: str, tmp_path: Path
 ) -> None:
@@ -159,6 +164,7 @@ def test_launches_of_one_name_at_once_all_get_names_of_their_own(
     assert names == {"small", "small-2", "small-3", "small-4"}
 
 
+@pytest.mark.slow
 def test_launches_with_one_key_at_once_start_one_run(
     command: CommandLine, spec: str, tmp_path: Path
 ) -> None:
@@ -200,6 +206,7 @@ def full_disk(folder: Path, options: str) -> Iterator[Sequence[str]]:
         shutil.rmtree(folder.resolve())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "options"),
     [("debug", "size=1g,nr_inodes=20"), ("debug", "size=16k"), ("", "size=16k")],

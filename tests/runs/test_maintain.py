@@ -63,6 +63,7 @@ async def serve_until(
                 await anyio.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_server_delivers_what_waits_for_a_host_though_no_call_acts(
     opened: RecordedWorkspace,
 ) -> None:
@@ -93,6 +94,7 @@ def test_one_server_of_a_home_at_a_time_maintains_its_runs(opened: RecordedWorks
     os.close(again)
 
 
+@pytest.mark.slow
 def test_a_wait_by_itself_only_reads_and_what_is_due_is_done_beside_it(
     opened: RecordedWorkspace,
 ) -> None:

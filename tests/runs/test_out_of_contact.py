@@ -113,6 +113,7 @@ def test_a_log_that_grows_without_figures_is_not_silent(unheard: Workspace) -> N
     assert "ops-lost" in alerts
 
 
+@pytest.mark.slow
 def test_a_status_that_finds_the_host_away_says_lost_and_leaves_the_alert_to_maintenance(
     unheard: Workspace,
 ) -> None:

@@ -164,6 +164,7 @@ def test_a_plot_that_is_not_for_a_terminal_is_plain(
     assert f"a {RUN} loss" in text and f"d {OTHER} val_loss" in text
 
 
+@pytest.mark.slow
 def test_an_agent_sees_the_picture_and_where_it_lies(drawn: Workspace, home: Path) -> None:
     async def scenario() -> None:
         async with Client(build_server({"TRAINMASTER_HOME": str(home)}), mode="legacy") as client:

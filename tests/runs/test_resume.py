@@ -81,6 +81,7 @@ def test_a_running_run_is_not_resumed(runs: Runs) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_completed_run_needs_something_left_to_do(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()
@@ -94,6 +95,7 @@ def test_a_completed_run_needs_something_left_to_do(runs: Runs) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", ["model.n_layer=2", "data.seq_len=64", "seed=1", "name=other", "framework=hf"]
 )
@@ -107,6 +109,7 @@ def test_what_a_run_is_made_of_cannot_change(runs: Runs, change: str) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -125,6 +128,7 @@ def test_a_change_that_makes_no_sense_is_refused(runs: Runs, change: str, code: 
     run_async(work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "code"),
     [
@@ -144,6 +148,7 @@ def test_a_place_that_there_is_not_is_refused(runs: Runs, start: str, code: str)
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_refused_and_another_one_named(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()
@@ -164,6 +169,7 @@ def test_best_is_refused_where_nothing_was_measured(runs: Runs) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_cleaned_run_is_not_resumed(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()
@@ -173,6 +179,7 @@ def test_a_cleaned_run_is_not_resumed(runs: Runs) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 def test_only_what_changed_is_sent_and_it_stays_for_the_next_attempt(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended(schedule="{warmup_steps: 5}")
@@ -190,6 +197,7 @@ def test_only_what_changed_is_sent_and_it_stays_for_the_next_attempt(runs: Runs)
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_resume_without_changes_sends_none(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()
@@ -200,6 +208,7 @@ def test_a_resume_without_changes_sends_none(runs: Runs) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_run_from_scratch_begins_at_its_first_step(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()
@@ -232,6 +241,7 @@ def test_a_run_from_scratch_keeps_what_it_supersedes_and_says_so(runs: Runs) -> 
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_superseded_checkpoint_is_resumed_by_its_step_with_its_own_history(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()
@@ -280,6 +290,7 @@ def test_a_run_that_does_not_exist_is_reported(workspace: Workspace) -> None:
         run_async(lambda: resume(workspace, "gone"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [{"start": "40", "sets": ["steps=40"]}, {"start": "best"}])
 def test_a_resume_with_nothing_left_to_do_is_refused(runs: Runs, arguments: dict[str, Any]) -> None:
     async def work() -> None:
@@ -289,6 +300,7 @@ def test_a_resume_with_nothing_left_to_do_is_refused(runs: Runs, arguments: dict
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_run_whose_time_is_used_up_asks_for_more(runs: Runs) -> None:
     async def work() -> None:
         slow = '{TRAINMASTER_STEP_S: "0.05"}'
@@ -315,6 +327,7 @@ def test_of_two_requests_for_one_generation_only_the_first_is_recorded(runs: Run
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_cleaned_run_reports_what_is_left_and_can_be_cleaned_again(runs: Runs) -> None:
     async def work() -> None:
         run = await runs.ended()

@@ -93,6 +93,7 @@ def test_a_plan_says_what_a_keeper_would_be_for(workspace: Workspace, tmp_path: 
     assert planned(checkpoint=MIRRORED, alerts=alert) is None
 
 
+@pytest.mark.slow
 def test_a_status_names_what_waits_for_somebody_who_acts(workspace: Workspace) -> None:
     def status() -> StatusAnswer:
         return run_async(lambda: get_status(workspace, run.run_id))
@@ -109,6 +110,7 @@ def test_a_status_names_what_waits_for_somebody_who_acts(workspace: Workspace) -
     assert "its newest request is delivered from here" in str(status().unattended)
 
 
+@pytest.mark.slow
 def test_a_status_says_it_until_a_keeper_is_there_or_the_run_has_ended(
     operator: Operator, workspace: Workspace
 ) -> None:

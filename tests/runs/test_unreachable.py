@@ -51,6 +51,7 @@ def away(workspace: Workspace) -> Workspace:
     return workspace
 
 
+@pytest.mark.slow
 def test_every_answer_that_may_be_old_says_that_the_host_was_not_reached(
     away: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def events(answer: WaitAnswer) -> list[str]:
     return [change.event for change in answer.changes]
 
 
+@pytest.mark.slow
 def test_each_kind_of_event_ends_the_wait_for_it(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch(step_s=0.01)
@@ -59,6 +60,7 @@ def test_each_kind_of_event_ends_the_wait_for_it(waiting: Waiting) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_cursor_gives_each_change_once_and_in_order(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch("kill@33", step_s=0.003)
@@ -89,6 +91,7 @@ def test_a_cursor_gives_each_change_once_and_in_order(waiting: Waiting) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 def test_what_was_before_the_call_does_not_count_without_a_cursor(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch(step_s=0.02, steps="6000", checkpoint="{every: 10}")
@@ -138,6 +141,7 @@ def test_a_guard_that_strikes_is_a_finding(waiting: Waiting) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_passed_over_is_shown_with_its_reason(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch("damage@47")
@@ -149,6 +153,7 @@ def test_a_checkpoint_passed_over_is_shown_with_its_reason(waiting: Waiting) -> 
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_wait_that_runs_out_says_how_to_continue(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch(step_s=0.5)
@@ -175,6 +180,7 @@ def test_a_resumed_run_is_not_ended_for_a_wait_that_follows(waiting: Waiting) ->
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_waiting_caller_is_shown_the_progress(waiting: Waiting) -> None:
     async def work() -> None:
         run = await waiting.launch(step_s=0.005)

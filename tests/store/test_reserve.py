@@ -45,6 +45,7 @@ assert home.reserve.exists()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
 def test_a_tick_works_on_a_full_disk_and_keeps_the_reserve_afterwards(tmp_path: Path) -> None:
     script = tmp_path / "full.py"

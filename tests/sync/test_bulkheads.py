@@ -148,6 +148,7 @@ def test_a_file_of_refused_lines_quarantines_its_run_until_it_is_replayed(
     assert run_async(lambda: replay(workspace)).runs == 2
 
 
+@pytest.mark.slow
 def test_mutated_journals_and_events_harm_no_other_run(workspace: FollowedWorkspace) -> None:
     print(f"TRAINMASTER_FAULT_SEED={SEED}")
     seed = random.Random(SEED)

@@ -159,6 +159,7 @@ def test_catching_up_beside_a_follower_waits_for_its_next_pass(
         assert hosted.seen()[-1] == step
 
 
+@pytest.mark.slow
 def test_catching_up_is_bounded_where_a_follower_hangs(
     workspace: Workspace, hosted: Hosted, followers: list[subprocess.Popen[bytes]]
 ) -> None:

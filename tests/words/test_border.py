@@ -30,6 +30,7 @@ from trainmaster.words.fitting import Cap, size_of
 _LARGEST_ERROR = 8_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", every_answer(), ids=lambda kind: kind.__name__)
 def test_the_worst_answer_is_clean_and_within_its_cap(kind: type[WholeAnswer]) -> None:
     answer = hostile(kind)

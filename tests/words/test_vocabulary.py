@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
 _ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = ("server", "trainer_runtime", "templates", "skills", "docs", "scripts", "tests")
 _PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md")
@@ -70,6 +72,7 @@ def hits(file: Path) -> Iterator[str]:
                 yield f"{name}:{number}: {match[0]} (say: {_IN_PROSE[pattern]})"
 
 
+@pytest.mark.slow
 def test_the_fields_own_words_are_used() -> None:
     paths = [_ROOT / name for name in (*_FOLDERS, *_PAGES)]
     found = [hit for file in files(paths) for hit in hits(file)]

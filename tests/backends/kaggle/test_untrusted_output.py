@@ -98,6 +98,7 @@ def test_a_quota_beyond_a_week_counts_as_none(value: object) -> None:
     assert quota_of(dict.fromkeys(names, value)) == Quota(0.0, 0.0, None, 0.0)
 
 
+@pytest.mark.slow
 def test_a_frame_that_unpacks_to_a_gigabyte_is_none() -> None:
     packing = zlib.compressobj(9)
     packed = b"".join(packing.compress(bytes(1 << 20)) for _ in range(1 << 10)) + packing.flush()

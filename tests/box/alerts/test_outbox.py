@@ -145,6 +145,7 @@ def test_a_supervisor_that_is_killed_before_it_noted_the_answer_sends_the_same_a
     assert len({body["id"] for body in receiver.taken}) == 1
 
 
+@pytest.mark.slow
 def test_a_receiver_that_refuses_is_tried_again_later_and_later(box: Box) -> None:
     with receiving(lambda number: 500 if number < 3 else 200) as receiver:
         give(box, receiver, ABOVE)
@@ -157,6 +158,7 @@ def test_a_receiver_that_refuses_is_tried_again_later_and_later(box: Box) -> Non
     assert len({body["id"] for body in receiver.asked}) == 1
 
 
+@pytest.mark.slow
 def test_a_receiver_that_is_down_gets_it_when_it_is_up_again(box: Box, down: Receiver) -> None:
     give(box, down, ABOVE)
     supervisor = box.supervisor()
@@ -203,6 +205,7 @@ def test_a_failed_run_sends_its_alert_before_its_supervisor_ends(box: Box) -> No
     assert not box.run.alerts.exists()  # the address goes with the last message
 
 
+@pytest.mark.slow
 def test_after_the_end_a_dead_receiver_is_given_up_within_bounds(box: Box, down: Receiver) -> None:
     box.lives = {1: Life((started(),), Exit(1, None))}
     give(box, down, FAILED)

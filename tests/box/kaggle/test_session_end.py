@@ -77,6 +77,7 @@ def test_a_trainer_that_continues_is_killed_while_its_checkpoints_can_still_be_k
     assert (record.state, record.reason) == (PlacementState.RECOVERING, "session_over")
 
 
+@pytest.mark.slow
 def test_sessions_that_end_are_no_failures(tmp_path: Path) -> None:
     recovery = {"max_restarts": 0, "on_crash": "stop", "on_nan": "stop"}
     endless = Life((started(), metric(1)), end=None)

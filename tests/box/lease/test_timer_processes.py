@@ -209,6 +209,7 @@ def test_a_lease_ends_a_box_though_everybody_else_is_gone(machine: Machine) -> N
     assert not any(KEY.encode() in words for words in words_of_all)
 
 
+@pytest.mark.slow
 def test_a_timer_that_was_killed_is_started_again_by_a_supervisor(machine: Machine) -> None:
     machine.lay_down(3600.0)
     assert machine.ask("lease", str(machine.root), "--start")["started"]

@@ -254,6 +254,7 @@ def test_sigterm_before_there_is_a_rank_ends_the_launcher(launched: Launched) ->
     assert launched.end() == (None, signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_stacks_of_both_ranks_are_reported(launched: Launched) -> None:
     launched.start(
         "import faulthandler\n"

@@ -123,6 +123,7 @@ def test_a_spend_cap_stops_a_launch_and_nothing_was_started(operator: Operator) 
     assert operator.workspace.control.runs() == []
 
 
+@pytest.mark.slow
 def test_a_run_is_stopped_when_its_budget_is_used_up(operator: Operator) -> None:
     rent(operator.workspace, usd_per_h=HOUR_S)  # a dollar a second
 
@@ -138,6 +139,7 @@ def test_a_run_is_stopped_when_its_budget_is_used_up(operator: Operator) -> None
     assert status.cost.usd >= 2.0 and status.cost.usd_per_h is None
 
 
+@pytest.mark.slow
 def test_a_run_is_saved_and_stopped_at_its_leases_end_and_continues_under_the_next(
     operator: Operator,
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_run_costs_its_attempts_time_at_their_instances_prices() -> None:
     assert usd_of([running], [never_created], now) == 0.0
 
 
+@pytest.mark.slow
 def test_costs_list_instances_runs_and_committed_costs(operator: Operator) -> None:
     workspace = operator.workspace
     now = time.time()
@@ -78,6 +79,7 @@ def test_costs_list_instances_runs_and_committed_costs(operator: Operator) -> No
     assert (again.committed_usd, again.runs[run]) == (0.0, answer.runs[run])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_never_on_a_rented_instance_has_no_cost(operator: Operator) -> None:
     async def trained() -> object:
         run = await operator.launch()
@@ -88,6 +90,7 @@ def test_a_run_that_was_never_on_a_rented_instance_has_no_cost(operator: Operato
     assert costs(operator).runs == {}
 
 
+@pytest.mark.slow
 def test_an_attempt_counts_once_although_the_next_placement_copies_it(
     operator: Operator,
 ) -> None:
@@ -116,6 +119,7 @@ def test_an_attempt_counts_once_although_the_next_placement_copies_it(
     assert first.host == "debug" and first.end_t is not None
 
 
+@pytest.mark.slow
 def test_a_resume_on_another_instance_gets_what_is_left_of_the_budget(operator: Operator) -> None:
     workspace = operator.workspace
     rent(workspace, usd_per_h=HOUR_S)  # a dollar a second

@@ -68,6 +68,7 @@ async def create(site: RunPodSite, workspace: Workspace, tag: str) -> str:
         await cloud.disconnect()
 
 
+@pytest.mark.slow
 def test_one_failing_instance_does_not_stop_the_others(
     site: RunPodSite, workspace: Workspace
 ) -> None:
@@ -84,6 +85,7 @@ def test_one_failing_instance_does_not_stop_the_others(
     assert without_key.tag in ticked.failed
 
 
+@pytest.mark.slow
 def test_a_failed_list_closes_no_instance(site: RunPodSite, workspace: Workspace) -> None:
     instance = record(workspace, "aaaaaa")
     for kind in ("list", "instance"):
@@ -103,6 +105,7 @@ def test_an_orphan_is_reported_and_not_ended(site: RunPodSite, workspace: Worksp
     assert len(site.alive) == 1
 
 
+@pytest.mark.slow
 def test_a_tick_releases_an_instance_whose_lease_has_ended(
     site: RunPodSite, workspace: Workspace, command: CommandLine
 ) -> None:
@@ -117,6 +120,7 @@ def test_a_tick_releases_an_instance_whose_lease_has_ended(
     assert site.alive == []
 
 
+@pytest.mark.slow
 def test_a_lease_ends_though_nothing_of_any_run_can_be_read(
     site: RunPodSite, workspace: Workspace, command: CommandLine
 ) -> None:
@@ -137,6 +141,7 @@ def test_a_home_without_rentals_asks_no_provider(workspace: Workspace) -> None:
     assert run_async(lambda: tick(workspace)).instances is None
 
 
+@pytest.mark.slow
 def test_a_server_maintains_instances_at_its_first_use(
     site: RunPodSite, workspace: Workspace, home: Path
 ) -> None:

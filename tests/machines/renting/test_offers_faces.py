@@ -49,6 +49,7 @@ def test_the_command_and_the_tool_list_the_same_offers(
     assert again == listed
 
 
+@pytest.mark.slow
 def test_a_person_sees_prices_with_their_time_and_source(
     site: RunPodSite, command: CommandLine
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_person_sees_prices_with_their_time_and_source(
     assert not any("h100" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_an_offer_s_name_stays_whole_on_a_narrow_terminal(
     site: RunPodSite, command: CommandLine
 ) -> None:

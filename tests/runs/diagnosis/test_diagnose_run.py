@@ -172,6 +172,7 @@ def test_a_patch_is_applied_exactly_and_the_attempt_records_who_and_why(runs: Di
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_patch_stays_when_something_else_is_changed_later(runs: Diagnosed) -> None:
     async def work() -> None:
         run = await runs.failed(OOM)
@@ -191,6 +192,7 @@ def test_a_patch_stays_when_something_else_is_changed_later(runs: Diagnosed) -> 
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_rewind_starts_at_its_checkpoint_and_leaves_its_data_out(runs: Diagnosed) -> None:
     async def work() -> None:
         spike = finding("3a3a3a3a", "loss_spike", "critical", patches=[REWINDS])
@@ -208,6 +210,7 @@ def test_a_rewind_starts_at_its_checkpoint_and_leaves_its_data_out(runs: Diagnos
     run_async(work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("patch", "code"),
     [
@@ -250,6 +253,7 @@ def test_the_same_key_applies_a_patch_once(runs: Diagnosed) -> None:
     run_async(work)
 
 
+@pytest.mark.slow
 def test_a_wait_reports_a_finding_once_and_again_only_when_it_is_worse(runs: Diagnosed) -> None:
     async def work() -> None:
         spike = {"code": "loss_spike", "patches": []}
@@ -272,6 +276,7 @@ def test_a_wait_reports_a_finding_once_and_again_only_when_it_is_worse(runs: Dia
     run_async(work)
 
 
+@pytest.mark.slow
 def test_what_trainer_and_host_both_report_is_one_change(runs: Diagnosed) -> None:
     async def work() -> None:
         env = '{TRAINMASTER_STEP_S: "0", TRAINMASTER_FAULTS: "nan@30"}'

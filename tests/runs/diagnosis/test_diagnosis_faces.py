@@ -77,6 +77,7 @@ def test_a_healthy_file_has_nothing_wrong_for_people(
     assert "Nothing is wrong" in printed(capsys, "diagnose", str(healthy))
 
 
+@pytest.mark.slow
 def test_a_tool_answers_what_the_command_prints(
     failed: str, log: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

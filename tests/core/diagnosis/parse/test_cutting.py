@@ -44,6 +44,7 @@ def test_the_mixed_log_says_something() -> None:
     assert len(_WHOLE) > 1500
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(cuts)
 def test_any_cutting_gives_the_same(where: list[int]) -> None:

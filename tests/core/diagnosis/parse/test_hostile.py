@@ -38,6 +38,7 @@ def test_words_of_logs_in_any_order_are_read_alike_however_cut(
     assert parsed_items(log, cuts) == parsed_items(log)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 10**6))
 @example(76)  # a sign behind a comma, in whose place others have thousands

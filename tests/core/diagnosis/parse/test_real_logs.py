@@ -41,6 +41,7 @@ def test_the_plain_reader_finds_the_same_in_nested_objects_of_any_order() -> Non
     assert rounded(parsed(log)) == rounded(read_plainly(log))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _FILES, reason="no folder of real logs: set TRAINMASTER_LOGS to one")
 def test_the_plain_reader_finds_the_same_points_in_real_logs() -> None:
     different = {}
