@@ -31,6 +31,7 @@ _WORDS = st.sampled_from(_TEXT.split(" "))
 
 @settings(max_examples=150)
 @given(st.lists(_WORDS, max_size=60), st.lists(st.integers(0, 400), max_size=5))
+@example(words=["loss", "7]", "epoch", "nan"], cuts=[])
 def test_words_of_logs_in_any_order_are_read_alike_however_cut(
     words: list[str], cuts: list[int]
 ) -> None:

@@ -40,7 +40,7 @@ def read(text: bytes) -> Reading | None:
     if not any(key in MEASURED or key.startswith("val_loss") for key in values):
         return None
     if step is None:
-        if "epoch" not in values or len(values) < 2 or values["epoch"] != int(values["epoch"]):
+        if "epoch" not in values or len(values) < 2 or not values["epoch"].is_integer():
             return None
         return Reading("epochs", list(values.items()), step=step_number(b"%d" % values["epoch"]))
     return Reading("key_value", list(values.items()), step=step)
