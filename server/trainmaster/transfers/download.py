@@ -67,6 +67,7 @@ async def download(source: FileSource, file: ListedFile, target: Path, arrived: 
         os.replace(part, target)
         sync_folder(target.parent)
     finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a thread in fsync would keep it beyond the close
         os.close(descriptor)
 
 
