@@ -25,5 +25,6 @@ def test_others_of_a_host_can_enter_neither_its_root_nor_read_a_secret_meanwhile
 
         asyncio.run(work())
         root = sshd.home / "trainmaster"
-        assert stat.S_IMODE(root.stat().st_mode) == 0o700
+        folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
+        assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
         assert stat.S_IMODE((root / ".secrets.json").stat().st_mode) == 0o600

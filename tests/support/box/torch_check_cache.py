@@ -25,7 +25,8 @@ class TorchChecks:
         lent = root / "cache/torch"
         if not outcomes or lent.exists():
             return
-        lent.mkdir(parents=True)
+        for folder in (root, lent.parent, lent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # as the host itself makes them
         for outcome in outcomes:
             shutil.copy(outcome, lent)
         if owner:
