@@ -48,8 +48,8 @@ quick: setup ## the tests that neither train nor install
 test-live: setup ## look at the real services, with your keys; costs and changes nothing
 	$(PYTHON_BIN) -m pytest -rs tests/live
 
-bench: setup ## speed, as ratios against a peer in the same run
-	@for script in tests/benchmarks/bench_*.py; do $(PYTHON_BIN) $$script || exit 1; done
+bench: setup ## speed beside the real peers; BENCH="parse store" takes some, RECORD=1 keeps the figures
+	@$(PYTHON_BIN) tests/benchmarks/run.py $(BENCH) $(if $(RECORD),--record) -- $(BENCH_OPTIONS)
 
 docs: setup ## the reference pages that are made from the code
 	@$(PYTHON_BIN) scripts/make_docs.py

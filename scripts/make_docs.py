@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.benchmarks.table import page as benchmarks
 
 from trainmaster.cli.reference import reference as commands
 from trainmaster.mcp.reference import reference as tools
@@ -12,6 +17,7 @@ from trainmaster.runs.diagnosis.reference import reference as diagnosis
 from trainmaster.words.settings import reference as settings
 
 PAGES = {
+    "benchmarks.md": benchmarks,
     "cli.md": commands,
     "diagnosis.md": diagnosis,
     "frameworks.md": frameworks,

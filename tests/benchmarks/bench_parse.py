@@ -1,26 +1,21 @@
-"""The log parser beside `grep -c` and one regular expression per line, on one core.
+"""The log parser beside one regular expression per line, and beside `json.loads`, on one core.
 
-Figures are MB/s of the same bytes, taken in turns in the same run; nothing here passes or fails.
-The promise: 100 MB/s on every dialect of a fixed shape, 300 on noise, nested or reordered JSON at
-least as fast as json.loads line by line.
-
-    python tests/benchmarks/bench_parse.py [--rounds 5] [--megabytes 4]
+python tests/benchmarks/bench_parse.py [--turns 5] [--megabytes 4]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.result import at_least, times_as_fast
+from support.benchmarks.turns import rate
 from support.core.synthetic_logs import DIALECTS, made_log, noise, reordered_json
 
 from trainer_runtime.core.diagnosis.parse import LogParser
@@ -32,17 +27,21 @@ _ONE_REGEX = re.compile(
 )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=float, default=4.0)
-    arguments = parser.parse_args()
-    size = int(arguments.megabytes * 1e6)
-    print(f"{'MB/s':16}{'ours':>8}{'grep -c':>10}{'one regex':>11}")
+def measure(bench: Benchmark) -> None:
+    size = int(bench.sizes["megabytes"] * 1e6)
     for dialect in DIALECTS:
-        compare(dialect, of_size(lambda n, d=dialect: made_log(d, n), size), arguments.rounds)
-    compare("noise", of_size(noise, size), arguments.rounds)
-    compare_json(of_size(reordered_json, size), arguments.rounds)
+        log = of_size(lambda lines, d=dialect: made_log(d, lines), size)
+        compare(bench, dialect, log, goal_mb_s=100)
+    compare(bench, "noise", of_size(noise, size), goal_mb_s=300)
+    log = of_size(reordered_json, size)
+    lines, megabytes = log.splitlines(), len(log) / 1e6
+    bench.compare(
+        "reordered JSON",
+        "MB/s",
+        ours=rate(lambda: parse(log), megabytes),
+        peer=("json.loads", rate(lambda: [json.loads(line) for line in lines], megabytes)),
+        goal=times_as_fast(1),
+    )
 
 
 def of_size(make: Callable[[int], bytes], size: int) -> bytes:
@@ -50,38 +49,15 @@ def of_size(make: Callable[[int], bytes], size: int) -> bytes:
     return make(max(1, 1000 * size // len(make(1000))))
 
 
-def compare(name: str, log: bytes, rounds: int) -> None:
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(log)
-        file.flush()
-        ways = {
-            "ours": lambda: parse(log),
-            "grep": lambda: subprocess.run(
-                ["grep", "-c", "loss", file.name], stdout=subprocess.DEVNULL, check=False
-            ),
-            "regex": lambda: one_regex(log),
-        }
-        best = best_s(ways, rounds)
-    ours, grep, regex = (len(log) / best[way] / 1e6 for way in ways)
-    print(f"{name:16}{ours:8.0f}{grep:10.0f}{regex:11.0f}")
-
-
-def compare_json(log: bytes, rounds: int) -> None:
-    lines = log.splitlines()
-    ways = {"ours": lambda: parse(log), "json": lambda: [json.loads(line) for line in lines]}
-    best = best_s(ways, rounds)
-    ours, loads = (len(log) / best[way] / 1e6 for way in ways)
-    print(f"{'reordered JSON':16}{ours:8.0f}   json.loads {loads:.0f}: {ours / loads:.2f} x")
-
-
-def best_s(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    best = dict.fromkeys(ways, 1e9)
-    for _ in range(rounds):
-        for name, way in ways.items():
-            started = time.perf_counter()
-            way()
-            best[name] = min(best[name], time.perf_counter() - started)
-    return best
+def compare(bench: Benchmark, name: str, log: bytes, goal_mb_s: float) -> None:
+    megabytes = len(log) / 1e6
+    bench.compare(
+        name,
+        "MB/s",
+        ours=rate(lambda: parse(log), megabytes),
+        peer=("one regex", rate(lambda: one_regex(log), megabytes)),
+        goal=at_least(goal_mb_s),
+    )
 
 
 def parse(log: bytes) -> int:
@@ -103,4 +79,4 @@ def one_regex(log: bytes) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(measure, megabytes=Size(4, full=64))

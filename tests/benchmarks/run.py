@@ -1,0 +1,101 @@
+"""Runs the benchmark scripts one after another, each for a bounded time.
+
+    python tests/benchmarks/run.py [NAME...] [--record] [-- OPTIONS OF THE SCRIPTS]
+
+`--record` keeps the results under tests/benchmarks/results and writes docs/benchmarks.md from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.benchmarks.benchmark import RESULTS_VARIABLE
+from support.benchmarks.machine import machine_shape
+from support.benchmarks.result import Result
+from support.benchmarks.table import page, record
+
+SCRIPTS = Path(__file__).parent
+_WHOLE_S = 15 * 60.0
+_USUAL_S = 90.0
+_LONGER_S = {"training": 240.0}  # by name, for what has to run for longer
+_PAGE = SCRIPTS.parents[1] / "docs" / "benchmarks.md"
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--record", action="store_true")
+    options = parser.parse_args(arguments[:cut])
+    scripts = {path.stem.removeprefix("bench_"): path for path in SCRIPTS.glob("bench_*.py")}
+    if unknown := [name for name in options.names if name not in scripts]:
+        parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(scripts)}")
+    print(machine_shape(), flush=True)
+    ends, failed = time.monotonic() + _WHOLE_S, []
+    bounded = not options.names  # what is asked for by name may take what it takes
+    for name in options.names or sorted(scripts):
+        limit_s = min(_LONGER_S.get(name, _USUAL_S), ends - time.monotonic()) if bounded else None
+        if not run(name, scripts[name], arguments[cut + 1 :], limit_s, keep=options.record):
+            failed.append(name)
+    if options.record:
+        _PAGE.write_text(page())
+    if failed:
+        print(f"not finished: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def run(name: str, script: Path, options: list[str], limit_s: float | None, *, keep: bool) -> bool:
+    """Run one script and record what it reported, also where it was ended or failed."""
+    print(f"\n{name}: {about(script)}", flush=True)
+    with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as file:
+        environment = {**os.environ, RESULTS_VARIABLE: file.name}
+        process = subprocess.Popen(
+            [sys.executable, str(script), *options], env=environment, start_new_session=True
+        )
+        try:
+            completed = process.wait(limit_s) == 0
+        except subprocess.TimeoutExpired:
+            print(f"{name}: ended after {limit_s:.0f} s", flush=True)
+            completed = False
+        finally:
+            end(process)
+        results = [Result.from_dict(json.loads(line)) for line in file]
+    if keep and results:
+        record(name, about(script), machine_shape(), results)
+    return completed
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End the script, first so that it can clean up, and what is left of its session."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def about(script: Path) -> str:
+    """The first sentence of a script's docstring."""
+    return (ast.get_docstring(ast.parse(script.read_text())) or "").partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""One benchmark script: its options, its turns, and its results as lines and as JSON.
+
+def measure(bench: Benchmark) -> None:
+    log = made_log("nanogpt", int(bench.sizes["lines"]))
+    bench.compare(
+        "nanoGPT's log",
+        "MB/s",
+        ours=rate(lambda: parse(log), len(log) / 1e6),
+        peer=("grep -c", rate(lambda: grep(log), len(log) / 1e6)),
+        goal=at_least(100),
+    )
+
+if __name__ == "__main__":
+    run_benchmark(measure, lines=Size(40_000, full=20_000_000))
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.benchmarks.result import Goal, Result
+from support.benchmarks.table import heading, text_line
+from support.benchmarks.turns import Sample, in_turns
+
+RESULTS_VARIABLE = "TRAINMASTER_BENCH_RESULTS"  # a file to which results are appended as JSON
+_TURNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured by default, and with `--full`: the size that the goal is about."""
+
+    usual: float
+    full: float
+
+
+@dataclass
+class Benchmark:
+    """A script under way. `sizes`: how much to measure; `before`: a checkout of an earlier version,
+    to measure beside this one where a line runs whole programs."""
+
+    name: str
+    sizes: dict[str, float]
+    turns: int
+    before: Path | None = None
+    results: list[Result] = field(default_factory=list)
+
+    def compare(
+        self,
+        name: str,
+        unit: str,
+        *,
+        ours: Sample,
+        peer: tuple[str, Sample] | None = None,
+        before: Sample | None = None,
+        goal: Goal | None = None,
+        note: str = "",
+        turns: int | None = None,
+    ) -> Result:
+        """Take all sides in turns and report one line."""
+        sides = {"peer": peer and peer[1], "before": before, "ours": ours}
+        taken = in_turns({side: of for side, of in sides.items() if of}, turns or self.turns)
+        return self.report(
+            name,
+            unit,
+            ours=taken["ours"],
+            peer=(peer[0], taken["peer"]) if peer else None,
+            before=taken.get("before", ()),
+            goal=goal,
+            note=note,
+        )
+
+    def report(
+        self,
+        name: str,
+        unit: str,
+        *,
+        ours: Sequence[float],
+        peer: tuple[str, Sequence[float]] | None = None,
+        before: Sequence[float] = (),
+        goal: Goal | None = None,
+        note: str = "",
+    ) -> Result:
+        """Report a line whose figures are at hand."""
+        peer_name, peers = peer or ("", ())
+        return self._add(
+            Result(
+                self.name,
+                name,
+                unit,
+                ours=tuple(ours),
+                peer=tuple(peers),
+                peer_name=peer_name,
+                before=tuple(before),
+                goal=goal,
+                note=note,
+            )
+        )
+
+    def not_run(self, name: str, reason: str) -> Result:
+        """Report that a line could not be measured here."""
+        return self._add(Result(self.name, name, "", not_run=reason))
+
+    def _add(self, result: Result) -> Result:
+        if not self.results:
+            print(heading())
+        self.results.append(result)
+        print(text_line(result), flush=True)
+        if place := os.environ.get(RESULTS_VARIABLE):
+            with Path(place).open("a") as file:
+                file.write(json.dumps(result.to_dict()) + "\n")
+        return result
+
+
+def run_benchmark(measure: Callable[[Benchmark], None], **sizes: Size) -> None:
+    """Read the command line of the script that is running, and measure."""
+    script = sys.modules["__main__"]
+    parser = argparse.ArgumentParser(description=(script.__doc__ or "").partition("\n")[0])
+    parser.add_argument("--turns", type=int, default=_TURNS)
+    parser.add_argument("--full", action="store_true", help="at the sizes that goals are about")
+    parser.add_argument("--before", type=Path, help="a checkout of an earlier version")
+    for name, size in sizes.items():
+        shown = f"{size.usual:g}, with --full {size.full:g}"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=float, dest=name, help=shown)
+    options = vars(parser.parse_args())
+    chosen = {
+        name: (size.full if options["full"] else size.usual)
+        if options[name] is None
+        else options[name]
+        for name, size in sizes.items()
+    }
+    name = Path(script.__file__ or "").stem.removeprefix("bench_")
+    measure(Benchmark(name, chosen, options["turns"], options["before"]))
