@@ -44,7 +44,7 @@ class Run(RunFolder):
     def train(self, **attempt: Any) -> int:
         """The exit code of one attempt in this process; `attempt` goes into its own config."""
         name = self.attempt_config(**attempt) if attempt else "config.json"
-        with _a_process_of_its_own(self.folder), _arguments(SCRIPT, name):
+        with as_a_process_of_its_own(self.folder), _arguments(SCRIPT, name):
             try:
                 runpy.run_path(SCRIPT, run_name="__main__")
             except SystemExit as end:
@@ -81,7 +81,7 @@ def assert_same_tensors(
 
 
 @contextlib.contextmanager
-def _a_process_of_its_own(folder: Path) -> Iterator[None]:
+def as_a_process_of_its_own(folder: Path) -> Iterator[None]:
     """Puts back what an attempt sets for its whole process."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()

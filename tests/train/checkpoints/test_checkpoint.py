@@ -194,10 +194,15 @@ def test_leftovers_of_killed_writers_are_removed_at_the_start(tmp_path: Path) ->
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_non_finite_weights_are_never_saved(run: Run, value: float) -> None:
     run.save(50)
-    run.checkpoints.save(of_step(100, value=value))
-    with pytest.raises(NonFiniteError):
-        run.checkpoints.wait()
+    with pytest.raises(NonFiniteError, match="step 100: w nan"):
+        run.checkpoints.save(of_step(100, value=value))
     assert run.actions()[-1] == ("failed", 100)
+    assert stored_steps(run.folder) == [50]
+
+
+def test_large_finite_weights_are_saved_though_their_sum_overflows(run: Run) -> None:
+    run.checkpoints.save(of_step(50, value=3e38))
+    run.checkpoints.wait()
     assert stored_steps(run.folder) == [50]
 
 

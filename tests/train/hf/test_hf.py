@@ -18,6 +18,7 @@ from support.train.hf_attempts import (
     crash,
     terminate,
 )
+from support.train.operator_threads import operators_in_this_thread_alone
 
 from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
 from trainer_runtime.core.files.manifest import verify
@@ -61,7 +62,8 @@ def make_run(tmp_path: Path, base: tuple[Path, Config]) -> Callable[..., RunFold
 @pytest.fixture(scope="module")
 def straight(base: tuple[Path, Config], attempt: Attempts) -> Iterator[RunFolder]:
     run = RunFolder(base[0] / "straight", base[1])
-    assert attempt(run) == 0
+    with operators_in_this_thread_alone():
+        assert attempt(run) == 0
     run.printed = attempt.printed  # type: ignore[attr-defined]
     yield run
     shutil.rmtree(run.folder)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.box.tiny_training import REPOSITORY, Config, changed
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
+from support.train.operator_threads import operators_in_this_thread_alone
 
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.files.manifest import verify
@@ -26,7 +27,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def straight(base: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that was trained without an interruption."""
     run = Run(tmp_path_factory.mktemp("litgpt") / "straight", base)
-    assert run.train() == 0
+    with operators_in_this_thread_alone():
+        assert run.train() == 0
     return run
 
 

@@ -24,11 +24,15 @@ from support.box.tiny_training import (
     prepared_config,
     wait_for,
 )
-from support.plan.rendered import SCRIPT, script_text
+from support.plan.rendered import SCRIPT, load_script, script_text
 from support.runs.running_run import LONGEST_S, begin_with
+from support.train.litgpt_training import as_a_process_of_its_own
+from support.train.operator_threads import operators_in_this_thread_alone
 
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.checkpoints.cadence import best_interval_s
+from trainer_runtime.train.loop.run import TrainingRun
+from trainer_runtime.train.loop.signals import StopSignal
 
 FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 STEPS = 40
@@ -90,6 +94,15 @@ def test_a_training_that_compiles_nothing_imports_no_compiler(undisturbed: TinyR
     imported = (undisturbed.folder / "imported.txt").read_text().splitlines()
     assert {"torch", "trainer_runtime.train.loop.run"} <= set(imported)
     assert not {"torch._dynamo", "torch._inductor", "sympy"} & set(imported)
+
+
+def test_a_training_leaves_all_operators_to_one_thread(make_run: Callable[..., TinyRun]) -> None:
+    run = make_run(steps=6, checkpoint__every=2, eval__every_steps=3)
+    with as_a_process_of_its_own(run.folder), operators_in_this_thread_alone():
+        attempt = TrainingRun(Path("config.json"), StopSignal())
+        load_script(run.folder).train(attempt)
+        attempt.close()
+    assert run.steps_stored() == [2, 4, 6]
 
 
 def test_the_losses_fall_and_every_metric_is_there(undisturbed: TinyRun) -> None:

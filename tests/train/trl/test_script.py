@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.train.operator_threads import operators_in_this_thread_alone
 from support.train.preference_data import (
     SEQ_LEN,
     TrlRun,
@@ -57,7 +58,8 @@ def make(tmp_path: Path, model: Path, preferences: Path) -> MakeRun:
 def aligned(tmp_path_factory: pytest.TempPathFactory, model: Path, preferences: Path) -> TrlRun:
     """DPO, trained to its end without a break."""
     run = make_run(tmp_path_factory.mktemp("aligned") / "run", model, preferences, "dpo")
-    assert run.train() == 0
+    with operators_in_this_thread_alone():
+        assert run.train() == 0
     return run
 
 

@@ -1,14 +1,15 @@
-"""Saves checkpoints in the background: the loop waits only for a copy in memory.
+"""Saves checkpoints in the background: the loop waits only for a check and a copy in memory.
 
 The copy goes into buffers that are allocated once; one writer thread writes it to disk. At most one
-save is in flight.
+save is in flight. The writer reads the buffers' bytes and calls no PyTorch operator: an operator in
+a second thread opens a second OpenMP pool, which slows every later step of the training down.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -63,9 +64,13 @@ class Checkpoints:
         """Copies the state and lets the writer thread do the rest; waits for an earlier save.
 
         A save that fails (full or broken disk) is reported by events; training continues.
+
+        Raises:
+            NonFiniteError: the state holds NaN or infinity; it is not saved.
         """
         started_s = time.perf_counter()
         self.wait()
+        self._refuse_non_finite(checkpoint)
         self._copy(checkpoint.tensors)
         stall_s = time.perf_counter() - started_s
         write = partial(self._write, checkpoint)
@@ -74,11 +79,7 @@ class Checkpoints:
         )
 
     def wait(self) -> None:
-        """Returns when no save is in flight.
-
-        Raises:
-            NonFiniteError: the state that was to be saved holds NaN or infinity; it was not.
-        """
+        """Returns when no save is in flight."""
         if self._in_flight is not None:
             self._in_flight.result()
             self._in_flight = None
@@ -86,6 +87,13 @@ class Checkpoints:
     def close(self) -> None:
         """Waits for a save in flight."""
         self._writer.shutdown(wait=True)
+
+    def _refuse_non_finite(self, checkpoint: Checkpoint) -> None:
+        name = _first_non_finite(checkpoint.tensors)
+        if name is not None:
+            error = NonFiniteError("nan_weights", checkpoint.step, {name: math.nan})
+            self._store.failed(checkpoint.step, str(error))
+            raise error
 
     def _copy(self, tensors: TensorFiles) -> None:
         if not _fits(self._staging, tensors):
@@ -98,7 +106,6 @@ class Checkpoints:
             torch.cuda.synchronize()
 
     def _write(self, checkpoint: Checkpoint, path: Path, manifest: Manifest) -> Manifest:
-        _refuse_non_finite(checkpoint.step, self._staging)
         documents = {"state": checkpoint.state}
         return write_folder(path, self._staging, documents, manifest, self._events.sync)
 
@@ -108,12 +115,33 @@ def _buffer(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda).zero_()
 
 
-def _refuse_non_finite(step: int, tensors: TensorFiles) -> None:
-    for part in tensors.values():
-        for name, tensor in part.items():
-            # A float64 sum of narrower floats can't overflow, and shows any NaN or infinity.
-            if tensor.is_floating_point() and not math.isfinite(tensor.sum(dtype=torch.float64)):
-                raise NonFiniteError("nan_weights", step, {name: math.nan})
+def _first_non_finite(tensors: TensorFiles) -> str | None:
+    """The name of a tensor that holds NaN or infinity; None if every value is finite.
+
+    Any such value makes a sum non-finite. A sum of finite values may overflow, unless it is taken
+    in float64: that one decides.
+    """
+    floating = [
+        (name, tensor.detach())
+        for part in tensors.values()
+        for name, tensor in part.items()
+        if tensor.is_floating_point()
+    ]
+    if _all_finite([tensor.sum() for _, tensor in floating]):
+        return None
+    for name, tensor in floating:
+        if not _all_finite([tensor.sum(dtype=torch.float64)]):
+            return name
+    return None
+
+
+def _all_finite(sums: Sequence[Tensor]) -> bool:
+    """Whether all scalars are finite; they are read at once, so that a GPU is waited for once."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for total in sums:
+        by_device.setdefault(total.device, []).append(total.double())
+    read = [torch.stack(of_device).tolist() for of_device in by_device.values()]
+    return all(math.isfinite(total) for totals in read for total in totals)
 
 
 def _fits(staging: TensorFiles, tensors: TensorFiles) -> bool:

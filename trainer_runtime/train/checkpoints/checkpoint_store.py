@@ -17,7 +17,6 @@ from typing import Any
 from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
 from trainer_runtime.core.files.manifest import Manifest, ManifestError, read, verify
 from trainer_runtime.train.attempt.events import EventLog
-from trainer_runtime.train.attempt.nan_guard import NonFiniteError
 from trainer_runtime.train.checkpoints.folder import (
     drop_from_page_cache,
     put_back,
@@ -110,9 +109,6 @@ class CheckpointStore:
         """Writes, verifies, reports and prunes. `stall_s`: how long the training waited for it.
 
         A save that fails (full or broken disk) is reported by events.
-
-        Raises:
-            NonFiniteError: `write` found that the state holds NaN or infinity.
         """
         started_s = time.perf_counter()
         path = self.folder / checkpoint_name(step)
@@ -132,10 +128,6 @@ class CheckpointStore:
             )
             drop_from_page_cache(path)
             problems = verify(path)
-        except NonFiniteError as error:
-            self._put_back(replaced, path)
-            self._failed(described, str(error))
-            raise
         except OSError as error:
             self._put_back(replaced, path)
             self._failed(described, f"{error.strerror or error}")

@@ -76,7 +76,7 @@ class Checkpointer:
         return self._due.is_due(step, step_time_s)
 
     def save(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Saves in the background; raises NonFiniteError as `Checkpoints.wait` does."""
+        """Saves in the background; raises NonFiniteError as `Checkpoints.save` does."""
         state = {
             "step": step,
             "attempt": self._config.attempt.number,
