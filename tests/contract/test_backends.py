@@ -28,8 +28,9 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainmaster.metrics.run_series import attempt_points
 from trainmaster.runs.clean import clean
 from trainmaster.runs.launch import launch
+from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.resume import resume
-from trainmaster.runs.status import get_status, list_checkpoints, query_metrics
+from trainmaster.runs.status import get_status, query_metrics
 from trainmaster.runs.stop import stop
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.sync.workspace import Workspace

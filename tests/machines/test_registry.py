@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socketserver
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,12 +13,12 @@ from typing import get_args
 import pytest
 from support.backends.ssh_hosts import Sshd, make_key
 from support.backends.tcp_proxy import free_port
+from support.machines.checked_hosts import add, check, rows
 from support.runs.running_run import run_async
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.machines.cache_gc import collect
-from trainmaster.machines.check import check_host
 from trainmaster.machines.registry import (
     HostOptions,
     add_host,
@@ -31,35 +30,13 @@ from trainmaster.machines.registry import (
 from trainmaster.store.host_record import TransportName
 from trainmaster.store.run import Run, new_run_id
 from trainmaster.sync.workspace import Workspace
-from trainmaster.words.answers.checks import CheckRow
-from trainmaster.words.answers.hosts import HostAddedAnswer, HostCheckAnswer
 from trainmaster.words.errors import HostError, TrainmasterError
-
-BINARIES = ("/usr/bin", "/usr/local/bin", "/bin")
 
 
 @pytest.fixture
 def sshd() -> Iterator[Sshd]:
     with Sshd() as started:
         yield started
-
-
-def options(sshd: Sshd, **changes: object) -> HostOptions:
-    known = {"key": str(sshd.key), "root": f"{sshd.home}/trainmaster"}
-    return HostOptions(**{**known, **changes})  # type: ignore[arg-type]
-
-
-def add(workspace: Workspace, sshd: Sshd, name: str = "gpu1", **changes: object) -> HostAddedAnswer:
-    address = f"{sshd.user}@{sshd.address}:{sshd.port}"
-    return run_async(lambda: add_host(workspace, name, address, options(sshd, **changes)))
-
-
-def check(workspace: Workspace, name: str = "gpu1") -> HostCheckAnswer:
-    return run_async(lambda: check_host(workspace, name))
-
-
-def rows(answer: HostCheckAnswer | HostAddedAnswer) -> dict[str, CheckRow]:
-    return {row.name: row for row in answer.checks}
 
 
 def nothing_is_kept(workspace: Workspace) -> bool:
@@ -313,76 +290,6 @@ async def reach(workspace: Workspace) -> None:
     host = open_host(workspace, "gpu1")
     await host.python()
     await host.disconnect()
-
-
-def test_a_check_of_a_good_host_has_all_rows(workspace: Workspace, sshd: Sshd) -> None:
-    add(workspace, sshd)
-    answer = check(workspace)
-    assert answer.ok, [row for row in answer.checks if row.state == "fail"]
-    wanted = "reachable,host key,auth,shell,python,environments,root,cache,gpu,torch,clock"
-    assert set(wanted.split(",")) <= set(rows(answer))
-    assert [row.name for row in answer.checks if row.state != "ok" and not row.remedy] == []
-    assert len(rows(answer)) == len(answer.checks)
-
-
-def test_a_noisy_shell_is_quoted_and_does_not_hide_the_rest(workspace: Workspace) -> None:
-    with Sshd(shell="bash", rc="echo Welcome to the host; echo careful >&2\n") as sshd:
-        add(workspace, sshd)
-        found = rows(check(workspace))
-    assert found["shell"].state == "warn"
-    assert "Welcome to the host" in found["shell"].found
-    assert "torch" in found
-
-
-def test_a_host_without_an_interpreter_is_checked_by_plain_commands(
-    workspace: Workspace, sshd: Sshd
-) -> None:
-    hide_interpreters(sshd)
-    added = rows(add(workspace, sshd))
-    assert added["python"].state == "fail"
-    answer = check(workspace)
-    found = rows(answer)
-    assert not answer.ok
-    assert "apt install python3" in str(found["python"].remedy)
-    assert {"root", "cache", "tmux or screen", "gpu", "clock"} <= set(found)
-    assert found["root"].state == "ok"
-
-
-def test_a_host_without_env_passes_the_shell_check(workspace: Workspace, sshd: Sshd) -> None:
-    hide(sshd, {Path(folder, name) for folder in BINARIES for name in ("env", "printenv")})
-    add(workspace, sshd, root="~/trainings")
-    found = rows(check(workspace))
-    assert (found["shell"].state, found["root"].state) == ("ok", "ok")
-    assert f"{sshd.home}/trainings" in found["root"].found
-
-
-def hide_interpreters(sshd: Sshd) -> None:
-    folders = (*BINARIES, "/opt/conda/bin", "/opt/miniconda3/bin")
-    hide(sshd, {path.resolve() for name in folders for path in Path(name).glob("python*")})
-
-
-def hide(sshd: Sshd, paths: set[Path]) -> None:
-    """Hide each file in the host's mount namespace."""
-    for path in filter(Path.exists, paths):
-        command = ["nsenter", f"--mount=/proc/{sshd.listener}/ns/mnt", "mount", "--bind"]
-        subprocess.run([*command, "/dev/null", str(path)], check=True)
-
-
-def test_a_root_that_cannot_be_written_fails_with_its_remedy(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    with Sshd(user="trainer") as sshd:
-        add(workspace, sshd, root="/proc/trainmaster")
-        answer = check(workspace)
-    assert not answer.ok
-    assert rows(answer)["root"].state == "fail"
-
-
-@pytest.mark.slow
-def test_this_machine_can_be_checked_too(workspace: Workspace) -> None:
-    answer = check(workspace, "local")
-    assert {"root", "gpu", "torch"} <= set(rows(answer))
-    assert "auth" not in rows(answer)
 
 
 def test_an_unknown_host_says_how_it_is_added(workspace: Workspace) -> None:

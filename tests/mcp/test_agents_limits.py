@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
 from mcp import Client
-from mcp.client import ClientRequestContext
-from mcp.types import ElicitRequestParams, ElicitResult
+from support.mcp.agent import Agent
 from support.mcp.mcp_client import answer_of, error_of, wait_for
 from support.runs.running_run import CommandLine, kill_processes
-from support.train.hub_server import Hub, serving
 
-from trainmaster.mcp import build_server
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.spec_policy import beyond_policy
 from trainmaster.store.host_record import HostRecord
 from trainmaster.sync.workspace import open_workspace
-from trainmaster.words.paths import Home
 from trainmaster.words.policy import agent_policies
 
 _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
@@ -41,60 +33,12 @@ checkpoint: {every: 20}
 env: {TRAINMASTER_STEP_S: "0.001"}
 host: debug
 """
-_HUB_SPEC = """\
-name: from-hub
-framework: hf
-model: {hub: owner/model}
-data: {sources: [{path: corpus}], seq_len: 32}
-batch: {tokens: 256}
-steps: 60
-"""
-Scenario = Callable[[Client], Awaitable[None]]
-
-
-class Agent:
-    """An agent's sessions in one home. `asked`: the questions that its user was asked."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.environment = environment
-        self.home = Home(Path(environment["TRAINMASTER_HOME"]))
-        self.home.root.mkdir(exist_ok=True)
-        self.asked: list[str] = []
-
-    def settings(self, text: str) -> None:
-        self.home.settings.write_text(f"{text}\n")
-
-    def session(
-        self, scenario: Scenario, era: str = "2026-07-28", says: str | None = None, **options: Any
-    ) -> None:
-        """`says`: what the user answers to forms, `accept` or `decline`; None: no forms."""
-
-        async def answer(_: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-            self.asked.append(params.message)
-            if says == "accept":
-                return ElicitResult(action="accept", content={"agree": True})
-            return ElicitResult(action="decline")
-
-        shown: dict[str, Any] = {} if says is None else {"elicitation_callback": answer}
-
-        async def hold() -> None:
-            server = build_server(self.environment, **options)
-            async with Client(server, mode=era, **shown) as client:
-                await scenario(client)
-
-        anyio.run(hold)
 
 
 @pytest.fixture
 def agent(environment: dict[str, str], corpus: Path) -> Iterator[Agent]:
     yield Agent(environment)
     kill_processes(Path(environment["TRAINMASTER_HOME"]) / "local")
-
-
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    with serving() as hub:
-        yield hub
 
 
 @contextmanager
@@ -198,79 +142,6 @@ def test_without_forms_an_approval_in_a_terminal_counts_once(
     agent.session(scenario)
 
 
-def test_no_hub_that_a_spec_names_is_asked(agent: Agent, hub: Hub) -> None:
-    spec = f"{_HUB_SPEC}env: {{HF_ENDPOINT: '{hub.endpoint}'}}\n"
-
-    async def reading(client: Client) -> None:
-        error = await error_of(client, "plan_run", spec=spec)
-        assert error.startswith("POLICY_ENDPOINT: ")
-
-    async def acting(client: Client) -> None:
-        await reading(client)
-        error = await error_of(client, "launch", spec=spec)
-        assert error.startswith("CONFIRMATION_REQUIRED: ") and hub.endpoint[7:] in error
-
-    agent.session(reading, read_only=True)
-    agent.session(acting)
-    assert hub.asked == []
-
-    async def configured(client: Client) -> None:
-        assert (await error_of(client, "plan_run", spec=spec)).startswith("HUB_NOT_FOUND: ")
-
-    agent.settings(f"agent: {{endpoints: ['{hub.endpoint}']}}")
-    agent.session(configured)
-    assert hub.asked
-
-
-class _Elsewhere(BaseHTTPRequestHandler):
-    """A hub that sends everybody to `target`."""
-
-    target = ""
-
-    def do_GET(self) -> None:
-        self.send_response(302)
-        self.send_header("Location", f"{self.target}{self.path}")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        return
-
-
-@pytest.mark.slow
-def test_no_redirection_of_a_hub_leads_to_another_server(agent: Agent, hub: Hub) -> None:
-    handler = type("Elsewhere", (_Elsewhere,), {"target": hub.endpoint})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        configured = f"http://127.0.0.1:{server.server_port}"
-        agent.settings(f"agent: {{endpoints: ['{configured}']}}")
-
-        async def scenario(client: Client) -> None:
-            spec = f"{_HUB_SPEC}env: {{HF_ENDPOINT: '{configured}'}}\n"
-            assert (await error_of(client, "plan_run", spec=spec)).startswith("POLICY_ENDPOINT: ")
-
-        agent.session(scenario, read_only=True)
-        server.shutdown()
-    assert hub.asked == []
-
-
-@pytest.mark.parametrize(
-    "named",
-    [
-        "env: {WANDB_BASE_URL: 'https://attacker.example'}",
-        "env: {HTTPS_PROXY: 'attacker.example:3128'}",
-        "env: {WANDB_HTTPS_PROXY: 'attacker.example:3128'}",
-        "env: {ANYTHING: 'https://huggingface.co.attacker.example/x'}",
-    ],
-)
-def test_no_tracker_or_proxy_that_a_spec_names_is_used(agent: Agent, named: str) -> None:
-    async def scenario(client: Client) -> None:
-        for tool, code in (("plan_run", "POLICY_ENDPOINT"), ("launch", "CONFIRMATION_REQUIRED")):
-            error = await error_of(client, tool, spec=f"{_HUB_SPEC}{named}\n")
-            assert error.startswith(f"{code}: "), error
-
-    agent.session(scenario)
-
-
 def test_an_interpreter_of_the_spec_runs_only_once_it_is_trusted(
     agent: Agent, tmp_path: Path, command: CommandLine
 ) -> None:
@@ -352,17 +223,6 @@ def test_variables_that_are_not_listed_ask_on_this_machine(agent: Agent) -> None
         assert not beyond.errors
         elsewhere = load_spec(plain, ["host=debug", "env.BROWSER=/bin/sh"])
         assert not beyond_policy(workspace, elsewhere).code
-
-
-def test_no_approval_opens_an_ambiguous_address(agent: Agent) -> None:
-    spec = f"{_HUB_SPEC}env: {{WANDB_BASE_URL: 'https://attacker.example\\@wandb.ai'}}\n"
-
-    async def scenario(client: Client) -> None:
-        for tool in ("plan_run", "launch"):
-            assert (await error_of(client, tool, spec=spec)).startswith("POLICY_ENDPOINT: ")
-
-    agent.session(scenario, says="accept")
-    assert agent.asked == []
 
 
 def test_only_allowed_hosts_are_launched_on_or_attached_to(agent: Agent) -> None:

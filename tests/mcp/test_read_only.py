@@ -47,6 +47,7 @@ from trainmaster.runs.action_log import list_actions
 from trainmaster.runs.advance import advance as advance_run
 from trainmaster.runs.diagnosis import service as diagnosis
 from trainmaster.runs.list_alerts import list_alerts
+from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.logs import read_log
 from trainmaster.runs.planning.plan_run import plan_run
 from trainmaster.runs.plot import sketch_runs
@@ -139,8 +140,7 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
         "plot": [lambda w: sketch_runs(w, [due.silent])],
         "diagnose": [lambda w, run=run: diagnosis.diagnose(w, run) for run in runs],
         "checkpoints": [
-            lambda w, run=run: status.list_checkpoints(w, run, verify=run == due.completed)
-            for run in runs
+            lambda w, run=run: list_checkpoints(w, run, verify=run == due.completed) for run in runs
         ],
         "hosts": [list_hosts, lambda w: check_host(w, HOST)],
         "offers": [lambda w: list_offers(w, OffersQuery(provider="runpod"))],

@@ -15,8 +15,9 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.cli.output import emit_log
 from trainmaster.cli.progress_bar import describe
 from trainmaster.cli.views.views import view as shown
+from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.runs.logs import read_log
-from trainmaster.runs.status import get_status, list_checkpoints
+from trainmaster.runs.status import get_status
 from trainmaster.runs.wait import wait_for_event
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.run import Run

@@ -254,7 +254,7 @@ async def list_checkpoints(
     """A run's checkpoints with metrics, tags and integrity, those that are skipped and why, and
     `resume_from`: the step that a resume would take, null where it would start from scratch.
     """
-    from trainmaster.runs import status as query
+    from trainmaster.runs import list_checkpoints as query
 
     return await query.list_checkpoints(workspace_of(context), run_id, verify=verify)
 

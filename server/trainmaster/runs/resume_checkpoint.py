@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.runs.diagnosis.patches import ChosenPatch, stale
-from trainmaster.runs.status import list_checkpoints
+from trainmaster.runs.list_checkpoints import list_checkpoints
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.errors import StateError, UsageError

@@ -1,10 +1,10 @@
-"""Answers about runs from the database: state, metrics, checkpoints."""
+"""Answers about runs from the database: state and metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from trainer_runtime.core.decoding import only_numbers
@@ -17,7 +17,6 @@ from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.eta import eta_s
 from trainer_runtime.core.status.status_page import run_risks
-from trainmaster.backends import RunFiles
 from trainmaster.metrics.compare import compare_metrics
 from trainmaster.metrics.log_file import log_file
 from trainmaster.metrics.rank import rank_runs
@@ -39,15 +38,12 @@ from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.metrics import MetricsAnswer
 from trainmaster.words.answers.runs import (
     AttemptRow,
-    CheckpointRow,
-    CheckpointsAnswer,
     CheckpointState,
     FindingRow,
     PreparationState,
     RunRow,
     RunsAnswer,
     SessionRow,
-    SkippedCheckpoint,
     StatusAnswer,
     TransferState,
 )
@@ -175,48 +171,6 @@ async def query_metrics(
         else:
             sources.append(RunSource(workspace, await refresh(workspace, name), name))
     return compare_metrics(sources, keys, None if everything else max(0, points), part)
-
-
-async def list_checkpoints(
-    workspace: Workspace, run: str, *, verify: bool = False
-) -> CheckpointsAnswer:
-    """The existing checkpoints, and the one that a resume would take.
-
-    `verify` reads every byte of them again, on the host; it moves nothing. Of an attached training
-    only what its log reports is known.
-
-    Raises:
-        StateError: `RUN_NOT_FOUND`.
-        HostError: the host can't be reached, or could not read them.
-    """
-    view = await refresh(workspace, run)
-    index = view.index.to_dict()
-    if view.run.is_attached:
-        return CheckpointsAnswer(
-            checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
-            skipped=[],
-            resume_from=None,
-            not_ours=True,
-            unreachable=view.unreachable,
-        )
-    answer = CheckpointsAnswer(
-        checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
-        skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
-        resume_from=index["resume_from"],
-        superseded=[_checkpoint_row(entry) for entry in index["superseded"]] or None,
-        unreachable=view.unreachable,
-    )
-    if view.run.cleaned:
-        there = await workspace.backend(view.run.host).contents(view.run.run_id)
-        kept = [row for row in answer.checkpoints if row.path in there]
-        return CheckpointsAnswer(checkpoints=kept, skipped=[], resume_from=None)
-    if not verify:
-        return answer
-    files = RunFiles.of(workspace.backend(view.run.host))
-    problems = {
-        check.step: check.problems for check in await files.verify_checkpoints(view.run.run_id)
-    }
-    return _verified(answer, problems)
 
 
 def status_of(view: RunView) -> StatusAnswer:
@@ -375,39 +329,3 @@ def _attempt_row(attempt: AttemptRecord, how: Started) -> AttemptRow:
 def _risks(view: RunView) -> list[str] | None:
     found = run_risks(view.record, view.progress, view.index, view.run.config, view.now)
     return found or None
-
-
-def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:
-    row = {key: entry[key] for key in entry if key != "attempt"}
-    return CheckpointRow(**{**row, "metrics": only_numbers(entry["metrics"])})
-
-
-def _verified(
-    answer: CheckpointsAnswer, problems: Mapping[int, Sequence[str]]
-) -> CheckpointsAnswer:
-    skipped = {item.step: item.reason for item in answer.skipped}
-    rows = _checked(answer.checkpoints, problems, skipped)
-    superseded = _checked(answer.superseded or (), problems, skipped)
-    whole = [row.step for row in rows if row.verified]
-    newest = max(whole, default=None)
-    return CheckpointsAnswer(
-        checkpoints=rows,
-        skipped=[
-            SkippedCheckpoint(step=step, reason=reason) for step, reason in sorted(skipped.items())
-        ],
-        resume_from=newest,
-        superseded=superseded or None,
-    )
-
-
-def _checked(
-    rows: Sequence[CheckpointRow], problems: Mapping[int, Sequence[str]], skipped: dict[int, str]
-) -> list[CheckpointRow]:
-    """The rows as the host found them; what is damaged is added to `skipped`."""
-    checked = []
-    for row in rows:
-        found = problems.get(row.step, ["its folder is gone"])
-        checked.append(row.model_copy(update={"verified": not found}))
-        if found:
-            skipped[row.step] = "; ".join(found)
-    return checked

@@ -1,0 +1,90 @@
+"""Lists a run's checkpoints, and reads them anew where that is asked. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer_runtime.core.decoding import only_numbers
+from trainmaster.backends import RunFiles
+from trainmaster.sync.refresh import refresh
+from trainmaster.sync.workspace import Workspace
+from trainmaster.words.answers.runs import CheckpointRow, CheckpointsAnswer, SkippedCheckpoint
+
+
+async def list_checkpoints(
+    workspace: Workspace, run: str, *, verify: bool = False
+) -> CheckpointsAnswer:
+    """The existing checkpoints, and the one that a resume would take.
+
+    `verify` reads every byte of them again, on the host; it moves nothing. Of an attached training
+    only what its log reports is known.
+
+    Raises:
+        StateError: `RUN_NOT_FOUND`.
+        HostError: the host can't be reached, or could not read them.
+    """
+    view = await refresh(workspace, run)
+    index = view.index.to_dict()
+    if view.run.is_attached:
+        return CheckpointsAnswer(
+            checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
+            skipped=[],
+            resume_from=None,
+            not_ours=True,
+            unreachable=view.unreachable,
+        )
+    answer = CheckpointsAnswer(
+        checkpoints=[_checkpoint_row(entry) for entry in index["checkpoints"]],
+        skipped=[SkippedCheckpoint(**item) for item in index["skipped"]],
+        resume_from=index["resume_from"],
+        superseded=[_checkpoint_row(entry) for entry in index["superseded"]] or None,
+        unreachable=view.unreachable,
+    )
+    if view.run.cleaned:
+        there = await workspace.backend(view.run.host).contents(view.run.run_id)
+        kept = [row for row in answer.checkpoints if row.path in there]
+        return CheckpointsAnswer(checkpoints=kept, skipped=[], resume_from=None)
+    if not verify:
+        return answer
+    files = RunFiles.of(workspace.backend(view.run.host))
+    problems = {
+        check.step: check.problems for check in await files.verify_checkpoints(view.run.run_id)
+    }
+    return _verified(answer, problems)
+
+
+def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:
+    row = {key: entry[key] for key in entry if key != "attempt"}
+    return CheckpointRow(**{**row, "metrics": only_numbers(entry["metrics"])})
+
+
+def _verified(
+    answer: CheckpointsAnswer, problems: Mapping[int, Sequence[str]]
+) -> CheckpointsAnswer:
+    skipped = {item.step: item.reason for item in answer.skipped}
+    rows = _checked(answer.checkpoints, problems, skipped)
+    superseded = _checked(answer.superseded or (), problems, skipped)
+    whole = [row.step for row in rows if row.verified]
+    newest = max(whole, default=None)
+    return CheckpointsAnswer(
+        checkpoints=rows,
+        skipped=[
+            SkippedCheckpoint(step=step, reason=reason) for step, reason in sorted(skipped.items())
+        ],
+        resume_from=newest,
+        superseded=superseded or None,
+    )
+
+
+def _checked(
+    rows: Sequence[CheckpointRow], problems: Mapping[int, Sequence[str]], skipped: dict[int, str]
+) -> list[CheckpointRow]:
+    """The rows as the host found them; what is damaged is added to `skipped`."""
+    checked = []
+    for row in rows:
+        found = problems.get(row.step, ["its folder is gone"])
+        checked.append(row.model_copy(update={"verified": not found}))
+        if found:
+            skipped[row.step] = "; ".join(found)
+    return checked
