@@ -11,8 +11,9 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,12 @@ from support.core.journal_records import (
     state,
 )
 from support.mcp.everything_due import HOST, RecordedWorkspace
-from support.mcp.fuzzed_calls import FuzzedCalls
-from support.mcp.mcp_client import connected
+from support.mcp.fuzzed_calls import SPEC, FuzzedCalls
+from support.mcp.mcp_client import connected, error_of
+from support.mcp.recording_ports import refusing_processes
+from support.mcp.watched_network import watched_network
 from support.runs.running_run import small_spec
+from support.sync.followed_run import FakeRun
 from support.words.hostile_answers import HOSTILE, unshowable
 
 from trainmaster.runs.launch import launch
@@ -48,6 +52,14 @@ _LARGEST_ERROR = 10_000
 _LARGEST = {"get_run": 8192, "diagnose": 8192, "wait_for_event": 4096}
 _ERROR = re.compile(r"([A-Z_]+): .+ Fix: .+ retryable=(yes|no)", re.DOTALL)
 _ENDS = {"completed": "completed", "failed": "crashed"}
+_CONFIGURED = "hub.example"
+_SETTINGS = f"agent: {{endpoints: ['http://{_CONFIGURED}']}}\n"
+_ELSEWHERE = ("https://attacker.example", "http://169.254.169.254", "http://127.0.0.1:9")
+_RUN_BY_PLANS = {"environment": "{python: ./bin/python}"}
+_RUN_BY_LAUNCHES = {
+    "environment": "{setup: bin/python, requirements: bin/python}",
+    "env": "{PYTHONSTARTUP: bin/python, BROWSER: bin/python}",
+}
 
 
 @pytest.fixture
@@ -62,6 +74,10 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         HOSTILE.encode(errors="replace") * 50 + b"\nCUDA out of memory\n" + bytes(range(256)) * 20
     )
     (folder / "work" / "long.log").write_bytes(b"loss 1 " * 300_000)
+    program = folder / "work" / "bin" / "python"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {program.parent}/ran\n")
+    program.chmod(0o755)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))  # its cache of fonts
     monkeypatch.chdir(folder / "work")
@@ -71,12 +87,28 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def workspace(home: Path, tmp_path: Path, person: Path) -> Iterator[RecordedWorkspace]:
     home.mkdir()
+    Home(home).settings.write_text(_SETTINGS)
     workspace = RecordedWorkspace(Home(home), tmp_path / HOST)
     try:
         for name, reason in _ENDS.items():
             spec = small_spec(tmp_path, host=HOST, name=name, environment="existing")
             run_id = asyncio.run(launch(workspace, spec)).run_id
             _end(tmp_path / HOST / "runs" / run_id, name, reason)
+        yield workspace
+    finally:
+        workspace.close()
+
+
+@pytest.fixture
+def reading(home: Path, tmp_path: Path, person: Path) -> Iterator[RecordedWorkspace]:
+    """The same with runs that were never launched, which is enough to read about them."""
+    home.mkdir()
+    Home(home).settings.write_text(_SETTINGS)
+    workspace = RecordedWorkspace(Home(home), tmp_path / HOST)
+    try:
+        for name, reason in _ENDS.items():
+            run = FakeRun(workspace, tmp_path / HOST / "runs" / f"{name}-aaaaaa", HOST)
+            _end(run.folder, name, reason)
         yield workspace
     finally:
         workspace.close()
@@ -105,24 +137,88 @@ def _finding(number: int) -> dict[str, Any]:
 
 
 def test_random_calls_are_all_answered_by_the_contract_and_change_nothing_outside(
-    workspace: RecordedWorkspace, person: Path
+    workspace: RecordedWorkspace, person: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    print(f"TRAINMASTER_FUZZ_SEED={_SEED}")
-    before = dict(_contents(person))
-    codes = anyio.run(_fuzz, workspace)
-    assert dict(_contents(person)) == before
-    print(codes.most_common())
+    specs = [SPEC, SPEC, *_specs_of_hubs(HOST), *_specs_of_hubs("local")]
+    specs += _specs_with_code("local", _RUN_BY_LAUNCHES)
+    with _watched(person, monkeypatch):
+        codes = anyio.run(partial(_fuzz, workspace, specs, _CALLS))
     assert codes["ok"] > _CALLS // 20
 
 
-async def _fuzz(workspace: RecordedWorkspace) -> Counter[str]:
-    environment = {"TRAINMASTER_HOME": str(workspace.home.root)}
+def test_a_read_only_server_starts_nothing_that_random_specs_name(
+    reading: RecordedWorkspace, person: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = max(60, _CALLS // 4)
+    specs = [*_specs_of_hubs(HOST), *_specs_with_code(HOST, _RUN_BY_PLANS)]
+    specs += _specs_with_code("local", {**_RUN_BY_PLANS, **_RUN_BY_LAUNCHES})
+    anyio.run(partial(_fuzz, reading, [SPEC], 1, read_only=True))  # what imports start
+    reading.written.clear()
+    with _watched(person, monkeypatch), refusing_processes(reading.written):
+        codes = anyio.run(partial(_fuzz, reading, specs, calls, read_only=True, often="plan_run"))
+    assert reading.written == []
+    assert codes["ok"] > calls // 20
+
+
+def test_a_configured_hub_is_asked_and_the_watch_sees_it(
+    reading: RecordedWorkspace, person: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plan_each() -> None:
+        environment = {"TRAINMASTER_HOME": str(reading.home.root)}
+        async with connected(environment, opened=lambda _: nullcontext(reading)) as client:
+            for spec in _specs_of_hubs("local")[1:]:
+                await error_of(client, "plan_run", spec=spec)
+
+    with watched_network(monkeypatch) as asked:
+        anyio.run(plan_each)
+    assert asked == [f"{_CONFIGURED}:80"]
+
+
+@contextmanager
+def _watched(person: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inside, none of the person's files may change, and no server be asked that is not
+    configured, or public and asked by default."""
+    print(f"TRAINMASTER_FUZZ_SEED={_SEED}")
+    before = dict(_contents(person))
+    with watched_network(patch) as asked:
+        yield
+    assert dict(_contents(person)) == before
+    assert set(asked) <= {f"{_CONFIGURED}:80", "huggingface.co:443"}
+
+
+def _specs_of_hubs(host: str) -> list[str]:
+    """Specs that lead to servers: one that is configured, and others."""
+    hub = SPEC.replace("nanogpt", "hf").replace("host: gpu1", f"host: {host}")
+    hub = hub.replace("{n_layer: 1, n_head: 2, d_model: 32}", "{hub: owner/model}")
+    variables = [f"HF_ENDPOINT: '{url}'" for url in (f"http://{_CONFIGURED}", *_ELSEWHERE)]
+    variables += [f"WANDB_BASE_URL: '{_ELSEWHERE[0]}'", "HTTPS_PROXY: 'attacker.example:3128'"]
+    return [hub, *(hub.replace("steps:", f"env: {{{one}}}\nsteps:") for one in variables)]
+
+
+def _specs_with_code(host: str, fields: Mapping[str, str]) -> list[str]:
+    """Specs that name programs; each would leave a mark beside itself."""
+    spec = SPEC.replace("host: gpu1", f"host: {host}")
+    lines = [f"{field}: {value}" for field, value in fields.items()]
+    return [spec.replace("steps:", f"{line}\nsteps:") for line in lines]
+
+
+async def _fuzz(
+    workspace: RecordedWorkspace,
+    specs: Sequence[str],
+    count: int,
+    *,
+    read_only: bool = False,
+    often: str | None = None,
+) -> Counter[str]:
+    """Random calls, each of which is answered by the contract; how often with which code."""
+    environment = {**os.environ, "TRAINMASTER_HOME": str(workspace.home.root)}
     codes: Counter[str] = Counter()
     defects: list[tuple[object, ...]] = []
-    async with connected(environment, opened=lambda _: nullcontext(workspace)) as client:
+    options = {"opened": lambda _: nullcontext(workspace), "read_only": read_only}
+    async with connected(environment, **options) as client:
         schemas = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
-        calls = FuzzedCalls(_SEED, schemas, _known(workspace))
-        for number in range(_CALLS):
+        calls = FuzzedCalls(_SEED, schemas, {**_known(workspace), "spec": specs}, often)
+        for number in range(count):
             name, arguments = calls.next()
             with anyio.fail_after(_LONGEST_CALL_S):
                 code, content = await _answer(client, name, arguments)
@@ -130,6 +226,7 @@ async def _fuzz(workspace: RecordedWorkspace) -> Counter[str]:
             if code == "INTERNAL":
                 defects.append((number, name, str(arguments)[:2000]))
             calls.see(content)
+    print(codes.most_common())
     assert not defects, defects
     return codes
 

@@ -11,7 +11,7 @@ from support.words.hostile_answers import HOSTILE
 
 Call = tuple[str, dict[str, Any]]
 
-_SPEC = """\
+SPEC = """\
 name: fuzzed
 framework: nanogpt
 model: {n_layer: 1, n_head: 2, d_model: 32}
@@ -70,17 +70,20 @@ _RARE = frozenset(
 
 
 class FuzzedCalls:
-    """`known`: by parameter, values that mean something."""
+    """`known`: by parameter, values that mean something; of `spec` whole ones, to be mutated. Their
+    last line, the host, stays. `often`: a tool for every third call."""
 
     def __init__(
         self,
         seed: int,
         schemas: Mapping[str, Mapping[str, Any]],
         known: Mapping[str, Sequence[Any]],
+        often: str | None = None,
     ) -> None:
         self._random = random.Random(seed)
         self._schemas = schemas
         self._known = {**known, "timeout_s": (0, 0.01), "set": _sets()}
+        self._often = often
         self._seen: list[str] = []
 
     def see(self, answer: Mapping[str, Any]) -> None:
@@ -92,9 +95,7 @@ class FuzzedCalls:
     def next(self) -> Call:
         """The next call."""
         pick = self._random
-        name = pick.choice(list(self._schemas))
-        while name in _RARE and pick.random() < 0.9:
-            name = pick.choice(list(self._schemas))
+        name = self._tool()
         schema = self._schemas[name]
         arguments = {}
         for parameter, described in schema["properties"].items():
@@ -108,6 +109,15 @@ class FuzzedCalls:
         if pick.random() < 0.01:
             name = pick.choice(_TEXTS).encode(errors="replace").decode()  # clients send no other
         return name, arguments
+
+    def _tool(self) -> str:
+        pick, names = self._random, list(self._schemas)
+        if self._often is not None and pick.random() < 0.3:
+            return self._often
+        name = pick.choice(names)
+        while name in _RARE and pick.random() < 0.9:
+            name = pick.choice(names)
+        return name
 
     def _argument(self, parameter: str, described: Mapping[str, Any]) -> Any:
         pick = self._random
@@ -143,7 +153,7 @@ class FuzzedCalls:
     def _spec(self) -> str:
         """A whole spec, mutated at one or two places or not at all."""
         pick = self._random
-        lines = _SPEC.splitlines()
+        lines = pick.choice(self._known["spec"]).splitlines()
         for _ in range(pick.choice((0, 1, 1, 2))):
             at = pick.randrange(len(lines) - 1)  # the host stays
             key, _, _ = lines[at].partition(":")
