@@ -20,16 +20,20 @@ from support.core.journal_records import (
     started,
     state,
 )
+from support.machines.rental_home import renting
+from support.machines.rented_instances import expired, rent
+from support.providers.runpod_site import RunPodSite
 from support.runs.planted_runs import finding
-from support.runs.running_run import run_async
+from support.runs.running_run import run_async, wait_until
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 from support.sync.hostile_host import HostileHost
 from support.sync.mutations import mutated, mutated_line, nested
 
-from trainmaster.keeper.parts import tick_runs
+from trainmaster.keeper.parts import tick_instances, tick_runs
 from trainmaster.runs.diagnosis.diagnose_run import found_of
 from trainmaster.runs.diagnosis.service import diagnose
 from trainmaster.runs.status import get_status, list_runs, status_of
+from trainmaster.store.control.instances import RentState
 from trainmaster.sync.follow import catch_up, last_pass
 from trainmaster.sync.ingest import MOST_REFUSED_LINES, Ingest, MirrorGrowth
 from trainmaster.sync.rebuild import replay
@@ -148,8 +152,16 @@ def test_a_file_of_refused_lines_quarantines_its_run_until_it_is_replayed(
     assert run_async(lambda: replay(workspace)).runs == 2
 
 
+@pytest.fixture
+def site(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunPodSite]:
+    with RunPodSite(has_sshd=False) as site, renting(home, site, monkeypatch):
+        yield site
+
+
 @pytest.mark.slow
-def test_mutated_journals_and_events_harm_no_other_run(workspace: FollowedWorkspace) -> None:
+def test_mutated_journals_and_events_harm_no_other_run_and_no_lease(
+    workspace: FollowedWorkspace, site: RunPodSite
+) -> None:
     print(f"TRAINMASTER_FAULT_SEED={SEED}")
     seed = random.Random(SEED)
     runs = [placed(workspace, f"mutant{number}") for number in range(MUTANTS)]
@@ -158,7 +170,12 @@ def test_mutated_journals_and_events_harm_no_other_run(workspace: FollowedWorksp
         run.mirror.append(JOURNAL, mutated(documents(JOURNAL_BODIES), seed))
         run.mirror.append(EVENTS, mutated(documents(EVENT_BODIES), seed))
     ingest(workspace, *runs, well)
+    over, other = expired(workspace, site, HOST), rent(workspace, "elsewhere")
+    assert run_async(lambda: tick_instances(workspace)).failed is None
     answer = run_async(lambda: tick_runs(workspace))
+    wait_until(lambda: not site.alive, f"the end of {over.tag}")
+    kept = workspace.control.instances.find(other.tag)
+    assert kept is not None and kept.state is RentState.READY and kept.release is None
     assert len(answer.runs) == MUTANTS + 1
     assert not [why for why in (answer.failed or {}).values() if "INTERNAL" in why]
     listed = run_async(lambda: list_runs(workspace, limit=MUTANTS + 1))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from support.providers.instances import RentableInstance
+from support.providers.site import Site
+
 from trainmaster.store.control.instances import RentedInstance, RentState
 from trainmaster.sync.workspace import Workspace
 
@@ -42,3 +45,15 @@ def rented(
 def rent(workspace: Workspace, host: str = "debug", **fields: Any) -> RentedInstance:
     """Record a rented instance behind the host of this name."""
     return workspace.control.instances.add(rented(host, **fields))
+
+
+def expired(workspace: Workspace, site: Site, host: str) -> RentedInstance:
+    """Record an instance behind this host whose lease is over, and which RunPod still lists."""
+    since_t = time.time() - 1.1 * HOUR_S
+    instance = rent(workspace, host, hours=1.0, since_t=since_t, first_listed_t=since_t)
+    body = {"image": "", "disk": 10, "ports": [], "env": {}, "cloud": "SECURE"}
+    body["gpu"] = {"id": "NVIDIA H100 80GB HBM3", "count": 1}
+    site.instances["7"] = RentableInstance(
+        "7", instance.tag, instance.usd_per_h, site.modes, lambda _: None, body, created_t=since_t
+    )
+    return instance

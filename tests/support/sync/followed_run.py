@@ -30,7 +30,7 @@ class FollowedWorkspace(Workspace):
 
     def __init__(self, home: Home, host: Host, *, multiplexed: bool = True) -> None:
         super().__init__(home)
-        self.control.put_host(HostRecord(HOST, "127.0.0.1"), 1.0)
+        self.control.put_host(HostRecord(HOST, "127.0.0.1", port=1), 1.0)
         self._box = HostedBackend(host, ProcessLauncher(), multiplexed=multiplexed)
 
     def backend(self, host: str) -> Backend:
