@@ -1,4 +1,4 @@
-"""Lists a run's checkpoints, and reads them anew where that is asked. Only reads."""
+"""Lists a run's checkpoints, and verifies them where that is asked. Only reads."""
 
 from __future__ import annotations
 
