@@ -52,6 +52,12 @@ def _start(options: Options) -> int:
     return _print(answer.to_dict(), code=0 if answer.error is None else 1)
 
 
+def _supervised(_options: Options) -> int:
+    from trainer_runtime.box.answer.supervised import supervised
+
+    return _print(supervised(sys.stdin.read()))
+
+
 def _hold(options: Options) -> int:
     from trainer_runtime.box.processes.hold import hold
 
@@ -206,6 +212,9 @@ _CACHE = _argument("cache")
 COMMANDS = {
     "supervise": Command("supervise a run in the foreground", _supervise, (_RUN,)),
     "start": Command("make sure that a supervisor runs, detached", _start, (_RUN,)),
+    "supervised": Command(
+        "which runs that standard input names have a supervisor", _supervised, ()
+    ),
     "hold": Command(
         "run one attempt's trainer (the supervisor calls it)",
         _hold,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from support.backends.ssh_hosts import Sshd
 from support.kaggle.stage import RUN, Stage
 from support.runs.running_run import run_async
 
+from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.core.files.corpus import AskedSource
+from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.files.listing import LeftOut, ListedFile
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -32,6 +35,7 @@ from trainmaster.backends import (
     RunFiles,
     RunReceiver,
     SourceExaminer,
+    SupervisorFinder,
 )
 from trainmaster.backends.hosts.tree_files import list_tree
 from trainmaster.backends.hosts.trees import TreeProgress
@@ -54,11 +58,13 @@ CAPABILITIES = {
             RunFiles,
             RunReceiver,
             SourceExaminer,
+            SupervisorFinder,
         }
         for host in HOSTS
     },
 }
 FILES = {"config.json": b'{"secrets": []}', "final/model.bin": b"weights"}
+OTHER = "never-placed-abc234"
 STOPPED = Desired(DesiredState.STOPPED, generation=2, why="stop")
 
 
@@ -260,6 +266,23 @@ def test_a_run_without_processes_is_inspected(placed: Backend, host: str) -> Non
     async def work() -> None:
         report = await Inspector.of(placed).inspect(RUN, 1)
         assert (report.attempt, report.ranks, report.verdict.code) == (1, (), "stall")
+        await placed.disconnect()
+
+    run_async(work)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_runs_with_a_supervisor_are_found_among_others(placed: Backend, host: str) -> None:
+    async def work() -> None:
+        finder = SupervisorFinder.of(placed)
+        asked = [OTHER, RUN]
+        assert await finder.supervised(asked) == frozenset()
+        lock = try_lock(RunFolder(Path(await placed.folder(RUN))).supervisor_lock)
+        assert lock is not None
+        try:
+            assert await finder.supervised(asked) == {RUN}
+        finally:
+            os.close(lock)
         await placed.disconnect()
 
     run_async(work)

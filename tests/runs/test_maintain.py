@@ -194,3 +194,20 @@ def test_a_supervisor_that_is_silent_is_started_again(
     assert run_async(lambda: get_status(opened, RUN)).unattended is None
     run_async(lambda: maintain(opened, opened.control.runs()))
     assert supervised() == ["silent-aaaaaa"]
+
+
+def test_a_thorough_round_asks_a_host_once_and_starts_the_supervisors_that_are_missing(
+    opened: RecordedWorkspace, tmp_path: Path
+) -> None:
+    for name in ("alive-aaaaaa", "dead-aaaaaa"):
+        FakeRun(opened, tmp_path / HOST / "runs" / name, HOST)
+    runs = opened.control.runs()
+    opened.launcher.living = {
+        str(opened.control.recorded_folder(run.run_id)) for run in runs if "dead" not in run.run_id
+    }
+    found = run_async(lambda: maintain(opened, runs, Round(thorough=True, reads=False)))
+    assert {name: one.did for name, one in found.items() if one.did} == {
+        "dead-aaaaaa": ["started the supervisor"]
+    }
+    asked = [words for words in opened.written if "supervise" in words]
+    assert asked == [f"{HOST}: which of 3 are supervised"]

@@ -17,6 +17,7 @@ from trainmaster.backends.capabilities import (
     RunFiles,
     RunReceiver,
     SourceExaminer,
+    SupervisorFinder,
 )
 from trainmaster.store.host_record import HostRecord
 from trainmaster.words.errors import HostError
@@ -92,5 +93,6 @@ __all__ = [
     "RunFiles",
     "RunReceiver",
     "SourceExaminer",
+    "SupervisorFinder",
     "open_backend",
 ]

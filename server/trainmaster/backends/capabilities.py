@@ -138,6 +138,17 @@ class AlertSender(Capability):
         """Give a placed run its alerts, in a file that only its owner can read."""
 
 
+class SupervisorFinder(Capability):
+    """Finds the supervisors of many runs at a time."""
+
+    cannot = "list which of its runs are supervised"
+    instead = "Ask for each run: `trainmaster status`."
+
+    @abstractmethod
+    async def supervised(self, run_ids: Sequence[str]) -> frozenset[str]:
+        """Those of the runs that have a supervisor now; one question, however many they are."""
+
+
 class RunFiles(Capability):
     """Lists and reads the files of a run's folder."""
 

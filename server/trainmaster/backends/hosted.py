@@ -26,6 +26,7 @@ from trainmaster.backends.capabilities import (
     RunFiles,
     RunReceiver,
     SourceExaminer,
+    SupervisorFinder,
 )
 from trainmaster.backends.follower import Follower
 from trainmaster.backends.hosts import Host, corpus, foreign, run_files
@@ -54,6 +55,7 @@ class HostedBackend(
     RunFiles,
     RunReceiver,
     SourceExaminer,
+    SupervisorFinder,
 ):
     """`host` transports files and commands, `launcher` holds the supervisor.
 
@@ -113,6 +115,11 @@ class HostedBackend(
         with suppress(HostError):  # else the next command that needs it sends it
             await self._host.place_runtime()
         return started
+
+    async def supervised(self, run_ids: Sequence[str]) -> frozenset[str]:
+        by_folder = {await self.folder(run_id): run_id for run_id in run_ids}
+        living = await self._launcher.supervised(self._host, list(by_folder))
+        return frozenset(by_folder[folder] for folder in living)
 
     @asynccontextmanager
     async def follower(self) -> AsyncIterator[Follower]:

@@ -19,6 +19,7 @@ from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
 from trainmaster.backends import Backend
 from trainmaster.runs.secret_delivery import deliver_secrets, forget_secrets
+from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import record_unreachable
 from trainmaster.sync.run_view import RunView, ended_instance, load_view
@@ -27,11 +28,18 @@ from trainmaster.transfers.transfer import begin_transfers
 from trainmaster.words.errors import HostError
 
 
-async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -> list[str]:
+async def advance(
+    workspace: Workspace,
+    run_id: str,
+    *,
+    thorough: bool = True,
+    supervised: SupervisedRuns | None = None,
+) -> list[str]:
     """Do what is due for a run; what was done, in words, empty where nothing was.
 
-    `thorough` asks the host whether a supervisor lives; otherwise its heartbeat is trusted. Where
-    another process advances the same run, it is left to that one.
+    `thorough` asks the host whether a supervisor lives; otherwise its heartbeat is trusted.
+    `supervised`: what the host says of several runs at once. Where another process advances the
+    same run, it is left to that one.
 
     Raises:
         HostError: the host refuses or can't be reached; what was not done is still due.
@@ -42,7 +50,8 @@ async def advance(workspace: Workspace, run_id: str, *, thorough: bool = True) -
     try:
         run = workspace.control.run(run_id)
         try:
-            return await _take_steps(_Due.of(workspace, run, thorough=thorough))
+            due = _Due(workspace, run, *workspace.control.desired(run_id), thorough, supervised)
+            return await _take_steps(due)
         except HostError as error:
             if error.unreachable:
                 record_unreachable(workspace, run.host, error)
@@ -71,11 +80,8 @@ class _Due:
     desired: Desired
     delivered: bool
     thorough: bool
+    supervised: SupervisedRuns | None
     acted: bool = False
-
-    @classmethod
-    def of(cls, workspace: Workspace, run: Run, *, thorough: bool) -> _Due:
-        return cls(workspace, run, *workspace.control.desired(run.run_id), thorough)
 
     @property
     def backend(self) -> Backend:
@@ -149,6 +155,8 @@ async def _start_supervisor(due: _Due) -> str | None:
     if not (due.acted or due.thorough or _is_silent(view)):
         return None
     if view.record.closed and not view.request_pending:
+        return None
+    if not due.acted and due.supervised is not None and await due.supervised.has(due.run.run_id):
         return None
     return "started the supervisor" if await due.backend.start(due.run.run_id) else None
 

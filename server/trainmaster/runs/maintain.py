@@ -17,6 +17,7 @@ from trainer_runtime.core.files.durable import is_locked
 from trainmaster.alerts.send import begin_sending
 from trainmaster.backends import KAGGLE
 from trainmaster.runs.advance import advance, fire_alerts
+from trainmaster.runs.supervised_runs import SupervisedRuns
 from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up, last_pass, record_unreachable
@@ -207,12 +208,15 @@ async def _maintain_host(
 ) -> None:
     away: TrainmasterError | None = None
     began_t = time.time()
+    opened = [run for run in runs if not run.closed]
+    supervised = SupervisedRuns(workspace, host, [run.run_id for run in opened])
     for run in runs:
-        done = await _advance(workspace, run, how) if away is None else Maintained([], away, False)
+        done = Maintained([], away, False)
+        if away is None:
+            done = await _advance(workspace, run, how, supervised)
         if done.error is not None and done.error.unanswered:
             away = done.error
         found[run.run_id] = done
-    opened = [run for run in runs if not run.closed]
     if how.reads and opened and (away is None or last_pass(workspace.home, host).t < began_t):
         try:
             await catch_up(workspace, host, how.bound_s)
@@ -228,12 +232,15 @@ async def _maintain_host(
             done.failed_by(error, workspace, run.run_id)
 
 
-async def _advance(workspace: Workspace, run: Run, how: Round) -> Maintained:
+async def _advance(
+    workspace: Workspace, run: Run, how: Round, supervised: SupervisedRuns | None = None
+) -> Maintained:
     """`advance` within its bound; what kept it from its end is noted, and given."""
     await _until_unlocked(workspace.home.advance_lock(run.run_id), how.lock_s)
     try:
         async with asyncio.timeout(how.bound_s):
-            return Maintained(await advance(workspace, run.run_id, thorough=how.thorough))
+            did = await advance(workspace, run.run_id, thorough=how.thorough, supervised=supervised)
+        return Maintained(did)
     except TimeoutError:
         message = f"{run.host} gave no answer within {how.bound_s:.0f} s."
         fix = "Check the link, or the host."

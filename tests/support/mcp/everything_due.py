@@ -66,8 +66,8 @@ class RecordedWorkspace(Workspace):
         self.written: list[str] = []
         self.host = RecordingHost(HOST, root, self.written)
         self.stage = Stage(self, RecordingKaggle(self.written))
-        launcher = RecordingLauncher(self.written)
-        self._hosted = HostedBackend(self.host, launcher, multiplexed=True)
+        self.launcher = RecordingLauncher(self.written)
+        self._hosted = HostedBackend(self.host, self.launcher, multiplexed=True)
         self.control.put_host(HostRecord(HOST, "127.0.0.1", port=1), 1.0)
 
     def backend(self, host: str) -> Backend:

@@ -78,16 +78,22 @@ class RecordingHost(LocalHost):
 
 
 class RecordingLauncher:
-    """Notes that a supervisor is to be started, and starts none."""
+    """Notes that a supervisor is to be started, and starts none. `living`: the folders of runs
+    that have one."""
 
     name = "process"
 
     def __init__(self, written: list[str]) -> None:
+        self.living: set[str] = set()
         self._written = written
 
     async def ensure_supervisor(self, host: Host, folder: str) -> bool:
         self._written.append(f"{host.name}: supervisor {folder}")
         return True
+
+    async def supervised(self, host: Host, folders: Sequence[str]) -> frozenset[str]:
+        self._written.append(f"{host.name}: which of {len(folders)} are supervised")
+        return frozenset(folders) & self.living
 
 
 class RecordingKaggle(FakeKaggle):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.supervise.supervisor import Supervisor
 from trainer_runtime.box.watch.telemetry import Telemetry
-from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.files.durable import is_locked, try_lock
 from trainmaster.backends.debug.processes import SimulatedProcesses
 from trainmaster.backends.hosts import Host
 
@@ -30,6 +31,11 @@ class InProcessLauncher:
         )
         thread.start()
         return True
+
+    async def supervised(self, host: Host, folders: Sequence[str]) -> frozenset[str]:
+        return frozenset(
+            folder for folder in folders if is_locked(RunFolder(Path(folder)).supervisor_lock)
+        )
 
 
 def _supervise(run: RunFolder, lock: int | None) -> None:

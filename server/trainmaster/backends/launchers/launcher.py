@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from trainmaster.backends.hosts import Host
@@ -15,4 +16,11 @@ class Launcher(Protocol):
 
         Raises:
             HostError: `SUPERVISOR_DID_NOT_START`.
+        """
+
+    async def supervised(self, host: Host, folders: Sequence[str]) -> frozenset[str]:
+        """Those of the runs' folders whose supervisor lives now; one call, however many they are.
+
+        Raises:
+            HostError: the host gives no usable answer.
         """

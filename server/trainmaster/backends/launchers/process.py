@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 from trainer_runtime.core.answers.supervisor import SupervisorAnswer
+from trainer_runtime.core.decoding import Fields
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 
@@ -20,3 +24,16 @@ class ProcessLauncher:
         )
         call = RuntimeCall("start", ["."], failure, _TIMEOUT_S, folder=folder, acts=True)
         return (await runtime_call(host, call, SupervisorAnswer.of)).started
+
+    async def supervised(self, host: Host, folders: Sequence[str]) -> frozenset[str]:
+        failure = Failure(
+            f"The supervisors on {host.name} could not be listed",
+            f"`trainmaster hosts check {host.name}` finds the cause.",
+        )
+        asked = json.dumps({"folders": list(folders)}).encode()
+        call = RuntimeCall("supervised", [], failure, _TIMEOUT_S, stdin=asked, acts=True)
+
+        def living(answer: Fields) -> frozenset[str]:
+            return frozenset(folders[at] for at in answer.integers("supervised"))
+
+        return await runtime_call(host, call, living)
