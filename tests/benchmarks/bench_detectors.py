@@ -1,23 +1,20 @@
-"""The cost of the detectors: microseconds per point over a run of a million, and per tick.
+"""What a point costs the detectors beside appending it to a list, the least anybody could do.
 
-Beside it the time of appending the same points to lists, the least that anybody could do with them.
-
-    python tests/benchmarks/bench_detectors.py [--points 1000000]
+python tests/benchmarks/bench_detectors.py [--turns 5] [--points 200000]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.turns import processor_seconds
 from support.core.metric_series import FIRST_T, healthy
 
 from trainer_runtime.core.diagnosis.detectors import Detectors
@@ -26,32 +23,38 @@ Point = tuple[str, int, float, float]
 _OF_A_STEP = 7
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--points", type=int, default=1_000_000)
-    count = parser.parse_args().points
-    measure("loss alone", loss_alone(count))
-    measure("seven keys a step", seven_keys(count // _OF_A_STEP))
+def measure(bench: Benchmark) -> None:
+    count = int(bench.sizes["points"])
+    compare(bench, "a point of the loss alone", loss_alone(count))
+    compare(bench, "a point of seven keys a step", seven_keys(count // _OF_A_STEP))
 
 
-def measure(name: str, points: list[Point]) -> None:
-    detectors, lists = Detectors(), defaultdict(list)
-    ours_s = timed(lambda: [detectors.point(*point) for point in points] and None)
-    least_s = timed(lambda: [lists[key].append((step, v)) for key, step, _, v in points] and None)
-    tick_s = timed(lambda: [detectors.tick(points[-1][2] + i) for i in range(1000)] and None) / 1000
-    state_s = timed(lambda: [json.dumps(detectors.to_dict()) for _ in range(100)] and None) / 100
-    size = len(json.dumps(detectors.to_dict()))
-    print(
-        f"{name:18} {len(points):9,} points: {1e6 * ours_s / len(points):5.2f} us each "
-        f"(appending: {1e6 * least_s / len(points):.2f}), tick {1e6 * tick_s:.0f} us, "
-        f"state {size:,} bytes in {1e3 * state_s:.2f} ms"
+def compare(bench: Benchmark, name: str, points: list[Point]) -> None:
+    fed = [Detectors()]
+
+    def detect() -> None:
+        fed[0] = Detectors()
+        for point in points:
+            fed[0].point(*point)
+
+    def append() -> None:
+        lists = defaultdict(list)
+        for key, step, _, value in points:
+            lists[key].append((step, value))
+
+    bench.compare(
+        name,
+        "µs",
+        ours=processor_seconds(detect, 1e6 / len(points)),
+        peer=("a list", processor_seconds(append, 1e6 / len(points))),
+        note=f"{len(points):,} points; state of {len(json.dumps(fed[0].to_dict())):,} bytes",
     )
 
+    def tick() -> None:
+        for second in range(1000):
+            fed[0].tick(points[-1][2] + second)
 
-def timed(work: Callable[[], None]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
+    bench.compare(f"a tick after {name}", "µs", ours=processor_seconds(tick, 1e3))
 
 
 def loss_alone(steps: int) -> list[Point]:
@@ -78,4 +81,4 @@ def seven_keys(steps: int) -> list[Point]:
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(measure, points=Size(200_000, full=1_000_000))

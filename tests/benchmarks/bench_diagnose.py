@@ -1,73 +1,93 @@
-"""`diagnose FILE` over a log of 1 GB: signatures, series and detectors in one pass, on one core.
+"""`diagnose FILE`, which is signatures, series and detectors in one pass, beside `grep -c`.
 
-    python tests/benchmarks/bench_diagnose.py [--gigabytes 1]
-
-Beside it what its parts take by themselves. Nothing here passes or fails.
+python tests/benchmarks/bench_diagnose.py [--turns 3] [--megabytes 8]
 """
 
 from __future__ import annotations
 
-import argparse
+import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.core.synthetic_logs import made_log, noise
+from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.result import Goal, at_least
+from support.benchmarks.turns import rate
+from support.core.synthetic_logs import DIALECTS, made_log, noise
 
-from trainer_runtime.core.diagnosis.parse import LogParser
-from trainer_runtime.core.diagnosis.signatures import SignatureScan
+from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
 from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 
 _CHUNK_BYTES = 1 << 20
+_FAILURE = b"RuntimeError: CUDA error: an illegal memory access was encountered\n"
+_SIGNATURES_GOAL = at_least(200)  # 5 s for 1 GB
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gigabytes", type=float, default=1.0)
-    size = int(parser.parse_args().gigabytes * 1e9)
-    print(f"{'':16}{'GB':>6}{'diagnose':>10}{'signatures':>12}{'parser':>9}{'found':>24}")
-    compare("nanoGPT", size, made_log("nanogpt", 100_000))
-    compare("Megatron", size, made_log("megatron", 100_000))
-    compare("one in a hundred", size, made_log("nanogpt", 1000) + noise(99_000))
-    compare("noise alone", size, noise(40_000))
+def measure(bench: Benchmark) -> None:
+    size = int(bench.sizes["megabytes"] * 1e6)
+    mixed = b"".join(made_log(dialect, 4_000) for dialect in DIALECTS)
+    pieces = {
+        "nanoGPT": made_log("nanogpt", 60_000),
+        "all dialects": mixed,
+        "one line in ten noise": mixed + noise(len(DIALECTS) * 400),
+        "noise alone": noise(40_000),
+    }
+    for name, piece in pieces.items():
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "train.log"
+            write(log, piece, size)
+            goal = _SIGNATURES_GOAL
+            compare(bench, f"signatures, {name}", log, lambda log=log: signatures(log), goal)
+            compare(bench, f"diagnose, {name}", log, lambda log=log: diagnose(log), None)
 
 
-def compare(name: str, size: int, piece: bytes) -> None:
+def write(log: Path, piece: bytes, size: int) -> None:
     """`piece` again and again, as of a training that is resumed from its beginning each time."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "train.log"
-        with log.open("wb") as file:
-            for _ in range(size // len(piece)):
-                file.write(piece)
-        answer: list[str] = []
-        whole_s = timed(lambda: answer.extend(f.code for f in diagnose_file(log).findings))
-        scan, parser = SignatureScan(), LogParser()
-        scan_s = timed(lambda: read(log, scan.feed))
-        parse_s = timed(lambda: read(log, parser.feed))
-        size = log.stat().st_size
-    found = ",".join(dict.fromkeys(answer)) or "nothing"
-    print(
-        f"{name:16}{size / 1e9:6.2f}{whole_s:9.1f}s{scan_s:11.1f}s{parse_s:8.1f}s{found:>24}",
-        flush=True,
+    with log.open("wb") as file:
+        for _ in range(max(1, size // len(piece))):
+            file.write(piece)
+        file.write(_FAILURE)
+
+
+def compare(
+    bench: Benchmark, name: str, log: Path, work: Callable[[], list[str]], goal: Goal | None
+) -> None:
+    found: list[str] = []
+    megabytes = log.stat().st_size / 1e6
+    bench.compare(
+        name,
+        "MB/s",
+        ours=rate(lambda: found.extend(work()), megabytes),
+        peer=("grep -c", rate(lambda: grep_count(log), megabytes)),
+        goal=goal,
+        turns=min(3, bench.turns),
     )
+    assert found, "the failure at the log's end was not found"
 
 
-def read(log: Path, feed: Callable[[bytes], object]) -> None:
+def grep_count(log: Path) -> None:
+    """Through a pipe: grep stops early where its output is the null device."""
+    with log.open("rb") as file:
+        cat = subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE)
+        subprocess.run(["grep", "-c", "loss"], stdin=cat.stdout, capture_output=True, check=False)
+        cat.wait()
+
+
+def diagnose(log: Path) -> list[str]:
+    return [finding.code for finding in diagnose_file(log).findings]
+
+
+def signatures(log: Path) -> list[str]:
+    scan = SignatureScan()
     with log.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK_BYTES):
-            feed(chunk)
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Processor seconds: others may use the machine meanwhile."""
-    started = time.process_time()
-    work()
-    return time.process_time() - started
+            scan.feed(chunk)
+    scan.finish()
+    return [finding.code for finding in find(scan.result())]
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(measure, megabytes=Size(8, full=1000))

@@ -1,14 +1,13 @@
 """What following many runs costs on each side, how soon a line is here, how soon a log's end.
 
-Runs are followed through a real sshd, beside two lines a second of each; their mirrors are compared
-with the originals at the end. Prints shares of a core and seconds; nothing here passes or fails.
+Runs are followed through a real sshd (with `--here 1` through a child process), beside two lines a
+second of each; their mirrors are compared with the originals at the end.
 
-    python tests/benchmarks/bench_following.py [--runs 200] [--seconds 20] [--here]
+    python tests/benchmarks/bench_following.py [--runs 200] [--seconds 15] [--here 0]
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -23,7 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench_supervision import own_processor_s, processor_s
+from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.result import at_most
+from support.benchmarks.turns import own_processor_s, processor_s
 from support.sync.followed_run import HOST, FakeRun, FollowedWorkspace
 
 from trainmaster.backends.follower import Followed
@@ -107,25 +108,13 @@ class Watch:
         return f"{lines} lines, mirrors that differ from their originals: {other}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--here", action="store_true", help="without sshd: a child process")
-    arguments = parser.parse_args()
+def measure(bench: Benchmark) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder, "home"))
-        with (nearby if arguments.here else over_sshd)(home) as place:
-            for name, work in (("following", copy), ("following-and-ingest", serve)):
-                workspace = FollowedWorkspace(Home(home.root / name), place.host)
-                runs = [
-                    FakeRun(workspace, place.root / "runs" / f"{name}-{number}-abcdef")
-                    for number in range(arguments.runs)
-                ]
-                watch = Watch(workspace, runs, arguments.seconds)
-                asyncio.run(measure(name, watch, work, place))
-                workspace.close()
-            asyncio.run(read_ends(place, Path(folder)))
+        with (nearby if bench.sizes["here"] else over_sshd)(home) as place:
+            for name, work in (("following", copy), ("following and ingest", serve)):
+                asyncio.run(follow(bench, name, work, place, home))
+            asyncio.run(read_ends(bench, place, Path(folder)))
 
 
 @contextmanager
@@ -145,10 +134,37 @@ def over_sshd(home: Home) -> Iterator[Place]:
         yield Place(host, root, lambda: sum(map(processor_s, box.processes)))
 
 
-async def measure(name: str, watch: Watch, work: Work, place: Place) -> None:
-    """Follow for so long while lines are written, and print what that has cost."""
+async def follow(bench: Benchmark, name: str, work: Work, place: Place, home: Home) -> None:
+    """Follow for so long while lines are written, and report what that has cost."""
+    workspace = FollowedWorkspace(Home(home.root / name.replace(" ", "-")), place.host)
+    runs = [
+        FakeRun(workspace, place.root / "runs" / f"{name.replace(' ', '-')}-{number}-abcdef")
+        for number in range(int(bench.sizes["runs"]))
+    ]
+    watch = Watch(workspace, runs, bench.sizes["seconds"])
+    here, there = await measured(watch, work, place, bench.turns)
+    delays_s = sorted(watch.delays_s)
+    title = f"{name}, {len(runs)} runs"
+    bench.report(f"{title}: here", "% of a core", ours=here, goal=at_most(2))
+    bench.report(f"{title}: on the host", "% of a core", ours=there, goal=at_most(2))
+    late = "95 % of lines" if watch.delays_s else ""
+    bench.report(
+        f"{title}: until a line is here",
+        "s",
+        ours=[delays_s[len(delays_s) // 2]],
+        goal=at_most(0.5),
+        note=f"{late} within {delays_s[int(len(delays_s) * 0.95)]:.3f} s; {watch.compared()}",
+    )
+    workspace.close()
+
+
+async def measured(
+    watch: Watch, work: Work, place: Place, turns: int
+) -> tuple[list[float], list[float]]:
+    """The shares of a core that each side took, turn by turn."""
     folders = "\n".join(str(run.folder) for run in watch.runs)
     lasts_s = watch.seconds + 2 * _WARM_UP_S
+    here, there = [], []
     with subprocess.Popen(
         [sys.executable, "-c", _WRITING, str(lasts_s)], stdin=subprocess.PIPE
     ) as writer:
@@ -158,21 +174,19 @@ async def measure(name: str, watch: Watch, work: Work, place: Place) -> None:
         following = asyncio.create_task(work(watch))
         await asyncio.sleep(_WARM_UP_S)
         watch.delays_s.clear()
-        own, there, began = own_processor_s(), place.spent_s(), time.monotonic()
-        await asyncio.sleep(watch.seconds)
-        own, there = own_processor_s() - own, place.spent_s() - there
-        lasted = time.monotonic() - began
-        delays_s = sorted(watch.delays_s)
+        for _ in range(turns):
+            own, theirs, began = own_processor_s(), place.spent_s(), time.monotonic()
+            await asyncio.sleep(watch.seconds / turns)
+            lasted = time.monotonic() - began
+            here.append(100 * (own_processor_s() - own) / lasted)
+            there.append(100 * (place.spent_s() - theirs) / lasted)
         await asyncio.to_thread(writer.wait)
     while not watch.is_complete():
         await asyncio.sleep(POLL_S)
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     await place.host.disconnect()
-    p50, p95 = (delays_s[int(len(delays_s) * share)] for share in (0.5, 0.95))
-    print(f"{name}, {len(watch.runs)} runs: here {own / lasted:.2%} of a core", end=", ")
-    print(f"there {there / lasted:.2%}; a line is here after {p50:.3f} s, 95 % {p95:.3f} s")
-    print(f"{name}: {watch.compared()}")
+    return here, there
 
 
 async def copy(watch: Watch) -> None:
@@ -193,7 +207,7 @@ async def serve(watch: Watch) -> None:
             await asyncio.sleep(0.05)
 
 
-async def read_ends(place: Place, folder: Path) -> None:
+async def read_ends(bench: Benchmark, place: Place, folder: Path) -> None:
     """The last lines of a large log, once it is mirrored, and of one that lies on the host."""
     line = b"step 1234 | loss 2.3456 | lr 1.0e-03 | 12345 tokens/s\n"
     log = place.root / "large.log"
@@ -201,27 +215,26 @@ async def read_ends(place: Place, folder: Path) -> None:
         for _ in range(_LOG_BYTES // (1 << 20)):
             file.write(line * ((1 << 20) // len(line)))
     workspace = Workspace(Home(folder / "empty"))
-    here = await best_s(lambda: read_log(workspace, str(log), limit=100))
-    workspace.close()
     size = log.stat().st_size
 
     async def read() -> None:
         assert len(await place.host.read(str(log), size - _TAIL_BYTES, _TAIL_BYTES)) == _TAIL_BYTES
 
-    there = await best_s(read)
+    here, there = [], []
+    for _ in range(bench.turns):
+        here.append(await taken_ms(lambda: read_log(workspace, str(log), limit=100)))
+        there.append(await taken_ms(read))
+    workspace.close()
     await place.host.disconnect()
-    print(f"the end of a log of {size / 2**30:.2f} GiB: mirrored {here * 1e3:.1f} ms", end=", ")
-    print(f"64 KiB from the host {there * 1e3:.1f} ms")
+    name = f"the end of a log of {size / 2**30:.2f} GiB"
+    bench.report(f"{name}, mirrored", "ms", ours=here)
+    bench.report(f"{name}, 64 KiB from the host", "ms", ours=there)
 
 
-async def best_s(work: Callable[[], Awaitable[object]], rounds: int = 5) -> float:
-    """The fewest seconds of a few calls."""
-    taken = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        await work()
-        taken.append(time.perf_counter() - started)
-    return min(taken)
+async def taken_ms(work: Callable[[], Awaitable[object]]) -> float:
+    started = time.perf_counter()
+    await work()
+    return 1e3 * (time.perf_counter() - started)
 
 
 def children_s() -> float:
@@ -232,4 +245,6 @@ def children_s() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(
+        measure, runs=Size(200, full=200), seconds=Size(15, full=60), here=Size(0, full=0)
+    )

@@ -1,18 +1,15 @@
 """Over SSH: how soon a launch starts the trainer, and how fast trees travel beside scp.
 
-Everything against a real sshd on loopback, in turn and in the same run. Prints seconds and ratios;
-nothing here passes or fails.
+Everything against a real sshd on loopback; needs root.
 
-    python tests/benchmarks/bench_ssh.py [--rounds 3] [--mib 256]
+    python tests/benchmarks/bench_ssh.py [--turns 3] [--mib 128]
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.backends.ssh_hosts import Sshd
+from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.turns import Sample
 from support.runs.running_run import small_spec
 
 from trainmaster.backends.hosts.ssh import SshHost
@@ -35,33 +34,39 @@ from trainmaster.words.paths import Home
 _SMALL_FILES, _SMALL_BYTES = 3000, 2000
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--mib", type=int, default=256)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tm-bench-") as folder, Sshd() as sshd:
-        asyncio.run(_launches(Path(folder), sshd, options.rounds))
-        for name, tree in _trees(Path(folder), options.mib).items():
-            _uploads(name, tree, Path(folder), sshd, options.rounds)
+def measure(bench: Benchmark) -> None:
+    with tempfile.TemporaryDirectory() as folder, Sshd() as sshd:
+        cold, *warm = asyncio.run(_launches(Path(folder), sshd, bench.turns))
+        note = f"the first one, which connects, took {cold:.2f} s"
+        bench.report("launch until the trainer is started", "s", ours=warm, note=note)
+        for name, tree in _trees(Path(folder), int(bench.sizes["mib"])).items():
+            bench.compare(
+                name,
+                "s",
+                ours=_timed(lambda tree=tree: asyncio.run(_send(tree, Path(folder), sshd)), sshd),
+                peer=(
+                    "scp",
+                    _timed(lambda tree=tree: subprocess.run(_scp(tree, sshd), check=True), sshd),
+                ),
+                turns=min(3, bench.turns),
+            )
 
 
-async def _launches(folder: Path, sshd: Sshd, rounds: int) -> None:
-    """From the call to the moment at which hold has started the trainer; the first one connects."""
+async def _launches(folder: Path, sshd: Sshd, turns: int) -> list[float]:
+    """Seconds from the call to the moment at which hold has started the trainer."""
     python = f"{{python: {sys.executable}}}"
     spec = small_spec(folder, host="gpu1", environment=python, steps="20")
+    took: list[float] = []
     with open_workspace({"TRAINMASTER_HOME": str(folder / "home")}) as workspace:
         workspace.control.put_host(sshd.record("gpu1"), t=0.0)
-        took: list[float] = []
-        for _ in range(rounds + 1):
+        for _ in range(turns + 1):
             began = time.time()
             run = (await launch(workspace, spec)).run_id
             await wait_for_event(workspace, run, until=["end"], timeout_s=120.0)
             root = Path(workspace.control.folder(workspace.control.run(run)))
             took.append((root / "attempts/1/process.json").stat().st_mtime - began)
         await workspace.disconnect()
-    warm = statistics.median(took[1:])
-    print(f"launch until the trainer is started: cold {took[0]:.2f} s, warm {warm:.2f} s")
+    return took
 
 
 def _trees(folder: Path, mib: int) -> dict[str, Path]:
@@ -77,22 +82,17 @@ def _trees(folder: Path, mib: int) -> dict[str, Path]:
     return {f"{mib} MiB in 2 files": large, f"{_SMALL_FILES:,} small files": small}
 
 
-def _uploads(name: str, tree: Path, folder: Path, sshd: Sshd, rounds: int) -> None:
-    ratios = []
-    for _ in range(rounds):
-        ours = _timed(lambda: asyncio.run(_send(tree, folder, sshd)), sshd)
-        scp = _timed(lambda: subprocess.run(_scp(tree, sshd), check=True), sshd)
-        ratios.append(ours / scp)
-    print(f"tree of {name}: {statistics.median(ratios):.2f} times scp's time ({scp:.2f} s)")
+def _timed(work: Callable[[], object], sshd: Sshd) -> Sample:
+    """Seconds of `work`, which creates the folder `target`."""
 
+    def sample() -> float:
+        shutil.rmtree(sshd.home / "target", ignore_errors=True)
+        os.sync()
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
 
-def _timed(work: Callable[[], object], sshd: Sshd) -> float:
-    target = sshd.home / "target"
-    shutil.rmtree(target, ignore_errors=True)
-    os.sync()
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+    return sample
 
 
 async def _send(tree: Path, folder: Path, sshd: Sshd) -> None:
@@ -111,4 +111,4 @@ def _scp(tree: Path, sshd: Sshd) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(measure, mib=Size(128, full=1024))

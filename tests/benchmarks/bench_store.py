@@ -1,74 +1,73 @@
-"""The metrics database beside a plain table and other people's stores.
+"""The metrics database beside a plain SQLite table and other stores, in processor time.
 
-Points come in durable batches of 100, as from six metrics of one run. The promise: 300,000 a
-second, a million in 200 buckets within 5 ms, the best of 200 runs within 1 ms. Peers are measured
-where they are installed (`pip install tensorboard trackio mlflow-skinny`), else named. Figures are
-of processor time, since the disk is everybody's; nothing here passes or fails.
+Points come in durable batches of 100, as from six metrics of one run. Other stores are measured
+where they are installed (`pip install tensorboard trackio mlflow-skinny`).
 
-    python tests/benchmarks/bench_store.py [--points 600000] [--rounds 3]
+    python tests/benchmarks/bench_store.py [--turns 5] [--points 300000]
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sqlite3
+import sys
 import tempfile
-import time
 from collections.abc import Callable
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.benchmarks.benchmark import Benchmark, Size, run_benchmark
+from support.benchmarks.result import Goal, at_least, at_most
+from support.benchmarks.turns import Sample, best, processor_seconds, rate
+
+from trainer_runtime.core.protocol.lineage import Lineage, Start
 from trainmaster.metrics.run_series import live_series
 from trainmaster.metrics.series_sql import bests
 from trainmaster.store.metrics_store import MetricsStore, Point
 
 _KEYS = ("loss", "lr", "grad_norm", "tokens", "tokens_per_s", "mfu")
 _BATCH = 100
-_RUNS, _RUN_STEPS = 200, 20_000
+_RUNS, _RUN_STEPS = 200, 5_000
 _LONG = 1_000_000
 # Slow stores get fewer points: they are reported by the second.
 _SLOW_POINTS = 3000
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--points", type=int, default=600_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+def measure(bench: Benchmark) -> None:
     made = Random(7)
     points = [
         Point(key, step, 1e9 + step, made.random())
-        for step in range(arguments.points // len(_KEYS))
+        for step in range(int(bench.sizes["points"]) // len(_KEYS))
         for key in _KEYS
     ]
     with tempfile.TemporaryDirectory() as folder:
-        compare_writing(points, arguments.rounds, Path(folder))
-        read(Path(folder, "read.db"))
+        compare_writing(bench, points, Path(folder))
+        compare_others(bench, points[:_SLOW_POINTS], Path(folder))
+        compare_reading(bench, Path(folder, "read.db"))
 
 
-def compare_writing(points: list[Point], rounds: int, folder: Path) -> None:
-    best: dict[str, float] = {}
-    for number in range(rounds):
-        for name, write in (("a plain table", plain), ("trainmaster", ours)):
-            place = folder / f"{name.split()[-1]}-{number}"
-            began = time.process_time()
-            write(points, place)
-            taken = time.process_time() - began
-            best[name] = min(best.get(name, taken), taken)
-    reference = best["a plain table"]
-    for name, taken in best.items():
-        reported = (
-            f"{len(points) / taken:9,.0f} points/s  {reference / taken:6.3f} of a plain table"
-        )
-        print(f"{name:16}{reported}")
-    size = sum(path.stat().st_size for path in folder.glob("trainmaster-0*"))
-    print(f"{'':16}{size / len(points):9.1f} bytes a point")
-    few = points[:_SLOW_POINTS]
-    for name, write in (("tensorboard", tensorboard), ("trackio", trackio), ("mlflow", mlflow)):
-        measure_peer(name, write, few, folder / name, reference / len(points))
+def compare_writing(bench: Benchmark, points: list[Point], folder: Path) -> None:
+    numbers = count()
+
+    def written(write: Callable[[list[Point], Path], None]) -> Sample:
+        def work() -> None:
+            write(points, folder / str(next(numbers)))
+
+        return rate(work, len(points), of_processor=True)
+
+    bench.compare(
+        "points in durable batches of 100",
+        "points/s",
+        ours=written(ours),
+        peer=("a plain table", written(plain)),
+        goal=at_least(300_000),
+    )
 
 
 def ours(points: list[Point], path: Path) -> None:
@@ -99,22 +98,22 @@ def plain(points: list[Point], path: Path) -> None:
     connection.close()
 
 
-def measure_peer(
-    name: str,
-    write: Callable[[list[Point], Path], Callable[[], None]],
-    points: list[Point],
-    path: Path,
-    plain_s: float,
-) -> None:
-    try:
-        go = write(points, path)
-    except ImportError:
-        print(f"{name:16}not installed, not measured")
-        return
-    began = time.process_time()
-    go()
-    taken = (time.process_time() - began) / len(points)
-    print(f"{name:16}{1 / taken:9,.0f} points/s  {plain_s / taken:6.3f} of a plain table")
+def compare_others(bench: Benchmark, points: list[Point], folder: Path) -> None:
+    """Slow stores get few points, and so do we beside them."""
+    for name, write in (("tensorboard", tensorboard), ("trackio", trackio), ("mlflow", mlflow)):
+        try:
+            go = write(points, folder / name)
+        except ImportError:
+            bench.not_run(f"{len(points)} points beside {name}", "not installed")
+            continue
+        own = folder / f"beside-{name}"
+        bench.compare(
+            f"{len(points)} points",
+            "points/s",
+            ours=rate(lambda own=own: ours(points, own), len(points), of_processor=True),
+            peer=(name, rate(go, len(points), of_processor=True)),
+            turns=1,
+        )
 
 
 def tensorboard(points: list[Point], path: Path) -> Callable[[], None]:
@@ -164,8 +163,41 @@ def mlflow(points: list[Point], path: Path) -> Callable[[], None]:
     return go
 
 
-def read(path: Path) -> None:
-    store, made = MetricsStore(path), Random(3)
+def compare_reading(bench: Benchmark, path: Path) -> None:
+    """Answers from sums kept while writing, beside the same query on the points themselves."""
+    with closing(MetricsStore(path)) as store:
+        _fill(store)
+        series = live_series(store, "long", 1, "loss", Lineage([Start(1, 0)]))
+        sid = store.series("long", "loss")[0].sid
+        runs = [f"run-{number}" for number in range(_RUNS)]
+
+        def plainly(buckets: int) -> Callable[[], object]:
+            query = (
+                f"SELECT x * {buckets} / {_LONG}, min(value), max(value), avg(value) FROM points "
+                "WHERE sid = ? GROUP BY 1"
+            )
+            return lambda: store.connection.execute(query, (sid,)).fetchall()
+
+        reads: list[tuple[str, Callable[[], object], Callable[[], object] | None, Goal | None]] = [
+            (f"{_LONG:,} points in 200", lambda: series.cut(200), plainly(200), at_most(5)),
+            (f"{_LONG:,} points in 6", lambda: series.cut(6), plainly(6), None),
+            ("its last 100 points", lambda: series.between(_LONG - 100, None).rows(), None, None),
+            ("its value at a step", lambda: series.until(_LONG // 2), None, None),
+            (f"best of {_RUNS} runs", lambda: list(bests(store, runs, "loss")), None, at_most(1)),
+        ]
+        for name, work, peer, goal in reads:
+            bench.compare(
+                name,
+                "ms",
+                ours=best(processor_seconds(work, 1e3), of=10),
+                peer=peer and ("SQL over points", processor_seconds(peer, 1e3)),
+                goal=goal,
+                turns=3,
+            )
+
+
+def _fill(store: MetricsStore) -> None:
+    made = Random(3)
     with store.writing():
         for number in range(_RUNS):
             steps = range(_RUN_STEPS)
@@ -173,32 +205,7 @@ def read(path: Path) -> None:
             store.add_points(f"run-{number}", 1, 1, 0, points)
         long = [Point("loss", step, 1e9 + step, made.random()) for step in range(_LONG)]
         store.add_points("long", 1, 1, 0, long)
-    series = live_series(store, "long", 1, "loss", {1: 0})
-    runs = [f"run-{number}" for number in range(_RUNS)]
-    for name, work in (
-        (f"{_LONG:,} points -> 200 buckets", lambda: series.cut(200)),
-        (f"{_LONG:,} points -> 6 buckets", lambda: series.cut(6)),
-        ("its last 100 points", lambda: series.between(_LONG - 100, None).rows()),
-        ("its value at a step", lambda: series.until(_LONG // 2)),
-        (f"best of {_RUNS} runs", lambda: list(bests(store, runs, "loss"))),
-    ):
-        print(f"{name:34}{best_ms(work):8.3f} ms")
-    plainly = "SELECT x * 200 / 1000000, min(value), max(value), avg(value) FROM points"
-    query = f"{plainly} WHERE sid = ? GROUP BY 1"
-    sid = store.series("long", "loss")[0].sid
-    taken = best_ms(lambda: store.connection.execute(query, (sid,)).fetchall(), 3)
-    print(f"{'the 200 without sums':34}{taken:8.3f} ms")
-    store.close()
-
-
-def best_ms(work: Callable[[], object], rounds: int = 20) -> float:
-    best = 1e9
-    for _ in range(rounds):
-        began = time.process_time()
-        work()
-        best = min(best, time.process_time() - began)
-    return best * 1e3
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(measure, points=Size(300_000, full=600_000))
