@@ -52,12 +52,14 @@ def measure(bench: Benchmark) -> None:
         peer=("a bare server", command_seconds([sys.executable, "-c", _IMPORT])),
         goal=of_peers_time(1.3),
     )
-    with tempfile.TemporaryDirectory() as folder:
-        with home_of(Path(folder, "home"), int(bench.sizes["runs"]), 0) as home:
-            try:
-                asyncio.run(compare_answers(bench, home.root, Path(folder, "live")))
-            finally:
-                kill_processes(home.local_root)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        home_of(Path(folder, "home"), int(bench.sizes["runs"]), 0) as home,
+    ):
+        try:
+            asyncio.run(compare_answers(bench, home.root, Path(folder, "live")))
+        finally:
+            kill_processes(home.local_root)
 
 
 async def compare_answers(bench: Benchmark, home: Path, folder: Path) -> None:
