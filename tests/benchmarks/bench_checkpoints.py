@@ -67,7 +67,7 @@ def compare_saves(bench: Benchmark, folder: Path, parameters: int) -> None:
         ours=stall_s,
         peer=("torch.save + fsync", seconds(plain)),
         goal=of_peers_time(0.15),
-        note="the time for which the loop stands still; the writing goes on beside it",
+        note="the time for which the loop stands still; the files are written beside it",
     )
     assert verify(folder / "checkpoints" / f"step-{step:08d}") == []
 
