@@ -42,11 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _supervise(options: Options) -> int:
     from trainer_runtime.box.supervise.start import supervise
 
-    return supervise(_folder(options))
+    return supervise(_folder(options), options.report)
 
 
 def _start(options: Options) -> int:
-    from trainer_runtime.box.supervise.start import start_detached
+    from trainer_runtime.box.supervise.detach import start_detached
 
     answer = start_detached(_folder(options))
     return _print(answer.to_dict(), code=0 if answer.error is None else 1)
@@ -210,7 +210,14 @@ def _argument(name: str, **settings: Any) -> Argument:
 _RUN = _argument("run", nargs="?", default=".")
 _CACHE = _argument("cache")
 COMMANDS = {
-    "supervise": Command("supervise a run in the foreground", _supervise, (_RUN,)),
+    "supervise": Command(
+        "supervise a run in the foreground",
+        _supervise,
+        (
+            _RUN,
+            _argument("--report", type=int, metavar="PIPE", help="where to report that it runs"),
+        ),
+    ),
     "start": Command("make sure that a supervisor runs, detached", _start, (_RUN,)),
     "supervised": Command(
         "which runs that standard input names have a supervisor", _supervised, ()

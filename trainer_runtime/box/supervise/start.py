@@ -1,11 +1,10 @@
-"""Starts a supervisor and keeps it running: in the foreground, or detached from the caller."""
+"""Keeps a supervisor running to the end of its run."""
 
 from __future__ import annotations
 
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,11 +17,11 @@ from trainer_runtime.box.files.layout import RunFolder
 from trainer_runtime.box.lease.deadlines import read_session
 from trainer_runtime.box.lease.timer import start_timer
 from trainer_runtime.box.processes.processes import BoxProcesses
+from trainer_runtime.box.supervise.detach import report_running
 from trainer_runtime.box.supervise.supervisor import Supervisor
 from trainer_runtime.box.watch.stalls import stack_verdict
 from trainer_runtime.box.watch.telemetry import Telemetry
-from trainer_runtime.core.answers.supervisor import SupervisorAnswer
-from trainer_runtime.core.files.durable import is_locked, lock_within
+from trainer_runtime.core.files.durable import lock_within
 
 POLL_S = 0.2
 # After a tick that wrote to the journal: what follows from that is often due at once.
@@ -34,11 +33,17 @@ _RETRY_S = 5.0
 _RETRIES = 720
 
 
-def supervise(folder: Path) -> int:
-    """Supervise the run in `folder` until it has ended; 0 also where another one does already."""
+def supervise(folder: Path, report_to: int | None = None) -> int:
+    """Supervise the run in `folder` until it has ended; 0 also where another one does already.
+
+    `report_to`: the pipe of `start_detached`, which waits for the lock to be held.
+    """
     run = RunFolder(folder)
     code = 0
     while code == 0 and (lock := lock_within(run.supervisor_lock, _LOCK_WAIT_S)) is not None:
+        if report_to is not None:
+            report_running(report_to)
+            report_to = None
         supervisor = _supervisor(run)
         code = _to_the_end(supervisor, folder)
         supervisor.close()
@@ -103,29 +108,3 @@ def _wait(ends: int, seconds: float) -> None:
     with suppress(BlockingIOError):
         os.read(ends, 4096)
     select.select([ends], [], [], seconds)
-
-
-def start_detached(folder: Path) -> SupervisorAnswer:
-    """Make sure that a supervisor runs, in a session of its own; says whether one did already."""
-    run = RunFolder(folder)
-    run.supervisor_errors.parent.mkdir(exist_ok=True)
-    if is_locked(run.supervisor_lock):
-        return SupervisorAnswer(started=False)
-    with run.supervisor_errors.open("ab") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trainer_runtime", "supervise", "."],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=errors,
-            stderr=errors,
-            start_new_session=True,
-        )
-    deadline = time.monotonic() + 15.0
-    while time.monotonic() < deadline:
-        if is_locked(run.supervisor_lock) or process.poll() == 0:
-            return SupervisorAnswer(started=True, pid=process.pid)
-        if process.poll() is not None:
-            break
-        time.sleep(0.02)
-    tail = run.supervisor_errors.read_bytes()[-2000:].decode(errors="replace")
-    return SupervisorAnswer(started=False, error=f"exit code {process.poll()}: {tail}")

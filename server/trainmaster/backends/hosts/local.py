@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from trainer_runtime.core.files.durable import remove_tree, sync_folder, write_atomic, write_synced
+from trainer_runtime.core.files.durable import remove_tree, sync_folder, write_atomic
+from trainmaster.backends.hosts.kept_runtime import PACKAGE, put_runtime
+from trainmaster.backends.hosts.written_files import write_files
 from trainmaster.backends.ssh import Completed, Stream
 from trainmaster.backends.ssh.bounded_output import read_bounded
 from trainmaster.words.assets import find_assets
@@ -95,10 +97,13 @@ class LocalHost:
         if target.exists():
             return
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        runtime = {name: data for name, data in files.items() if name.startswith(PACKAGE)}
+        others = {name: data for name, data in files.items() if name not in runtime}
         with _host_errors(folder):
             try:
-                for name, data in files.items():
-                    write_synced(temporary / name, data, 0o700 if name in executable else 0o600)
+                write_files(temporary, others, executable)
+                if runtime:
+                    put_runtime(Path(await self.cache()), runtime, temporary)
                 os.rename(temporary, target)
                 sync_folder(target.parent)
             except OSError:
