@@ -95,6 +95,17 @@ def test_numbers_beyond_floats_are_infinite_and_invalid_steps_are_dropped() -> N
     assert columns(b"step=99999999999999999999 loss=1.0\n" * 9, "loss") == ([], [])
 
 
+def test_objects_without_a_whole_step_are_no_points() -> None:
+    log = b'{"step": 1.5, "loss": 2.0, "acc": 0.5}\n{"acc": 0.5, "loss": 2.0, "step": 1.5}\n' * 40
+    assert columns(log, "loss") == ([], [])
+
+
+def test_lines_of_step_0_are_read_alike_in_bulk_and_singly() -> None:
+    log = b"".join(b"step 0x%d: loss=%d.5 step=0\n" % (n, n) for n in range(40))
+    singly = [i + 1 for i, byte in enumerate(log) if byte == 10]
+    assert parsed_items(log) == parsed_items(log, singly, through_json=True)
+
+
 def test_not_a_number_stays_one_of_the_points() -> None:
     log = b"iter 1: loss nan, time 5.00ms, mfu 0.00%\niter 2: loss inf, time 5.00ms, mfu 0.00%\n"
     steps, values = columns(log, "loss")

@@ -80,9 +80,11 @@ class Clock:
         self._take(largest, at, len(largest.index), bar_of)
 
     def _take(self, rows: Rows, first: int, end: int, bar_of: BarOf | None) -> None:
+        if first >= end:
+            return
         self.facts.update(rows.like.facts)
         rank = self._rank(rows.rank)
-        if first >= end or rank is None:
+        if rank is None:
             return
         if rows.like.events:
             rows.event_step = rows.steps[first] if rows.steps else rank.step

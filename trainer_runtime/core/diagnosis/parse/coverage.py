@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
+from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.protocol.text import shown
 
 _MAX_SAMPLES = 20
 _LONGEST_SAMPLE = 200
+_READ_BYTES = 4 * _LONGEST_SAMPLE
+_MAX_SHAPES = 2000
 _NO_DIGITS = bytes(byte for byte in range(256) if not 48 <= byte < 58 and byte != 10)
+_WITHOUT_DIGITS = dict.fromkeys(range(48, 58))
 
 
 @dataclass(slots=True)
@@ -26,6 +30,7 @@ class Coverage:
     too_long: int = 0
     keys_left_out: int = 0
     samples: list[str] = field(default_factory=list)
+    _shapes: set[bytes] = field(default_factory=set, repr=False, compare=False)  # tried already
 
     @property
     def share(self) -> float:
@@ -36,14 +41,26 @@ class Coverage:
 
     def sample(self, line: bytes) -> None:
         """Keep a line that was not parsed, if it differs in kind from those kept."""
-        if len(self.samples) >= _MAX_SAMPLES or not any(48 <= byte < 58 for byte in line):
+        if len(self.samples) >= _MAX_SAMPLES:
             return
-        text = shown(line[: 4 * _LONGEST_SAMPLE])[:_LONGEST_SAMPLE]
+        shape = line[:_READ_BYTES].translate(ZEROS)
+        if shape in self._shapes or b"0" not in line.translate(ZEROS):
+            return
+        if len(self._shapes) >= _MAX_SHAPES:
+            self._shapes.clear()
+        self._shapes.add(shape)
+        text = shown(line[:_READ_BYTES])[:_LONGEST_SAMPLE]
         if _kind(text) not in map(_kind, self.samples):
             self.samples.append(text)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "lines_with_numbers": self.lines_with_numbers,
+            "lines_read": self.lines_read,
+            "too_long": self.too_long,
+            "keys_left_out": self.keys_left_out,
+            "samples": list(self.samples),
+        }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Coverage:
@@ -52,9 +69,11 @@ class Coverage:
 
 def with_numbers(data: bytes) -> int:
     """The number of lines with a digit."""
-    # Only digits and line ends are left, so each word is a line that has digits.
-    return len(data.translate(None, _NO_DIGITS).split())
+    digits = data.translate(ZEROS, _NO_DIGITS)
+    return digits.count(b"0\n") + digits.endswith(b"0")
 
 
 def _kind(text: str) -> str:
+    if text.isascii():
+        return text.translate(_WITHOUT_DIGITS)
     return "".join(letter for letter in text if not letter.isdigit())

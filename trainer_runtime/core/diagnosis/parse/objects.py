@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.dialects.json_lines import (
     STEP,
@@ -19,11 +19,21 @@ from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, increases
 _KINDS = 256  # sets of keys in one block; lines with further ones are read singly
 
 
+@dataclass(slots=True)
+class _Kind:
+    """Objects with the same keys: their rows, step first, and lines."""
+
+    names: tuple[str, ...]
+    row_of: Callable[[dict[str, float]], tuple[float, ...]]
+    rows: list[tuple[float, ...]]
+    index: list[int]
+
+
 def rows_of_objects(block: Block, index: Sequence[int]) -> tuple[list[Rows], list[int]]:
     """The rows of lines that are objects with a step, and the lines that must be read singly."""
     lines = block.lines
     singly: list[int] = []
-    kinds: dict[frozenset[str], tuple[Any, list[tuple[float, ...]], list[int]]] = {}
+    kinds: dict[frozenset[str], _Kind] = {}
     for i in index:
         try:
             text = lines[i].decode()
@@ -41,27 +51,26 @@ def rows_of_objects(block: Block, index: Sequence[int]) -> tuple[list[Rows], lis
             if STEP not in values or len(values) < 2 or len(kinds) >= _KINDS:
                 singly.append(i)
                 continue
-            kind = itemgetter(STEP, *sorted(values.keys() - {STEP})), [], []
+            names = tuple(name for name in values if name != STEP)
+            kind = _Kind(names, itemgetter(STEP, *names), [], [])
             kinds[frozenset(values)] = kind
-        kind[1].append(kind[0](values))
-        kind[2].append(i)
-    return [_rows(keys, kind, singly) for keys, kind in kinds.items() if kind[1]], singly
+        kind.rows.append(kind.row_of(values))
+        kind.index.append(i)
+    found = [rows for kind in kinds.values() if (rows := _rows(kind, singly)) is not None]
+    return found, singly
 
 
-def _rows(
-    keys: frozenset[str],
-    kind: tuple[Any, list[tuple[float, ...]], list[int]],
-    singly: list[int],
-) -> Rows:
-    _, rows, index = kind
+def _rows(kind: _Kind, singly: list[int]) -> Rows | None:
+    """The rows whose step is whole; the lines of the others are added to `singly`."""
+    rows, index = kind.rows, kind.index
     whole = [is_step(row[0]) for row in rows]
     if not all(whole):
         singly += [i for i, good in zip(index, whole, strict=True) if not good]
         rows = [row for row, good in zip(rows, whole, strict=True) if good]
         index = [i for i, good in zip(index, whole, strict=True) if good]
-    columns = [list(map(as_float, column)) for column in zip(*rows, strict=True)]
-    steps = columns[0] if columns else []
-    names = tuple(sorted(keys - {STEP}))
-    made = Rows(Reading("json"), names, list(columns[1:]), index, steps, None, 0, False)
+    if not rows:
+        return None
+    steps, *columns = [list(map(as_float, column)) for column in zip(*rows, strict=True)]
+    made = Rows(Reading("json"), kind.names, list(columns), index, steps, None, 0, False)
     made.increasing = increases(steps)
     return made

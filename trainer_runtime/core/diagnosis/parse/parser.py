@@ -159,16 +159,18 @@ class LogParser:
         all_rows: list[Rows] = []
         singly = sorted_lines.singly
         for template, index in sorted_lines.by_template.items():
-            rows = rows_of_template(template, _text(block, index), index)
-            if rows is None:
-                singly = [*singly, *index]
-            else:
-                all_rows += rows
+            rows, others = rows_of_template(template, _text(block, index), index)
+            all_rows += rows
+            if others:
+                singly = [*singly, *others]
         if sorted_lines.objects:
             rows, others = rows_of_objects(block, sorted_lines.objects)
             all_rows += rows
             singly = [*singly, *others]
-        return all_rows, self._read_singly(block, sorted(singly), all_rows)
+        bar_lines = list(sorted_lines.progress)
+        if singly:
+            bar_lines += self._read_singly(block, sorted(singly), all_rows)
+        return all_rows, bar_lines
 
     def _read_singly(self, block: Block, singly: list[int], all_rows: list[Rows]) -> list[int]:
         bar_lines = []
@@ -217,12 +219,14 @@ def _first_line(rows: Rows) -> int:
 
 
 def _with_numbers(block: Block, found: Sorted) -> int:
-    """The number of lines with numbers; those read by a template or as objects always have."""
-    others = None if found.noise is None else [*found.noise, *found.singly]
-    if others is None or len(others) * 4 > len(block.lines):
+    """The number of lines with numbers; those read by a template always have."""
+    by_template = sum(map(len, found.by_template.values()))
+    if by_template == len(block.lines):
+        return by_template
+    if found.noise is None or by_template * 2 < len(block.lines):
         return with_numbers(block.data)
-    known = len(found.objects) + sum(map(len, found.by_template.values()))
-    return known + (with_numbers(_text(block, others)) if others else 0)
+    others = [*found.noise, *found.progress, *found.singly, *found.objects]
+    return by_template + (with_numbers(_text(block, others)) if others else 0)
 
 
 def _lines_read(all_rows: list[Rows]) -> int:

@@ -145,12 +145,22 @@ def rows_of_reading(reading: Reading, line: int) -> Rows:
     )
 
 
-def rows_of_template(template: Template, text: bytes, index: Sequence[int]) -> list[Rows] | None:
-    """The rows of lines of one shape, by rank; None if they must be read one by one."""
+def rows_of_template(
+    template: Template, text: bytes, index: Sequence[int]
+) -> tuple[list[Rows], Sequence[int]]:
+    """The rows of lines of one shape, by rank, and the lines that must be read one by one."""
+    all_lines = index
+    found = template.tokens(text, len(index))
+    if found is None:
+        return [], all_lines
+    tokens, odd = found
+    singly = [index[row] for row in odd]
+    if odd:
+        others = set(odd)
+        index = [line for row, line in enumerate(index) if row not in others]
     count, width = len(index), template.width
-    tokens = template.tokens(text, count)
-    if tokens is None:
-        return None
+    if not count:
+        return [], all_lines
     marks = {name: column.of(tokens, width, count) for name, column in template.marks.items()}
     columns = [column.of(tokens, width, count) for column in template.columns.values()]
     steps, laps = marks.get("step"), marks.get("laps")
@@ -158,14 +168,14 @@ def rows_of_template(template: Template, text: bytes, index: Sequence[int]) -> l
         steps = [s + n * each for s, n, each in zip(steps, laps, marks["lap_steps"], strict=True)]
     rises = steps is not None and increases(steps)
     if steps is not None and (steps[-1] if rises else max(steps)) > _LARGEST_STEP:
-        return None
+        return [], all_lines
     keys, micros = tuple(template.columns), marks.get("micro")
     made = Rows(template.like, keys, list(columns), index, steps, micros, 0, False)
     if "rank" in marks:
-        return list(_by_rank(made, marks["rank"]))
+        return list(_by_rank(made, marks["rank"])), singly
     made.rank = template.like.rank or 0
     made.increasing = rises
-    return [made]
+    return [made], singly
 
 
 def _by_rank(rows: Rows, ranks: list[float]) -> Iterator[Rows]:

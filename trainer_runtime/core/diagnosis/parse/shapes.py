@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,16 +12,19 @@ from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.rows import Block
 from trainer_runtime.core.diagnosis.parse.template import Template
-from trainer_runtime.core.diagnosis.parse.template_learning import learn
+from trainer_runtime.core.diagnosis.parse.template_learning import learn, learn_noise
 
 BAR = b"%|"
 _LONGEST_SHAPED = 4096
 _MAX_TEMPLATES = 64  # outlines with templates
 _MAX_TEMPLATES_PER_OUTLINE = 8
-# Learning costs as much as reading thousands of lines in bulk, so rows read in bulk pay for it.
+# Learning costs as much as reading 100 lines one by one or thousands in bulk. The lines that were
+# read pay for it, so it never takes much more time than they did.
 _FIRST_CREDIT = 12.0
 _MAX_CREDIT = 50.0
 _CREDIT_PER_ROW = 1 / 2000
+_CREDIT_PER_OBJECT = 1 / 1000
+_CREDIT_PER_LINE = 1 / 100  # read singly
 _LONGEST_NOISE = 400
 _MAX_SHAPES = 20_000
 _MAX_OUTLINES = 2000
@@ -29,11 +34,11 @@ _MAX_SHAPE_BYTES = 8 << 20
 _HEX = b"0123456789abcdef"
 _NEEDLES_WITHOUT = tuple({needle.translate(None, _HEX) for needle in (*NEEDLES, BAR)})
 
-_OTHER_DIGITS = (b"0" * 10, b"1" * 10, b"4725183694")
 # Characters that may differ between lines of one template.
 _FORM = b"0123456789.,+-eE #" + bytes(range(0x80, 0xC0)) + b"\xe2"
 
 _OFTEN = 2  # an outline that occurs this often is worth learning
+_RARER = 8  # and again each time it occurred this many times as often
 _COST_OF_NOISE = 0.1
 _FEW = 8  # a block has few shapes if at most one line in this many has a new one
 
@@ -41,6 +46,7 @@ _FEW = 8  # a block has few shapes if at most one line in this many has a new on
 SINGLY = "singly"
 OBJECT = "object"  # JSON, of no fixed shape
 NOISE = "noise"
+PROGRESS = "progress"  # a bar without metrics
 Handling = Template | str
 
 
@@ -51,7 +57,16 @@ class Sorted:
     by_template: dict[Template, Sequence[int]]
     objects: list[int] = field(default_factory=list)
     singly: list[int] = field(default_factory=list)
+    progress: Sequence[int] = ()
     noise: list[int] | None = field(default_factory=list)  # None: not listed
+
+
+@dataclass(slots=True)
+class _Outline:
+    """How often an outline occurred that no template reads, and when to learn it."""
+
+    count: int = 0
+    due: int = _OFTEN
 
 
 class Shapes:
@@ -61,9 +76,10 @@ class Shapes:
         self._by_shape: dict[bytes, Handling] = {}
         self._by_shape_bytes = 0
         self._templates: dict[bytes, list[Template]] = {}  # by outline
-        self._outlines: dict[bytes, int] = {}
+        self._outlines: dict[bytes, _Outline] = {}
         self._credit = _FIRST_CREDIT
         self._noise: set[bytes] = set()
+        self._noise_shapes: dict[bytes, re.Pattern[bytes]] = {}  # by outline
         self._dense = True  # many lines are metrics
         self._varied = False  # and of many shapes
 
@@ -72,7 +88,7 @@ class Shapes:
         if not self._dense:
             candidates = self._candidates(block)
             self._dense = len(candidates) * 4 > len(block.lines)
-            return _sorted(self._handlings_of(block, candidates), candidates)
+            return self._with_credit(_sorted(self._handlings_of(block, candidates), candidates))
         if self._varied and (template := self._template_of_all(block)) is not None:
             return self._with_credit(Sorted({template: range(len(block.lines))}))
         shapes = block.data.translate(ZEROS).split(b"\n")
@@ -85,8 +101,9 @@ class Shapes:
         return self._with_credit(found)
 
     def _with_credit(self, found: Sorted) -> Sorted:
-        rows = sum(map(len, found.by_template.values()))
-        self._credit = min(_MAX_CREDIT, self._credit + rows * _CREDIT_PER_ROW)
+        earned = sum(map(len, found.by_template.values())) * _CREDIT_PER_ROW
+        earned += len(found.objects) * _CREDIT_PER_OBJECT
+        self._credit = min(_MAX_CREDIT, self._credit + earned)
         return found
 
     def _template_of_all(self, block: Block) -> Template | None:
@@ -107,7 +124,11 @@ class Shapes:
         kinds = {shapes[i]: i for i in new}
         self._varied = len(kinds) * _FEW > len(handlings)
         if len(kinds) * _FEW < len(new):
-            known = {shape: self._handling_of(lines[i], shape) for shape, i in kinds.items()}
+            times = Counter(shapes[i] for i in new)
+            known = {
+                shape: self._handling_of(lines[i], shape, times[shape])
+                for shape, i in kinds.items()
+            }
             for i in new:
                 handlings[i] = known[shapes[i]]
             return
@@ -118,20 +139,21 @@ class Shapes:
                     for i in alike:
                         handlings[i] = template
                     break
-        learns = self._credit > 0
         for i in new:
             if handlings[i] is None:
-                is_object = not learns and lines[i].startswith(b'{"')
-                handlings[i] = OBJECT if is_object else self._handling_of(lines[i], shapes[i])
+                handlings[i] = self._handling_of(lines[i], shapes[i])
 
     def read(self, line: bytes) -> list[Reading]:
         """The readings of a single line. If the template of its shape failed, learn another."""
         readings = read_line(line)
+        self._credit = min(_MAX_CREDIT, self._credit + _CREDIT_PER_LINE)
         shape = line.translate(ZEROS)
-        if isinstance(self._by_shape.get(shape), Template):
-            learns = len(readings) == 1 and self._credit > 0
-            template = self._learn(line, readings[0]) if learns else None
-            self._keep(shape, template or SINGLY)
+        if isinstance(self._by_shape.get(shape), Template) and len(readings) == 1:
+            template = None
+            if self._is_due(line.translate(None, _FORM)):
+                template = self._learn(line, readings[0])
+            if template is not None:
+                self._keep(shape, template)
         return readings
 
     def _candidates(self, block: Block) -> Sequence[int]:
@@ -162,8 +184,8 @@ class Shapes:
             found.append(self._by_shape.get(shape) or self._handling_of(line, shape))
         return found
 
-    def _handling_of(self, line: bytes, shape: bytes) -> Handling:
-        """How a line is handled; classifies its shape if it is new."""
+    def _handling_of(self, line: bytes, shape: bytes, times: int = 1) -> Handling:
+        """How lines of a shape are handled, of which there are `times`; classifies a new shape."""
         known = self._by_shape.get(shape)
         if known is not None:
             return known
@@ -175,22 +197,29 @@ class Shapes:
         for template in self._templates.get(outline, ()):
             if template.shape.fullmatch(shape):
                 return self._keep(shape, template)
-        if self._count(outline) < _OFTEN or self._credit <= 0:
-            return SINGLY
+        noise = self._noise_shapes.get(outline)
+        if noise is not None and noise.fullmatch(shape):
+            return self._keep(shape, PROGRESS if BAR in line else NOISE)
+        if not self._is_due(outline, times):
+            return OBJECT if line.startswith(b'{"') else SINGLY
         readings = read_line(line)
         if len(readings) == 1:
             return self._keep(shape, self._learn(line, readings[0]) or SINGLY)
-        self._credit -= _COST_OF_NOISE
-        is_noise = not any(read_line(other) for other in (line, *_same_shape(line)))
-        self._keep(shape, NOISE if is_noise and BAR not in line else SINGLY)
+        if readings:
+            return self._keep(shape, SINGLY)
+        self._learn_noise(line, outline)
         return SINGLY  # this once, so that it may be kept as a sample
 
-    def _count(self, outline: bytes) -> int:
-        """Count an outline that no template reads: learning a single line doesn't pay."""
+    def _is_due(self, outline: bytes, times: int = 1) -> bool:
+        """Count lines of an outline that no template reads; whether to learn it now."""
         if len(self._outlines) >= _MAX_OUTLINES:
             self._outlines.clear()
-        self._outlines[outline] = self._outlines.get(outline, 0) + 1
-        return self._outlines[outline]
+        known = self._outlines.setdefault(outline, _Outline())
+        known.count += times
+        if known.count < known.due or self._credit <= 0:
+            return False
+        known.due = known.count * _RARER
+        return True
 
     def _learn(self, line: bytes, reading: Reading) -> Template | None:
         self._credit -= 1
@@ -204,6 +233,14 @@ class Shapes:
                 self._by_shape.clear()
         return template
 
+    def _learn_noise(self, line: bytes, outline: bytes) -> None:
+        self._credit -= _COST_OF_NOISE
+        pattern = learn_noise(line, read_line)
+        if pattern is not None:
+            if len(self._noise_shapes) >= _MAX_TEMPLATES:
+                self._noise_shapes.clear()
+            self._noise_shapes[outline] = pattern
+
     def _keep(self, shape: bytes, handling: Handling) -> Handling:
         if len(shape) > _LONGEST_SHAPED:
             return handling
@@ -213,11 +250,6 @@ class Shapes:
             self._by_shape_bytes = len(shape)
         self._by_shape[shape] = handling
         return handling
-
-
-def _same_shape(line: bytes) -> list[bytes]:
-    """Lines of the same shape."""
-    return [line.translate(bytes.maketrans(b"0123456789", digits)) for digits in _OTHER_DIGITS]
 
 
 def _by_outline(block: Block, lines: Sequence[int]) -> dict[bytes, list[int]]:
@@ -253,4 +285,5 @@ def _sorted(handlings: Sequence[Handling | None], lines: Sequence[int] | None = 
         handling: i for handling, i in by_handling.items() if isinstance(handling, Template)
     }
     found.objects, found.singly = by_handling.get(OBJECT, []), by_handling.get(SINGLY, [])
+    found.progress = by_handling.get(PROGRESS, ())
     return found

@@ -48,12 +48,21 @@ class Template:
     marks: dict[str, Column]
     fixed: list[tuple[int, bytes]]
 
-    def tokens(self, text: bytes, rows: int) -> list[bytes] | None:
-        """The tokens of `rows` lines of this shape; None if a fixed token differs."""
+    def tokens(self, text: bytes, rows: int) -> tuple[list[bytes], list[int]] | None:
+        """The tokens of the lines of this shape among `rows`, and the rows that are not of it,
+        because a fixed token differs; None if the lines can't be separated."""
         found = text.translate(self.table, self.delete).split()
-        if len(found) != rows * self.width:
+        width = self.width
+        if len(found) != rows * width:
             return None
+        others: set[int] = set()
         for index, must_be in self.fixed:
-            if found[index :: self.width].count(must_be) != rows:
-                return None
-        return found
+            column = found[index::width]
+            if column.count(must_be) != rows:
+                others.update(row for row, token in enumerate(column) if token != must_be)
+        if not others:
+            return found, []
+        kept = (row for row in range(rows) if row not in others)
+        return [token for row in kept for token in found[row * width : (row + 1) * width]], sorted(
+            others
+        )

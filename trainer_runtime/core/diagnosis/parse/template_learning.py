@@ -28,6 +28,12 @@ _OTHER_DIGITS = (
     bytes.maketrans(b"0123456789", b"4725183694"),
     bytes.maketrans(b"0123456789", b"2618394755"),
 )
+# Digits of special values, and any others.
+_SAME_SHAPE = tuple(
+    bytes.maketrans(b"0123456789", digits) for digits in (b"0" * 10, b"1" * 10, b"4725183694")
+)
+_AS_THEY_ARE = bytes(range(256))
+_DIGIT = re.compile(rb"\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +44,8 @@ class _Role:
     scale: float
 
 
-# The role of each token that may vary; None: it has no effect.
-_Roles = dict[int, "_Role | None"]
+# The roles of each token that may vary, none if it has no effect.
+_Roles = dict[int, "tuple[_Role, ...]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,7 @@ class _Experiment:
         """Whether the tokens `indexes` keep their roles with `text` in place of each."""
         expected = self.reading
         for index in indexes:
-            role = roles[index]
-            if role is not None:
-                expected = _with_role(expected, role, text)
+            expected = _with_roles(expected, roles[index], text)
         return _is_equal(self.read_with(dict.fromkeys(indexes, text)), expected)
 
 
@@ -89,6 +93,33 @@ def learn(line: bytes, reading: Reading, read: Reader) -> Template | None:
     )
 
 
+def learn_noise(line: bytes, read: Reader) -> re.Pattern[bytes] | None:
+    """An expression for the shapes of lines like `line`, in which `read` finds nothing; None if it
+    finds something in one with other numbers.
+
+    Zeros and ones are tried too, since whole numbers may be read where others are not.
+    """
+    if not _DIGIT.search(line):
+        return re.compile(re.escape(line))
+    if any(read(line.translate(table)) for table in _SAME_SHAPE):
+        return None
+    tokens = None if _SIGN_AFTER_COMMA.search(line) else NumberTokens.of(line)
+    if tokens is None:
+        return re.compile(re.escape(line.translate(ZEROS)))
+    plain = [i for i in range(len(tokens.texts)) if _PLAIN.fullmatch(tokens.original(i))]
+
+    def without_effect(indexes: list[int], *texts: bytes) -> set[int]:
+        """The tokens with any of `texts` in whose place there is still nothing."""
+        tried = [text.translate(table) for text in texts for table in (_AS_THEY_ARE, *_SAME_SHAPE)]
+        if not any(read(tokens.replaced(dict.fromkeys(indexes, text))) for text in tried):
+            return set(indexes)
+        return {i for i in indexes if not any(read(tokens.replaced({i: text})) for text in tried)}
+
+    forms = _expressions(tokens, without_effect, plain, plain)
+    pattern = re.compile(tokens.pattern(forms, False, b"0"))
+    return pattern if pattern.fullmatch(line.translate(ZEROS)) else None
+
+
 def _roles(experiment: _Experiment) -> tuple[_Roles, list[tuple[int, bytes]]]:
     """The roles of the tokens that may vary, and the tokens that must stay as they are."""
     roles: _Roles = {}
@@ -102,37 +133,40 @@ def _roles(experiment: _Experiment) -> tuple[_Roles, list[tuple[int, bytes]]]:
         readings = [experiment.read_with({index: other}) for other in others]
         if all(_is_equal(reading, experiment.reading) for reading in readings):
             if is_plain:
-                roles[index] = None
+                roles[index] = ()
             continue
-        role = _role(experiment.reading, text, others, readings) if is_plain else None
-        if role is None:
-            fixed.append((index, token))
+        found = _roles_of(experiment.reading, text, others, readings) if is_plain else ()
+        if found:
+            roles[index] = found
         else:
-            roles[index] = role
+            fixed.append((index, token))
     return roles, fixed
 
 
-def _role(
+def _roles_of(
     base: Reading, text: bytes, others: Sequence[bytes], readings: Sequence[Reading | None]
-) -> _Role | None:
-    """The role of a token: what is proportional to it, if that is one thing alone."""
-    changed = _first_change(base, readings[0])
+) -> tuple[_Role, ...]:
+    """The roles of a token that has an effect, if everything that changes is proportional to it.
+
+    An epoch, for instance, may also be the step.
+    """
     divisor = number(others[0])
-    if changed is None or not divisor:
-        return None
-    role = _Role(changed[0], _known_scale(changed[1] / divisor))
+    if not divisor:
+        return ()
+    changes = _changes(base, readings[0])
+    roles = tuple(_Role(name, _known_scale(value / divisor)) for name, value in changes)
     for other, reading in ((text, base), *zip(others, readings, strict=True)):
-        if not _is_equal(reading, _with_role(base, role, other)):
-            return None
-    return role
+        if not _is_equal(reading, _with_roles(base, roles, other)):
+            return ()
+    return roles
 
 
 def _columns(reading: Reading, roles: _Roles) -> tuple[dict[str, Column], dict[str, Column]]:
     """The columns of values, constant unless a token has the role, and those of marks."""
     columns = {key: Column(None, 1.0, value) for key, value in reading.values}
     marks: dict[str, Column] = {}
-    for index, role in roles.items():
-        if role is not None:
+    for index, found in roles.items():
+        for role in found:
             target = marks if role.name in MARKS and role.name not in columns else columns
             target[role.name] = Column(index, role.scale)
     return columns, marks
@@ -140,15 +174,15 @@ def _columns(reading: Reading, roles: _Roles) -> tuple[dict[str, Column], dict[s
 
 def _has_all_marks(reading: Reading, marks: Mapping[str, Column]) -> bool:
     """Whether each mark of the reading comes from a token; a rank of the line may be constant."""
-    needed = [mark for mark in MARKS if getattr(reading, mark) not in (None, 0)]
+    needed = [mark for mark in MARKS if getattr(reading, mark) is not None]
     return all(mark in marks or mark == "rank" for mark in needed)
 
 
 def _forms(experiment: _Experiment, roles: _Roles) -> dict[int, bytes]:
     """For each token that varies an expression, in zeros, for the forms that it may take."""
-    names = {index: role.name if role else "" for index, role in roles.items()}
-    free = [index for index, name in names.items() if name != "rank"]
-    values = [index for index in free if names[index] not in MARKS]
+    names = {index: {role.name for role in found} for index, found in roles.items()}
+    free = [index for index in roles if "rank" not in names[index]]
+    values = [index for index in free if names[index].isdisjoint(MARKS)]
 
     def accepting(indexes: list[int], *texts: bytes) -> set[int]:
         """The tokens that are still read correctly in the form of `texts`."""
@@ -156,7 +190,14 @@ def _forms(experiment: _Experiment, roles: _Roles) -> dict[int, bytes]:
             return set(indexes)
         return {i for i in indexes if all(experiment.confirms(roles, [i], text) for text in texts)}
 
-    tokens = experiment.tokens
+    return _expressions(experiment.tokens, accepting, free, values)
+
+
+def _expressions(
+    tokens: NumberTokens, accepting: Callable[..., set[int]], free: list[int], values: list[int]
+) -> dict[int, bytes]:
+    """For each of the tokens `free` an expression for the forms in which `accepting` accepts it;
+    only `values` may have others than whole numbers."""
     whole = accepting(free, b"7", b"38")
     grouped = accepting(values, b"7,381", b"38,412,907") if tokens.delete else set()
     point = accepting(values, b"7.5", b"38.125")
@@ -187,28 +228,34 @@ def _known_scale(ratio: float) -> float:
     return ratio
 
 
-def _first_change(one: Reading, other: Reading | None) -> tuple[str, float] | None:
-    """The first mark or value that differs, with its new value."""
-    if other is None or len(one.values) != len(other.values):
-        return None
-    for mark in MARKS:
-        value = getattr(other, mark)
-        if value is not None and value != getattr(one, mark):
-            return mark, float(value)
-    for (key, value), (other_key, other_value) in zip(one.values, other.values, strict=True):
-        if key == other_key and repr(value) != repr(other_value):
-            return key, other_value
-    return None
+def _changes(one: Reading, other: Reading | None) -> list[tuple[str, float]]:
+    """The marks and values that differ, with their new values; none if the keys differ."""
+    if other is None or [key for key, _ in one.values] != [key for key, _ in other.values]:
+        return []
+    changes = [
+        (mark, float(value))
+        for mark in MARKS
+        if (value := getattr(other, mark)) is not None and value != getattr(one, mark)
+    ]
+    for (key, value), (_, other_value) in zip(one.values, other.values, strict=True):
+        if repr(value) != repr(other_value):
+            changes.append((key, other_value))
+    return changes
 
 
-def _with_role(reading: Reading, role: _Role, text: bytes) -> Reading:
-    """The reading that is expected with `text` for the token of this role."""
-    value = (number(text) or 0.0) * role.scale
-    if role.name in MARKS and role.name not in dict(reading.values):
-        mark = int(value) if role.name == "rank" else value
-        return replace(reading, **{role.name: mark})  # type: ignore[arg-type]
-    values = [(key, value if key == role.name else old) for key, old in reading.values]
-    return replace(reading, values=values)
+def _with_roles(reading: Reading, roles: Sequence[_Role], text: bytes) -> Reading:
+    """The reading that is expected with `text` for the token of these roles."""
+    known = number(text) or 0.0
+    keys = {key for key, _ in reading.values}
+    for role in roles:
+        value = known * role.scale
+        if role.name in MARKS and role.name not in keys:
+            mark = int(value) if role.name == "rank" else value
+            reading = replace(reading, **{role.name: mark})  # type: ignore[arg-type]
+        else:
+            values = [(key, value if key == role.name else old) for key, old in reading.values]
+            reading = replace(reading, values=values)
+    return reading
 
 
 def _is_equal(one: Reading | None, other: Reading) -> bool:
