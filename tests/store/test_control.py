@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,3 +202,38 @@ def test_a_request_whose_key_is_taken_is_not_recorded(control: Control) -> None:
     add(control, "gpt", key="k")
     assert not control.request("gpt-abc234", STOPPED, 3.0, key=IdempotencyKey("k", "resume", "x"))
     assert control.desired("gpt-abc234") == (LAUNCHED, False)
+
+
+def test_the_newest_runs_are_read_a_page_at_a_time(control: Control) -> None:
+    for created_t, name in enumerate(("a", "b", "b2", "c")):
+        add(control, name, created_t=1.0 if "b" in name else float(created_t))
+    control.close_run("c-abc234", answered=1)
+
+    def names(limit: int, **options: Any) -> list[str]:
+        return [found.name for found in control.newest_runs(limit, **options)]
+
+    assert names(9) == ["c", "b", "b2", "a"]
+    assert names(2) == ["c", "b"]
+    assert names(2, after=control.run("b")) == ["b2", "a"]
+    assert names(2, only_open=True) == ["b", "b2"]
+    assert names(1, label="team") == names(1, label="team=a") == ["c"]
+    assert names(9, label="team=b") == names(9, label="a") == []
+
+
+def test_a_closed_run_is_due_until_it_is_settled_and_after_it_was_opened_again(
+    control: Control,
+) -> None:
+    for name in ("a", "b", "c"):
+        add(control, name)
+    control.close_run("b-abc234", answered=1)
+
+    def due() -> list[str]:
+        return sorted(found.name for found in control.due_runs())
+
+    assert due() == ["a", "b", "c"]
+    control.settle(["a-abc234", "b-abc234"])
+    assert due() == ["a", "c"]  # an open run is not settled
+    assert control.run("b").closed
+    control.request("b-abc234", STOPPED, 6.0)
+    assert due() == ["a", "b", "c"]
+    assert not control.run("b").closed

@@ -34,6 +34,8 @@ def evaluate_alerts(workspace: Workspace, run_id: str) -> int:
         return 0  # unreadable settings; `alerts list` and `doctor` report them
     records = workspace.control.alerts
     if not rows:
+        if run.closed and not run.document.get("alerts"):  # else a destination may come back
+            records.set_watched_to_end(run_id, workspace.control.desired(run_id)[0].generation)
         return 0
     before = records.watched(run_id) or {}  # a later placement's record begins with the earlier's
     view = load_view(workspace, run_id)

@@ -129,7 +129,7 @@ class _Rounds:
         if time.monotonic() >= self._everything_due_s:
             self._everything_due_s = time.monotonic() + _EVERYTHING_EVERY_S
             return due_runs(self._workspace)
-        runs = self._workspace.control.runs()
+        runs = self._workspace.control.due_runs()
         return [run for run in runs if not run.closed or run.run_id in self._opened]
 
     def _is_away(self, run: Run) -> bool:

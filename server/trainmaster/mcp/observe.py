@@ -62,7 +62,7 @@ async def list_runs(
 
     States: planned preparing queued running recovering stopping completed failed stopped lost.
     """
-    from trainmaster.runs import status as query
+    from trainmaster.runs import list_runs as query
 
     return await query.list_runs(
         workspace_of(context),

@@ -24,6 +24,7 @@ from trainmaster.sync.follow import catch_up, last_pass, record_unreachable
 from trainmaster.sync.mirrored_checkpoints import is_mirrored_here
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
+from trainmaster.transfers.checkpoint_mirror import is_given_up
 from trainmaster.words.errors import HostError, TrainmasterError
 
 # The longest that a command waits for an unreachable host.
@@ -103,13 +104,16 @@ async def maintain(
 
 def due_runs(workspace: Workspace) -> list[Run]:
     """The runs for which something may be due: open ones, and closed ones with work left on this
-    machine."""
-    watched = workspace.control.alerts.watched_to_end()
-    return [
-        run
-        for run in workspace.control.runs()
-        if not run.closed or _is_perhaps_left(workspace, run, watched.get(run.run_id, 0))
-    ]
+    machine. The others are settled: they are not examined again."""
+    due, settled = [], []
+    for run in workspace.control.due_runs():
+        if not run.closed or _is_perhaps_left(workspace, run):
+            due.append(run)
+        else:
+            settled.append(run.run_id)
+    if settled:
+        workspace.control.settle(settled)
+    return due
 
 
 async def deliver(workspace: Workspace, run_id: str) -> bool:
@@ -180,19 +184,24 @@ async def _read_last_words(workspace: Workspace, run_id: str) -> None:
         await asyncio.sleep(_READ_EVERY_S)
 
 
-def _is_perhaps_left(workspace: Workspace, run: Run, watched: int) -> bool:
+def _is_perhaps_left(workspace: Workspace, run: Run) -> bool:
     """As `_is_left`; true also of a run that can't be examined, whose round then says why."""
     try:
-        return _is_left(workspace, run, watched)
+        return _is_left(workspace, run)
     except Exception:
         return True
 
 
-def _is_left(workspace: Workspace, run: Run, watched: int) -> bool:
+def _is_left(workspace: Workspace, run: Run) -> bool:
     """Whether a closed run has work left: checkpoints to copy here, alerts, secrets."""
-    if watched < workspace.control.desired(run.run_id)[0].generation or is_mirrored_here(run):
+    newest = workspace.control.desired(run.run_id)[0].generation
+    if workspace.control.alerts.watched_to_end(run.run_id) < newest:
         return True
-    if run.cleaned or not run.config.secrets:
+    if run.cleaned:
+        return False
+    if is_mirrored_here(run) and not is_given_up(load_view(workspace, run.run_id)):
+        return True
+    if not run.config.secrets:
         return False
     here = workspace.home.secrets(run.run_id).exists()
     at_kaggle = run.host == KAGGLE and workspace.control.kaggle.has_secrets(run.run_id)

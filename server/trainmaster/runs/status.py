@@ -27,12 +27,9 @@ from trainmaster.runs.diagnosis.attempts import Started, started
 from trainmaster.runs.diagnosis.diagnose_run import open_findings
 from trainmaster.runs.next_step import next_step
 from trainmaster.runs.unattended import unattended_run
-from trainmaster.store.failures import Failures
-from trainmaster.store.run import Run
-from trainmaster.sync.follow import catch_up
 from trainmaster.sync.mirrored_checkpoints import mirrored_step
 from trainmaster.sync.refresh import refresh
-from trainmaster.sync.run_view import RunView, load_view
+from trainmaster.sync.run_view import RunView
 from trainmaster.sync.transfer_progress import AWAITED
 from trainmaster.sync.workspace import Workspace
 from trainmaster.words.answers.metrics import MetricsAnswer
@@ -41,13 +38,10 @@ from trainmaster.words.answers.runs import (
     CheckpointState,
     FindingRow,
     PreparationState,
-    RunRow,
-    RunsAnswer,
     SessionRow,
     StatusAnswer,
     TransferState,
 )
-from trainmaster.words.errors import UsageError
 
 DEFAULT_POINTS = 20
 MOST_RANKED = 6
@@ -59,60 +53,6 @@ _HEADLINES = (
     "step_time_s",
     "mfu",
 )
-
-
-async def list_runs(
-    workspace: Workspace,
-    *,
-    state: str | None = None,
-    label: str | None = None,
-    limit: int = 50,
-    cursor: str | None = None,
-) -> RunsAnswer:
-    """The newest runs; only those in a state, or with a label (`key` or `key=value`), if given.
-
-    `cursor`, from an earlier answer: only those after its last run. What can't be read of one is
-    named in `failed`, and takes no other with it.
-
-    Raises:
-        UsageError: `BAD_ARGUMENT` for a state that doesn't exist; `CURSOR_INVALID`.
-    """
-    if state is not None and state not in {item.value for item in RunState}:
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{state!r} is not a state of a run.",
-            f"Use one of {', '.join(item.value for item in RunState)}.",
-            field="state",
-        )
-    failures = Failures(workspace.home)
-    open_runs = workspace.control.runs(only_open=True)
-    for host in {run.host for run in open_runs}:
-        with failures.caught(host):
-            await catch_up(workspace, host)
-    rows = []
-    for run in _after(workspace.control.runs(), cursor):
-        with failures.caught(run.run_id):
-            view = load_view(workspace, run.run_id)
-            if (state is None or view.state.value == state) and _has_label(run.labels, label):
-                rows.append(_row(view))
-        if len(rows) > limit:
-            last = rows[limit - 1].run_id
-            return RunsAnswer(runs=rows[:limit], more=True, cursor=last, failed=failures.rows)
-    return RunsAnswer(runs=rows, failed=failures.rows)
-
-
-def _after(runs: Sequence[Run], cursor: str | None) -> Sequence[Run]:
-    if cursor is None:
-        return runs
-    for place, run in enumerate(runs, 1):
-        if run.run_id == cursor:
-            return runs[place:]
-    raise UsageError(
-        "CURSOR_INVALID",
-        f"{cursor[:80]!r} is not the cursor of a list of runs.",
-        "Pass the cursor of the last answer, or none.",
-        field="cursor",
-    )
 
 
 async def get_status(workspace: Workspace, run: str, *, detail: bool = False) -> StatusAnswer:
@@ -231,26 +171,6 @@ def _session_row(view: RunView) -> SessionRow | None:
         outcome=session.outcome,
         untrusted_detail=session.detail,
     )
-
-
-def _row(view: RunView) -> RunRow:
-    return RunRow(
-        run_id=view.run.run_id,
-        name=view.run.name,
-        state=view.state.value,
-        step=view.step,
-        target_step=view.target_step,
-        host=view.run.host,
-        labels=dict(view.run.labels),
-        quarantined=True if view.refused.quarantine is not None else None,
-    )
-
-
-def _has_label(labels: Any, label: str | None) -> bool:
-    if label is None:
-        return True
-    key, equals, value = label.partition("=")
-    return key in labels and (not equals or labels[key] == value)
 
 
 def _preparation_state(view: RunView) -> PreparationState | None:

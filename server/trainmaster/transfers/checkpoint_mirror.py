@@ -71,12 +71,17 @@ def due_mirror(workspace: Workspace, view: RunView) -> MirrorTransfer | None:
     """The transfer of a run's checkpoints, where any is due by the local records."""
     if not is_mirrored_here(view.run) or view.run.cleaned:
         return None
-    if view.run.closed and view.now - (view.record.state_t or view.now) > _GIVE_UP_AFTER_S:
+    if is_given_up(view):
         return None
     folder = mirror_folder(workspace, view)
     if not missing(folder, view) and not _removed_on_host(folder, view):
         return None
     return MirrorTransfer(workspace, view.run.run_id, max(1, view.attempt))
+
+
+def is_given_up(view: RunView) -> bool:
+    """Whether the run ended so long ago that its host is not asked for checkpoints any more."""
+    return view.run.closed and view.now - (view.record.state_t or view.now) > _GIVE_UP_AFTER_S
 
 
 async def bring_wanted(workspace: Workspace, run: str) -> int:

@@ -29,7 +29,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
-    from trainmaster.runs.status import list_runs
+    from trainmaster.runs.list_runs import list_runs
 
     answer = ask(
         lambda workspace: list_runs(workspace, state=state, label=label, limit=limit, cursor=cursor)

@@ -34,6 +34,7 @@ MIGRATIONS = (
     alerts.TABLES,
     instances.TABLE + idempotency.INSTANCE_KEYS + approvals.TABLE + kaggle.TABLE + facts.TABLE,
     idempotency.ONE_TABLE,
+    runs.DUE_RUNS_INDEXES,
 )
 
 

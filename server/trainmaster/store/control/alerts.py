@@ -143,12 +143,9 @@ class AlertRecords:
         """Record a message that no evaluation of a run has fired."""
         self._fire(message, to, t)
 
-    def watched_to_end(self) -> dict[str, int]:
-        """By run evaluated to its end: the newest generation that it had answered."""
-        rows = self._connection.execute(
-            "SELECT run_id, watched_to_end FROM alert_runs WHERE watched_to_end IS NOT NULL"
-        )
-        return dict(rows.fetchall())
+    def watched_to_end(self, run_id: str) -> int:
+        """Of a run evaluated to its end, the newest generation that it had answered; else 0."""
+        return int(self._run(run_id, "watched_to_end") or 0)
 
     def set_watched_to_end(self, run_id: str, generation: int) -> None:
         self._set(run_id, "watched_to_end", generation)

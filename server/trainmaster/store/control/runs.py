@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -37,6 +38,12 @@ TABLES = """
     """
 OPEN_RUNS_INDEX = """
     CREATE INDEX open_runs ON runs (host, run_id, placement) WHERE closed = 0;
+    """
+# `closed`: 0 while the run is open; 1 once it ended and was read to the end; 2 once, moreover, this
+# machine has nothing left to do for it. Most runs of an old home are at 2, and no round reads them.
+DUE_RUNS_INDEXES = """
+    CREATE INDEX due_runs ON runs (created_t DESC, run_id) WHERE closed < 2;
+    CREATE INDEX newest_runs ON runs (created_t DESC, run_id);
     """
 # The launcher of runs that train in Kaggle sessions.
 KAGGLE_LAUNCHER = "kernel"
@@ -130,6 +137,53 @@ class RunRecords:
             f"SELECT {_RUN_COLUMNS} FROM runs {where} ORDER BY created_t DESC, run_id"
         )
         return [_run(row) for row in rows]
+
+    def newest_runs(
+        self,
+        limit: int,
+        *,
+        after: Run | None = None,
+        only_open: bool = False,
+        label: str | None = None,
+    ) -> list[Run]:
+        """At most `limit` runs, newest first; only those that come after one of them, or have a
+        label (`key` or `key=value`), if given."""
+        key, equals, value = (label or "").partition("=")
+        rows = self._connection.execute(
+            f"SELECT {_RUN_COLUMNS} FROM runs WHERE {'closed = 0' if only_open else 'TRUE'}"
+            " AND created_t <= ?1 AND (created_t < ?1 OR run_id > ?2)"
+            " AND (?3 IS NULL OR EXISTS (SELECT 1 FROM json_each(labels) AS given"
+            " WHERE given.key = ?3 AND (?4 IS NULL OR given.value = ?4)))"
+            " ORDER BY created_t DESC, run_id LIMIT ?5",
+            (
+                math.inf if after is None else after.created_t,
+                "" if after is None else after.run_id,
+                None if label is None else key,
+                value if equals else None,
+                limit,
+            ),
+        )
+        return [_run(row) for row in rows]
+
+    def due_runs(self) -> list[Run]:
+        """Open runs, and closed ones of which it is not settled that nothing is left to do; newest
+        first."""
+        rows = self._connection.execute(
+            f"SELECT {_RUN_COLUMNS} FROM runs WHERE closed < 2 ORDER BY created_t DESC, run_id"
+        )
+        return [_run(row) for row in rows]
+
+    def settle(self, run_ids: Iterable[str]) -> None:
+        """Record that nothing is left to do for these closed runs, until a request opens one."""
+        with transaction(self._connection) as connection:
+            connection.executemany(
+                "UPDATE runs SET closed = 2 WHERE run_id = ? AND closed = 1",
+                [(run_id,) for run_id in run_ids],
+            )
+
+    def hosts_of_open_runs(self) -> list[str]:
+        rows = self._connection.execute("SELECT DISTINCT host FROM runs WHERE closed = 0")
+        return [row[0] for row in rows]
 
     def open_runs(self, host: str) -> list[tuple[str, int, int]]:
         """(run, placement, generation of the newest request) of a host's open runs that are placed.
