@@ -13,7 +13,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 from trainer_runtime.train.loop import stacks
@@ -31,8 +30,8 @@ from trainer_runtime.train.loop import sampling
 from trainer_runtime.train.loop.run import TrainingRun, run
 
 NORM_EPSILON = 1e-5
-# Below this length torch's bf16 attention on a CPU takes up to four times as long as fp32's.
-SHORT_FOR_BF16_ATTENTION = 256
+# Up to these lengths attention with all scores in memory is faster on a CPU than torch's fused one.
+LONGEST_WITH_SCORES = {torch.bfloat16: 1024, torch.float32: 512}
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -157,22 +156,35 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
         heads = self.to_heads(x).view(batch, length, -1, self.d_head).transpose(1, 2)
-        in_fp32 = heads.device.type == "cpu" and length < SHORT_FOR_BF16_ATTENTION
-        if in_fp32:
-            heads = heads.float()
         query, key, value = heads.split([self.n_head, self.n_kv_head, self.n_kv_head], dim=1)
-        with torch.autocast("cpu", enabled=False) if in_fp32 else nullcontext():
+        dropout_share = self.dropout_share if self.training else 0.0
+        if x.device.type == "cpu" and length <= LONGEST_WITH_SCORES.get(heads.dtype, 0):
+            mixed = attention_by_scores(query, key, value, dropout_share)
+        else:
             mixed = functional.scaled_dot_product_attention(
                 query,
                 key,
                 value,
                 is_causal=True,
-                dropout_p=self.dropout_share if self.training else 0.0,
+                dropout_p=dropout_share,
                 enable_gqa=self.n_kv_head != self.n_head,
             )
         x = self.to_residual(mixed.transpose(1, 2).reshape(batch, length, width))
         kept: Tensor = self.dropout(x)
         return kept
+
+
+def attention_by_scores(query: Tensor, key: Tensor, value: Tensor, dropout_share: float) -> Tensor:
+    """Causal attention as batched products of matrices; (B, H, T, d_head), fewer keys in groups."""
+    batch, n_head, length, d_head = query.shape
+    groups = n_head // key.shape[1]
+    if groups > 1:
+        key, value = (heads.repeat_interleave(groups, dim=1) for heads in (key, value))
+    query, key, value = (heads.reshape(-1, length, d_head) for heads in (query, key, value))
+    future = torch.full((length, length), -torch.inf, dtype=query.dtype).triu(1)
+    scores = torch.baddbmm(future, query, key.transpose(1, 2), alpha=d_head**-0.5)
+    weights = functional.dropout(functional.softmax(scores, dim=-1), dropout_share)
+    return torch.bmm(weights, value).view(batch, n_head, length, d_head)
 
 
 class FeedForward(nn.Module):
