@@ -1,10 +1,11 @@
 # `make demo` runs the main job, `make test` passes the tests; each installs what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test suite test-faults test-live check quick bench docs format release locks fuzz clean
+.PHONY: help setup demo test suite test-faults test-live check quick bench bench-gpu test-gpu gpu docs format release locks fuzz clean
 
 # As on its users' machines: else each of the thousands of commands would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON_BIN := .venv/bin/python
+GPU_PYTHON ?= python3
 TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh-server \
 	sftp=openssh-client zsh=zsh fish=fish tcsh=tcsh ip=iproute2 unshare=util-linux crontab=cron
 # Two workers for each core, at most eight: most tests wait for processes. The files are ordered by
@@ -54,6 +55,15 @@ test-live: setup ## look at the real services, with your keys; costs and changes
 
 bench: setup ## speed beside the real peers; BENCH="parse store" takes some, RECORD=1 keeps the figures
 	@$(PYTHON_BIN) tests/benchmarks/run.py $(BENCH) $(if $(RECORD),--record) -- $(BENCH_OPTIONS)
+
+bench-gpu: ## speed on a GPU; needs a python3 with PyTorch, no setup and no network; 10 minutes
+	$(GPU_PYTHON) tests/benchmarks/gpu.py --kind bench
+
+test-gpu: ## what only a GPU shows to work; as bench-gpu; `make gpu` does both
+	$(GPU_PYTHON) tests/benchmarks/gpu.py --kind test
+
+gpu:
+	$(GPU_PYTHON) tests/benchmarks/gpu.py
 
 docs: setup ## the reference pages that are made from the code
 	@$(PYTHON_BIN) scripts/make_docs.py

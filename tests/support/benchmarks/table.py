@@ -39,19 +39,24 @@ def text_line(result: Result) -> str:
 
 def page(folder: Path = RESULTS) -> str:
     """docs/benchmarks.md from the recorded results."""
-    return _PAGE + "".join(_section(json.loads(path.read_text())) for path in _recorded(folder))
+    return _PAGE + "".join(section(json.loads(path.read_text())) for path in _recorded(folder))
 
 
 def record(name: str, about: str, machine: str, results: Sequence[Result]) -> None:
     """Keep the results of one script, instead of its earlier ones."""
     RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(document(name, about, machine, results))
+
+
+def document(name: str, about: str, machine: str, results: Sequence[Result]) -> str:
+    """The results of one script as they are kept."""
     found = {
         "benchmark": name,
         "about": about,
         "machine": machine,
         "results": [result.to_dict() for result in results],
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
 def figure(samples: Sequence[float], unit: str) -> str:
@@ -62,7 +67,8 @@ def figure(samples: Sequence[float], unit: str) -> str:
     return f"{median:,.0f} {unit}" if abs(median) >= 100 else f"{median:.3g} {unit}"
 
 
-def _section(found: dict[str, Any]) -> str:
+def section(found: dict[str, Any]) -> str:
+    """The part of the page that shows a kept document."""
     about = f"{found['about']} Measured on {found['machine']}."
     lines = ["", f"## {found['benchmark']}", "", about]
     lines += ["", f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]

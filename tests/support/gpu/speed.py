@@ -1,0 +1,201 @@
+"""GPT-2 124M by the real launch and by nanoGPT's own train.py, on the same tokens."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import time
+from pathlib import Path
+
+from support.benchmarks.nanogpt import VARIABLE, start_nanogpt, write_tokens
+from support.benchmarks.result import at_least, times_as_fast
+from support.gpu.part import Setting
+from support.gpu.runs import Config, Run, base_config, model_of
+
+from trainer_runtime.core.environment.gpus import find_gpu
+
+_TOKENS = "synthetic"
+_EVERY = 5  # steps between two readings of the clock
+_PEER_S = 150.0
+_PEER = "nanoGPT's train.py"
+
+
+def compare_loops(setting: Setting) -> None:
+    """Both sides compiled, at nanoGPT's own micro-batch, then at a larger one; the first steps,
+    with compilation and our first checkpoint, are left out."""
+    tokens = prepare_tokens(setting)
+    ours: list[list[float]] = []
+    peers: list[list[float]] = []
+    for micro_batch in (2,) if setting.tiny else (12, 64):
+        peer = time_nanogpt(setting, tokens, micro_batch) if setting.nanogpt else []
+        found, note = time_ours(setting, micro_batch)
+        report(setting, f"{_model(setting)}, micro-batch {micro_batch}", found, peer, note)
+        report_mfu(setting, micro_batch, statistics.median(found))
+        ours, peers = [*ours, found], [*peers, *([peer] if peer else [])]
+    best_peer = max(peers, key=statistics.median, default=[])
+    best = max(ours, key=statistics.median)
+    report(setting, f"{_model(setting)}, best against best", best, best_peer, "")
+
+
+def report(setting: Setting, name: str, ours: list[float], peer: list[float], note: str) -> None:
+    if peer:
+        bench, goal = setting.bench, times_as_fast(1.15)
+        bench.report(name, "tokens/s", ours=ours, peer=(_PEER, peer), goal=goal, note=note)
+        return
+    lacking = f"{VARIABLE} names no nanoGPT" if setting.nanogpt is None else "it failed"
+    setting.bench.report(name, "tokens/s", ours=ours, note=f"without the peer: {lacking}")
+
+
+def report_mfu(setting: Setting, micro_batch: int, tokens_per_s: float) -> None:
+    """6 N + 12 L d T floating-point operations for each token, N without the positions."""
+    line = f"{_model(setting)}, micro-batch {micro_batch}: MFU"
+    peak_flops = _peak_flops(setting)
+    if peak_flops is None:
+        setting.bench.not_run(line, "the device's peak is not known")
+        return
+    size, seq_len = _size(setting)
+    width, layers = size["d_model"], size["n_layer"]
+    parameters = _vocabulary(setting) * width + 12 * layers * width**2
+    flops = 6 * parameters + 12 * layers * width * seq_len
+    share = tokens_per_s * flops / peak_flops
+    setting.bench.report(line, "of the peak", ours=[share], goal=at_least(0.45))
+
+
+def _peak_flops(setting: Setting) -> float | None:
+    """Per second, by the data sheet."""
+    if setting.device == "cpu":
+        return None
+    import torch
+
+    gpu = find_gpu(torch.cuda.get_device_name())
+    return None if gpu is None else gpu.peak_flops
+
+
+def time_ours(setting: Setting, micro_batch: int) -> tuple[list[float], str]:
+    """Tokens per second between readings of a run with its checkpoints, and its losses."""
+    first, last = _steps(setting)
+    run = Run(setting, f"speed{micro_batch}", "nanogpt_gpt2", _config(setting, micro_batch)).start()
+    try:
+        run.wait(lambda: last in run.values("loss"), f"step {last}", 280)
+        events = [event for event in run.events() if event["kind"] == "metric"]
+    finally:
+        run.end()
+    at_s = {event["step"]: event["t"] for event in events}
+    losses = {event["step"]: event["values"]["loss"] for event in events}
+    return _rates(
+        at_s, first, last, _tokens_per_step(setting)
+    ), f"ours: loss {losses[last]:.3f} at step {last}"
+
+
+def time_nanogpt(setting: Setting, tokens: Path, micro_batch: int) -> list[float]:
+    """The same of nanoGPT; nothing where it fails or takes too long, which is printed."""
+    assert setting.nanogpt is not None
+    (size, seq_len), (first, last) = _size(setting), _steps(setting)
+    options = {
+        "device": setting.device,
+        "dtype": "bfloat16",
+        "compile": not setting.tiny,
+        "n_layer": size["n_layer"],
+        "n_head": size["n_head"],
+        "n_embd": size["d_model"],
+        "block_size": seq_len,
+        "batch_size": micro_batch,
+        "gradient_accumulation_steps": _sequences(setting) // micro_batch,
+        "max_iters": last,
+        "learning_rate": 6e-4,
+        "decay_lr": False,
+        "eval_interval": 10**6,
+        "eval_iters": 1,
+        "log_interval": _EVERY,
+    }
+    at_s: dict[int, float] = {}
+    text, deadline_s = "", time.monotonic() + _PEER_S
+    with start_nanogpt(setting.nanogpt, tokens, _vocabulary(setting), options) as lines:
+        for line in lines:
+            text = line.text
+            if line.iteration is not None:
+                at_s[line.iteration] = line.at_s
+            if line.at_s > deadline_s or last in at_s:
+                break
+    print(f"nanoGPT, the last line: {text}", flush=True)
+    return _rates(at_s, first, last, _tokens_per_step(setting)) if last in at_s else []
+
+
+def prepare_tokens(setting: Setting) -> Path:
+    """Shards of random tokens in the cache of our runs, which nanoGPT reads too."""
+    vocabulary = _vocabulary(setting)
+    folder = setting.folder / "cache" / "data" / _TOKENS
+    folder.mkdir(parents=True)
+    count = 20_000 if setting.tiny else 4_000_000
+    sizes = write_tokens(folder, vocab_size=vocabulary, count=count)
+    source = {split: {"file": f"{split}.bin", "tokens": size} for split, size in sizes.items()}
+    meta = {
+        "v": 1,
+        "fingerprint": _TOKENS,
+        "tokenizer": "byte",
+        "seq_len": _size(setting)[1],
+        "vocab_size": vocabulary,
+        "dtype": "uint16",
+        "sources": [{"name": "main", "documents": 1, **source}],
+    }
+    (folder / "meta.json").write_text(json.dumps(meta))
+    return folder
+
+
+def _config(setting: Setting, micro_batch: int) -> Config:
+    size, seq_len = _size(setting)
+    sequences = _sequences(setting)
+    batch = {
+        "tokens": sequences * seq_len,
+        "micro_batch": micro_batch,
+        "accumulation": sequences // micro_batch,
+    }
+    return base_config(
+        setting,
+        "nanogpt",
+        model=model_of(size, _vocabulary(setting)),
+        data__fingerprint=_TOKENS,
+        data__seq_len=seq_len,
+        batch=batch,
+        steps=10**6,
+        optimizer__lr=6e-4,
+        checkpoint__every="10m",
+        checkpoint__every_is_auto=True,
+        compute__compile=not setting.tiny,
+    )
+
+
+def _size(setting: Setting) -> tuple[dict[str, int], int]:
+    """The model's sizes and its sequence length."""
+    if setting.tiny:
+        return {"n_layer": 2, "n_head": 2, "d_model": 32}, 32
+    return {"n_layer": 12, "n_head": 12, "d_model": 768}, 1024
+
+
+def _model(setting: Setting) -> str:
+    return "a tiny GPT" if setting.tiny else "GPT-2 124M"
+
+
+def _vocabulary(setting: Setting) -> int:
+    return 320 if setting.tiny else 50_304
+
+
+def _sequences(setting: Setting) -> int:
+    """Of one optimizer step, on both sides."""
+    return 4 if setting.tiny else 192
+
+
+def _steps(setting: Setting) -> tuple[int, int]:
+    """The first and the last step that are timed; the first `every: auto` save is before them."""
+    return (20, 30) if setting.tiny else (25, 60)
+
+
+def _tokens_per_step(setting: Setting) -> int:
+    return _sequences(setting) * _size(setting)[1]
+
+
+def _rates(at_s: dict[int, float], first: int, last: int, tokens: int) -> list[float]:
+    """Tokens per second of each stretch of `_EVERY` steps."""
+    marks = range(first, last + 1, _EVERY)
+    return [_EVERY * tokens / (at_s[end] - at_s[start]) for start, end in itertools.pairwise(marks)]
