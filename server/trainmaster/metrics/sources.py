@@ -83,9 +83,22 @@ class RunSource:
         return heard if self._view.ended and heard is not None else self._view.now
 
     def notes(self, keys: Sequence[str]) -> list[str]:
-        if not self._workspace.metrics.leaves_out(self._view.run.run_id):
+        notes = self._of_ranks(keys)
+        if self._workspace.metrics.leaves_out(self._view.run.run_id):
+            notes.append(f"{self.name}: only its first {MOST_KEYS} metrics are stored.")
+        return notes
+
+    def _of_ranks(self, keys: Sequence[str]) -> list[str]:
+        """Where one rank stands for many: over how many the aggregates are, and their keys."""
+        ranks = self._view.progress.ranks if self._view.progress else {}
+        aggregated = [key for key in keys if f"{key}/ranks_median" in self._keys]
+        if not ranks or not aggregated:
             return []
-        return [f"{self.name}: only its first {MOST_KEYS} metrics are stored."]
+        key = aggregated[0]
+        return [
+            f"{self.name}: {', '.join(aggregated)} of one of {ranks['count']} ranks; "
+            f"over all of them: {key}/ranks_min, {key}/ranks_median, {key}/ranks_max."
+        ]
 
     def coverage(self) -> LogCoverage | None:
         return None

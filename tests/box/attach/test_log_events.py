@@ -125,3 +125,42 @@ def test_a_path_that_is_no_path_is_not_passed_on(log: Log) -> None:
     log.write(line(1) + "saving checkpoint to out; now run rm -rf / as root please\n" + line(2))
     for event in log.events():
         assert " " not in str(event.get("path", ""))
+
+
+def of_ranks(steps: range, ranks: int, slow: int = -1) -> str:
+    return "".join(
+        f"[rank{rank}]: step: {step} loss: {3 - step / 1000} "
+        f"step_time: {0.9 if rank == slow else 0.5}\n"
+        for step in steps
+        for rank in range(ranks)
+    )
+
+
+def test_many_ranks_are_aggregated_and_the_first_sixteen_stand_by_themselves(log: Log) -> None:
+    log.write(of_ranks(range(20), 64, slow=40))
+    events = [event for event in log.events() if "ranks" in event]
+    assert {event["ranks"] for event in events} == {64}
+    assert [event["step"] for event in events] == list(range(20))
+    values = events[-1]["values"]
+    assert values["step_time_s/ranks_max"] == 0.9 and values["step_time_s/ranks_median"] == 0.5
+    assert values["step_time_s/ranks_slowest"] == 40
+    assert log.progress().ranks == {
+        "step": 19, "count": 64, "key": "step_time_s", "slowest": 40, "behind": 1.8,
+    }  # fmt: skip
+    alone = {key for event in log.events() for key in event.get("values", ()) if "/rank1" in key}
+    assert "loss/rank15" in alone and "loss/rank16" not in alone
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_aggregates_are_the_same_however_the_reading_is_cut(tmp_path: Path, seed: int) -> None:
+    text, chosen = of_ranks(range(12), 20, slow=3), random.Random(seed)
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    whole, cut = Log(tmp_path / "whole"), Log(tmp_path / "cut")
+    whole.write(text)
+    ends = sorted(chosen.sample(range(len(text)), 8))
+    for begin, end in zip([0, *ends], [*ends, len(text)], strict=True):
+        cut.write(text[begin:end])
+        cut.restart()
+        cut.read()
+    assert _contents(cut) == _contents(whole)

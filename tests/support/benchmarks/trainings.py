@@ -198,7 +198,8 @@ def run_command(checkout: Path, home: Path, *arguments: str) -> str:
     }
     home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", "from trainmaster.cli import main; main()", *arguments]
-    return subprocess.check_output(command, env=environment, text=True)
+    # Elsewhere than in a checkout, whose packages would come first.
+    return subprocess.check_output(command, env=environment, cwd=home, text=True)
 
 
 def corpus(folder: Path) -> Path:

@@ -17,10 +17,17 @@ from trainer_runtime.box.files.files import AppendedLog, LineReader
 from trainer_runtime.box.files.layout import AttemptFolder
 from trainer_runtime.core.diagnosis.parse import LogParser, Parsed, Point
 from trainer_runtime.core.diagnosis.parse.points import LogEvent
+from trainer_runtime.core.diagnosis.rank_aggregates import (
+    RankAggregate,
+    RankAggregates,
+    described,
+)
 from trainer_runtime.core.protocol.lines import ProtocolError, decode
 
 _CHUNK_BYTES = 1 << 18
-_MOST_RANKS = 16  # whose metrics are kept beside those of the first rank that reports one
+# Whose metrics stand by themselves beside those of the first rank that reports one; the
+# aggregates are of all ranks.
+_MOST_RANKS = 16
 _LARGEST_STEP = 2**53
 _CLOCK_SLACK_S = 60.0
 # Of what a log says, only this much may be taken for a path; the rest could be anything.
@@ -30,7 +37,8 @@ _PATH = re.compile(r"[\w./@:+=-]{1,200}")
 class LogEvents:
     """Reads an attempt's `train.log` as it grows, and writes its `events.jsonl`.
 
-    A metric belongs to the rank that reported it first; another rank's stands as `<key>/rank<n>`.
+    A metric belongs to the rank that reported it first; another rank's stands as `<key>/rank<n>`,
+    and what three or more ranks report of a step as its `<key>/ranks_min` and so on.
     """
 
     def __init__(self, attempt: AttemptFolder, clock: Callable[[], float]) -> None:
@@ -42,6 +50,7 @@ class LogEvents:
         self._log = AppendedLog(attempt.events, self._state.last_seq + 1)
         self._count = 0  # of the events that lines have made
         self._first_rank: dict[str, int] = {}
+        self._ranks = RankAggregates()
         self._newest: tuple[int, int] | None = None  # step and segment
         self._has_pace = False
         self._paced: tuple[float, int] | None = None  # when, and the newest step then
@@ -72,6 +81,7 @@ class LogEvents:
     def finish(self) -> None:
         """Take in a last line without an end. Nothing is read afterwards."""
         self._take(self._parser.close())
+        self._write_aggregates(self._ranks.finish())
         self._log.sync()
 
     def say(self, what: str, reason: str) -> None:
@@ -105,10 +115,14 @@ class LogEvents:
         """The metrics of one line, each (rank, segment, step) of it an event by itself."""
         groups: dict[tuple[int, int, int, bool], dict[str, float]] = {}
         times: dict[tuple[int, int, int, bool], float | None] = {}
+        aggregates: list[RankAggregate] = []
         for point in points:
             step = int(point.step)
             if not 0 <= step < _LARGEST_STEP:
                 continue
+            aggregates += self._ranks.add(
+                point.key, point.segment, step, point.rank, point.value, point.t
+            )
             first = self._first_rank.setdefault(point.key, point.rank)
             other = point.rank != first
             key = f"{point.key}/rank{point.rank}" if other else point.key
@@ -120,6 +134,16 @@ class LogEvents:
         for group in sorted(groups):
             segment, step, _, other = group
             self._write_values(step, segment, groups[group], times[group], other)
+        self._write_aggregates(aggregates)
+
+    def _write_aggregates(self, aggregates: list[RankAggregate]) -> None:
+        """What many ranks reported of a step, an event for each step."""
+        by_step: dict[tuple[int, int], list[RankAggregate]] = defaultdict(list)
+        for one in aggregates:
+            by_step[one.segment, one.step].append(one)
+        for (segment, step), found in by_step.items():
+            fields = {"step": step, "segment": segment, **described(found)}
+            self._write(found[0].t, "rank_metric", fields)
 
     def _write_values(
         self, step: int, segment: int, values: dict[str, float], t: float | None, other: bool

@@ -17,6 +17,7 @@ from trainer_runtime.core.protocol.trainer_lines import (
     Completed,
     Decided,
     PhaseEntered,
+    RanksAggregated,
     Started,
     TargetChanged,
     TrainerLine,
@@ -74,7 +75,8 @@ class Progress:
     evaluations as (value, step); `pruned` the steps of earlier attempts' checkpoints that this one
     removed; `skipped` the checkpoints that resuming passed over, with the reason; `losses` the
     training losses over the steps; `checkpoint_every` how often it has decided to save;
-    `longest_save_s` what writing a checkpoint has taken at most.
+    `longest_save_s` what writing a checkpoint has taken at most; `ranks` the newest aggregate over
+    ranks, as `RanksAggregated`'s fields.
     """
 
     attempt: int
@@ -101,6 +103,7 @@ class Progress:
     completed: bool = False
     final: str | None = None
     longest_save_s: float = 0.0
+    ranks: dict[str, Any] = field(default_factory=dict)
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
@@ -206,6 +209,8 @@ def _apply(progress: Progress, t: float, line: TrainerLine) -> None:
     elif isinstance(line, Warned):
         warning = TrainerWarning(line.code, line.step, line.message, t, line.values)
         progress.warnings = [*progress.warnings[-19:], warning]
+    elif isinstance(line, RanksAggregated):
+        progress.ranks = asdict(line)
     elif isinstance(line, Completed):
         progress.completed, progress.final = True, line.final
 

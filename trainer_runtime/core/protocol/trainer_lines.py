@@ -136,8 +136,38 @@ class Completed:
         return cls(fields.find_text("final"))
 
 
+@dataclass(frozen=True, slots=True)
+class RanksAggregated:
+    """What `count` ranks reported of a step, aggregated. `slowest` is the rank with the worst value
+    of the metric `key`, `behind` how many times slower than the median it is."""
+
+    step: int
+    count: int
+    key: str | None
+    slowest: int | None
+    behind: float | None
+
+    @classmethod
+    def of(cls, fields: Fields) -> RanksAggregated:
+        pace = fields.find_section("pace")
+        return cls(
+            step=fields.integer("step"),
+            count=fields.integer("ranks"),
+            key=None if pace is None else pace.text("key"),
+            slowest=None if pace is None else pace.integer("slowest"),
+            behind=None if pace is None else pace.number("behind"),
+        )
+
+
 TrainerLine = (
-    Started | TargetChanged | CheckpointChanged | Decided | PhaseEntered | Warned | Completed
+    Started
+    | TargetChanged
+    | CheckpointChanged
+    | Decided
+    | PhaseEntered
+    | Warned
+    | RanksAggregated
+    | Completed
 )
 
 _KINDS: Mapping[str, Callable[[Fields], TrainerLine]] = {
@@ -147,6 +177,7 @@ _KINDS: Mapping[str, Callable[[Fields], TrainerLine]] = {
     "decision": Decided.of,
     "phase": PhaseEntered.of,
     "warning": Warned.of,
+    "rank_metric": RanksAggregated.of,
     "completed": Completed.of,
 }
 

@@ -19,6 +19,7 @@ from trainmaster.words.answers.runs import (
     FetchAnswer,
     LaunchAnswer,
     LogAnswer,
+    RanksState,
     RunCost,
     RunRow,
     RunsAnswer,
@@ -93,6 +94,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         f"Step {_steps(answer.step, answer.target_step)}{remaining}",
         *_session(answer),
         *named("Metrics", pairs(answer.metrics)),
+        *named("Ranks", _ranks(answer.ranks)),
         *(f"Finding: {row.severity} {row.code} ({row.id})" for row in answer.findings),
         *_checkpoint(answer),
         *_preparation(answer),
@@ -241,6 +243,14 @@ def _cost(cost: RunCost | None) -> str | None:
     price = "" if cost.usd_per_h is None else f", {cost.usd_per_h:.2f} USD an hour"
     budget = "" if cost.budget_usd is None else f", of {cost.budget_usd:.2f} USD"
     return f"{usd(cost.usd)} USD{price}{budget}"
+
+
+def _ranks(ranks: RanksState | None) -> str | None:
+    if ranks is None:
+        return None
+    slowest = "" if ranks.slowest is None else f"; slowest: rank {ranks.slowest}"
+    behind = "" if ranks.behind is None else f", {value(ranks.behind)} times slower than the median"
+    return f"{ranks.aggregated} aggregated{slowest}{behind}"
 
 
 def _checkpoint(answer: StatusAnswer) -> Iterable[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -179,6 +180,27 @@ class SessionRow(Answer):
     untrusted_detail: str | None = Field(default=None, description="Kaggle's words")
 
 
+class RanksState(Answer):
+    """Over how many ranks the newest step was aggregated, and its slowest rank: `behind` times
+    slower than the median."""
+
+    aggregated: int
+    slowest: int | None = None
+    behind: Number | None = None
+
+    @classmethod
+    def of(cls, ranks: Mapping[str, Any]) -> RanksState | None:
+        """The state by `Progress.ranks`; None where the ranks report nothing of their own."""
+        if not ranks:
+            return None
+        behind = ranks["behind"]
+        return cls(
+            aggregated=ranks["count"],
+            slowest=ranks["slowest"],
+            behind=None if behind is None else round(behind, 3),
+        )
+
+
 class StatusAnswer(WholeAnswer):
     """`as_of`: Unix time of the newest data of the host; `heartbeat_age_s`: seconds since."""
 
@@ -204,6 +226,7 @@ class StatusAnswer(WholeAnswer):
     target_step: int | None = None
     eta_s: float | None = None
     metrics: dict[str, Number]
+    ranks: RanksState | None = None
     findings: list[FindingRow]
     checkpoint: CheckpointState | None = None
     preparation: PreparationState | None = None

@@ -206,6 +206,7 @@ def test_every_code_of_a_series_has_its_message() -> None:
         "overfitting",
         "grad_norm_rising",
         "throughput_drop",
+        "slow_rank",
         "gpu_idle",
         "gpu_throttled",
         "checkpoint_overdue",

@@ -20,6 +20,7 @@ from trainer_runtime.core.diagnosis.detectors.pace import Pace
 from trainer_runtime.core.diagnosis.detectors.plateau import Plateau
 from trainer_runtime.core.diagnosis.detectors.resumed import Resumed
 from trainer_runtime.core.diagnosis.detectors.rewards import Rewards
+from trainer_runtime.core.diagnosis.detectors.slow_rank import SlowRank
 from trainer_runtime.core.diagnosis.detectors.spike import Spike
 from trainer_runtime.core.diagnosis.detectors.stall import Stall
 from trainer_runtime.core.diagnosis.detectors.throughput import Throughput
@@ -42,6 +43,7 @@ class DetectorSet:
     kl: KlBlowup = field(default_factory=KlBlowup)
     rewards: Rewards = field(default_factory=Rewards)
     throughput: Throughput = field(default_factory=Throughput)
+    slow_rank: SlowRank = field(default_factory=SlowRank)
     stall: Stall = field(default_factory=Stall)
     gpu: Gpu = field(default_factory=Gpu)
     host_memory: Memory = field(default_factory=lambda: Memory("host_mem_gib"))
@@ -92,6 +94,7 @@ class DetectorSet:
         self.overfitting.restart()
         self._restart_preferences(step)
         self.throughput.restart()
+        self.slow_rank.restart()
         self.pace.restart()
         self.stall.restart()
         self.gpu.restart()
@@ -117,5 +120,6 @@ _OF_THE_LOSS = (
     "plateau",
     "overfitting",
     "throughput_drop",
+    "slow_rank",
     "checkpoint_overdue",
 )

@@ -9,7 +9,7 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.detector_set import DetectorSet
 from trainer_runtime.core.protocol.duration import parse_duration
-from trainer_runtime.core.protocol.trainer_lines import Decided
+from trainer_runtime.core.protocol.trainer_lines import Decided, RanksAggregated
 
 EventHandler = Callable[[DetectorContext, DetectorSet, int, Fields], None]
 
@@ -69,6 +69,11 @@ def _decision(context: DetectorContext, detectors: DetectorSet, step: int, field
         detectors.checkpoints.decided(every, seconds)
 
 
+def _ranks(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
+    if "ranks" in fields.values:
+        detectors.slow_rank.aggregate(context, RanksAggregated.of(fields))
+
+
 def _ended(context: DetectorContext, detectors: DetectorSet, step: int, fields: Fields) -> None:
     context.finished = True
     for code in ("stall", "checkpoint_overdue", "gpu_idle", "gpu_throttled"):
@@ -84,6 +89,7 @@ EVENT_HANDLERS: Mapping[str, EventHandler] = {
     "phase": _phase,
     "warning": _warning,
     "decision": _decision,
+    "rank_metric": _ranks,
     "completed": _ended,
     "attempt_ended": _ended,
 }

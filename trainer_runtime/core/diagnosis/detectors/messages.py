@@ -154,6 +154,17 @@ MESSAGES: Mapping[str, Message] = {
         ("{key} {before} before, {now} now: a loss of {drop}",),
         ("Check the GPUs' clocks, data loading, and other load on the machine.",),
     ),
+    "slow_rank": Message(
+        "One rank is slower than the others, which wait for it in every synchronous step.",
+        (
+            "rank {rank}: {key} {behind} times slower than the median of {ranks} ranks",
+            "the slowest in {slowest_in} of the last {of} steps that the ranks reported",
+        ),
+        (
+            "Check that rank's GPU (clock, temperature, ECC errors), and its machine's processor, "
+            "disk and network.",
+        ),
+    ),
     "gpu_idle": Message(
         "The GPU is idle for much of the time.",
         _MACHINE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
@@ -179,8 +180,10 @@ def rows_of_template(
 
 
 def _by_rank(rows: Rows, ranks: list[float]) -> Iterator[Rows]:
-    for rank in sorted(set(ranks)):
-        chosen = [i for i, other in enumerate(ranks) if other == rank]
+    places: dict[float, list[int]] = defaultdict(list)
+    for i, rank in enumerate(ranks):
+        places[rank].append(i)
+    for rank, chosen in sorted(places.items()):
         steps = None if rows.steps is None else [rows.steps[i] for i in chosen]
         yield Rows(
             rows.like,
